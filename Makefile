@@ -1,0 +1,52 @@
+# Everything runs in .venv, which `setup` makes; a machine needs Python 3.11-3.13 and make.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench fixtures generate test-compilers clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make .venv with the exact versions of constraints.txt
+
+$(READY): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (once, about a minute) ..." >&2
+	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] < (3, 14) else \
+	  "arkml needs Python 3.11, 3.12 or 3.13; this is %d.%d. Name another: make PYTHON=python3.12" \
+	  % sys.version_info[:2])'
+	@$(PYTHON) -m venv $(VENV)
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY) ## A real guest acts with its policies
+	@$(RUN) -m arkml run fixtures/guests/ark_api/cmdlet_infer_016.wasm --cmdlet "infer all"
+
+test: $(READY) ## All tests that need nothing but Python
+	@$(RUN) -m pytest
+
+test-compilers: $(READY) ## Rebuild the C, Rust and AssemblyScript guests and compare
+	@$(RUN) -m pytest -m compilers
+
+check: $(READY) ## Lint, types, import contracts, generated files
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
+	@$(RUN) -m mypy
+	@$(VENV)/bin/lint-imports
+	@$(RUN) -m arkml.abi.generate --check
+
+bench: $(READY) ## Measure; prints a table and writes bench.json
+	@$(RUN) tests/benchmarks/run.py
+
+generate: $(READY) ## Rewrite what is derived from the ABI tables
+	@$(RUN) -m arkml.abi.generate
+
+fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
+	@$(RUN) fixtures/regenerate.py
+
+clean: ## Remove .venv and every cache
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find host tests fixtures -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The guest ABI as data: tables, and what is derived from them."""

@@ -1,0 +1,25 @@
+"""Module `env`, declared once: what compilers other than Rust's import by themselves."""
+
+from __future__ import annotations
+
+from arkml.abi.schema import U32, Api, Function, Outcome, Param
+
+ENV = Api(
+    module="env",
+    prefix="",
+    doc="What AssemblyScript imports by itself.",
+    functions=(
+        Function(
+            "abort",
+            "Report a failed assertion and trap. The first two arguments are null or point to "
+            "AssemblyScript strings: UTF-16, with the byte length four bytes before the text.",
+            (
+                Param("message_ptr", U32),
+                Param("file_ptr", U32),
+                Param("line", U32),
+                Param("column", U32),
+            ),
+            outcome=Outcome.NEVER,
+        ),
+    ),
+)

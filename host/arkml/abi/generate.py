@@ -1,0 +1,85 @@
+"""
+The files derived from the tables: writes them, or checks that they are current.
+
+    python -m arkml.abi.generate            write, in the repository that is the working directory
+    python -m arkml.abi.generate --check    exit 1 and name what is out of date
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from arkml.abi.catalog import APIS
+from arkml.abi.render import assemblyscript, c, markdown, rust, wat
+from arkml.abi.render.text import NOTICE
+
+_FOLDERS = ("guest_abi", "docs/abi")
+
+
+def derived() -> dict[str, str]:
+    """Every generated path, relative to the repository, with its text."""
+    return {
+        **_under("guest_abi/c", c.headers(APIS)),
+        **_under("guest_abi/rust", {"ark_abi.rs": rust.module(APIS)}),
+        **_under("guest_abi/assemblyscript", assemblyscript.files(APIS)),
+        **_under("guest_abi/wat", {"ark_imports.wat": wat.imports(APIS)}),
+        **_under("docs/abi", markdown.pages(APIS)),
+    }
+
+
+def stale(root: Path) -> list[str]:
+    """Paths whose text on disk is not what the tables say, and generated ones nobody derives."""
+    texts = derived()
+    wrong = [path for path, text in texts.items() if _read(root / path) != text]
+    return wrong + [path for path in _generated(root) if path not in texts]
+
+
+def write(root: Path) -> list[str]:
+    """Bring the files under `root` up to date. Returns the paths that changed."""
+    texts = derived()
+    changed = stale(root)
+    for path in changed:
+        target = root / path
+        if path in texts:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(texts[path])
+        else:
+            target.unlink()
+    return changed
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command line. Returns the exit status."""
+    root = Path.cwd()
+    if arguments == ["--check"]:
+        paths = stale(root)
+        sys.stderr.writelines(f"{path} is out of date: run `make generate`\n" for path in paths)
+        return 1 if paths else 0
+    if arguments:
+        sys.stderr.write(f"unknown arguments {arguments}: only --check is known\n")
+        return 2
+    sys.stdout.writelines(f"wrote {path}\n" for path in write(root))
+    return 0
+
+
+def _under(folder: str, texts: dict[str, str]) -> dict[str, str]:
+    return {f"{folder}/{name}": text for name, text in texts.items()}
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text() if path.is_file() else None
+
+
+def _generated(root: Path) -> list[str]:
+    """Files in the folders of generated files that say on their first line that they are."""
+    files = [path for folder in _FOLDERS for path in sorted((root / folder).rglob("*.*"))]
+    return [
+        path.relative_to(root).as_posix()
+        for path in files
+        if path.is_file() and NOTICE in path.read_text().partition("\n")[0]
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,297 @@
+"""Sizes, offsets and wasm slots, derived from a table and never written by hand."""
+
+from __future__ import annotations
+
+import struct as binary
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+
+from arkml.abi.schema import (
+    BOOL,
+    U8,
+    U32,
+    Array,
+    Block,
+    Bytes,
+    FieldType,
+    FixedStr,
+    Function,
+    Handle,
+    Out,
+    OutBlock,
+    Outcome,
+    OutSlice,
+    Pad,
+    Param,
+    Ref,
+    Scalar,
+    Slice,
+    Str,
+    Struct,
+    Text,
+)
+from arkml.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    import numpy as np
+
+POINTER = U32
+"""What carries a guest address."""
+
+
+class Slot(NamedTuple):
+    """One wasm argument."""
+
+    name: str
+    wasm: str
+
+
+class Placed(NamedTuple):
+    """A field and where it lies."""
+
+    name: str
+    type: FieldType
+    offset: int
+
+
+def slots(function: Function) -> list[Slot]:
+    """Lower the arguments. A result that leaves through memory adds a last pointer."""
+    lowered = [slot for param in function.params for slot in lower(param)]
+    if leaves_by_pointer(function):
+        lowered.append(Slot(output_name(function), POINTER.wasm))
+    return lowered
+
+
+def leaves_by_pointer(function: Function) -> bool:
+    """Whether the result is written to guest memory and not the wasm result itself."""
+    return function.returns is not None and function.outcome is not Outcome.VALUE
+
+
+def output_name(function: Function) -> str:
+    """Name of the last pointer of a function whose result leaves through memory."""
+    match function.returns:
+        case Bytes() | Text():
+            return "__ark_byte_size"
+        case _:
+            return "__ark_ffi_output"
+
+
+def results(function: Function) -> list[str]:
+    """The wasm results."""
+    match function.outcome:
+        case Outcome.CODE | Outcome.VALUE:
+            return [U32.wasm]
+        case Outcome.NONE | Outcome.NEVER:
+            return []
+        case _:
+            assert_never(function.outcome)
+
+
+def lower(param: Param) -> list[Slot]:
+    """The wasm arguments that carry one parameter."""
+    match param.type:
+        case Str() | Slice() | OutSlice():
+            return [Slot(f"{param.name}_ptr", POINTER.wasm), Slot(f"{param.name}_len", U32.wasm)]
+        case Ref() | Out() | Block() | OutBlock():
+            return [Slot(param.name, POINTER.wasm)]
+        case Scalar() | Handle() | type() as kind:
+            return [Slot(param.name, scalar_of(kind).wasm)]
+        case _:
+            assert_never(param.type)
+
+
+def scalar_of(kind: Scalar | Handle | type[IntEnum]) -> Scalar:
+    """The scalar that carries `kind` across the boundary."""
+    match kind:
+        case Scalar():
+            return kind
+        case Handle(scalar=scalar):
+            return scalar
+        case type():
+            return U32
+        case _:
+            assert_never(kind)
+
+
+def size_of(kind: FieldType) -> int:
+    """Bytes that `kind` takes in memory."""
+    match kind:
+        case Scalar(size=size) | Pad(size=size):
+            return size
+        case Handle(scalar=scalar):
+            return scalar.size
+        case FixedStr(capacity=capacity):
+            return U32.size + capacity
+        case Array(item=item, count=count):
+            return item.size * count
+        case Struct():
+            return struct_size(kind)
+        case type():
+            return U32.size
+        case _:
+            assert_never(kind)
+
+
+def align_of(kind: FieldType) -> int:
+    """What the offset of `kind` must be a multiple of."""
+    match kind:
+        case Scalar(size=size) | Array(item=Scalar(size=size)) | Handle(scalar=Scalar(size=size)):
+            return size
+        case Pad():
+            return U8.size
+        case Struct():
+            return struct_align(kind)
+        case FixedStr() | type():
+            return U32.size
+        case _:
+            assert_never(kind)
+
+
+def placed(struct: Struct) -> Iterator[Placed]:
+    """Yield each field with its offset. Padding that is not written out is an error."""
+    offset = 0
+    for field in struct.fields:
+        if offset % align_of(field.type):
+            raise ValueError(f"{struct.name}.{field.name} at {offset} needs a Pad before it")
+        yield Placed(field.name, field.type, offset)
+        offset += size_of(field.type)
+    if offset % struct_align(struct):
+        raise ValueError(f"{struct.name} ends at {offset} and needs a Pad at its end")
+
+
+def struct_align(struct: Struct) -> int:
+    """What the address of a struct must be a multiple of, for a guest's compiler."""
+    return max(align_of(field.type) for field in struct.fields)
+
+
+def struct_size(struct: Struct) -> int:
+    """Bytes that a struct takes in memory."""
+    *_, last = placed(struct)
+    return last.offset + size_of(last.type)
+
+
+def dtype(struct: Struct) -> np.dtype[Any]:
+    """The struct as a numpy type; a FixedStr is a nested `length` and `bytes`."""
+    import numpy as np  # most of what reads a table needs no numpy
+
+    def of(kind: FieldType) -> Any:
+        match kind:
+            case Scalar() | Handle() | type():
+                return scalar_of(kind).dtype
+            case FixedStr(capacity=capacity):
+                return np.dtype([("length", U32.dtype), ("bytes", U8.dtype, (capacity,))])
+            case Array(item=item, count=count):
+                return (item.dtype, (count,))
+            case Pad(size=size):
+                return (U8.dtype, (size,))
+            case Struct():
+                return dtype(kind)
+            case _:
+                assert_never(kind)
+
+    fields = list(placed(struct))
+    return np.dtype(
+        {
+            "names": [field.name for field in fields],
+            "formats": [of(field.type) for field in fields],
+            "offsets": [field.offset for field in fields],
+            "itemsize": struct_size(struct),
+        }
+    )
+
+
+def pack(struct: Struct, values: Mapping[str, Any]) -> bytes:
+    """
+    Lay out `values`, one for each field that is no padding.
+
+    A str that is too long for its field is cut between two characters.
+    """
+    names = {field.name for field in struct.fields if not isinstance(field.type, Pad)}
+    if names != set(values):
+        raise ValueError(f"{struct.name} has the fields {sorted(names)}, not {sorted(values)}")
+    return b"".join(_packed(field.type, values.get(field.name)) for field in struct.fields)
+
+
+def _packed(kind: FieldType, value: Any) -> bytes:
+    match kind:
+        case Scalar() | Handle() | type():
+            return binary.pack(_code(scalar_of(kind)), value)
+        case FixedStr(capacity=capacity):
+            text = cut(value, capacity)
+            return binary.pack("<I", len(text)) + text.ljust(capacity, b"\0")
+        case Array(item=item, count=count) if item is U8:
+            return cut(value, count).ljust(count, b"\0")
+        case Array(item=item, count=count):
+            padding = [0] * (count - len(value))
+            return binary.pack(f"<{count}{_code(item)[1:]}", *value, *padding)
+        case Pad(size=size):
+            return bytes(size)
+        case Struct():
+            return pack(kind, value)
+        case _:
+            assert_never(kind)
+
+
+def cut(text: str | bytes, capacity: int) -> bytes:
+    """UTF-8 of `text`, at most `capacity` bytes, without half a character at its end."""
+    data = text.encode() if isinstance(text, str) else bytes(text)
+    if len(data) <= capacity:
+        return data
+    end = capacity
+    while end and data[end] & 0xC0 == 0x80:  # inside a character
+        end -= 1
+    return data[:end]
+
+
+def unpack(struct: Struct, data: bytes) -> dict[str, Any]:
+    """
+    Read a struct.
+
+    A guest may write anything: a FixedStr that claims more than its capacity is read up to there
+    and invalid UTF-8 is replaced. Raises InvalidArguments for an unknown enum number.
+    """
+    if len(data) != struct_size(struct):
+        raise ValueError(f"{struct.name} has {struct_size(struct)} bytes, not {len(data)}")
+    return {
+        field.name: _unpacked(field.type, data[field.offset : field.offset + size_of(field.type)])
+        for field in placed(struct)
+        if not isinstance(field.type, Pad)
+    }
+
+
+def _unpacked(kind: FieldType, data: bytes) -> Any:
+    match kind:
+        case Scalar() | Handle():
+            (value,) = binary.unpack(_code(scalar_of(kind)), data)
+            return value
+        case FixedStr(capacity=capacity):
+            (length,) = binary.unpack_from("<I", data)
+            return data[U32.size : U32.size + min(length, capacity)].decode(errors="replace")
+        case Array(item=item) if item is U8:
+            return data
+        case Array(item=item, count=count):
+            return list(binary.unpack(f"<{count}{_code(item)[1:]}", data))
+        case Pad():
+            return data
+        case Struct():
+            return unpack(kind, data)
+        case type():
+            return member(kind, int.from_bytes(data, "little"))
+        case _:
+            assert_never(kind)
+
+
+def member(enum: type[IntEnum], number: int) -> IntEnum:
+    """The member with this number. Raises InvalidArguments if there is none."""
+    try:
+        return enum(number)
+    except ValueError:
+        raise InvalidArguments(f"{number} is no {enum.__name__}") from None
+
+
+def _code(scalar: Scalar) -> str:
+    """The `struct` module's code."""
+    if scalar is BOOL:
+        return "<?"
+    return "<" + {"<u1": "B", "<u4": "I", "<u8": "Q", "<i8": "q", "<f4": "f"}[scalar.dtype]

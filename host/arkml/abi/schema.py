@@ -1,0 +1,214 @@
+"""The vocabulary an ABI table is written in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import TypeAlias
+
+from arkml.abi.codes import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A value that crosses in one wasm slot; `size` is what it takes in memory."""
+
+    name: str
+    size: int
+    wasm: str
+    c: str
+    dtype: str
+
+
+BOOL = Scalar("bool", 1, "i32", "bool", "<u1")
+U8 = Scalar("u8", 1, "i32", "uint8_t", "<u1")
+U32 = Scalar("u32", 4, "i32", "uint32_t", "<u4")
+U64 = Scalar("u64", 8, "i64", "uint64_t", "<u8")
+I64 = Scalar("i64", 8, "i64", "int64_t", "<i8")
+F32 = Scalar("f32", 4, "f32", "float", "<f4")
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """Names a host object of one kind. The guest must not interpret it."""
+
+    name: str
+    doc: str
+    scalar: Scalar = U64
+
+
+@dataclass(frozen=True, slots=True)
+class FixedStr:
+    """A u32 length followed by `capacity` bytes of UTF-8."""
+
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """`count` items of a scalar, one after the other."""
+
+    item: Scalar
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """Bytes that only align the next field. Written as zero, ignored when read."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One member of a struct."""
+
+    name: str
+    type: FieldType
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A C-layout record. Padding is written out, so every byte has a name."""
+
+    name: str
+    doc: str
+    fields: Sequence[Field]
+
+
+@dataclass(frozen=True, slots=True)
+class Str:
+    """
+    UTF-8 text, lowered to `NAME_ptr` and `NAME_len` (bytes).
+
+    `lossy` text may be invalid UTF-8: what cannot be decoded is replaced.
+    """
+
+    lossy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Read-only items, lowered to `NAME_ptr` and `NAME_len` (items)."""
+
+    item: Scalar | Struct
+
+
+@dataclass(frozen=True, slots=True)
+class OutSlice:
+    """Guest memory the host fills, lowered to `NAME_ptr` and `NAME_len` (items)."""
+
+    item: Scalar | Struct
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """One record the guest lends (`&T`), lowered to a pointer."""
+
+    struct: Struct
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """Room for one value that the host fills (`&mut T`), lowered to a pointer."""
+
+    type: Scalar | Handle | Struct
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Bytes the guest lends, lowered to a pointer; `size` names the parameter with their count."""
+
+    size: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutBlock:
+    """Bytes the host fills, lowered to a pointer; `size` names the parameter with their count."""
+
+    size: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """
+    A `Vec<u8>` result.
+
+    The host keeps the bytes and writes their count to a last pointer `__ark_byte_size`; the guest
+    fetches them with `core__take_host_return_vec`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A `String` result: UTF-8, handed over like `Bytes`."""
+
+
+class Lane(Enum):
+    """Where a function runs."""
+
+    HOST = "host"  # a Python handler, called once per guest call
+    PUSH = "push"  # wholly in the shim: appends one row to the session's columns
+    SUBMIT = "submit"  # checked in the shim, which then suspends the guest until it is answered
+
+
+class Outcome(Enum):
+    """What the wasm result is."""
+
+    CODE = "code"  # an ErrorCode; the value, if any, leaves through a last pointer
+    VALUE = "value"  # the value itself, in one i32
+    NONE = "none"  # nothing; the value, if any, leaves through a last pointer
+    NEVER = "never"  # nothing, because the call does not return
+
+
+FieldType: TypeAlias = "Scalar | Handle | FixedStr | Array | Pad | type[IntEnum] | Struct"
+ParamType: TypeAlias = (
+    "Scalar | Handle | Str | Slice | OutSlice | Ref | Out | Block | OutBlock | type[IntEnum]"
+)
+ReturnType: TypeAlias = "Scalar | Handle | Struct | Bytes | Text"
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One named argument."""
+
+    name: str
+    type: ParamType
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One import. `errors` are the codes its outcome can be, besides a success."""
+
+    name: str
+    doc: str
+    params: Sequence[Param] = ()
+    returns: ReturnType | None = None
+    outcome: Outcome = Outcome.CODE
+    lane: Lane = Lane.HOST
+    errors: Sequence[ErrorCode] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A versioned import module. A guest imports `PREFIX__NAME`, or `NAME` without a prefix."""
+
+    module: str
+    prefix: str
+    doc: str
+    functions: Sequence[Function]
+    id: int | None = None
+    enums: Sequence[type[IntEnum]] = ()
+    handles: Sequence[Handle] = ()
+    structs: Sequence[Struct] = ()
+
+    @property
+    def stem(self) -> str:
+        """The module as a name in a program: `ml_v1` of `ark-ml-v1`."""
+        return self.module.removeprefix("ark-").replace("-", "_")
+
+    def symbol(self, function: Function) -> str:
+        """The name a guest imports."""
+        return f"{self.prefix}__{function.name}" if self.prefix else function.name

@@ -1,0 +1,57 @@
+"""Module `arkml-wasi`, declared once: the WASI calls that wait, as the host answers them."""
+
+from __future__ import annotations
+
+from arkml.abi.schema import U32, U64, Api, Function, Outcome, Param
+
+WASI = Api(
+    module="arkml-wasi",
+    prefix="",
+    doc="What stands behind the WASI calls that would block the host's thread.",
+    functions=(
+        Function(
+            "poll_oneoff",
+            "Wait until one of the subscriptions has an event. `now` is the guest's monotonic "
+            "clock in nanoseconds.",
+            (
+                Param("subscriptions", U32),
+                Param("events", U32),
+                Param("count", U32),
+                Param("num_events", U32),
+                Param("now", U64),
+            ),
+            returns=U32,
+            outcome=Outcome.VALUE,
+        ),
+        Function(
+            "sched_yield",
+            "Let others run.",
+            returns=U32,
+            outcome=Outcome.VALUE,
+        ),
+        Function(
+            "fd_read",
+            "Read from standard input into a list of buffers.",
+            (
+                Param("fd", U32),
+                Param("buffers", U32),
+                Param("count", U32),
+                Param("num_read", U32),
+            ),
+            returns=U32,
+            outcome=Outcome.VALUE,
+        ),
+        Function(
+            "fd_write",
+            "Write a list of buffers to standard output or standard error.",
+            (
+                Param("fd", U32),
+                Param("buffers", U32),
+                Param("count", U32),
+                Param("num_written", U32),
+            ),
+            returns=U32,
+            outcome=Outcome.VALUE,
+        ),
+    ),
+)

@@ -1,0 +1,147 @@
+"""Handle tables: the only place where a guest's number becomes a host object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from arkml.errors import ArkmlError, NotFound, TooManyHandles
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class HandleLayout:
+    """How a handle is cut into bits: `generation << index_bits | index + 1`."""
+
+    index_bits: int
+    generation_bits: int
+
+    @property
+    def index_mask(self) -> int:
+        return (1 << self.index_bits) - 1
+
+    @property
+    def slots(self) -> int:
+        """How many indices there are; `index + 1` may not be zero."""
+        return self.index_mask
+
+    @property
+    def generations(self) -> int:
+        """How often a slot can be used."""
+        return 1 << self.generation_bits
+
+    def index(self, handle: int) -> int:
+        """The slot that `handle` names; -1 where it names none."""
+        return (handle & self.index_mask) - 1
+
+
+U64_LAYOUT = HandleLayout(index_bits=32, generation_bits=32)
+U32_LAYOUT = HandleLayout(index_bits=20, generation_bits=12)
+"""The layout of ml-inference-v0, whose handles have 32 bits."""
+
+
+class HandleTable(Generic[T]):
+    """
+    Objects of one guest, named by handles.
+
+    Zero is never issued and a dropped handle never names a later object: its slot comes back
+    under a new generation, and is retired once its generations are used up. Belongs to the
+    thread that runs the guest.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        limit: int,
+        layout: HandleLayout = U64_LAYOUT,
+        error: type[ArkmlError] = TooManyHandles,
+    ) -> None:
+        self._name = name
+        self._limit = limit
+        self._error = error
+        self._layout = layout
+        self._mask = layout.index_mask
+        self._bits = layout.index_bits
+        self._items: list[T | None] = []
+        self._generations: list[int] = []
+        self._free: list[int] = []
+        self._live = 0
+
+    def __len__(self) -> int:
+        return self._live
+
+    def __iter__(self) -> Iterator[tuple[int, T]]:
+        """Every live handle and its object, as they are when the iteration starts."""
+        live = [
+            (self._handle(index), item)
+            for index, item in enumerate(self._items)
+            if item is not None
+        ]
+        return iter(live)
+
+    def upcoming(self) -> int:
+        """The handle that the next `insert` returns. Raises the limit's error where it would."""
+        if self._live >= self._limit:
+            raise self._error(f"{self._name}: {self._live} are live, the limit is {self._limit}")
+        if self._free:
+            return self._handle(self._free[-1])
+        if len(self._items) >= self._layout.slots:
+            raise self._error(f"{self._name}: all {self._layout.slots} slots are used up")
+        return len(self._items) + 1
+
+    def insert(self, item: T) -> int:
+        """Store `item` and return its handle."""
+        handle = self.upcoming()
+        if self._free:
+            self._items[self._free.pop()] = item
+        else:
+            self._items.append(item)
+            self._generations.append(0)
+        self._live += 1
+        return handle
+
+    def get(self, handle: int, kind: type[K]) -> K:
+        """The object of that kind named by `handle`; raises `NotFound`."""
+        item = self._items[self._find(handle)]
+        if isinstance(item, kind):
+            return item
+        raise NotFound(f"{handle:#x} is a {type(item).__name__}, not a {kind.__name__}")
+
+    def remove(self, handle: int, kind: type[K]) -> K:
+        """Forget `handle` and return what it named; raises `NotFound`."""
+        item = self.get(handle, kind)
+        index = self._layout.index(handle)
+        self._items[index] = None
+        self._generations[index] += 1
+        if self._generations[index] < self._layout.generations:
+            self._free.append(index)
+        self._live -= 1
+        return item
+
+    def at(self, index: int) -> T:
+        """The live object in slot `index`, for callers that have checked its handle."""
+        item = self._items[index] if 0 <= index < len(self._items) else None
+        if item is None:
+            raise NotFound(f"{self._name}: nothing lives in slot {index}")
+        return item
+
+    def index(self, handle: int) -> int:
+        """The slot of a live handle; raises `NotFound`."""
+        return self._find(handle)
+
+    def _handle(self, index: int) -> int:
+        return self._generations[index] << self._bits | index + 1
+
+    def _find(self, handle: int) -> int:
+        index = (handle & self._mask) - 1
+        if (
+            0 <= index < len(self._items)
+            and self._generations[index] == handle >> self._bits
+            and self._items[index] is not None
+        ):
+            return index
+        raise NotFound(f"{self._name}: {handle:#x} names nothing that is live")

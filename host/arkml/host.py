@@ -1,0 +1,195 @@
+"""The host: what loads guests and what they share."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from arkml.errors import InstanceLimitExceeded, ModuleError, UsageError
+from arkml.fleet import Fleet
+from arkml.guest import Guest
+from arkml.limits import Limits
+from arkml.policies.files import read_policy_file
+from arkml.policies.library import PolicyLibrary
+from arkml.policies.models import ModelCache
+from arkml.runtime.columns import Columns
+from arkml.runtime.engine import Engine
+from arkml.runtime.interrupts import GUARD
+from arkml.runtime.mappings import require_mappings
+from arkml.runtime.program import Program
+from arkml.runtime.wasi_linker import WasiGrant
+
+Source = str | Path | bytes
+
+
+class Host:
+    """
+    Loads guests and answers them.
+
+    `policy` is the path or the bytes of an ONNX or Cervo file that takes the place of whatever the
+    guests load. `seed` and `deterministic` rule the noise of stochastic policies. `wasi` grants
+    WASI; `stub_missing` links unknown `ark-*` functions to stubs. Guests may be used from any
+    thread, each from one at a time.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: Source | None = None,
+        seed: int = 0,
+        deterministic: bool = False,
+        limits: Limits | None = None,
+        wasi: WasiGrant | None = None,
+        stub_missing: bool = False,
+    ) -> None:
+        self.limits = limits or Limits()
+        self._seed = seed
+        self._deterministic = deterministic
+        self._wasi = wasi
+        self._stub_missing = stub_missing
+        self._policy = _policy(policy, self.limits)
+        self._engine = Engine(self.limits)
+        self._models = ModelCache()
+        self._numbers = itertools.count()
+        self._guests: weakref.WeakSet[Guest] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._closed = False
+        GUARD.install()
+
+    def compile(self, source: Source, *, name: str | None = None) -> Program:
+        """
+        Check and compile a module: a path, bytes, or wasm text.
+
+        Raises ModuleError (with all imports that are missing), MemoryLimitExceeded and
+        TableLimitExceeded.
+        """
+        data, name = _read(source, name)
+        return Program(
+            self._engine,
+            data,
+            name,
+            self.limits,
+            wasi=self._wasi is not None,
+            stub_missing=self._stub_missing,
+        )
+
+    def load(
+        self, source: Source | Program, *, name: str | None = None, initialise: bool = True
+    ) -> Guest:
+        """Make a guest and, unless told otherwise, run what it wants to be called first."""
+        program = source if isinstance(source, Program) else self.compile(source, name=name)
+        guest = self._make(program, name or program.name, next(self._numbers), None)
+        if initialise:
+            try:
+                guest.initialise()
+            except BaseException:
+                guest.close()
+                raise
+        return guest
+
+    def fleet(
+        self, source: Source | Program, instances: int, *, name: str | None = None
+    ) -> Fleet:
+        """
+        Make `instances` guests of one module that are stepped together.
+
+        They are not initialised: call `initialise` on the fleet, so that their submits are
+        answered together too. Raises InstanceLimitExceeded, before anything is made, if the
+        machine has no room for so many.
+        """
+        if instances < 1:
+            raise UsageError(f"a fleet of {instances} guests: 1 at least")
+        program = source if isinstance(source, Program) else self.compile(source, name=name)
+        require_mappings(instances)
+        label = name or program.name
+        columns = Columns(self._engine.arena, self.limits, siblings=instances)
+        library = self._library()
+        guests: list[Guest] = []
+        try:
+            for number in range(instances):
+                guests.append(
+                    self._make(program, f"{label}#{number}", number, (columns, library))
+                )
+        except BaseException:
+            for guest in guests:
+                guest.close()
+            raise
+        return Fleet(guests, self._engine)
+
+    def close(self) -> None:
+        """Close every guest. Raises GuestBusy if one is in a call. Safe to call again."""
+        if self._closed:
+            return
+        for guest in list(self._guests):
+            guest.close()
+        self._closed = True
+        self._engine.close()
+        GUARD.uninstall()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _library(self) -> PolicyLibrary:
+        return PolicyLibrary(
+            self._models,
+            seed=self._seed,
+            deterministic=self._deterministic,
+            override=self._policy,
+            limits=self.limits,
+        )
+
+    def _make(
+        self,
+        program: Program,
+        name: str,
+        number: int,
+        shared: tuple[Columns, PolicyLibrary] | None,
+    ) -> Guest:
+        if self._closed:
+            raise UsageError("this host is closed")
+        with self._lock:
+            if len(self._guests) >= self.limits.instances:
+                raise InstanceLimitExceeded(
+                    f"this host has {len(self._guests)} guests, its limit"
+                )
+        columns, library = shared or (Columns(self._engine.arena, self.limits), self._library())
+        guest = Guest(
+            self._engine,
+            program,
+            name=name,
+            number=number,
+            columns=columns,
+            library=library,
+            wasi=self._wasi,
+        )
+        with self._lock:
+            self._guests.add(guest)
+        return guest
+
+
+def _read(source: Source, name: str | None) -> tuple[bytes, str]:
+    if isinstance(source, bytes):
+        return source, name or "guest"
+    path = Path(source)
+    try:
+        return path.read_bytes(), name or path.name
+    except OSError as error:
+        raise ModuleError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _policy(source: Source | None, limits: Limits) -> bytes | None:
+    if source is None or isinstance(source, bytes):
+        return source
+    return read_policy_file(Path(source), limits)

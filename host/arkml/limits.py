@@ -1,0 +1,33 @@
+"""What one guest may use. Every limit is on by default and has an error of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """
+    Limits of one guest.
+
+    Sizes are bytes, times seconds. `run_seconds` is the time budget of one call: the sum of the
+    times wasm ran; policies and suspension do not count. None means no budget.
+    """
+
+    module_bytes: int = 64 * MIB
+    function_bytes: int = 1 * MIB
+    memory_bytes: int = 1 * GIB
+    tables: int = 16
+    table_elements: int = 1_000_000
+    instances: int = 20_000
+    handles: int = 4_096
+    futures: int = 1_024
+    rows: int = 65_536
+    metadata_bytes: int = 1 * MIB
+    column_bytes: int = 256 * MIB
+    snapshot_bytes: int = 64 * MIB
+    wasm_stack: int = 512 * KIB
+    run_seconds: float | None = 1.0
+    log_bytes: int = 64 * KIB

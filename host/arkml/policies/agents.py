@@ -1,0 +1,229 @@
+"""What a policy remembers of each agent: how often it acted and its recurrent state."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.batches import Floats
+from arkml.errors import Unavailable
+from arkml.policies.noise import Words, mix
+
+ENDED_AGENTS = 65_536
+"""So many agents whose episode ended are remembered."""
+
+AGENTS = 1 << 20
+"""So many agents are remembered in all; the ones not seen for longest are forgotten first."""
+
+STATE_BYTES = 512 << 20
+"""So much recurrent state is kept by one policy."""
+
+Slots = npt.NDArray[np.int64]
+
+
+class Visit:
+    """
+    The agents of one batch.
+
+    slots: [agents], in row order where no agent comes twice. inverse, turns: [rows], or None
+    where no agent comes twice: the agent of each row, and how many rows of that agent came before
+    it. counts: rows of each agent. `streams` is for whoever draws noise for the rows.
+    """
+
+    __slots__ = ("counts", "inverse", "slots", "streams", "turns")
+
+    def __init__(
+        self, slots: Slots, inverse: Slots | None, turns: Slots | None, counts: Slots | int
+    ) -> None:
+        self.slots = slots
+        self.inverse = inverse
+        self.turns = turns
+        self.counts = np.asarray(counts, np.uint64)
+        self.streams: Words | None = None
+
+
+class AgentTable:
+    """
+    One entry for each (session, agent id) seen; `state_width` floats of state each.
+
+    Agents are found by a 64-bit hash with a secret salt: no guest can aim at the entry of
+    another guest's agent.
+    """
+
+    def __init__(
+        self,
+        state_width: int = 0,
+        *,
+        ended_agents: int = ENDED_AGENTS,
+        agents: int = AGENTS,
+        state_bytes: int = STATE_BYTES,
+    ) -> None:
+        self._ended_limit = ended_agents
+        self._limit = min(agents, state_bytes // (4 * state_width) if state_width else agents)
+        self._salt = np.array([secrets.randbits(64)], np.uint64)
+        self._hashes: Words = np.zeros(0, np.uint64)  # sorted
+        self._slots: Slots = np.zeros(0, np.int64)  # the slot of each hash
+        self._free: Slots = np.zeros(0, np.int64)
+        self._keys: Words = np.zeros(0, np.uint64)
+        self._steps: Words = np.zeros(0, np.uint64)
+        self._seen: Slots = np.zeros(0, np.int64)
+        self._ended: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._state: Floats = np.zeros((0, state_width), np.float32)
+        self._tick = 0
+        self._last: tuple[bytes, bytes, Visit] | None = None
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def visit(self, keys: Words, ids: Words) -> Visit:
+        """
+        Find the agents of a batch, new ones with step 0 and a state of zeros.
+
+        ids: uint64, [rows]. keys: uint64, [] or [rows]. Raises Unavailable if there are more
+        agents than the table may hold.
+        """
+        seen = (ids.tobytes(), keys.tobytes())
+        last = self._last
+        # The same agents in the same order as in the frame before is the common case.
+        if last is not None and last[0] == seen[0] and last[1] == seen[1]:
+            return last[2]
+        hashes = mix((ids ^ mix(keys ^ self._salt)) + self._salt)
+        visit = self._find(hashes, np.broadcast_to(keys, ids.shape))
+        self._last = (*seen, visit)
+        return visit
+
+    def steps(self, visit: Visit) -> Words:
+        """How often the agent of each row has acted before, uint64, [rows]."""
+        steps = self._steps[visit.slots]
+        if visit.inverse is None or visit.turns is None:
+            return steps
+        return steps[visit.inverse] + visit.turns.astype(np.uint64)
+
+    def state(self, visit: Visit) -> Floats:
+        """A copy of the recurrent states, [agents, state_width]."""
+        return self._state[visit.slots]
+
+    def advance(
+        self, visit: Visit, ended: npt.NDArray[np.bool_] | None, state: Floats | None
+    ) -> None:
+        """
+        Every row has acted.
+
+        ended: [rows], the episode ended with this row. state: [agents, state_width], the states
+        that follow; those of agents whose episode ended become zeros.
+        """
+        slots = visit.slots
+        self._steps[slots] += visit.counts
+        if ended is not None:
+            if visit.inverse is not None:
+                rows, ended = ended, np.zeros(len(slots), np.bool_)
+                ended[visit.inverse] = rows  # the last row of an agent is the one that stays
+            self._ended[slots] = ended
+            if state is not None:
+                state[ended] = 0
+        if state is not None:
+            self._state[slots] = state
+
+    def forget(self, key: int) -> None:
+        """Drop the agents of session `key`."""
+        self._drop(self._keys[self._slots] == np.uint64(key))
+
+    def _find(self, hashes: Words, keys: Words) -> Visit:
+        agents, first, inverse, counts = np.unique(
+            hashes, return_index=True, return_inverse=True, return_counts=True
+        )
+        self._touch()
+        at = np.searchsorted(self._hashes, agents)
+        known = at < len(self._hashes)
+        known[known] = self._hashes[at[known]] == agents[known]
+        new = ~known
+        if new.any():
+            self._insert(agents[new], keys[first[new]], at[new], keep=agents)
+            at = np.searchsorted(self._hashes, agents)
+        slots = self._slots[at]
+        if len(agents) == len(hashes):
+            return Visit(slots[inverse], None, None, 1)
+        return Visit(slots, inverse, _turns(inverse, counts), counts)
+
+    def _touch(self) -> None:
+        """Note when the agents of the last visit were seen: only now it matters."""
+        self._tick += 1
+        if self._last is not None:
+            self._seen[self._last[2].slots] = self._tick
+
+    def _insert(self, hashes: Words, keys: Words, at: Any, keep: Words) -> None:
+        if len(keep) > self._limit:
+            raise Unavailable(
+                f"{len(keep)} agents in one batch; this policy keeps the state of {self._limit}"
+            )
+        if self._evict(len(hashes), keep):
+            at = np.searchsorted(self._hashes, hashes)
+        if len(self._free) < len(hashes):
+            self._grow(len(self._hashes) + len(hashes))
+        slots, self._free = self._free[: len(hashes)], self._free[len(hashes) :]
+        self._keys[slots] = keys
+        self._steps[slots] = 0
+        self._seen[slots] = self._tick
+        self._ended[slots] = False
+        self._state[slots] = 0
+        self._hashes = np.insert(self._hashes, at, hashes)
+        self._slots = np.insert(self._slots, at, slots)
+
+    def _evict(self, coming: int, keep: Words) -> bool:
+        """Make room: agents that ended go first, then any; the longest unseen ones of each."""
+        if len(self._hashes) + coming <= min(self._ended_limit, self._limit):
+            return False
+        ended = self._ended[self._slots]
+        drop = np.zeros(len(self._hashes), np.bool_)
+        # A slack of an eighth, so that not every batch pays for a few agents over the limit.
+        surplus = int(ended.sum()) - self._ended_limit
+        if surplus > self._ended_limit // 8:
+            self._mark_oldest(drop, ended & ~np.isin(self._hashes, keep), surplus)
+        surplus = len(self._hashes) + coming - int(drop.sum()) - self._limit
+        if surplus > 0:
+            surplus += self._limit // 8
+            self._mark_oldest(drop, ~drop & ~np.isin(self._hashes, keep), surplus)
+        self._drop(drop)
+        return bool(drop.any())
+
+    def _mark_oldest(
+        self, drop: npt.NDArray[np.bool_], among: npt.NDArray[np.bool_], count: int
+    ) -> None:
+        candidates = np.flatnonzero(among)
+        order = np.argsort(self._seen[self._slots[candidates]], kind="stable")
+        drop[candidates[order[:count]]] = True
+
+    def _drop(self, drop: npt.NDArray[np.bool_]) -> None:
+        if drop.any():
+            self._free = np.concatenate([self._free, self._slots[drop]])
+            self._hashes = self._hashes[~drop]
+            self._slots = self._slots[~drop]
+            self._last = None
+
+    def _grow(self, agents: int) -> None:
+        old = len(self._keys)
+        size = max(16, agents, min(2 * old, self._limit))
+        self._keys = _resized(self._keys, size)
+        self._steps = _resized(self._steps, size)
+        self._seen = _resized(self._seen, size)
+        self._ended = _resized(self._ended, size)
+        self._state = _resized(self._state, size)
+        self._free = np.concatenate([self._free, np.arange(old, size)])
+
+
+def _turns(inverse: Slots, counts: Slots) -> Slots:
+    """How many equal values came before each value of `inverse`."""
+    order = np.argsort(inverse, kind="stable")
+    starts = np.repeat(np.cumsum(counts) - counts, counts)
+    turns = np.empty(len(inverse), np.int64)
+    turns[order] = np.arange(len(inverse)) - starts
+    return turns
+
+
+def _resized(values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    grown = np.zeros((size, *values.shape[1:]), values.dtype)
+    grown[: len(values)] = values
+    return grown

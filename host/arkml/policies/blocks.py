@@ -1,0 +1,68 @@
+"""Runs of a model that takes one batch size only, or no more rows than that at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from arkml.batches import Floats, chunks
+from arkml.policies.signature import Port
+
+Run = Callable[[Mapping[str, Floats]], Sequence[Floats]]
+
+_ROWS = 1_024
+
+
+class BlockModel:
+    """A model known by its ports and a function that runs it; `block` is the size it takes."""
+
+    def __init__(
+        self, inputs: Sequence[Port], outputs: Sequence[Port], run: Run, block: int | None
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self._run = run
+        self._block = block
+
+    def prepare(
+        self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats]
+    ) -> Sequence[Callable[[], object]]:
+        names = [port.name for port in self.outputs]
+        rows, padded = self._block or _ROWS, self._block is not None
+        return [
+            partial(run_in_blocks, self._run, names, rows, count, feeds, fetches, padded=padded)
+        ]
+
+
+def run_in_blocks(
+    run: Run,
+    names: Sequence[str],
+    rows: int,
+    count: int,
+    feeds: Mapping[str, Floats],
+    fetches: Mapping[str, Floats],
+    *,
+    padded: bool,
+) -> None:
+    """
+    Feed `count` rows, `rows` at a time, and keep what comes out.
+
+    names: what `run` returns, in order. `padded`: the last block is filled up with zeros, since
+    the model takes no other size.
+    """
+    for block in chunks(count, rows):
+        size = block.stop - block.start
+        missing = rows - size if padded else 0
+        results = run({name: _padded(array[block], missing) for name, array in feeds.items()})
+        for name, result in zip(names, results, strict=True):
+            if name in fetches:
+                target = fetches[name][block]
+                target[...] = result[:size].reshape(target.shape)
+
+
+def _padded(array: Floats, missing: int) -> Floats:
+    if not missing:
+        return np.ascontiguousarray(array)
+    return np.concatenate([array, np.zeros((missing, *array.shape[1:]), np.float32)])

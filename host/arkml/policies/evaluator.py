@@ -1,0 +1,193 @@
+"""Runs of a model with all that a host adds to it: noise, masks and recurrent state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.abi.codes import EpisodeState
+from arkml.batches import Floats
+from arkml.errors import AbiError, Unavailable
+from arkml.policies.agents import AgentTable, Visit
+from arkml.policies.models import Call, Model
+from arkml.policies.noise import Words, fill_normal, streams
+from arkml.policies.signature import Port, Roles
+
+States = npt.NDArray[np.uint32]
+
+# As numpy's own numbers: comparing with a member of an enum costs microseconds.
+_TERMINAL = np.uint32(EpisodeState.TERMINAL)
+_INTERRUPTED = np.uint32(EpisodeState.INTERRUPTED)
+_INITIAL = np.uint32(EpisodeState.INITIAL)
+
+
+class Lines:
+    """
+    Everything one model needs to run on one batch: arrays by port name, and the calls.
+
+    It keeps the arrays alive that the calls use by address.
+    """
+
+    __slots__ = ("calls", "epsilon", "feeds", "fetches", "owner")
+
+    def __init__(
+        self,
+        owner: object,
+        calls: Sequence[Call],
+        feeds: Mapping[str, Floats],
+        fetches: Mapping[str, Floats],
+        epsilon: Floats | None,
+    ) -> None:
+        self.owner = owner
+        self.calls = calls
+        self.feeds = feeds
+        self.fetches = fetches
+        self.epsilon = epsilon
+
+
+class Evaluator:
+    """
+    Feeds a model's epsilon, masks and recurrent inputs; the rest comes from its user.
+
+    Noise depends on (seed, session, agent id, agent's step, index) and nothing else, so results
+    depend neither on the order of a batch nor on who else is in it. `deterministic` makes it
+    zero. An agent that comes twice in a batch takes its steps in row order.
+    """
+
+    def __init__(self, model: Model, roles: Roles, *, seed: int, deterministic: bool) -> None:
+        self._model = model
+        self._roles = roles
+        self._seed = seed
+        self._draws = roles.epsilon is not None and not deterministic
+        self._columns = _columns([source for source, _ in roles.recurrent])
+        self._agents = AgentTable(sum(source.width for source, _ in roles.recurrent))
+        self.is_stateless = not self._draws and not roles.recurrent
+
+    def bind(
+        self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], owner: object
+    ) -> Lines:
+        """Add the host's arrays and make the calls."""
+        roles = self._roles
+        given, taken = dict(feeds), dict(fetches)
+        epsilon = None
+        if roles.epsilon is not None:
+            array = given[roles.epsilon.name] = _zeros(count, roles.epsilon)
+            epsilon = array.reshape(count, roles.epsilon.width) if self._draws else None
+        for mask in roles.masks:
+            given.setdefault(mask.name, np.ones((count, *mask.shape), np.float32))
+        for source, target in roles.recurrent:
+            given[source.name] = _zeros(count, source)
+            taken[target.name] = _zeros(count, target)
+        calls = self._model.prepare(count, given, taken)
+        return Lines(owner, calls, given, taken, epsilon)
+
+    def run(self, lines: Lines, keys: Words, ids: Words, states: States | None) -> None:
+        """
+        Run on rows whose feeds are filled.
+
+        keys: uint64, [] or [n]. ids: uint64, [n]. states: uint32, [n], or None where there are no
+        episodes. Raises Unavailable, and then no agent has moved on.
+        """
+        if self.is_stateless:
+            execute(lines.calls)
+            return
+        visit = self._agents.visit(keys, ids)
+        if lines.epsilon is not None:
+            if visit.streams is None:
+                visit.streams = streams(self._seed, keys, ids)
+            fill_normal(lines.epsilon, visit.streams, self._agents.steps(visit))
+        memory = None
+        if not self._roles.recurrent:
+            execute(lines.calls)
+        else:
+            memory = self._agents.state(visit)
+            fresh = None if states is None else states == _INITIAL
+            if visit.inverse is None:
+                self._remember(lines, memory, fresh)
+            else:
+                self._take_turns(lines, visit, visit.inverse, memory, fresh)
+        self._agents.advance(visit, _ended(states), memory)
+
+    def forget(self, key: int) -> None:
+        """Session `key` is closed."""
+        self._agents.forget(key)
+
+    def _remember(self, lines: Lines, memory: Floats, fresh: npt.NDArray[np.bool_] | None) -> None:
+        """Run with the states in `memory`, [n, state_width], and put the new ones there."""
+        if fresh is not None:
+            memory[fresh] = 0
+        count = len(memory)
+        for (source, _), columns in zip(self._roles.recurrent, self._columns, strict=True):
+            lines.feeds[source.name].reshape(count, -1)[...] = memory[:, columns]
+        execute(lines.calls)
+        for (_, target), columns in zip(self._roles.recurrent, self._columns, strict=True):
+            memory[:, columns] = lines.fetches[target.name].reshape(count, -1)
+
+    def _take_turns(
+        self,
+        lines: Lines,
+        visit: Visit,
+        inverse: npt.NDArray[np.int64],
+        memory: Floats,
+        fresh: npt.NDArray[np.bool_] | None,
+    ) -> None:
+        """Run the first row of every agent, then the second ones, and so on."""
+        assert visit.turns is not None
+        order = np.argsort(visit.turns, kind="stable")
+        ends = np.cumsum(np.bincount(visit.turns))
+        part: Lines | None = None
+        for rows in np.split(order, ends[:-1]):
+            if part is None or len(next(iter(part.feeds.values()))) != len(rows):
+                part = self._part(lines, len(rows))
+            for name, array in part.feeds.items():
+                np.take(lines.feeds[name], rows, axis=0, out=array)
+            agents = inverse[rows]
+            moved = memory[agents]
+            self._remember(part, moved, None if fresh is None else fresh[rows])
+            memory[agents] = moved
+            for name, array in part.fetches.items():
+                lines.fetches[name][rows] = array
+
+    def _part(self, lines: Lines, count: int) -> Lines:
+        feeds = {name: _like(array, count) for name, array in lines.feeds.items()}
+        fetches = {name: _like(array, count) for name, array in lines.fetches.items()}
+        calls = self._model.prepare(count, feeds, fetches)
+        return Lines(None, calls, feeds, fetches, None)
+
+
+def execute(calls: Sequence[Call]) -> None:
+    """Run a model. Raises Unavailable if it fails."""
+    try:
+        for call in calls:
+            call()
+    except AbiError:
+        raise
+    except Exception as error:
+        raise failed(error) from error
+
+
+def failed(error: Exception) -> Unavailable:
+    """What to raise for an error inside of a model's run: it ran out of memory, most likely."""
+    return Unavailable(f"the model failed: {str(error).strip().splitlines()[0][:300]}")
+
+
+def _columns(ports: Sequence[Port]) -> list[slice]:
+    ends = np.cumsum([0, *(port.width for port in ports)]).tolist()
+    return [slice(start, end) for start, end in pairwise(ends)]
+
+
+def _zeros(count: int, port: Port) -> Floats:
+    return np.zeros((count, *port.shape), np.float32)
+
+
+def _like(array: Floats, count: int) -> Floats:
+    return np.zeros((count, *array.shape[1:]), np.float32)
+
+
+def _ended(states: States | None) -> npt.NDArray[np.bool_] | None:
+    if states is None:
+        return None
+    return np.asarray((states == _TERMINAL) | (states == _INTERRUPTED))

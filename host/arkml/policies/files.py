@@ -1,0 +1,111 @@
+"""Policy files that the user names: read with the weights that lie beside them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from arkml.errors import ModelRejected, SnapshotTooLarge, UsageError
+from arkml.limits import Limits
+from arkml.policies.operators.call import checked_kind
+from arkml.policies.wire import walk
+
+_EXTERNAL = 1
+
+
+def read_policy_file(path: str | os.PathLike[str], limits: Limits) -> bytes:
+    """
+    Returns the bytes of a policy file.
+
+    Weights that an ONNX model keeps in a file of the same folder are moved into it. Only for
+    files the user names: bytes from a guest or the network never make this process open a file.
+    Raises UsageError if the file cannot be read, SnapshotTooLarge, and ModelRejected if the
+    file beside it is not what the model says.
+    """
+    path = Path(path)
+    try:
+        data = _read(path, limits.snapshot_bytes, os.O_RDONLY)
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    # `location` is the key without which no weight lies elsewhere.
+    return _with_weights(data, path.parent, limits) if b"location" in data else data
+
+
+def _with_weights(data: bytes, folder: Path, limits: Limits) -> bytes:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        walk(data, allow_external=True)
+        model = onnx.ModelProto.FromString(data)
+    except (ModelRejected, DecodeError):
+        return data  # no ONNX model, or none that will be let in: the gate says why
+    files: dict[str, bytes] = {}
+    total = len(data)
+    for tensor in _tensors(model):
+        if tensor.data_location == _EXTERNAL:
+            _inline(tensor, folder, files, limits)
+            total += len(tensor.raw_data)
+            if total > limits.snapshot_bytes:
+                raise SnapshotTooLarge(
+                    f"the model and its weights are larger than {limits.snapshot_bytes} bytes"
+                )
+    return model.SerializeToString() if files else data
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    yield from model.graph.initializer
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            yield attribute.t
+            yield from attribute.tensors
+
+
+def _inline(tensor: Any, folder: Path, files: dict[str, bytes], limits: Limits) -> None:
+    says = {entry.key: entry.value for entry in tensor.external_data}
+    name = says.get("location", "")
+    title = f"weight {tensor.name[:80]!r} in {name[:80]!r}"
+    if not name or name in (".", "..") or set(name) & {"/", "\\", "\0"}:
+        raise ModelRejected(f"{title}: only a file in the model's own folder can hold weights")
+    if name not in files:
+        files[name] = _read_side_file(folder / name, title, limits)
+    size = prod(tensor.dims) * checked_kind(tensor.data_type).size
+    offset = _number(says.get("offset", "0"), title)
+    length = _number(says.get("length", str(size)), title)
+    if min(tensor.dims, default=0) < 0 or length != size:
+        raise ModelRejected(f"{title}: {length} bytes for a shape {list(tensor.dims)}")
+    if offset + length > len(files[name]):
+        raise ModelRejected(f"{title}: bytes {offset} to {offset + length} are not in the file")
+    tensor.raw_data = files[name][offset : offset + length]
+    del tensor.external_data[:]
+    tensor.ClearField("data_location")
+
+
+def _number(text: str, title: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ModelRejected(f"{title}: {text[:40]!r} is no number of bytes")
+    return int(text)
+
+
+def _read_side_file(path: Path, title: str, limits: Limits) -> bytes:
+    try:
+        # No link, at the moment of opening; a pipe must not block.
+        return _read(path, limits.snapshot_bytes, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (OSError, UsageError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ModelRejected(f"{title}: the file cannot be read: {reason}") from error
+
+
+def _read(path: Path, most: int, flags: int) -> bytes:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{str(path)!r} is not a regular file")
+        if status.st_size > most:
+            raise SnapshotTooLarge(f"{str(path)!r} has {status.st_size} bytes, more than {most}")
+        return file.read(most)

@@ -1,0 +1,142 @@
+"""The policies one guest or fleet has loaded, found by their snapshot."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from threading import Lock
+from typing import assert_never
+from weakref import WeakValueDictionary
+
+from arkml.abi.codes import SnapshotFormat
+from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge
+from arkml.limits import Limits
+from arkml.policies.cervo import Kind, is_cervo, unpack
+from arkml.policies.models import Model, ModelCache
+from arkml.policies.network import Network
+from arkml.policies.onnx import OnnxPolicy
+from arkml.policies.policy import Policy
+from arkml.policies.signature import find_roles, find_signature
+
+log = logging.getLogger(__name__)
+
+_LIMITS = Limits()
+
+_Key = tuple[bytes, int | None, int | None]
+
+
+class PolicyLibrary:
+    """
+    Makes policies and networks of snapshots.
+
+    `override` is a snapshot that takes the place of whatever is loaded. What it makes is used by
+    one thread at a time; loading may happen on another one.
+    """
+
+    def __init__(
+        self,
+        models: ModelCache,
+        *,
+        seed: int = 0,
+        deterministic: bool = False,
+        override: bytes | None = None,
+        limits: Limits = _LIMITS,
+    ) -> None:
+        self._models = models
+        self._seed = seed
+        self._deterministic = deterministic
+        self._override = override
+        self._limits = limits
+        self._lock = Lock()
+        # A policy lives as long as a session uses it; its model may stay longer in the cache.
+        self._policies: WeakValueDictionary[_Key, Policy] = WeakValueDictionary()
+
+    def load(
+        self,
+        snapshot: bytes,
+        snapshot_format: SnapshotFormat,
+        num_features: int | None,
+        num_actions: int | None,
+    ) -> Policy:
+        """
+        The policy in a snapshot; the same object for the same arguments while one is in use.
+
+        None takes the number that the model has. Raises ModelRejected, SnapshotTooLarge or
+        InvalidArguments.
+        """
+        model, digest = self._model(snapshot, snapshot_format)
+        key = (digest, num_features, num_actions)
+        with self._lock:
+            policy = self._policies.get(key)
+            if policy is None:
+                policy = self._policies[key] = self._policy(model, num_features, num_actions)
+            return policy
+
+    def load_network(
+        self, snapshot: bytes, snapshot_format: SnapshotFormat, *, key: int = 0
+    ) -> Network:
+        """
+        A new network of the model in a snapshot, which remembers its own agents.
+
+        `key` sets its noise apart from that of others. Raises as `load` does.
+        """
+        model, _ = self._model(snapshot, snapshot_format)
+        return Network(model, key=key, seed=self._seed, deterministic=self._deterministic)
+
+    def close(self) -> None:
+        """Forget all policies. Those in use live on."""
+        with self._lock:
+            self._policies.clear()
+
+    def _policy(
+        self, model: Model, num_features: int | None, num_actions: int | None
+    ) -> OnnxPolicy:
+        roles = find_roles(model.inputs, model.outputs)
+        try:
+            signature = find_signature(
+                roles, num_features, num_actions, deterministic=self._deterministic
+            )
+        except InvalidArguments as error:
+            if self._override is None:
+                raise
+            raise InvalidArguments(f"the policy that overrides the guest's: {error}") from error
+        return OnnxPolicy(model, signature, seed=self._seed, deterministic=self._deterministic)
+
+    def _model(self, snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[Model, bytes]:
+        if self._override is not None:
+            snapshot = self._override
+            snapshot_format = SnapshotFormat.CERVO if is_cervo(snapshot) else SnapshotFormat.ONNX
+        if len(snapshot) > self._limits.snapshot_bytes:
+            raise SnapshotTooLarge(
+                f"a snapshot of {len(snapshot)} bytes is larger than {self._limits.snapshot_bytes}"
+            )
+        kind, payload = _opened(snapshot, snapshot_format)
+        match kind:
+            case Kind.ONNX:
+                model = self._models.onnx(payload)
+            case Kind.NNEF:
+                model = self._models.nnef(payload)
+            case _:
+                assert_never(kind)
+        return model, hashlib.sha256(snapshot).digest()
+
+
+def _opened(snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[Kind, bytes]:
+    match snapshot_format:
+        case SnapshotFormat.TENSORFLOW:
+            raise InvalidArguments("Tensorflow snapshots are no longer supported")
+        case SnapshotFormat.ONNX:
+            if not is_cervo(snapshot):
+                return Kind.ONNX, snapshot
+            log.info("a snapshot given as ONNX is a Cervo container")
+            return unpack(snapshot)
+        case SnapshotFormat.CERVO:
+            # Bare ONNX bytes would work, but guests in use rely on the refusal.
+            if not is_cervo(snapshot):
+                raise ModelRejected(
+                    f"a Cervo snapshot starts with CRVO, this one with {snapshot[:4]!r};"
+                    " give a bare ONNX file as ONNX"
+                )
+            return unpack(snapshot)
+        case _:
+            assert_never(snapshot_format)

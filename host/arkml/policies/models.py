@@ -1,0 +1,100 @@
+"""Loaded models, shared by the hash of their bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+from arkml.batches import Floats
+from arkml.limits import Limits
+from arkml.policies.blocks import BlockModel
+from arkml.policies.signature import Port
+
+Call = Callable[[], object]
+
+SECONDS = 2.0
+"""A model may take so long to load, to run on a row, or to answer one batch."""
+
+_LIMITS = Limits()
+_RECENT = 16
+
+
+class Model(Protocol):
+    """A network with named float32 inputs and outputs."""
+
+    @property
+    def inputs(self) -> Sequence[Port]: ...
+
+    @property
+    def outputs(self) -> Sequence[Port]: ...
+
+    def prepare(
+        self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats]
+    ) -> Sequence[Call]:
+        """
+        Calls that together run the model from `feeds` into `fetches`.
+
+        Both are contiguous float32, [count, *shape], and are used in place by every call. The
+        caller keeps them alive.
+        """
+
+
+class ModelCache:
+    """
+    Every model that is in use, and the few that were last. Any thread may load.
+
+    `seconds` is what a model may take to load, to run on a row, or to answer one batch.
+    """
+
+    def __init__(self, limits: Limits = _LIMITS, *, seconds: float = SECONDS) -> None:
+        self._limits = limits
+        self._seconds = seconds
+        self._lock = Lock()
+        self._models: WeakValueDictionary[bytes, Model] = WeakValueDictionary()
+        self._recent: OrderedDict[bytes, Model] = OrderedDict()
+
+    def onnx(self, data: bytes) -> Model:
+        """The model in the bytes of an ONNX file. Raises ModelRejected."""
+        from arkml.policies.session import load_onnx
+
+        return self._load(
+            b"onnx", data, lambda: load_onnx(data, self._limits, seconds=self._seconds)
+        )
+
+    def nnef(self, data: bytes) -> Model:
+        """The model in the bytes of an NNEF archive. Raises ModelRejected or Unavailable."""
+        from arkml.policies.nnef import NnefModel
+
+        def load() -> Model:
+            model = NnefModel(data, self._limits, seconds=self._seconds)
+            inputs = [Port(port.name, port.shape) for port in model.inputs]
+            outputs = [Port(port.name, port.shape) for port in model.outputs]
+            return BlockModel(inputs, outputs, model.run, None)  # it fills up blocks itself
+
+        return self._load(b"nnef", data, load)
+
+    def close(self) -> None:
+        """Forget all models. Those in use live on."""
+        with self._lock:
+            self._recent.clear()
+
+    def _load(self, kind: bytes, data: bytes, load: Callable[[], Model]) -> Model:
+        key = kind + hashlib.sha256(data).digest()
+        with self._lock:
+            model = self._models.get(key)
+        if model is None:
+            # Outside of the lock: a slow model holds up nobody else. Two threads may both load
+            # it; one result stays.
+            loaded = load()
+            with self._lock:
+                model = self._models.setdefault(key, loaded)
+        with self._lock:
+            self._recent[key] = model
+            self._recent.move_to_end(key)
+            if len(self._recent) > _RECENT:
+                self._recent.popitem(last=False)
+        return model

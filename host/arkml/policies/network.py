@@ -1,0 +1,63 @@
+"""Models with named inputs and outputs, as `ark-ml-inference-v0` shows them to guests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.batches import Floats
+from arkml.errors import InvalidArguments
+from arkml.policies.evaluator import Evaluator
+from arkml.policies.models import Model
+from arkml.policies.signature import Port, find_roles
+
+
+class Network:
+    """
+    One model and what it remembers of its agents. Used by one thread at a time.
+
+    inputs: what the guest fills; epsilon and recurrent state are the host's. outputs: all that
+    have a row for each agent, recurrent state left out. `key` sets its noise apart from that of
+    others.
+    """
+
+    def __init__(
+        self, model: Model, *, key: int = 0, seed: int = 0, deterministic: bool = False
+    ) -> None:
+        roles = find_roles(model.inputs, model.outputs)
+        hosts = {source for source, _ in roles.recurrent} | {roles.epsilon}
+        self.inputs: tuple[Port, ...] = tuple(p for p in model.inputs if p not in hosts)
+        self.outputs: tuple[Port, ...] = roles.outputs
+        if not self.outputs:
+            raise InvalidArguments("the model has no output besides its recurrent state")
+        self._key = np.array(key, np.uint64)
+        self._evaluator = Evaluator(model, roles, seed=seed, deterministic=deterministic)
+
+    def run(
+        self, agents: npt.NDArray[np.uint64], inputs: Mapping[str, Floats]
+    ) -> dict[str, Floats]:
+        """
+        Every output, float32, [n, *shape], by port name.
+
+        agents: uint64, [n]; one that comes twice takes two steps. inputs: float32, [n, *shape] or
+        [n, width], by port name. Raises InvalidArguments if they are not those of `self.inputs`.
+        """
+        count = len(agents)
+        feeds = {port.name: _fitting(port, inputs, count) for port in self.inputs}
+        outputs = {port.name: np.zeros((count, *port.shape), np.float32) for port in self.outputs}
+        if count:
+            lines = self._evaluator.bind(count, feeds, outputs, self)
+            self._evaluator.run(lines, self._key, agents, None)
+        return outputs
+
+
+def _fitting(port: Port, inputs: Mapping[str, Floats], count: int) -> Floats:
+    array = inputs.get(port.name)
+    if array is None or array.size != count * port.width:
+        given = "nothing" if array is None else f"{array.size} floats"
+        raise InvalidArguments(
+            f"input {port.label} takes {port.width} floats for each of {count} agents, got {given}"
+        )
+    return np.ascontiguousarray(array, np.float32).reshape(count, *port.shape)

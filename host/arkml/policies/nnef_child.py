@@ -1,0 +1,135 @@
+"""
+The process that runs one NNEF model with tract, for a parent that survives its crashes.
+
+It speaks frames over stdin and stdout (eight bytes of length, then the content) and ends with
+its stdin. It says a first, empty frame when it is ready and is then sent the archive. After that
+each request is a number of rows, eight bytes, and the float32 arrays of all inputs; each answer
+is a zero byte and the arrays of all outputs, or a one byte and a text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import threading
+from queue import SimpleQueue
+from struct import pack, unpack
+from typing import Any, BinaryIO
+
+LENGTH_BYTES = 8
+GROWTH_BYTES = 512 << 20
+"""What loading and running a model may add to the address space."""
+
+_BLOCK_ROWS = 1_024
+
+
+def frame(*parts: bytes) -> bytes:
+    return pack("<Q", sum(map(len, parts))) + b"".join(parts)
+
+
+def main() -> None:
+    import numpy as np
+    import tract
+
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what tract prints is no answer
+    requests: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, requests), daemon=True).start()
+    _limit_resources()
+    _say(answers, b"")
+    model: _Model | None = None
+    while True:
+        request = requests.get()
+        try:
+            if model is None:
+                model = _Model(tract, np, request)
+                answer = [model.description()]
+            else:
+                answer = model.run(request)
+        except (tract.TractError, ValueError, MemoryError) as error:
+            _say(answers, b"\1", f"{type(error).__name__}: {error}".encode()[:2_000])
+        else:
+            _say(answers, b"\0", *answer)
+
+
+def _limit_resources() -> None:
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + GROWTH_BYTES, used + GROWTH_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _read(stream: BinaryIO, requests: SimpleQueue[bytes]) -> None:
+    """Reads requests for as long as the parent lives; the process ends with it, busy or not."""
+    while len(head := stream.read(LENGTH_BYTES)) == LENGTH_BYTES:
+        (length,) = unpack("<Q", head)
+        requests.put(stream.read(length))
+    os._exit(0)
+
+
+def _say(stream: BinaryIO, *parts: bytes) -> None:
+    stream.write(frame(*parts))
+    stream.flush()
+
+
+class _Model:
+    """A loaded model. `shapes` are those of the inputs without the batch."""
+
+    def __init__(self, tract: Any, np: Any, archive: bytes) -> None:
+        file = os.memfd_create("model")
+        with os.fdopen(file, "wb") as stream:
+            stream.write(archive)
+            stream.flush()
+            model = tract.nnef().with_onnx().load(f"/proc/self/fd/{file}")
+        self._np = np
+        self._inputs = [_sizes(model.input_fact(i)) for i in range(model.input_count())]
+        self._outputs = [_sizes(model.output_fact(i)) for i in range(model.output_count())]
+        self._runnable = model.into_runnable()
+        first = self._inputs[0][0] if self._inputs and self._inputs[0] else ""
+        self._block = int(first) if first.isdigit() else None
+
+    def description(self) -> bytes:
+        return json.dumps([self._inputs, self._outputs]).encode()
+
+    def run(self, request: bytes) -> list[bytes]:
+        """Runs rows in blocks: a model for a fixed batch takes only whole ones."""
+        np = self._np
+        (count,) = unpack("<Q", request[:LENGTH_BYTES])
+        arrays = []
+        at = LENGTH_BYTES
+        for _, *sizes in self._inputs:
+            shape = (count, *map(int, sizes))
+            array = np.frombuffer(request, np.float32, int(np.prod(shape)), at).reshape(shape)
+            at += array.nbytes
+            arrays.append(array)
+        step = self._block or _BLOCK_ROWS
+        results = [
+            [result.to_numpy() for result in self._runnable.run(self._rows(arrays, start, step))]
+            for start in range(0, count, step)
+        ]
+        return [
+            np.concatenate(parts)[:count].astype(np.float32, copy=False).tobytes()
+            for parts in zip(*results, strict=True)
+        ]
+
+    def _rows(self, arrays: list[Any], start: int, step: int) -> list[Any]:
+        parts = [array[start : start + step] for array in arrays]
+        missing = step - len(parts[0]) if self._block is not None else 0
+        if missing == 0:
+            return parts
+        np = self._np
+        return [
+            np.concatenate((part, np.zeros((missing, *part.shape[1:]), "f4"))) for part in parts
+        ]
+
+
+def _sizes(fact: Any) -> list[str]:
+    """Returns the dimensions, and the element type if that is not float32."""
+    *sizes, kind = str(fact).replace(" ", "").split(",")
+    return sizes if kind.lower() == "f32" else [*sizes, kind]
+
+
+if __name__ == "__main__":
+    main()

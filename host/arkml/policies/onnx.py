@@ -1,0 +1,115 @@
+"""The policy that answers batches with a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from arkml.batches import Batch, Floats
+from arkml.policies.evaluator import Evaluator, Lines, execute, failed
+from arkml.policies.models import Call, Model
+from arkml.policies.signature import Port, Signature
+
+Copy = tuple[Floats, Floats]
+"""Where to, where from."""
+
+
+class BatchLines(Lines):
+    """
+    The lines of one `Batch`, kept in its `scratch`.
+
+    `only` is the one call that answers the whole batch, where there is no more to do than that.
+    """
+
+    __slots__ = ("after", "before", "only")
+
+    def __init__(self, lines: Lines, before: Sequence[Copy], after: Sequence[Copy]) -> None:
+        super().__init__(lines.owner, lines.calls, lines.feeds, lines.fetches, lines.epsilon)
+        self.before = before
+        self.after = after
+        self.only: Call | None = None
+
+
+class OnnxPolicy:
+    """
+    Acts by a model with features in and actions out.
+
+    The model reads features from the batch's memory and writes actions and values there; all that
+    is bound once for as long as the same `Batch` comes.
+    """
+
+    def __init__(
+        self, model: Model, signature: Signature, *, seed: int = 0, deterministic: bool = False
+    ) -> None:
+        self.num_features = signature.num_features
+        self.num_actions = signature.num_actions
+        self._signature = signature
+        self._evaluator = Evaluator(model, signature.roles, seed=seed, deterministic=deterministic)
+
+    def act(self, batch: Batch) -> None:
+        lines = batch.scratch
+        if type(lines) is not BatchLines or lines.owner is not self:
+            lines = batch.scratch = self._bind(batch)
+        if lines.only is not None:
+            # One row costs three microseconds here. Nothing may come between.
+            try:
+                lines.only()
+            except Exception as error:
+                raise failed(error) from error
+        elif len(batch):
+            self._act(batch, lines)
+
+    def forget(self, key: int) -> None:
+        self._evaluator.forget(key)
+
+    def _act(self, batch: Batch, lines: BatchLines) -> None:
+        for target, source in lines.before:
+            np.copyto(target, source)
+        if self._evaluator.is_stateless:
+            execute(lines.calls)
+        else:
+            self._evaluator.run(lines, batch.keys, batch.rows["id"], batch.rows["state"])
+        for target, source in lines.after:
+            np.copyto(target, source)
+
+    def _bind(self, batch: Batch) -> BatchLines:
+        count = len(batch)
+        before: list[Copy] = []
+        after: list[Copy] = []
+        feeds: dict[str, Floats] = {}
+        start = 0
+        for port in self._signature.roles.observations:
+            columns = batch.features[:, start : start + port.width]
+            start += port.width
+            feeds[port.name], copy = _placed(columns, port)
+            before += [(to, columns) for to in copy]
+        fetches: dict[str, Floats] = {}
+        fetches[self._signature.actions.name], copy = _placed(
+            batch.actions, self._signature.actions
+        )
+        after += [(batch.actions, source) for source in copy]
+        values = self._signature.values
+        if values is not None:
+            column = batch.values[:, None]
+            fetches[values.name], copy = _placed(column, values)
+            after += [(column, source) for source in copy]
+        bound = self._evaluator.bind(count, feeds, fetches, self)
+        lines = BatchLines(bound, before, after)
+        if self._evaluator.is_stateless and len(bound.calls) == 1 and not before and not after:
+            lines.only = bound.calls[0]
+        return lines
+
+
+def _placed(columns: Floats, port: Port) -> tuple[Floats, list[Floats]]:
+    """
+    The port's array, and what of it has to be copied.
+
+    It lies in the memory of `columns` where that is in one piece; else it is an array of its own,
+    given once more in the shape of `columns`.
+    """
+    shape = (len(columns), *port.shape)
+    if columns.flags.c_contiguous:
+        return columns.reshape(shape), []
+    own = np.zeros(shape, np.float32)
+    return own, [own.reshape(columns.shape)]

@@ -1,0 +1,68 @@
+"""The operators a policy may use, each with the rule that sizes its outputs before a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from arkml.policies.operators import arrangement, elementwise, layers, windows
+from arkml.policies.operators.call import Call, Tensor
+
+Rule = Callable[[Call], list[Tensor]]
+
+_FLOAT_BY_FLOAT = """
+    Relu LeakyRelu Elu Selu Celu Sigmoid HardSigmoid Tanh Softplus Softsign Gelu Mish HardSwish
+    ThresholdedRelu Exp Log Sqrt Erf Reciprocal Sin Cos Floor Ceil Round Softmax LogSoftmax
+    LpNormalization
+"""
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_FLOAT_BY_FLOAT.split(), elementwise.same_float),
+    **dict.fromkeys(("Abs", "Neg", "Sign", "Clip", "Not"), elementwise.same),
+    **dict.fromkeys(("Pow", "PRelu", "Mean"), elementwise.combine_floats),
+    **dict.fromkeys(("Min", "Max", "Sum"), elementwise.combine),
+    **dict.fromkeys(("Add", "Sub", "Mul"), elementwise.arithmetic),
+    **dict.fromkeys(
+        ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"),
+        elementwise.compare,
+    ),
+    "Equal": elementwise.equal,
+    "Div": elementwise.divide,
+    "Where": elementwise.where,
+    "Identity": elementwise.identity,
+    "Cast": elementwise.cast,
+    "Dropout": elementwise.dropout,
+    "Gemm": layers.gemm,
+    "MatMul": layers.matmul,
+    "LSTM": layers.recurrent,
+    "GRU": layers.recurrent,
+    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), layers.normalization),
+    "LayerNormalization": layers.layer_normalization,
+    **dict.fromkeys(
+        ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare"),
+        layers.reduce,
+    ),
+    **dict.fromkeys(("ArgMax", "ArgMin"), layers.arg_max),
+    "RandomNormalLike": layers.random_like,
+    "Multinomial": layers.multinomial,
+    "Conv": windows.convolution,
+    **dict.fromkeys(("MaxPool", "AveragePool"), windows.pool),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), windows.global_pool),
+    "Constant": arrangement.constant,
+    "ConstantOfShape": arrangement.constant_of_shape,
+    "Shape": arrangement.shape_of,
+    "Reshape": arrangement.reshape,
+    "Flatten": arrangement.flatten,
+    "Squeeze": arrangement.squeeze,
+    "Unsqueeze": arrangement.unsqueeze,
+    "Transpose": arrangement.transpose,
+    "Concat": arrangement.concat,
+    "Split": arrangement.split,
+    "Slice": arrangement.slice_,
+    "Gather": arrangement.gather,
+    "Expand": arrangement.expand,
+    "Tile": arrangement.tile,
+}
+"""
+By name. Integer Mod, and whatever else can end the process or has a size that only a run can
+tell, is not here; loops, branches and sequences are not either.
+"""

@@ -1,0 +1,154 @@
+"""The rules of the operators that do the arithmetic of networks."""
+
+from __future__ import annotations
+
+from math import prod
+
+from arkml.errors import ModelRejected
+from arkml.policies.operators.call import (
+    FLOATS,
+    Call,
+    Kind,
+    Tensor,
+    broadcast,
+    checked_kind,
+)
+from arkml.policies.operators.elementwise import floats_only
+
+
+def gemm(call: Call) -> list[Tensor]:
+    floats_only(call)
+    left, right = call.input(0), call.input(1)
+    if len(left.shape) != 2 or len(right.shape) != 2:
+        raise ModelRejected("Gemm of tensors that are not matrices")
+    rows, inner = left.shape[::-1] if call.integer("transA", 0) else left.shape
+    inner_again, columns = right.shape[::-1] if call.integer("transB", 0) else right.shape
+    if inner != inner_again:
+        raise ModelRejected(f"{list(left.shape)} and {list(right.shape)} do not fit together")
+    shape = (rows, columns)
+    bias = call.optional(2)
+    if bias is not None and broadcast(shape, bias.shape) != shape:
+        raise ModelRejected(f"a bias {list(bias.shape)} for {list(shape)}")
+    call.work += rows * columns * inner
+    return [Tensor(left.kind, shape)]
+
+
+def matmul(call: Call) -> list[Tensor]:
+    floats_only(call)
+    left, right = call.input(0).shape, call.input(1).shape
+    if not left or not right:
+        raise ModelRejected("MatMul of a scalar")
+    wide_left = left if len(left) > 1 else (1, *left)
+    wide_right = right if len(right) > 1 else (*right, 1)
+    if wide_left[-1] != wide_right[-2]:
+        raise ModelRejected(f"{list(left)} and {list(right)} do not fit together")
+    stacked = broadcast(wide_left[:-2], wide_right[:-2])
+    rows = wide_left[-2:-1] if len(left) > 1 else ()
+    columns = wide_right[-1:] if len(right) > 1 else ()
+    shape = (*stacked, *rows, *columns)
+    call.work += prod(shape) * wide_left[-1]
+    return [Tensor(call.input(0).kind, shape)]
+
+
+def reduce(call: Call) -> list[Tensor]:
+    """Reductions of floats: the mean of no integers would divide by zero."""
+    floats_only_first(call)
+    tensor = call.input(0)
+    rank = len(tensor.shape)
+    axes = call.axes(rank, 13 if call.op == "ReduceSum" else 18)
+    if not axes:
+        nothing = call.integer("noop_with_empty_axes", 0) != 0
+        axes = () if nothing else tuple(range(rank))
+    keep = call.integer("keepdims", 1) != 0
+    return [Tensor(tensor.kind, _reduced(tensor.shape, axes, keep=keep))]
+
+
+def arg_max(call: Call) -> list[Tensor]:
+    floats_only(call)
+    tensor = call.input(0)
+    axis = call.axis(len(tensor.shape), 0)
+    if tensor.shape[axis] == 0:
+        raise ModelRejected(f"{call.op} of nothing")
+    keep = call.integer("keepdims", 1) != 0
+    return [Tensor(Kind.INT64, _reduced(tensor.shape, (axis,), keep=keep))]
+
+
+def floats_only_first(call: Call) -> None:
+    if call.input(0).kind not in FLOATS:
+        raise ModelRejected(f"{call.op} on {call.input(0).kind.name} is not allowed")
+
+
+def _reduced(shape: tuple[int, ...], axes: tuple[int, ...], *, keep: bool) -> tuple[int, ...]:
+    if keep:
+        return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    return tuple(size for axis, size in enumerate(shape) if axis not in axes)
+
+
+def normalization(call: Call) -> list[Tensor]:
+    """Normalization by statistics in the file, or of each image."""
+    floats_only(call)
+    if call.integer("training_mode", 0) != 0:
+        raise ModelRejected("it is in training mode")
+    tensor = call.input(0)
+    return [Tensor(tensor.kind, tensor.shape)]
+
+
+def layer_normalization(call: Call) -> list[Tensor]:
+    floats_only(call)
+    tensor = call.input(0)
+    axis = call.axis(len(tensor.shape), -1)
+    statistics = (*tensor.shape[:axis], *(1 for _ in tensor.shape[axis:]))
+    return [
+        Tensor(tensor.kind, tensor.shape),
+        Tensor(Kind.FLOAT, statistics),
+        Tensor(Kind.FLOAT, statistics),
+    ]
+
+
+def random_like(call: Call) -> list[Tensor]:
+    tensor = call.input(0)
+    kind = checked_kind(call.integer("dtype", int(tensor.kind)))
+    return [Tensor(kind, tensor.shape)]
+
+
+def multinomial(call: Call) -> list[Tensor]:
+    floats_only(call)
+    tensor = call.input(0)
+    samples = call.integer("sample_size", 1)
+    if len(tensor.shape) != 2 or tensor.shape[1] == 0 or samples < 1:
+        raise ModelRejected(f"{samples} samples of a shape {list(tensor.shape)}")
+    kind = checked_kind(call.integer("dtype", int(Kind.INT32)))
+    call.work += tensor.count * samples
+    return [Tensor(kind, (tensor.shape[0], samples))]
+
+
+def recurrent(call: Call) -> list[Tensor]:
+    """LSTM and GRU over [sequence, batch, features]."""
+    tensor, weights, memory = call.input(0), call.input(1), call.input(2)
+    floats_only_first(call)
+    gates = 4 if call.op == "LSTM" else 3
+    hidden = call.integer("hidden_size", 0)
+    if len(tensor.shape) != 3 or hidden < 1 or call.integer("layout", 0) != 0:
+        raise ModelRejected(f"hidden size {hidden} over a shape {list(tensor.shape)}")
+    steps, batch, features = tensor.shape
+    directions = 2 if call.attribute("direction") == b"bidirectional" else 1
+    if weights.shape != (directions, gates * hidden, features):
+        raise ModelRejected(f"weights {list(weights.shape)} for {features} features")
+    if memory.shape != (directions, gates * hidden, hidden):
+        raise ModelRejected(f"recurrent weights {list(memory.shape)} for hidden size {hidden}")
+    state = (directions, batch, hidden)
+    expected = {
+        3: (directions, 2 * gates * hidden),
+        4: (batch,),
+        5: state,
+        6: state,
+        7: (directions, 3 * hidden),
+    }
+    for index, shape in expected.items():
+        given = call.optional(index)
+        if given is not None and given.shape != shape:
+            raise ModelRejected(f"input {index} is {list(given.shape)}, not {list(shape)}")
+    call.work += steps * batch * directions * gates * hidden * (features + hidden)
+    call.scratch += 8 * steps * batch * directions * gates * hidden
+    last = Tensor(tensor.kind, state)
+    return [Tensor(tensor.kind, (steps, directions, batch, hidden)), last, last][: call.outputs]

@@ -1,0 +1,134 @@
+"""onnxruntime as this process uses it: no telemetry, one thread, capped memory, no prints."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock, Timer
+from typing import Any
+
+from arkml.errors import ModelRejected
+
+ARENA_BYTES = 512 << 20
+"""What all models of the process together may use while they run, weights not counted."""
+
+_FOLDED_BYTES = 16 << 20
+_SILENT = 4  # only fatal errors are logged; the others are raised
+
+_lock = Lock()
+_loaded: Any = None
+_empty_folder = ""
+
+
+def onnxruntime() -> Any:
+    """The package, set up on the first call."""
+    global _loaded
+    with _lock:
+        if _loaded is None:
+            _loaded = _set_up()
+        return _loaded
+
+
+def open_session(data: bytes, seconds: float) -> Any:
+    """
+    The raw session of a vetted model, as `onnxruntime.InferenceSession` holds it.
+
+    Raises ModelRejected if onnxruntime does not take the model, or needs more than `seconds`.
+    """
+    ort = onnxruntime()
+    options = _session_options(ort)
+    with deadline(seconds, lambda: options.set_load_cancellation_flag(True)) as is_late:
+        try:
+            session = ort.InferenceSession(
+                data, options, providers=["CPUExecutionProvider"], enable_fallback=0
+            )
+        except Exception as error:
+            if is_late():
+                raise ModelRejected(f"the model takes longer than {seconds} s to load") from error
+            raise ModelRejected(f"onnxruntime refuses the model: {reason(error)}") from error
+    # The wrapper keeps the bytes of the model; the session inside does not.
+    return session._sess  # noqa: SLF001
+
+
+def run_options() -> Any:
+    """Options for a run. A call with options is faster than one that has to make its own."""
+    options = onnxruntime().RunOptions()
+    options.log_severity_level = _SILENT
+    return options
+
+
+def bindings() -> Any:
+    """The module with the raw classes: SessionIOBinding, OrtDevice."""
+    onnxruntime()
+    from onnxruntime.capi import _pybind_state
+
+    return _pybind_state
+
+
+@contextmanager
+def deadline(seconds: float, cancel: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """Call `cancel` from another thread if the block takes longer; gives whether it did."""
+    late = False
+
+    def expire() -> None:
+        nonlocal late
+        late = True
+        cancel()
+
+    timer = Timer(seconds, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda: late
+    finally:
+        timer.cancel()
+
+
+def reason(error: Exception) -> str:
+    """The first line of an onnxruntime error, without its prefix."""
+    text = str(error).strip().split("\n", 1)[0]
+    return text.removeprefix("[ONNXRuntimeError] : ")[:300]
+
+
+def _set_up() -> Any:
+    global _empty_folder
+    # Read when the library is loaded: it would start a thread that sends reports.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    import onnxruntime as ort
+    from onnxruntime.capi import _pybind_state as raw
+
+    ort.set_default_logger_severity(_SILENT)
+    memory = ort.OrtMemoryInfo(
+        "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+    )
+    ort.create_and_register_allocator(memory, raw.OrtArenaCfg(ARENA_BYTES, -1, -1, -1))
+    _empty_folder = tempfile.mkdtemp(prefix="arkml-")
+    atexit.register(_remove_empty_folder)
+    return ort
+
+
+def _remove_empty_folder() -> None:
+    with suppress(OSError):  # a forked process may have been first
+        Path(_empty_folder).rmdir()
+
+
+def _session_options(ort: Any) -> Any:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = _SILENT
+    for key, value in {
+        "session.intra_op.allow_spinning": "0",
+        "session.inter_op.allow_spinning": "0",
+        "session.use_env_allocators": "1",
+        "session.load_model_format": "ONNX",
+        "session.model_external_initializers_file_folder_path": _empty_folder,
+        "optimization.constant_folding_max_output_size_in_bytes": str(_FOLDED_BYTES),
+    }.items():
+        options.add_session_config_entry(key, value)
+    return options

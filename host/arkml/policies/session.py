@@ -1,0 +1,201 @@
+"""ONNX models as onnxruntime runs them: straight from and into the caller's memory."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from arkml.batches import Floats, chunks
+from arkml.errors import ModelRejected, Unavailable
+from arkml.limits import Limits
+from arkml.policies.blocks import BlockModel
+from arkml.policies.models import Call
+from arkml.policies.ort import bindings, deadline, open_session, reason, run_options
+from arkml.policies.rebatch import fixed_batch, is_rowwise, with_free_batch
+from arkml.policies.signature import Port
+from arkml.policies.vetting import Vetted, examine
+
+log = logging.getLogger(__name__)
+
+CHUNK = 1_024
+"""Rows of one run. More leave the processor's cache: up to a fifth slower."""
+
+_CHUNK_BYTES = 128 << 20
+_TRIAL_ROWS = 3
+_TRIAL_RUNS = 5
+_TRIAL_FLOATS = 1 << 24
+_QUICK = 0.1
+"""Batches that should take less than this many seconds run without a timer beside them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What first runs showed: the outputs with a row for each row that goes in, and the speed."""
+
+    outputs: tuple[Port, ...]
+    seconds_per_row: float
+
+
+class SessionModel:
+    """
+    A raw onnxruntime session with its ports. Any thread may run it.
+
+    `block` is the only batch size it takes, or None; `chunk` the most rows of one run.
+    """
+
+    def __init__(
+        self, session: Any, trial: Trial, *, block: int | None, chunk: int, seconds: float
+    ) -> None:
+        self.inputs = _input_ports(session)
+        self.outputs = trial.outputs
+        self.block = block
+        self._session = session
+        self._chunk = chunk
+        self._seconds = seconds
+        self._options = run_options()
+        self._unguarded_rows = int(_QUICK / trial.seconds_per_row)
+
+    def prepare(
+        self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats]
+    ) -> Sequence[Call]:
+        if count <= self._unguarded_rows:
+            return self._calls(count, feeds, fetches, self._options)
+        # Options of its own, since this run may be cancelled and those of others may not.
+        options = run_options()
+        calls = self._calls(count, feeds, fetches, options)
+        return [partial(run_guarded, calls, options, self._seconds)]
+
+    def _calls(
+        self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], options: Any
+    ) -> Sequence[Call]:
+        if self.block is None:
+            parts = chunks(count, self._chunk)
+            return [self._bound(part, feeds, fetches, options) for part in parts]
+        names = [port.name for port in self.outputs]
+
+        def run(inputs: Mapping[str, Floats]) -> Sequence[Floats]:
+            results: Sequence[Floats] = self._session.run(names, inputs, options)
+            return results
+
+        return BlockModel(self.inputs, self.outputs, run, self.block).prepare(count, feeds, fetches)
+
+    def _bound(
+        self, part: slice, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], options: Any
+    ) -> Call:
+        """One run with everything bound by address: it costs onnxruntime's own time only."""
+        raw = bindings()
+        device = raw.OrtDevice(raw.OrtDevice.cpu(), raw.OrtDevice.default_memory(), 0)
+        binding = raw.SessionIOBinding(self._session)
+        for port in self.inputs:
+            array = _checked(port, feeds[port.name])[part]
+            binding.bind_input(port.name, device, np.float32, array.shape, array.ctypes.data)
+        for port in self.outputs:
+            if port.name in fetches:
+                array = _checked(port, fetches[port.name])[part]
+                binding.bind_output(port.name, device, np.float32, array.shape, array.ctypes.data)
+        return partial(self._session.run_with_iobinding, binding, options)
+
+
+def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> SessionModel:
+    """
+    Vet, load and try out a model.
+
+    Raises ModelRejected, also when loading or one row takes longer than `seconds`.
+    """
+    vetted = examine(data, limits)
+    block = fixed_batch(vetted.model)
+    if block is not None and is_rowwise(vetted.model):
+        free = with_free_batch(vetted.model).SerializeToString()
+        try:
+            return _load(examine(free, limits), None, seconds)
+        except ModelRejected as error:
+            log.debug("the batch size of the model stays %d: %s", block, error)
+    return _load(vetted, block, seconds)
+
+
+def run_guarded(calls: Sequence[Call], options: Any, seconds: float) -> None:
+    """Make the calls, which run with `options`; Unavailable if they take longer than `seconds`."""
+    options.terminate = False
+
+    def cancel() -> None:
+        options.terminate = True
+
+    with deadline(seconds, cancel) as is_late:
+        try:
+            for call in calls:
+                call()
+        except Exception as error:
+            if is_late():
+                raise Unavailable(f"the model ran longer than {seconds} s") from error
+            raise
+
+
+def _load(vetted: Vetted, block: int | None, seconds: float) -> SessionModel:
+    # What was vetted, and not the bytes it came from: another parser might read those otherwise.
+    session = open_session(vetted.model.SerializeToString(), seconds)
+    chunk = max(1, min(CHUNK, _CHUNK_BYTES // max(1, vetted.cost.row_bytes)))
+    try:
+        trial = _try_out(session, block or _TRIAL_ROWS, seconds)
+    except ModelRejected:
+        if block is not None:
+            raise
+        # Some models claim any batch size and hold shapes that fit one row only.
+        block = 1
+        trial = _try_out(session, block, seconds)
+    return SessionModel(session, trial, block=block, chunk=chunk, seconds=seconds)
+
+
+def _try_out(session: Any, rows: int, seconds: float) -> Trial:
+    names = [meta.name for meta in session.outputs_meta if meta.type == "tensor(float)"]
+    ports = _input_ports(session)
+    if rows * sum(port.width for port in ports) > _TRIAL_FLOATS:
+        raise ModelRejected(f"the inputs of the model are too large for {rows} rows")
+    feeds = {port.name: np.zeros((rows, *port.shape), np.float32) for port in ports}
+    options = run_options()
+    results: list[Floats] = []
+    times: list[float] = []
+
+    def run() -> None:
+        started = time.perf_counter()
+        results[:] = session.run(names, feeds, options)
+        times.append(time.perf_counter() - started)
+
+    try:
+        # The first run is slower than all that follow.
+        while names and len(times) < _TRIAL_RUNS and sum(times) < _QUICK:
+            run_guarded([run], options, seconds)
+    except Exception as error:
+        raise ModelRejected(f"the model fails on {rows} rows: {reason(error)}") from error
+    outputs = tuple(
+        Port(name, result.shape[1:])
+        for name, result in zip(names, results, strict=True)
+        if result.shape[:1] == (rows,)
+    )
+    if not outputs:
+        raise ModelRejected(f"no float output of the model has {rows} rows for {rows} rows")
+    return Trial(outputs, min(times) / rows)
+
+
+def _input_ports(session: Any) -> tuple[Port, ...]:
+    ports = []
+    for meta in session.inputs_meta:
+        shape = meta.shape[1:]
+        if meta.type != "tensor(float)" or not all(isinstance(size, int) for size in shape):
+            raise ModelRejected(f"input {meta.name!r} is a {meta.type} of shape {meta.shape}")
+        ports.append(Port(meta.name, tuple(shape)))
+    if not ports:
+        raise ModelRejected("the model has no input")
+    return tuple(ports)
+
+
+def _checked(port: Port, array: Floats) -> Floats:
+    """Returns the array if it fits: the address of it is taken on trust."""
+    if array.dtype != np.float32 or array.shape[1:] != port.shape or not array.flags.c_contiguous:
+        raise ValueError(f"{array.dtype} {array.shape} does not fit {port.name} {port.shape}")
+    return array

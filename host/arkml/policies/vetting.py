@@ -1,0 +1,239 @@
+"""The gate every untrusted ONNX model passes before onnxruntime sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from arkml.errors import ModelRejected, SnapshotTooLarge
+from arkml.limits import Limits
+from arkml.policies.operators import RULES
+from arkml.policies.operators.call import (
+    MAX_RANK,
+    ROWS,
+    Call,
+    Kind,
+    Tensor,
+    checked_kind,
+    grows,
+)
+from arkml.policies.weights import attributes, stored
+from arkml.policies.wire import walk
+
+MAX_NODES = 2_000
+MAX_PORTS = 64
+MAX_FEATURES = 1 << 20
+MAX_NAME = 1_024
+
+_DEFAULT_DOMAINS = ("", "ai.onnx")
+_OPSETS = range(7, 27)
+_IR_VERSIONS = range(3, 14)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """
+    What one run of a model takes: once, and again for each row of the batch.
+
+    Bytes are the sum of everything the nodes make, an upper bound of what lives at one time.
+    Work is in multiply-adds; an element that a node touches counts as eight.
+    """
+
+    fixed_bytes: int = 0
+    row_bytes: int = 0
+    fixed_work: int = 0
+    row_work: int = 0
+
+
+MOST = Cost(fixed_bytes=128 << 20, row_bytes=32 << 20, fixed_work=1 << 29, row_work=1 << 28)
+
+
+@dataclass(frozen=True, slots=True)
+class Vetted:
+    """
+    A model that may enter onnxruntime: give it `model`, not the bytes it came from.
+
+    model: an `onnx.ModelProto`, without the sizes it claims for inner tensors. tensors: what is
+    known of every named tensor, sized for a batch of `operators.call.ROWS`.
+    """
+
+    model: Any
+    tensors: dict[str, Tensor]
+    cost: Cost
+
+
+def vet(data: bytes, limits: Limits) -> Any:
+    """Returns the `Vetted.model` of `data`. Raises ModelRejected, naming node and reason."""
+    return examine(data, limits).model
+
+
+def examine(data: bytes, limits: Limits) -> Vetted:
+    """Vets like `vet`; returns what was learnt about sizes and cost as well."""
+    if len(data) > limits.snapshot_bytes:
+        raise SnapshotTooLarge(
+            f"a model of {len(data)} bytes is larger than {limits.snapshot_bytes}"
+        )
+    if not data:
+        raise ModelRejected("the model has no bytes")
+    walk(data)
+    try:
+        return _examined(_parsed(data))
+    except UnicodeDecodeError:
+        raise ModelRejected("a name in the model is not UTF-8") from None
+
+
+def _parsed(data: bytes) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelRejected(f"not an ONNX model: {error}") from None
+    del model.graph.value_info[:]  # a lie in it could mislead an optimizer
+    return model
+
+
+def _examined(model: Any) -> Vetted:
+    graph = model.graph
+    version = _opset(model)
+    if not 0 < len(graph.node) <= MAX_NODES:
+        raise ModelRejected(f"{len(graph.node)} nodes; a policy has 1 to {MAX_NODES}")
+    tensors: dict[str, Tensor] = {}
+    for weight in graph.initializer:
+        _add(tensors, weight.name, _at(f"initializer {_shown(weight.name)}", stored, weight))
+    ports = [port for port in graph.input if port.name not in tensors]
+    if len(ports) > MAX_PORTS or not 0 < len(graph.output) <= MAX_PORTS:
+        raise ModelRejected(f"a policy has up to {MAX_PORTS} inputs and 1 to {MAX_PORTS} outputs")
+    for port in ports:
+        _add(tensors, port.name, _at(f"input {_shown(port.name)}", _input, port))
+    cost = Cost()
+    for node in graph.node:
+        title = f"node {_shown(node.name or ''.join(node.output[:1]))} ({node.op_type[:40]})"
+        cost = _at(title, _node, node, version, tensors, cost)
+    _check_outputs(graph.output, tensors)
+    return Vetted(model, tensors, cost)
+
+
+def _at(place: str, check: Callable[..., Any], *arguments: Any) -> Any:
+    """Runs a check; a refusal says where in the model it happened."""
+    try:
+        return check(*arguments)
+    except ModelRejected as error:
+        raise ModelRejected(f"{place}: {error}") from None
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= 80 else name[:80] + "…")
+
+
+def _add(tensors: dict[str, Tensor], name: str, tensor: Tensor) -> None:
+    if not 0 < len(name) <= MAX_NAME:
+        raise ModelRejected(f"a tensor's name has {len(name)} characters, not 1 to {MAX_NAME}")
+    if name in tensors:
+        raise ModelRejected(f"two tensors are named {_shown(name)}")
+    tensors[name] = tensor
+
+
+def _opset(model: Any) -> int:
+    """Returns the version of the default operators. Other sets may be named, but not used."""
+    if model.ir_version not in _IR_VERSIONS:
+        raise ModelRejected(f"IR version {model.ir_version} is not supported")
+    if len(model.opset_import) > MAX_PORTS:
+        raise ModelRejected(f"{len(model.opset_import)} operator sets")
+    versions = {each.version for each in model.opset_import if each.domain in _DEFAULT_DOMAINS}
+    if len(versions) != 1:
+        raise ModelRejected(f"{len(versions)} versions of the ONNX operators, not one")
+    version: int = versions.pop()
+    if version not in _OPSETS:
+        raise ModelRejected(f"opset {version} is not supported: {_OPSETS[0]} to {_OPSETS[-1]} are")
+    return version
+
+
+def _input(port: Any) -> Tensor:
+    if port.type.WhichOneof("value") != "tensor_type":
+        raise ModelRejected("it is not a tensor")
+    kind = checked_kind(port.type.tensor_type.elem_type)
+    if kind != Kind.FLOAT:
+        raise ModelRejected(f"it takes {kind.name}, not FLOAT")
+    dimensions = port.type.tensor_type.shape.dim
+    if not 1 <= len(dimensions) <= MAX_RANK:
+        raise ModelRejected(f"it has {len(dimensions)} dimensions, not 1 to {MAX_RANK}")
+    first, *rest = dimensions
+    if not all(size.HasField("dim_value") for size in rest):
+        raise ModelRejected("a dimension after the first has no number")
+    rows = first.dim_value if first.HasField("dim_value") else ROWS
+    features = tuple(size.dim_value for size in rest)
+    if rows < 1 or min(features, default=0) < 0 or prod(features) * rows > MAX_FEATURES * ROWS:
+        raise ModelRejected(f"its shape is {[first.dim_value, *features]}")
+    return Tensor(kind, (rows, *features))
+
+
+def _node(node: Any, version: int, tensors: dict[str, Tensor], before: Cost) -> Cost:
+    if node.domain not in _DEFAULT_DOMAINS:
+        raise ModelRejected(f"operators of {_shown(node.domain)} are not allowed")
+    rule = RULES.get(node.op_type)
+    if rule is None:
+        raise ModelRejected("the operator is not allowed")
+    inputs: list[Tensor | None] = []
+    for name in node.input:
+        if name and name not in tensors:
+            raise ModelRejected(f"nothing before it makes its input {_shown(name)}")
+        inputs.append(tensors[name] if name else None)
+    names = list(node.output)
+    call = Call(node.op_type, version, inputs, attributes(node), len(names))
+    made = rule(call)
+    if len(made) < len(names):
+        raise ModelRejected(f"{len(names)} outputs")
+    cost = _spent(before, call, made)
+    for name, tensor in zip(names, made, strict=False):
+        if name:
+            _add(tensors, name, tensor)
+    return cost
+
+
+def _spent(before: Cost, call: Call, made: list[Tensor]) -> Cost:
+    for tensor in made:
+        if len(tensor.shape) > MAX_RANK:
+            raise ModelRejected(f"an output has {len(tensor.shape)} dimensions")
+        if sum(map(grows, tensor.shape)) > 1:
+            raise ModelRejected("an output grows with the square of the batch")
+    touched = sum(tensor.count for tensor in (*made, *call.inputs) if tensor is not None)
+    room = sum(tensor.count * tensor.kind.size for tensor in made) + call.scratch
+    work = call.work + 8 * touched
+    by_row = any(grows(tensor.count) for tensor in made)
+    share = ROWS if by_row else 1
+    cost = Cost(
+        before.fixed_bytes + (0 if by_row else room),
+        before.row_bytes + (-(-room // share) if by_row else 0),
+        before.fixed_work + (0 if by_row else work),
+        before.row_work + (-(-work // share) if by_row else 0),
+    )
+    if cost.fixed_bytes > MOST.fixed_bytes or cost.row_bytes > MOST.row_bytes:
+        raise ModelRejected("the tensors up to here need too much memory")
+    if cost.fixed_work > MOST.fixed_work or cost.row_work > MOST.row_work:
+        raise ModelRejected("the nodes up to here take too long")
+    return cost
+
+
+def _check_outputs(ports: Any, tensors: dict[str, Tensor]) -> None:
+    for port in ports:
+        made = tensors.get(port.name)
+        if made is None:
+            raise ModelRejected(f"output {_shown(port.name)}: no node makes it")
+        if not port.type.tensor_type.HasField("shape"):
+            continue
+        claimed = port.type.tensor_type.shape.dim
+        sizes = zip(claimed, made.shape, strict=False)
+        if len(claimed) != len(made.shape) or any(
+            claim.HasField("dim_value") and claim.dim_value != size and not grows(size)
+            for claim, size in sizes
+        ):
+            raise ModelRejected(
+                f"output {_shown(port.name)}: it is {list(made.shape)}, not what it claims"
+            )
+    if all(tensors[port.name].kind != Kind.FLOAT for port in ports):
+        raise ModelRejected("no output is FLOAT")

@@ -1,0 +1,77 @@
+"""The shared column memory of one engine, and the blocks that are in use in it."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import wasmtime
+
+from arkml.errors import Unavailable
+from arkml.runtime import bindings
+
+PAGE = 65_536
+_SMALLEST = 64
+
+
+class Arena:
+    """
+    Blocks of a wasm SharedMemory, in size classes of powers of two, reused when freed.
+
+    The memory grows as needed and never moves, so an address and a view stay valid until their
+    block is freed. Offset 0 is never handed out.
+    """
+
+    def __init__(self, engine: wasmtime.Engine, limit: int = 4096 * PAGE * 8) -> None:
+        kind = wasmtime.MemoryType(wasmtime.Limits(1, PAGE), shared=True)
+        self.memory = wasmtime.SharedMemory(engine, kind)
+        self.base = bindings.address_of(self.memory.data_ptr())
+        self._limit = min(limit, PAGE * PAGE)
+        self._size = PAGE
+        self._top = _SMALLEST
+        self._free: dict[int, list[int]] = {}
+        self._lock = threading.Lock()
+        whole = (ctypes.c_uint8 * (PAGE * PAGE)).from_address(self.base)
+        self.bytes = memoryview(whole).cast("B")
+        self.words = self.bytes.cast("I")
+        self.numbers = self.bytes.cast("Q")
+        self._array = np.frombuffer(whole, np.uint8)
+
+    def allocate(self, size: int) -> int:
+        """The offset of a zeroed block of at least `size` bytes, or raise Unavailable."""
+        size = _block(size)
+        with self._lock:
+            free = self._free.get(size)
+            offset = free.pop() if free else self._extend(size)
+        ctypes.memset(self.base + offset, 0, size)
+        return offset
+
+    def free(self, offset: int, size: int) -> None:
+        """Give back a block that was allocated with `size`."""
+        with self._lock:
+            self._free.setdefault(_block(size), []).append(offset)
+
+    def array(self, offset: int, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """A view of `count` items at `offset`."""
+        item = np.dtype(dtype)
+        return self._array[offset : offset + count * item.itemsize].view(item)
+
+    def _extend(self, size: int) -> int:
+        offset = self._top
+        end = offset + size
+        if end > self._limit:
+            raise Unavailable(f"column memory is full: {self._top} of {self._limit} bytes in use")
+        if end > self._size:
+            pages = max(-(-(end - self._size) // PAGE), min(self._size // PAGE, 1024))
+            pages = min(pages, PAGE - self._size // PAGE)
+            self.memory.grow(pages)
+            self._size += pages * PAGE
+        self._top = end
+        return offset
+
+
+def _block(size: int) -> int:
+    return max(_SMALLEST, 1 << (size - 1).bit_length())

@@ -1,0 +1,67 @@
+"""
+The words that a guest's shim shares with the host: one control block, and a record per session.
+
+Both lie in the column memory. The shim writes why it suspended and with what arguments, the host
+writes the answer; nothing else is said between them. Offsets are bytes, fields are u32 unless a
+comment says otherwise.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+
+CONTROL_SIZE = 256
+FLAG = 0  # u8, zero while suspended: wasmtime polls it through libc's strlen
+REASON = 4  # why the guest suspended; zero when it did not
+CODE = 8  # the host's answer
+PAGES = 12  # size of the guest's memory when it suspended
+CONTINUATION = 16  # u64 strlen, u64 address of FLAG: what wasmtime calls to ask whether to resume
+RECORDS = 32  # where the session records lie
+RECORD_COUNT = 36
+BAD_ACTIONS = 40  # non-finite actions and values that were answered as zero
+RECORD = 44  # SUBMIT, GROW: index of the session's record
+WANTED_ROWS = 48  # GROW
+WANTED_BYTES = 52  # GROW: of metadata
+BAD_FEATURES = 56  # one if the submit in progress has a feature that is not finite
+ARGUMENTS = 64  # 16 slots of 8 bytes
+ERRORS = 192  # calls that the shim refused, counted by code 0..8
+ERROR_CODES = 9
+SUBMITS = 232  # submits that were answered
+ANSWERED_ROWS = 236  # rows in them
+
+RECORD_SIZE = 128
+HANDLE = 0  # u64; zero: the record names no session
+KIND = 8
+NUM_FEATURES = 12
+NUM_ACTIONS = 16
+CAPACITY = 20  # rows the region holds
+COUNT = 24  # rows pushed since the last submit
+ENDED = 28  # of them Terminal or Interrupted
+ROWS = 32  # where the region's columns begin
+FEATURES = 36
+ACTIONS = 40
+VALUES = 44
+GIVEN = 48
+METADATA = 52
+METADATA_CAPACITY = 56  # bytes
+METADATA_USED = 60  # bytes
+
+METADATA_HEADER = 16  # u32 row, u32 items, u32 bytes an item, u32 zero; then the items
+
+
+@unique
+class Kind(IntEnum):
+    """What a session record stands for."""
+
+    INFERENCE = 1
+    TRAINING = 2
+
+
+@unique
+class Reason(IntEnum):
+    """Why the shim suspended its guest. From FIRST_IMPORT on: index of a host-lane import."""
+
+    RUNNING = 0
+    SUBMIT = 1
+    GROW = 2
+    FIRST_IMPORT = 16

@@ -1,0 +1,70 @@
+"""One wasmtime engine: its settings, the shim compiled for it, its column memory and its ticker."""
+
+from __future__ import annotations
+
+import threading
+from functools import cached_property
+from typing import Any
+
+import wasmtime
+
+from arkml.abi.catalog import APIS, FOREIGN, INTERNAL
+from arkml.errors import ModuleRejected, UsageError
+from arkml.limits import KIB, Limits
+from arkml.runtime import bindings, shim
+from arkml.runtime.arena import Arena
+from arkml.runtime.deadline import Ticker
+from arkml.runtime.wasi_linker import WasiLinker
+
+TABLES = (*APIS, *FOREIGN, *INTERNAL)
+IMPORTS = tuple(shim.host_imports(TABLES))
+"""The host-lane functions, by the index that the shim suspends with."""
+
+
+class Engine:
+    """
+    What all guests of a host share.
+
+    A guest's imports are named in one linker that is filled anew for each guest: `linking` guards
+    it. Items of other Stores that stay behind in it are never looked up again.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        config = wasmtime.Config()
+        config.wasm_threads = True  # the column memory is shared; guests may not use it
+        config.shared_memory = True
+        config.wasm_memory64 = False
+        config.epoch_interruption = True
+        stack = limits.wasm_stack
+        if stack < 16 * KIB:
+            raise UsageError(f"a wasm stack of {stack} bytes is too small: 16384 at least")
+        config.max_wasm_stack = stack
+        bindings.set_async_stack(config, max(2 * stack, stack + 256 * KIB))
+        self.engine = wasmtime.Engine(config)
+        self.arena = Arena(self.engine)
+        self.ticker = Ticker(self.engine)
+        self.linking = threading.Lock()
+        self.linker = wasmtime.Linker(self.engine)
+        self.linker.allow_shadowing = True
+        self._root = wasmtime.Store(self.engine)
+        bindings.define_shared_memory(self.linker, self._root, "columns", self.arena.memory)
+        bindings.define_suspend(self.linker, "arkml", "suspend")
+        text = shim.module(TABLES)
+        self.shim: Any = bindings.prepare(self.linker, wasmtime.Module(self.engine, text))
+
+    def compile(self, wasm: bytes, name: str) -> wasmtime.Module:
+        """Compile a core module, or raise ModuleRejected."""
+        try:
+            return wasmtime.Module(self.engine, wasm)
+        except wasmtime.WasmtimeError as error:
+            reason = " ".join(str(error).split())
+            raise ModuleRejected(f"{name} is not a module that this host runs: {reason}") from None
+
+    @cached_property
+    def wasi(self) -> WasiLinker:
+        """What guests that were granted WASI are linked with."""
+        return WasiLinker(self.engine, self._root)
+
+    def close(self) -> None:
+        """Stop the ticker. Guests must be closed before."""
+        self.ticker.close()

@@ -1,0 +1,101 @@
+"""An exported function of a guest, with room for its arguments and results."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from arkml.errors import UsageError
+from arkml.runtime import bindings
+
+_ENCODED = {"i32": "<I", "i64": "<Q", "f32": "<f", "f64": "<d"}
+_DECODED = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d"}
+_MASKS = {"i32": 0xFFFF_FFFF, "i64": 0xFFFF_FFFF_FFFF_FFFF}
+
+Number = int | float
+
+
+class Entry:
+    """
+    An exported function of one instance, with room for its arguments, results and errors.
+
+    The room is reused call after call: a guest is in one call at a time.
+    """
+
+    __slots__ = (
+        "_arguments", "_decode", "_encode", "_errors", "_extern", "_results", "name", "params",
+        "raw", "results",
+    )  # fmt: skip
+
+    def __init__(
+        self, context: int, extern: Any, name: str, params: Sequence[str], results: Sequence[str]
+    ) -> None:
+        for kind in (*params, *results):
+            if kind not in bindings.KINDS:
+                raise UsageError(f"{name} takes or returns a {kind}, which a host cannot pass")
+        self.name = name
+        self.params = tuple(params)
+        self.results = tuple(results)
+        self._extern = extern  # the function lies in it
+        self._arguments = _values(params)
+        self._results = _values(results)
+        self._errors = (ctypes.c_uint64 * 2)()  # trap, error
+        self._encode = [struct.Struct(_ENCODED[kind]).pack_into for kind in params]
+        self._decode = [struct.Struct(_DECODED[kind]).unpack_from for kind in results]
+        errors = ctypes.addressof(self._errors)
+        self.raw = (
+            context,
+            ctypes.addressof(extern.of),
+            ctypes.addressof(self._arguments),
+            len(params),
+            ctypes.addressof(self._results),
+            len(results),
+            errors,
+            errors + 8,
+        )
+        """What `bindings.call_async` takes."""
+
+    def set_arguments(self, arguments: Sequence[Number]) -> None:
+        """Store the arguments, or raise UsageError."""
+        if len(arguments) != len(self.params):
+            raise UsageError(
+                f"{self.name} takes {len(self.params)} arguments ({' '.join(self.params)}),"
+                f" {len(arguments)} given"
+            )
+        offset = bindings.VALUE_OFFSET
+        for kind, encode, value in zip(self.params, self._encode, arguments, strict=True):
+            mask = _MASKS.get(kind)
+            try:
+                encode(self._arguments, offset, value if mask is None else int(value) & mask)
+            except (TypeError, ValueError, struct.error):
+                raise UsageError(f"{self.name}: {value!r} is no {kind}") from None
+            offset += bindings.VALUE_SIZE
+
+    def result(self) -> Number | tuple[Number, ...] | None:
+        """None, the one result, or a tuple of several. Integers are signed."""
+        found = tuple(
+            decode(self._results, bindings.VALUE_OFFSET + index * bindings.VALUE_SIZE)[0]
+            for index, decode in enumerate(self._decode)
+        )
+        if not found:
+            return None
+        return found[0] if len(found) == 1 else found
+
+    def errors(self) -> tuple[bindings.Address, bindings.Address]:
+        """Addresses of the trap and the error that the last call left, 0 for none; forgets them."""
+        trap, error = self._errors
+        self._errors[0] = self._errors[1] = 0
+        return trap, error
+
+    def failed(self) -> bool:
+        """Whether the call that just ended left a trap or an error."""
+        return bool(self._errors[0] or self._errors[1])
+
+
+def _values(kinds: Sequence[str]) -> Any:
+    buffer = (ctypes.c_uint8 * (bindings.VALUE_SIZE * max(1, len(kinds))))()
+    for index, kind in enumerate(kinds):
+        buffer[index * bindings.VALUE_SIZE] = bindings.KINDS[kind]
+    return buffer

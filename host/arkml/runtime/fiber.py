@@ -1,0 +1,218 @@
+"""One call into a guest: started, resumed until it ends or wants something, dropped."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from typing import Final, TypeAlias
+
+from arkml.abi.codes import ErrorCode
+from arkml.errors import AbiError, GuestBusy, GuestTimeout, UsageError
+from arkml.runtime import bindings
+from arkml.runtime import control as at
+from arkml.runtime.control import Reason
+from arkml.runtime.deadline import TICK, TURN, TURN_TICKS
+from arkml.runtime.entry import Entry, Number
+from arkml.runtime.interrupts import GUARD, MAIN_THREAD
+from arkml.runtime.linker import Handlers, error_code, import_calls
+from arkml.runtime.sandbox import Sandbox
+from arkml.runtime.waits import Wait
+
+logger = logging.getLogger(__name__)
+
+_clock = time.perf_counter
+_poll = bindings.poll
+_SUBMIT: Final = int(Reason.SUBMIT)
+
+
+class Pause(Enum):
+    """Why `advance` came back, where nobody has to answer anything."""
+
+    SUBMIT = "submit"  # the session of record `Fiber.record` waits for its answer
+    TURN = "turn"  # the guest has run for a while; resume it when others had their turn
+
+
+Event: TypeAlias = "Pause | Wait | None"
+
+
+class Fiber:
+    """
+    The fiber of one guest. A guest is in one call at a time.
+
+    `handlers` answer host-lane imports; `wait` is asked after each import whether the guest has
+    to wait for something.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        handlers: Handlers,
+        wait: Callable[[], Wait | None],
+    ) -> None:
+        self._sandbox = sandbox
+        self._handlers = handlers
+        self._wait = wait
+        self._gate = threading.Lock()
+        self._ticker = sandbox.engine.ticker
+        self._future = 0
+        self._main = False
+        self._name = sandbox.program.name
+        self.used = 0.0
+        """Seconds the guest ran in this call."""
+        self._budget = self._alert = math.inf
+        arena, control = sandbox.engine.arena, sandbox.control
+        self._words, self._bytes = arena.words, arena.bytes
+        self._flag = control + at.FLAG
+        self._reason = (control + at.REASON) >> 2
+        self._code = (control + at.CODE) >> 2
+        self._record = (control + at.RECORD) >> 2
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a call was started and has not been finished."""
+        return self._future != 0
+
+    @property
+    def record(self) -> int:
+        """Index of the session record that the guest submitted."""
+        return self._words[self._record]
+
+    def start(self, entry: Entry, arguments: Sequence[Number], budget: float | None) -> None:
+        """
+        Begin a call; nothing runs before `advance`.
+
+        Raises GuestBusy, before anything is touched, if a call is in flight, and UsageError for
+        arguments that `entry` does not take.
+        """
+        if not self._gate.acquire(False):
+            raise GuestBusy(f"{self._name} is in a call: one call at a time")
+        if arguments or entry.params:
+            try:
+                entry.set_arguments(arguments)
+            except UsageError:
+                self._gate.release()
+                raise
+        self.used = 0.0
+        self._budget = math.inf if budget is None else budget
+        self._alert = self._budget - TURN
+        self._main = threading.get_ident() == MAIN_THREAD
+        if self._main:
+            GUARD.armed += 1
+        ticker = self._ticker
+        ticker.running.add(id(self))
+        if ticker.parked:
+            ticker.wake()
+        self._future = bindings.call_async(*entry.raw)
+
+    def advance(self, *, cooperative: bool = False) -> Event:
+        """
+        Run the guest until its call ends (None), or until somebody has to do something.
+
+        With `cooperative` a guest that has run for a tick gives way. Raises GuestTimeout when the
+        budget is used up and KeyboardInterrupt after SIGINT; `finish` must follow.
+        """
+        words = self._words
+        if cooperative:
+            bindings.set_epoch_deadline(self._sandbox.context_address, 1)
+        while True:
+            if self.used > self._alert:
+                self._look_at_budget()
+            self._bytes[self._flag] = 1
+            started = _clock()
+            ended = _poll(self._future)
+            self.used += _clock() - started
+            if ended:
+                return None
+            reason = words[self._reason]
+            if reason == _SUBMIT:
+                return Pause.SUBMIT
+            if reason >= Reason.FIRST_IMPORT:
+                self._import(reason - Reason.FIRST_IMPORT)
+                waiting = self._wait()
+                if waiting is not None:
+                    return waiting
+            elif reason == Reason.GROW:
+                self._grow()
+            else:
+                self.check_interrupt()
+                if cooperative:
+                    return Pause.TURN
+
+    def answer(self, code: int) -> None:
+        """Set what the call that the guest is suspended in returns."""
+        self._words[self._code] = code
+
+    def charge(self, seconds: float) -> None:
+        """Count time that the guest spent spinning as time that it ran."""
+        if self._budget != math.inf:
+            self.used += seconds
+
+    def check_interrupt(self) -> None:
+        """Raise KeyboardInterrupt if SIGINT came while this call was in flight."""
+        if self._main and GUARD.requested:
+            GUARD.requested = False
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """Keep calls out; raises GuestBusy if one is in flight."""
+        if not self._gate.acquire(False):
+            raise GuestBusy(f"{self._name} is in a call: one call at a time")
+        try:
+            yield
+        finally:
+            self._gate.release()
+
+    def finish(self) -> None:
+        """
+        End the call, whatever became of it: the one way out.
+
+        The future goes first, then the shim's state: what it was suspended in is over.
+        """
+        if self._future:
+            bindings.delete_future(self._future)
+            self._future = 0
+        self._words[self._reason] = Reason.RUNNING
+        self._ticker.running.discard(id(self))
+        if self._main:
+            GUARD.armed -= 1
+        self._gate.release()
+
+    def _look_at_budget(self) -> None:
+        """The budget is nearly or wholly used: raise, or make the next turn a short one."""
+        left = self._budget - self.used
+        if left <= 0:
+            raise GuestTimeout(
+                f"{self._name} ran for {self.used:.3f} s in one call, over its budget of"
+                f" {self._budget:g} s"
+            )
+        ticks = max(1, min(TURN_TICKS, math.ceil(left / TICK)))
+        bindings.set_epoch_deadline(self._sandbox.context_address, ticks)
+
+    def _import(self, index: int) -> None:
+        sandbox = self._sandbox
+        sandbox.memory.pages = self._words[(sandbox.control + at.PAGES) >> 2]
+        self._words[self._code] = import_calls()[index](
+            sandbox.memory,
+            self._handlers,
+            self._bytes,
+            sandbox.control + at.ARGUMENTS,
+        )
+
+    def _grow(self) -> None:
+        words, control = self._words, self._sandbox.control
+        region = self._sandbox.records.regions[self.record]
+        try:
+            region.grow(
+                words[(control + at.WANTED_ROWS) >> 2], words[(control + at.WANTED_BYTES) >> 2]
+            )
+        except AbiError as error:
+            logger.warning("%s: %s", self._name, error)
+            self.answer(error_code(error))
+        else:
+            self.answer(ErrorCode.SUCCESS)

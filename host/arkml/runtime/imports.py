@@ -1,0 +1,147 @@
+"""Where each import of a module comes from, or one error that lists all that come from nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from arkml.abi.catalog import find
+from arkml.abi.layout import results, slots
+from arkml.abi.schema import Function
+from arkml.errors import LinkError
+from arkml.runtime.binary import Binary, Import
+from arkml.runtime.wasmtypes import FunctionType, MemoryType
+
+WASI_MODULE = "wasi_snapshot_preview1"
+UNAVAILABLE_API = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Linkage:
+    """The function imports of one module, as (module, name), by who provides them."""
+
+    shim: tuple[tuple[str, str], ...]
+    wasi: tuple[tuple[str, str], ...]
+    stubs: tuple[Import, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """An import that nothing here satisfies: its type, and what the host has under that name."""
+
+    module: str
+    name: str
+    wanted: str
+    found: str
+
+
+def signature(function: Function) -> FunctionType:
+    """The wasm type of a table row."""
+    return FunctionType(tuple(slot.wasm for slot in slots(function)), tuple(results(function)))
+
+
+def resolve(
+    binary: Binary,
+    name: str,
+    *,
+    wasi_type: Callable[[str], FunctionType | None] | None = None,
+    stub_missing: bool = False,
+) -> Linkage:
+    """
+    Say who provides each import of `binary`, or raise LinkError.
+
+    `wasi_type` gives the types of the WASI functions, None where WASI is not granted. With
+    `stub_missing` functions of unknown `ark-*` names are left to stubs.
+    """
+    shim: list[tuple[str, str]] = []
+    wasi: list[tuple[str, str]] = []
+    stubs: list[Import] = []
+    missing: list[Missing] = []
+    for entry in binary.imports:
+        if isinstance(entry.type, MemoryType):
+            continue
+        row = find(entry.module, entry.name) if entry.module != WASI_MODULE else None
+        has_wasi = wasi_type is not None and entry.module == WASI_MODULE
+        found = wasi_type(entry.name) if has_wasi and wasi_type else None
+        if row is not None:
+            found = signature(row[1])
+        if found == entry.type and entry.module == WASI_MODULE:
+            wasi.append((entry.module, entry.name))
+        elif found == entry.type:
+            shim.append((entry.module, entry.name))
+        elif (
+            stub_missing
+            and found is None
+            and entry.module.startswith("ark-")
+            and isinstance(entry.type, FunctionType)
+        ):
+            stubs.append(entry)
+        else:
+            missing.append(_missing(entry, found, granted=wasi_type is not None))
+    if missing:
+        raise LinkError(_message(name, missing))
+    return Linkage(tuple(dict.fromkeys(shim)), tuple(dict.fromkeys(wasi)), tuple(stubs))
+
+
+def unmet(binary: Binary, wasi_type: Callable[[str], FunctionType | None]) -> tuple[Missing, ...]:
+    """The imports that this host does not have, WASI granted."""
+    found: list[Missing] = []
+    for entry in binary.imports:
+        if isinstance(entry.type, MemoryType):
+            continue
+        row = find(entry.module, entry.name) if entry.module != WASI_MODULE else None
+        has = wasi_type(entry.name) if entry.module == WASI_MODULE else None
+        has = signature(row[1]) if row else has
+        if has != entry.type:
+            found.append(_missing(entry, has, granted=True))
+    return tuple(found)
+
+
+def stub_module(stubs: tuple[Import, ...]) -> str:
+    """
+    A module that exports `MODULE.NAME` for each stub.
+
+    A function with one i32 result answers ApiNotAvailable, one without result does nothing, any
+    other traps in a frame that bears the import's name.
+    """
+    return "\n".join(["(module", *_stubs(stubs), ")"])
+
+
+def _stubs(stubs: tuple[Import, ...]) -> Iterator[str]:
+    for stub in stubs:
+        kind = stub.type
+        assert isinstance(kind, FunctionType)
+        params = f"(param {' '.join(kind.params)})" if kind.params else ""
+        returned = f"(result {' '.join(kind.results)})" if kind.results else ""
+        match kind.results:
+            case ():
+                body = ""
+            case ("i32",):
+                body = f"(i32.const {UNAVAILABLE_API})"
+            case _:
+                body = "unreachable"
+        label = "".join(c if c.isalnum() or c in "-_." else "_" for c in f"{stub.module}.{stub.name}")
+        exported = _quoted(f"{stub.module}.{stub.name}")
+        yield f"(func $stub-of-{label} (export {exported}) {params} {returned} {body})"
+
+
+def _quoted(text: str) -> str:
+    return '"' + "".join(f"\\{byte:02x}" for byte in text.encode()) + '"'
+
+
+def _missing(entry: Import, found: FunctionType | None, *, granted: bool) -> Missing:
+    has = "nothing" if found is None else str(found)
+    if entry.module == WASI_MODULE and not granted:
+        has = "nothing: WASI is not granted (--wasi)"
+    return Missing(entry.module, entry.name, str(entry.type), has)
+
+
+def _message(name: str, missing: list[Missing]) -> str:
+    plural = "imports that this host does not have" if len(missing) > 1 else "an import"
+    wide = max(len(f"{m.module}.{m.name}") for m in missing)
+    lines = [
+        f"\n  {f'{m.module}.{m.name}':<{wide}}  wants {m.wanted}, the host has {m.found}"
+        for m in missing
+    ]
+    head = plural if len(missing) > 1 else "an import that this host does not have"
+    return f"{name} needs {len(missing)} {head}:".replace("needs 1 an", "needs an") + "".join(lines)

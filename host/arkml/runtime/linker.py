@@ -1,0 +1,234 @@
+"""From an import call of a guest to the handler of its table row, and back to a code."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cache
+from typing import Any, TypeAlias, assert_never
+
+import numpy as np
+
+from arkml.abi.codes import ErrorCode
+from arkml.abi.layout import leaves_by_pointer, pack, scalar_of, size_of, slots, struct_size, unpack
+from arkml.abi.schema import (
+    Api,
+    Block,
+    Bytes,
+    Function,
+    Handle,
+    Out,
+    OutBlock,
+    Outcome,
+    OutSlice,
+    Param,
+    Ref,
+    Scalar,
+    Slice,
+    Str,
+    Struct,
+    Text,
+)
+from arkml.errors import (
+    AbiError,
+    ApiNotAvailable,
+    HttpRequestFailed,
+    InvalidArguments,
+    NotFound,
+    Unavailable,
+)
+from arkml.runtime.engine import IMPORTS
+from arkml.runtime.memory import GuestBuffer, GuestMemory
+
+logger = logging.getLogger(__name__)
+
+# The one place, beside the shim, that knows codes. The first class that matches wins.
+ERROR_CODES: tuple[tuple[type[AbiError], ErrorCode], ...] = (
+    (InvalidArguments, ErrorCode.INVALID_ARGUMENTS),
+    (NotFound, ErrorCode.NOT_FOUND),
+    (Unavailable, ErrorCode.UNAVAILABLE),
+    (ApiNotAvailable, ErrorCode.API_NOT_AVAILABLE),
+    (HttpRequestFailed, ErrorCode.HTTP_REQUEST_FAILED),
+)
+
+Raw: TypeAlias = tuple[Any, ...]
+Decoder: TypeAlias = Callable[[GuestMemory, Raw], Any]
+Offer: TypeAlias = Callable[[bytes], None]
+
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """
+    Who answers a guest's imports.
+
+    `modules` has one object for each import module, with a method for each host-lane row; `offer`
+    keeps bytes for `core__take_host_return_vec`; `errors` counts refused calls by code.
+    """
+
+    modules: Mapping[str, object]
+    offer: Offer
+    errors: Counter[ErrorCode] = field(default_factory=Counter)
+
+
+_FORMATS = {"i32": "I4x", "i64": "Q", "f32": "f4x"}
+
+
+def error_code(error: AbiError) -> ErrorCode:
+    """The code the guest sees for `error`."""
+    for kind, code in ERROR_CODES:
+        if isinstance(error, kind):
+            return code
+    return ErrorCode.INTERNAL_ERROR
+
+
+class ImportCall:
+    """One host-lane function: how its arguments are read and its result is written."""
+
+    def __init__(self, api: Api, function: Function) -> None:
+        self.name = f"{api.module}.{api.symbol(function)}"
+        self._module = api.module
+        self._function = function
+        lowered = slots(function)
+        self._read = struct.Struct("<" + "".join(_FORMATS[slot.wasm] for slot in lowered))
+        self._index = {slot.name: index for index, slot in enumerate(lowered)}
+        self._decoders = [self._decoder(param) for param in function.params]
+
+    def __call__(
+        self,
+        memory: GuestMemory,
+        handlers: Handlers,
+        arguments: memoryview,
+        position: int,
+    ) -> int:
+        """
+        Answer the call whose arguments lie at `position` of the column memory.
+
+        Returns what the wasm function returns. An AbiError becomes its code; anything else that a
+        handler raises is a bug of the host: it is logged with its traceback and answered with
+        INTERNAL_ERROR.
+        """
+        raw = self._read.unpack_from(arguments, position)
+        try:
+            if leaves_by_pointer(self._function):
+                memory.check(raw[-1], self._result_size())
+            handler = getattr(handlers.modules[self._module], self._function.name)
+            value = handler(*[decode(memory, raw) for decode in self._decoders])
+            if self._function.outcome is Outcome.VALUE:
+                return int(value) & 0xFFFF_FFFF
+            if leaves_by_pointer(self._function):
+                memory.write(raw[-1], self._encode(value, handlers.offer))
+        except AbiError as error:
+            logger.debug("%s: %s", self.name, error)
+            code = error_code(error)
+        except Exception:
+            logger.exception("%s failed: a bug of the host", self.name)
+            code = ErrorCode.INTERNAL_ERROR
+        else:
+            return int(ErrorCode.SUCCESS)
+        handlers.errors[code] += 1
+        return int(code)
+
+    def _result_size(self) -> int:
+        match self._function.returns:
+            case Bytes() | Text() | None:
+                return 4
+            case kind:
+                return size_of(kind)
+
+    def _encode(self, value: Any, offer: Offer) -> bytes:
+        match self._function.returns:
+            case Bytes():
+                offer(value)
+                return struct.pack("<I", len(value))
+            case Text():
+                data = value.encode()
+                offer(data)
+                return struct.pack("<I", len(data))
+            case Struct() as kind:
+                return pack(kind, value)
+            case Scalar() | Handle() as kind:
+                return np.array(value, scalar_of(kind).dtype).tobytes()
+            case None:
+                return b""
+            case kind:
+                assert_never(kind)
+
+    def _decoder(self, param: Param) -> Decoder:
+        name, kind = param.name, param.type
+        match kind:
+            case Str(lossy=lossy):
+                pointer, length = self._index[f"{name}_ptr"], self._index[f"{name}_len"]
+                return lambda memory, raw: _text(memory.read(raw[pointer], raw[length]), lossy)
+            case Slice(item=item):
+                pointer, length = self._index[f"{name}_ptr"], self._index[f"{name}_len"]
+                size = size_of(item)
+                return lambda memory, raw: _items(
+                    item, memory.read(raw[pointer], raw[length] * size)
+                )
+            case OutSlice(item=item):
+                pointer, length = self._index[f"{name}_ptr"], self._index[f"{name}_len"]
+                size = size_of(item)
+                return lambda memory, raw: GuestBuffer(memory, raw[pointer], raw[length], size)
+            case Ref(struct=record):
+                index, size = self._index[name], struct_size(record)
+                return lambda memory, raw: unpack(record, memory.read(raw[index], size))
+            case Out(type=item):
+                index, size = self._index[name], size_of(item)
+                return lambda memory, raw: GuestBuffer(memory, raw[index], 1, size)
+            case Block(size=count):
+                index, length = self._index[name], self._index[count]
+                return lambda memory, raw: memory.read(raw[index], raw[length])
+            case OutBlock(size=count):
+                index, length = self._index[name], self._index[count]
+                return lambda memory, raw: GuestBuffer(memory, raw[index], raw[length], 1)
+            case Scalar(name="i64"):
+                index = self._index[name]
+                return lambda _, raw: raw[index] - (raw[index] >> 63 << 64)
+            case Scalar() | Handle():
+                index = self._index[name]
+                return lambda _, raw: raw[index]
+            case type():
+                index = self._index[name]
+                return lambda _, raw: _member(kind, raw[index])
+            case _:
+                assert_never(kind)
+
+
+@cache
+def import_calls() -> Sequence[ImportCall]:
+    """Every host-lane function, by the index that the shim suspends with."""
+    return tuple(ImportCall(api, function) for api, function in IMPORTS)
+
+
+def _text(data: bytes, lossy: bool) -> str:
+    if lossy:
+        return data.decode("utf-8", "replace")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidArguments(f"text is not UTF-8 at byte {error.start}") from None
+
+
+def _items(item: Scalar | Struct, data: bytes) -> Any:
+    match item:
+        case Struct():
+            size = struct_size(item)
+            return [unpack(item, data[i : i + size]) for i in range(0, len(data), size)]
+        case Scalar(size=1):
+            return data
+        case Scalar(dtype=dtype):
+            return np.frombuffer(data, dtype)
+        case _:
+            assert_never(item)
+
+
+def _member(kind: type[IntEnum], number: int) -> IntEnum:
+    try:
+        return kind(number)
+    except ValueError:
+        raise InvalidArguments(f"{number} is no {kind.__name__}") from None

@@ -1,0 +1,68 @@
+"""Every read and write of guest memory, checked."""
+
+from __future__ import annotations
+
+import ctypes
+
+from arkml.errors import InvalidArguments
+
+PAGE = 65_536
+
+
+class GuestMemory:
+    """
+    A guest's linear memory while the guest is suspended.
+
+    `pages` is set from the control block before a handler runs. Pointers and lengths are unsigned;
+    a pointer of length 0 is never looked at, because an empty Rust slice has a dangling one.
+    """
+
+    __slots__ = ("_base", "pages")
+
+    def __init__(self, base: int) -> None:
+        self._base = base
+        self.pages = 0
+
+    def check(self, pointer: int, size: int) -> None:
+        """Raise InvalidArguments unless `size` bytes at `pointer` lie in the memory."""
+        if size and pointer + size > self.pages * PAGE:
+            raise InvalidArguments(
+                f"{size} bytes at {pointer:#x} end outside a memory of {self.pages * PAGE} bytes"
+            )
+
+    def read(self, pointer: int, size: int) -> bytes:
+        """A copy of `size` bytes."""
+        self.check(pointer, size)
+        return ctypes.string_at(self._base + pointer, size) if size else b""
+
+    def write(self, pointer: int, data: bytes) -> None:
+        """Write `data`, all or nothing."""
+        self.check(pointer, len(data))
+        if data:
+            ctypes.memmove(self._base + pointer, data, len(data))
+
+    def assembly_script_text(self, pointer: int) -> str:
+        """The AssemblyScript string at `pointer`; empty for null or a place outside the memory."""
+        try:
+            size = int.from_bytes(self.read(pointer - 4, 4), "little") if pointer >= 4 else 0
+            return self.read(pointer, size).decode("utf-16-le", "replace")
+        except InvalidArguments:
+            return ""
+
+
+class GuestBuffer:
+    """Room in guest memory for exactly `length` items, written at most once."""
+
+    __slots__ = ("_memory", "_pointer", "_size", "length")
+
+    def __init__(self, memory: GuestMemory, pointer: int, length: int, item_size: int) -> None:
+        self._memory = memory
+        self._pointer = pointer
+        self._size = length * item_size
+        self.length = length
+
+    def write(self, data: bytes) -> None:
+        """Fill the room, or raise InvalidArguments and write nothing."""
+        if len(data) != self._size:
+            raise InvalidArguments(f"room for {self._size} bytes, {len(data)} to write")
+        self._memory.write(self._pointer, data)

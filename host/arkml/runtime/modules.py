@@ -1,0 +1,199 @@
+"""What a module is and asks for, read from its bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from arkml.abi.catalog import APIS
+from arkml.errors import ModuleRejected
+from arkml.runtime.binary import Binary, Kind
+from arkml.runtime.wasmtypes import ExternalType, FunctionType, MemoryType
+
+NOTHING = FunctionType()
+STATUS = FunctionType((), ("i32",))
+BYTES_TO_STATUS = FunctionType(("i32", "i32"), ("i32",))
+
+_VERSION_NAME = "ARK_PACKED_FFI_CRATE_VERSION"
+_API_PREFIX = "ARK_API_"
+_MAX_WORDS = 64
+_ID_SIZE = 8
+_U32_MASK = 0xFFFF_FFFF  # i32.const is signed, an address is not
+
+
+class ModuleKind(Enum):
+    """How a host runs a module, most particular first."""
+
+    APPLET = "applet"  # one call per frame
+    CMDLET = "cmdlet"  # one call with text arguments
+    SERVLET = "servlet"  # one call per request
+    WASI_COMMAND = "wasi-command"  # `_start`
+    MODULE_RUN = "module-run"  # bytes in, bytes out, under any name
+    PLAIN = "plain"  # functions of numbers
+
+
+_FIXED = {
+    "ark_applet_update": (ModuleKind.APPLET, NOTHING),
+    "ark_cmdlet_run": (ModuleKind.CMDLET, BYTES_TO_STATUS),
+    "ark_servlet_request": (ModuleKind.SERVLET, BYTES_TO_STATUS),
+    "_start": (ModuleKind.WASI_COMMAND, NOTHING),
+}
+_ALLOCATOR = {
+    "ark_alloc": FunctionType(("i32", "i32"), ("i32",)),
+    "ark_free": FunctionType(("i32", "i32", "i32"), ()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """A function that a host may call to make a guest do something."""
+
+    name: str
+    kind: ModuleKind
+    type: FunctionType
+
+
+@dataclass(frozen=True, slots=True)
+class ImportInfo:
+    """One import: `str(type)` is `(i64 i32) -> (i32)` for a function."""
+
+    module: str
+    name: str
+    type: ExternalType
+
+
+@dataclass(frozen=True, slots=True)
+class ExportInfo:
+    """One export."""
+
+    name: str
+    type: ExternalType
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredApi:
+    """
+    An API that the module says it was built against.
+
+    `id` is None if the module does not show it, `module` the import module of that id, or None
+    if this host does not know it.
+    """
+
+    name: str
+    id: int | None
+    module: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleInfo:
+    """What a module offers and needs. `kind` is that of the first of its `entry_points`."""
+
+    size: int
+    kind: ModuleKind
+    entry_points: tuple[EntryPoint, ...]
+    imports: tuple[ImportInfo, ...]
+    exports: tuple[ExportInfo, ...]
+    memory: MemoryType | None
+    required: tuple[RequiredApi, ...]
+    crate_version: str | None
+    takes_bytes: bool
+    """It exports `ark_alloc` and `ark_free`, so bytes can be handed to it."""
+
+
+def describe(binary: Binary) -> ModuleInfo:
+    """Say what the module is. Its imports need not exist here."""
+    exports = tuple(ExportInfo(export.name, binary.type_of(export)) for export in binary.exports)
+    entry_points = _entry_points(exports)
+    words = _words(binary)
+    return ModuleInfo(
+        size=len(binary.data),
+        kind=entry_points[0].kind if entry_points else ModuleKind.PLAIN,
+        entry_points=entry_points,
+        imports=tuple(ImportInfo(entry.module, entry.name, entry.type) for entry in binary.imports),
+        exports=exports,
+        memory=binary.memories[0] if binary.memories else None,
+        required=tuple(
+            RequiredApi(name, word, _import_module(word))
+            for name, word in words.items()
+            if name.startswith(_API_PREFIX)
+        ),
+        crate_version=_version(words.get(_VERSION_NAME)),
+        takes_bytes=_takes_bytes(exports),
+    )
+
+
+def _takes_bytes(exports: tuple[ExportInfo, ...]) -> bool:
+    types = {export.name: export.type for export in exports}
+    return all(types.get(name) == wanted for name, wanted in _ALLOCATOR.items())
+
+
+def _entry_points(exports: tuple[ExportInfo, ...]) -> tuple[EntryPoint, ...]:
+    takes_bytes = _takes_bytes(exports)
+    found = [
+        EntryPoint(export.name, _kind(export.name, export.type, takes_bytes), export.type)
+        for export in exports
+        if isinstance(export.type, FunctionType) and not _is_reserved(export.name, export.type)
+    ]
+    places = list(ModuleKind)
+    return tuple(sorted(found, key=lambda entry: places.index(entry.kind)))
+
+
+def _is_reserved(name: str, function: FunctionType) -> bool:
+    """Whether the host or the guest's language calls it on its own account."""
+    if name in _FIXED:
+        return _FIXED[name][1] != function
+    return name.startswith(("ark_", "__")) or name == "_initialize"
+
+
+def _kind(name: str, function: FunctionType, takes_bytes: bool) -> ModuleKind:
+    if name in _FIXED:
+        return _FIXED[name][0]
+    if function == BYTES_TO_STATUS and takes_bytes:
+        return ModuleKind.MODULE_RUN
+    return ModuleKind.PLAIN
+
+
+def _words(binary: Binary) -> dict[str, int | None]:
+    """The u64 behind every exported address of the crate, None where the bytes do not tell."""
+    told = [
+        export
+        for export in binary.exports
+        if export.kind is Kind.GLOBAL and export.name.startswith((_VERSION_NAME, _API_PREFIX))
+    ]
+    if len(told) > _MAX_WORDS:
+        raise ModuleRejected(f"the module requires {len(told):,} APIs, more than there are")
+    found: dict[str, int | None] = {}
+    for export in told:
+        variable = binary.globals[export.index]
+        address = variable.value if variable.type.value == "i32" else None
+        found[export.name] = _word(binary, address)
+    return found
+
+
+def _word(binary: Binary, address: int | None) -> int | None:
+    if address is None:
+        return None
+    address &= _U32_MASK
+    for segment in reversed(binary.segments):  # a later segment covers an earlier one
+        if segment.offset is None or segment.memory:
+            continue
+        start = address - (segment.offset & _U32_MASK)
+        if start >= 0 and segment.start + start + _ID_SIZE <= segment.end:
+            place = segment.start + start
+            return int.from_bytes(binary.data[place : place + _ID_SIZE], "little")
+    return None
+
+
+def _import_module(api_id: int | None) -> str | None:
+    if api_id is None:
+        return None
+    return next((api.module for api in APIS if api.id == api_id), None)
+
+
+def _version(packed: int | None) -> str | None:
+    """0x11002b is 0.17.0-pre.43: one byte each for minor, patch and pre-release, major above."""
+    if packed is None:
+        return None
+    major, minor, patch, pre = packed >> 24, packed >> 16 & 0xFF, packed >> 8 & 0xFF, packed & 0xFF
+    text = f"{major}.{minor}.{patch}"
+    return f"{text}-pre.{pre}" if pre else text

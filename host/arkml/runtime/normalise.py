@@ -1,0 +1,128 @@
+"""Rewrites a module so that it imports its memory and runs no code when it is instantiated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from arkml.errors import ModuleRejected
+from arkml.limits import Limits
+from arkml.runtime.binary import HEADER, ORDER, Binary, Kind, Section, SectionId
+from arkml.runtime.parsing import parse
+from arkml.runtime.reader import Reader, named, unsigned
+from arkml.runtime.refusals import check, check_size
+from arkml.runtime.wasmtypes import MemoryType
+
+MEMORY_MODULE, MEMORY_NAME = "arkml", "memory"
+START_NAME = "arkml:start"
+
+# Any memory matches: no minimum, no maximum. The host creates it and keeps the declared bounds.
+_MEMORY_IMPORT = named(MEMORY_MODULE) + named(MEMORY_NAME) + bytes((Kind.MEMORY.value, 0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """
+    The memory that the host makes for a guest, in pages of 64 KiB.
+
+    `exports` are the names under which the module exports it; `imported` says that the module
+    imported it to begin with.
+    """
+
+    minimum: int
+    maximum: int | None
+    exports: tuple[str, ...]
+    imported: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Normalised:
+    """
+    A module as the host compiles it.
+
+    `wasm` imports its memory, if it has one, as `arkml.memory`; instantiating it runs no code,
+    and what its start section named is exported as `arkml:start` if `has_start`. `binary` is
+    the module as it came.
+    """
+
+    wasm: bytes
+    memory: MemoryPlan | None
+    has_start: bool
+    binary: Binary
+
+
+def normalise(data: bytes, limits: Limits) -> Normalised:
+    """
+    Check `data` against `limits` and rewrite it.
+
+    Indices, code, data and custom sections stay as they are. Raises ModuleError,
+    MemoryLimitExceeded and TableLimitExceeded.
+    """
+    check_size(data, limits)
+    binary = parse(data)
+    check(binary, limits)
+    if any(export.name == START_NAME for export in binary.exports):
+        raise ModuleRejected(f"the module exports {START_NAME!r}, a name this host uses itself")
+    memory = _plan(binary)
+    has_start = binary.start is not None
+    wasm = b"".join(_rewritten(binary)) if memory or has_start else data
+    return Normalised(wasm, memory, has_start, binary)
+
+
+def _plan(binary: Binary) -> MemoryPlan | None:
+    if not binary.memories:
+        return None
+    declared = binary.memories[0]
+    return MemoryPlan(
+        declared.minimum,
+        declared.maximum,
+        tuple(export.name for export in binary.exports if export.kind is Kind.MEMORY),
+        any(isinstance(entry.type, MemoryType) for entry in binary.imports),
+    )
+
+
+def _rewritten(binary: Binary) -> Iterator[bytes]:
+    replaced = {SectionId.MEMORY: b"", SectionId.START: b""}
+    if binary.memories:
+        replaced[SectionId.IMPORT] = _section(SectionId.IMPORT, *_imports(binary))
+    if binary.start is not None:
+        replaced[SectionId.EXPORT] = _section(SectionId.EXPORT, *_exports(binary, binary.start))
+    # A memory or a start section always follows, so every new section finds its place.
+    added = [section_id for section_id in replaced if binary.section(section_id) is None]
+    added.sort(key=ORDER.index)
+    yield HEADER
+    for section in binary.sections:
+        while added and _comes_before(added[0], section):
+            yield replaced[added.pop(0)]
+        yield replaced.get(section.id, binary.data[section.start : section.end])
+
+
+def _comes_before(section_id: SectionId, section: Section) -> bool:
+    return section.id is not SectionId.CUSTOM and ORDER.index(section_id) < ORDER.index(section.id)
+
+
+def _imports(binary: Binary) -> tuple[int, bytes]:
+    entries = [
+        _MEMORY_IMPORT
+        if isinstance(entry.type, MemoryType)
+        else binary.data[entry.start : entry.end]
+        for entry in binary.imports
+    ]
+    if _MEMORY_IMPORT not in entries:
+        entries.append(_MEMORY_IMPORT)
+    return len(entries), b"".join(entries)
+
+
+def _exports(binary: Binary, start: int) -> tuple[int, bytes]:
+    added = named(START_NAME) + bytes((Kind.FUNCTION.value,)) + unsigned(start)
+    section = binary.section(SectionId.EXPORT)
+    if section is None:
+        return 1, added
+    reader = Reader(binary.data, section.payload, section.end, "export section")
+    count = reader.u32()
+    return count + 1, binary.data[reader.position : section.end] + added
+
+
+def _section(section_id: SectionId, count: int, entries: bytes) -> bytes:
+    payload = unsigned(count) + entries
+    return bytes((section_id,)) + unsigned(len(payload)) + payload

@@ -1,0 +1,70 @@
+"""A module, checked, rewritten and compiled: what guests are made from."""
+
+from __future__ import annotations
+
+import hashlib
+
+import wasmtime
+
+from arkml.errors import ModuleRejected
+from arkml.limits import Limits
+from arkml.runtime.engine import Engine
+from arkml.runtime.imports import Linkage, resolve, stub_module
+from arkml.runtime.modules import ModuleInfo, describe
+from arkml.runtime.normalise import MemoryPlan, normalise
+from arkml.runtime.wasmtypes import FunctionType
+
+
+class Program:
+    """
+    A compiled guest module.
+
+    `digest` is the SHA-256 of the bytes as they came, `functions` the types of the exported
+    functions.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        data: bytes,
+        name: str,
+        limits: Limits,
+        *,
+        wasi: bool = False,
+        stub_missing: bool = False,
+    ) -> None:
+        """Raises ModuleError, MemoryLimitExceeded and TableLimitExceeded, naming `name`."""
+        normalised = normalise(_binary(data, name), limits)
+        self.name = name
+        self.limits = limits
+        self.digest = hashlib.sha256(data).hexdigest()
+        self.info: ModuleInfo = describe(normalised.binary)
+        self.linkage: Linkage = resolve(
+            normalised.binary,
+            name,
+            wasi_type=engine.wasi.type_of if wasi else None,
+            stub_missing=stub_missing,
+        )
+        self.memory: MemoryPlan | None = normalised.memory
+        self.has_start = normalised.has_start
+        self.module = engine.compile(normalised.wasm, name)
+        self.stubs: wasmtime.Module | None = None
+        if self.linkage.stubs:
+            self.stubs = engine.compile(
+                bytes(wasmtime.wat2wasm(stub_module(self.linkage.stubs))), f"stubs of {name}"
+            )
+        self.functions: dict[str, FunctionType] = {
+            export.name: export.type
+            for export in self.info.exports
+            if isinstance(export.type, FunctionType)
+        }
+
+
+def _binary(data: bytes, name: str) -> bytes:
+    """`data` itself, or the module that its text describes."""
+    if data[:4] == b"\0asm" or not data.lstrip()[:1] == b"(":
+        return data
+    try:
+        return bytes(wasmtime.wat2wasm(data.decode()))
+    except (wasmtime.WasmtimeError, UnicodeDecodeError) as error:
+        raise ModuleRejected(f"{name} is no module: {' '.join(str(error).split())}") from None

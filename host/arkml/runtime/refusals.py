@@ -1,0 +1,70 @@
+"""What a module may not contain, however well it is formed."""
+
+from __future__ import annotations
+
+from arkml.errors import (
+    FunctionTooLarge,
+    MemoryLimitExceeded,
+    ModuleRejected,
+    ModuleTooLarge,
+    TableLimitExceeded,
+)
+from arkml.limits import Limits
+from arkml.runtime.binary import Binary
+from arkml.runtime.wasmtypes import PAGE, MemoryType
+
+
+def check_size(data: bytes, limits: Limits) -> None:
+    """Raise ModuleTooLarge; called before the first byte is read."""
+    if len(data) > limits.module_bytes:
+        raise ModuleTooLarge(
+            f"the module has {len(data):,} bytes, more than the {limits.module_bytes:,} allowed"
+        )
+
+
+def check(binary: Binary, limits: Limits) -> None:
+    """Raise the error of the first thing that this host does not run."""
+    bodies = binary.bodies
+    if bodies.largest_size > limits.function_bytes:
+        raise FunctionTooLarge(
+            f"function {bodies.largest} has {bodies.largest_size:,} bytes, "
+            f"more than the {limits.function_bytes:,} allowed"
+        )
+    for memory in binary.memories:
+        _check_memory(memory)
+    if len(binary.memories) > 1:
+        raise ModuleRejected(
+            f"the module has {len(binary.memories)} memories; this host gives it one"
+        )
+    _check_tables(binary, limits)
+    for memory in binary.memories:
+        if memory.minimum * PAGE > limits.memory_bytes:
+            raise MemoryLimitExceeded(
+                f"the module needs {memory.minimum * PAGE:,} bytes of memory at start, "
+                f"more than the {limits.memory_bytes:,} allowed"
+            )
+
+
+def _check_memory(memory: MemoryType) -> None:
+    # An atomic wait on a shared memory hears neither deadlines nor signals.
+    if memory.is_shared:
+        raise ModuleRejected("the module has a shared memory; this host runs one thread a guest")
+    if memory.is_64:
+        raise ModuleRejected("the module has a 64-bit memory; its pointers must have 32 bits")
+    if memory.page_size != PAGE:
+        raise ModuleRejected(
+            f"the memory has pages of {memory.page_size} bytes; this host has those of {PAGE}"
+        )
+
+
+def _check_tables(binary: Binary, limits: Limits) -> None:
+    if len(binary.tables) > limits.tables:
+        raise TableLimitExceeded(
+            f"the module has {len(binary.tables):,} tables, more than the {limits.tables:,} allowed"
+        )
+    elements = sum(table.minimum for table in binary.tables)
+    if elements > limits.table_elements:
+        raise TableLimitExceeded(
+            f"the module needs {elements:,} table elements at start, "
+            f"more than the {limits.table_elements:,} allowed"
+        )

@@ -1,0 +1,143 @@
+"""A guest's Store: the shim, the guest and what else it imports, chained together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import wasmtime
+
+from arkml.errors import ArkmlError, InstanceLimitExceeded, MemoryLimitExceeded
+from arkml.runtime import bindings
+from arkml.runtime import control as at
+from arkml.runtime.columns import Columns, Records
+from arkml.runtime.deadline import TURN_TICKS
+from arkml.runtime.engine import Engine
+from arkml.runtime.entry import Entry
+from arkml.runtime.memory import PAGE, GuestMemory
+from arkml.runtime.normalise import START_NAME
+from arkml.runtime.program import Program
+from arkml.runtime.shim import export_name
+from arkml.runtime.wasi_linker import WasiGrant, config
+
+
+class Sandbox:
+    """
+    One instance of a program. Making it runs no guest code.
+
+    `control` is the offset of the control block in the column memory; `memory` is the guest's.
+    """
+
+    def __init__(
+        self, engine: Engine, program: Program, columns: Columns, wasi: WasiGrant | None
+    ) -> None:
+        self.engine = engine
+        self.program = program
+        self.columns = columns
+        self.control = engine.arena.allocate(at.CONTROL_SIZE)
+        self.records = Records(engine.arena, self.control)
+        self._store = wasmtime.Store(engine.engine)
+        self._entries: dict[str, Entry] = {}
+        try:
+            self._limit()
+            self.context = self._store._context()  # noqa: SLF001
+            self.context_address = bindings.address_of(self.context)
+            self._build(wasi)
+        except wasmtime.WasmtimeError as error:
+            self.close()
+            raise _explain(program.name, error) from None
+        except ArkmlError:
+            self.close()
+            raise
+
+    def entry(self, name: str) -> Entry | None:
+        """The exported function `name`, or None."""
+        found = self._entries.get(name)
+        if found is None:
+            kind = self.program.functions.get(name)
+            if name == START_NAME:
+                params: tuple[str, ...] = ()
+                results: tuple[str, ...] = ()
+            elif kind is None:
+                return None
+            else:
+                params, results = kind.params, kind.results
+            extern = self._guest.export(name)
+            found = Entry(self.context_address, extern, name, params, results)
+            self._entries[name] = found
+        return found
+
+    def read_global(self, name: str) -> Any:
+        """The exported global `name`."""
+        return self._guest.export(name)
+
+    def close(self) -> None:
+        """Free the Store and the column memory. No call may be in flight."""
+        self._store.close()
+        self.records.release()
+        self.engine.arena.free(self.control, at.CONTROL_SIZE)
+
+    def _limit(self) -> None:
+        limits, plan = self.program.limits, self.program.memory
+        size = limits.memory_bytes
+        if plan is not None and plan.maximum is not None:
+            size = min(size, plan.maximum * PAGE)
+        self._store.set_limits(
+            memory_size=size,
+            table_elements=limits.table_elements,
+            instances=4,  # shim, guest, WASI shim, stubs
+            tables=limits.tables,
+            memories=1,
+        )
+        self._store.set_epoch_deadline(TURN_TICKS)
+
+    def _build(self, wasi: WasiGrant | None) -> None:
+        engine, context, linkage = self.engine, self.context, self.program.linkage
+        arena = engine.arena
+        shim = bindings.Instance.of(context, engine.shim)
+        shim.set_global("base", "i32", self.control)
+        continuation = arena.base + self.control + at.CONTINUATION
+        shim.set_global("continuation", "i64", continuation)
+        arena.numbers[(self.control + at.CONTINUATION) >> 3] = bindings.STRLEN
+        arena.numbers[(self.control + at.CONTINUATION + 8) >> 3] = arena.base + self.control
+        memory = shim.export("memory")
+        native = bindings.Memory(context, memory)
+        if self.program.memory is not None:
+            self._reserve(native, self.program.memory.minimum)
+        self.memory = GuestMemory(native.base)
+        self.native_memory = native
+        with engine.linking:
+            linker = engine.wasi.linker if linkage.wasi else engine.linker
+            bindings.define(linker, context, "arkml", "memory", memory)
+            for module, name in linkage.shim:
+                extern = shim.export(export_name(module, name))
+                bindings.define(linker, context, module, name, extern)
+            if linkage.wasi:
+                self._store.set_wasi(config(wasi or WasiGrant()))
+                engine.wasi.link(context, shim)
+            if self.program.stubs is not None:
+                stubs = bindings.Instance.linked(context, linker, self.program.stubs)
+                for stub in linkage.stubs:
+                    extern = stubs.export(f"{stub.module}.{stub.name}")
+                    bindings.define(linker, context, stub.module, stub.name, extern)
+            self._guest = bindings.Instance.linked(context, linker, self.program.module)
+        bindings.yield_at_deadline(context, TURN_TICKS)
+
+    def _reserve(self, memory: bindings.Memory, pages: int) -> None:
+        if pages:
+            try:
+                memory.grow(pages)
+            except wasmtime.WasmtimeError:
+                raise MemoryLimitExceeded(
+                    f"{self.program.name} needs {pages * PAGE} bytes of memory at start,"
+                    f" over the limit of {self.program.limits.memory_bytes}"
+                ) from None
+
+
+def _explain(name: str, error: wasmtime.WasmtimeError) -> ArkmlError:
+    text = " ".join(str(error).split())
+    if "annot allocate memory" in text:
+        return InstanceLimitExceeded(
+            f"no memory mappings are left for another instance of {name} ({text}):"
+            " raise vm.max_map_count or close guests"
+        )
+    return InstanceLimitExceeded(f"{name} cannot be instantiated: {text}")

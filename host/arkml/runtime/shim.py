@@ -1,0 +1,250 @@
+"""
+The shim: the wasm module between a guest and the host, rendered from the ABI tables.
+
+It owns the guest's memory and exports every function of every table as `MODULE.SYMBOL`. A push
+never leaves it; a submit is checked here, suspends the guest and copies the answer; any other
+function stores its arguments in the control block and suspends. One compiled module serves all
+guests, whatever the widths of their sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from arkml.abi.codes import EpisodeState, ErrorCode
+from arkml.abi.layout import results, slots, struct_size
+from arkml.abi.schema import Api, Function, Lane, Outcome, Param, Slice, Struct
+from arkml.batches import ROW
+from arkml.runtime import control as at
+from arkml.runtime.control import Kind, Reason
+from arkml.runtime.shim_frame import FRAME
+
+BLOCK = 64  # floats copied between two epoch checks
+
+
+def module(apis: Sequence[Api]) -> str:
+    """Render the shim for `apis`; import number k of the host lane suspends with FIRST_IMPORT + k."""
+    lines = ["(module", FRAME]
+    for index, (api, function) in enumerate(host_imports(apis)):
+        lines += _host_lane(api, function, Reason.FIRST_IMPORT + index)
+    for api in apis:
+        for function in api.functions:
+            if function.lane is Lane.PUSH:
+                lines += _push(api, function)
+            elif function.lane is Lane.SUBMIT:
+                lines += _submit(api, function)
+    return "\n".join([*lines, ")"])
+
+
+def host_imports(apis: Iterable[Api]) -> Iterator[tuple[Api, Function]]:
+    """The functions that a Python handler answers, in the order of their indices."""
+    for api in apis:
+        yield from ((api, f) for f in api.functions if f.lane is Lane.HOST)
+
+
+def export_name(module: str, symbol: str) -> str:
+    """How the shim exports what a guest imports as `module` `symbol`."""
+    return f"{module}.{symbol}"
+
+
+def _head(api: Api, function: Function, *locals_: str) -> str:
+    name = export_name(api.module, api.symbol(function))
+    params = " ".join(f"(param ${slot.name} {slot.wasm})" for slot in slots(function))
+    result = "".join(f" (result {kind})" for kind in results(function))
+    names = " ".join(f"(local ${name} i32)" for name in locals_)
+    return f'(func (export "{name}") {params}{result} {names}'
+
+
+def _host_lane(api: Api, function: Function, reason: int) -> Iterator[str]:
+    yield _head(api, function)
+    for index, slot in enumerate(slots(function)):
+        offset = at.ARGUMENTS + 8 * index
+        yield f"({slot.wasm}.store $c offset={offset} (global.get $base) (local.get ${slot.name}))"
+    yield f"(call $wait (i32.const {reason}))"
+    match function.outcome:
+        case Outcome.NONE:
+            yield "drop"
+        case Outcome.NEVER:
+            yield "drop unreachable"
+        case Outcome.CODE | Outcome.VALUE:
+            pass
+    yield ")"
+
+
+def _push(api: Api, function: Function) -> Iterator[str]:
+    context, agent, state, reward, features, *rest = function.params
+    given = next((p for p in rest if p.name == "actions"), None)
+    metadata = next((p for p in rest if p.name == "metadata"), None)
+    yield _head(api, function, "r", "n", "row", "from", "to", "left", "need")
+    yield _session(context, _kind(context))
+    yield _refuse(f"(i32.gt_u (local.get ${state.name}) (i32.const {max(EpisodeState)}))")
+    yield _same(f"{features.name}_len", _load(at.NUM_FEATURES))
+    yield _bounds(features, 4)
+    if given:
+        yield (
+            f"(if (local.get ${given.name}_len) (then"
+            f" {_same(f'{given.name}_len', _load(at.NUM_ACTIONS))}))"
+        )
+        yield _bounds(given, 4)
+    if metadata:
+        yield _metadata_need(metadata)
+    full = f"(i32.ge_u {_load(at.COUNT)} {_load(at.CAPACITY)})"
+    if metadata:
+        used = f"(i32.add {_load(at.METADATA_USED)} (local.get $need))"
+        full = f"(i32.or {full} (i32.gt_u {used} {_load(at.METADATA_CAPACITY)}))"
+    yield (
+        f"(if {full} (then (if (local.tee $to (call $grow (local.get $r) (local.get $need)))"
+        f" (then (return (call $fail (local.get $to)))))))"
+    )
+    yield f"(local.set $n {_load(at.COUNT)})"
+    yield (
+        f"(local.set $row (i32.add {_load(at.ROWS)}"
+        f" (i32.mul (local.get $n) (i32.const {ROW.itemsize}))))"
+    )
+    yield f"(i64.store $c offset={_row('id')} (local.get $row) (local.get ${agent.name}))"
+    yield f"(i32.store $c offset={_row('state')} (local.get $row) (local.get ${state.name}))"
+    yield f"(f32.store $c offset={_row('reward')} (local.get $row) (local.get ${reward.name}))"
+    length = "(local.get $length)" if any(p.name == "length" for p in rest) else "(f32.const 0)"
+    yield f"(f32.store $c offset={_row('length')} (local.get $row) {length})"
+    floats = f"(local.get ${given.name}_len)" if given else "(i32.const 0)"
+    yield f"(i32.store $c offset={_row('given')} (local.get $row) {floats})"
+    items = f"(local.get ${metadata.name}_len)" if metadata else "(i32.const 0)"
+    yield f"(i32.store $c offset={_row('metadata')} (local.get $row) {items})"
+    first, last = EpisodeState.TERMINAL, EpisodeState.INTERRUPTED
+    yield (
+        f"(i32.store $c offset={at.ENDED} (local.get $r) (i32.add {_load(at.ENDED)} (i32.lt_u"
+        f" (i32.sub (local.get ${state.name}) (i32.const {first})) (i32.const {last - first + 1}))))"
+    )
+    yield from _copy_row(features, at.FEATURES, at.NUM_FEATURES)
+    if given:
+        yield f"(if (local.get ${given.name}_len) (then"
+        yield from _copy_row(given, at.GIVEN, at.NUM_ACTIONS)
+        yield "))"
+    if metadata:
+        yield _append_metadata(metadata)
+    yield f"(i32.store $c offset={at.COUNT} (local.get $r) (i32.add (local.get $n) (i32.const 1)))"
+    yield "(i32.const 0))"
+
+
+def _copy_row(param: Param, column: int, width: int) -> Iterator[str]:
+    """Copy one row of floats: whole blocks in a loop, the tail by the bits of what is left."""
+    yield f"(local.set $left (local.get ${param.name}_len))"
+    yield f"(local.set $from (local.get ${param.name}_ptr))"
+    row = f"(i32.mul (local.get $n) (i32.shl {_load(width)} (i32.const 2)))"
+    yield f"(local.set $to (i32.add {_load(column)} {row}))"
+    yield f"(if (i32.ge_u (local.get $left) (i32.const {BLOCK})) (then (loop $block"
+    yield _vectors(BLOCK)
+    yield f"(local.set $left (i32.sub (local.get $left) (i32.const {BLOCK})))"
+    yield f"(br_if $block (i32.ge_u (local.get $left) (i32.const {BLOCK}))))))"
+    for floats in (32, 16, 8, 4, 2, 1):
+        yield f"(if (i32.and (local.get $left) (i32.const {floats})) (then {_vectors(floats)}))"
+
+
+def _vectors(floats: int) -> str:
+    """Move `floats` floats from the guest to the columns, unrolled, and advance."""
+    kind, size = {1: ("i32", 4), 2: ("i64", 8)}.get(floats, ("v128", 16))
+    moves = (
+        f"({kind}.store $c offset={o} (local.get $to) ({kind}.load $g offset={o} (local.get $from)))"
+        for o in range(0, 4 * floats, size)
+    )
+    step = f"(i32.const {4 * floats})"
+    advance = (
+        f"(local.set ${name} (i32.add (local.get ${name}) {step}))" for name in ("from", "to")
+    )
+    return " ".join([*moves, *(advance if floats > 1 else ())])
+
+
+def _metadata_need(metadata: Param) -> str:
+    """Set $need to the bytes that this call adds to the metadata log."""
+    size = _item_size(metadata)
+    length = f"(local.get ${metadata.name}_len)"
+    most = (1 << 31) // size
+    return (
+        f"(if {length} (then {_refuse(f'(i32.gt_u {length} (i32.const {most}))')}"
+        f" {_bounds(metadata, size)} (local.set $need (i32.add (i32.const {at.METADATA_HEADER})"
+        f" (i32.mul {length} (i32.const {size}))))))"
+    )
+
+
+def _append_metadata(metadata: Param) -> str:
+    size = _item_size(metadata)
+    length = f"(local.get ${metadata.name}_len)"
+    return (
+        f"(if {length} (then (local.set $to (i32.add {_load(at.METADATA)}"
+        f" {_load(at.METADATA_USED)})) (i32.store $c (local.get $to) (local.get $n))"
+        f" (i32.store $c offset=4 (local.get $to) {length})"
+        f" (i32.store $c offset=8 (local.get $to) (i32.const {size}))"
+        f" (memory.copy $c $g (i32.add (local.get $to) (i32.const {at.METADATA_HEADER}))"
+        f" (local.get ${metadata.name}_ptr) (i32.mul {length} (i32.const {size})))"
+        f" (i32.store $c offset={at.METADATA_USED} (local.get $r)"
+        f" (i32.add {_load(at.METADATA_USED)} (local.get $need)))))"
+    )
+
+
+def _submit(api: Api, function: Function) -> Iterator[str]:
+    context, actions, values = function.params
+    yield _head(api, function, "r")
+    yield _session(context, _kind(context))
+    arguments = " ".join(
+        f"(local.get ${param.name}_{part})" for param in (actions, values) for part in ("ptr", "len")
+    )
+    yield f"(call $submit (local.get $r) {arguments}))"
+
+
+def _session(context: Param, kind: Kind) -> str:
+    """Set $r to the record that the handle names, or return NotFound."""
+    handle = f"(local.get ${context.name})"
+    missing = f"(then (return (call $fail (i32.const {ErrorCode.NOT_FOUND}))))"
+    word = "(i32.load $c offset={} (global.get $base))"
+    return (
+        f"(local.set $r (i32.sub (i32.wrap_i64 {handle}) (i32.const 1)))"
+        f" (if (i32.ge_u (local.get $r) {word.format(at.RECORD_COUNT)}) {missing})"
+        f" (local.set $r (i32.add {word.format(at.RECORDS)}"
+        f" (i32.mul (local.get $r) (i32.const {at.RECORD_SIZE}))))"
+        f" (if (i64.ne (i64.load $c offset={at.HANDLE} (local.get $r)) {handle}) {missing})"
+        f" (if (i32.ne {_load(at.KIND)} (i32.const {kind})) {missing})"
+    )
+
+
+def _kind(context: Param) -> Kind:
+    training = getattr(context.type, "name", "") == "TrainingHandle"
+    return Kind.TRAINING if training else Kind.INFERENCE
+
+
+def _bounds(param: Param, size: int) -> str:
+    """Refuse a slice that ends outside the guest's memory; a pointer of length 0 is never looked at."""
+    end = (
+        f"(i64.add (i64.extend_i32_u (local.get ${param.name}_ptr))"
+        f" (i64.mul (i64.extend_i32_u (local.get ${param.name}_len)) (i64.const {size})))"
+    )
+    memory = "(i64.shl (i64.extend_i32_u (memory.size $g)) (i64.const 16))"
+    return (
+        f"(if (i64.gt_u {end} {memory}) (then (if (local.get ${param.name}_len)"
+        f" (then (return (call $fail (i32.const {ErrorCode.INVALID_ARGUMENTS})))))))"
+    )
+
+
+def _same(name: str, expected: str) -> str:
+    return _refuse(f"(i32.ne (local.get ${name}) {expected})")
+
+
+def _refuse(condition: str) -> str:
+    code = ErrorCode.INVALID_ARGUMENTS
+    return f"(if {condition} (then (return (call $fail (i32.const {code})))))"
+
+
+def _load(field: int) -> str:
+    return f"(i32.load $c offset={field} (local.get $r))"
+
+
+def _row(field: str) -> int:
+    offset: int = ROW.fields[field][1]  # type: ignore[index]  # ROW has fields
+    return offset
+
+
+def _item_size(param: Param) -> int:
+    match param.type:
+        case Slice(item=Struct() as item):
+            return struct_size(item)
+        case _:
+            raise ValueError(f"{param.name} is not a slice of records")

@@ -1,0 +1,178 @@
+"""The part of the shim that no table decides: suspending, growing, answering a submit."""
+
+from __future__ import annotations
+
+from arkml.abi.codes import EpisodeState, ErrorCode
+from arkml.batches import ROW
+from arkml.runtime import control as at
+from arkml.runtime.control import Reason
+
+BLOCK_BYTES = 256  # copied or looked at between two epoch checks
+
+
+def _field(offset: int) -> str:
+    return f"(i32.load $c offset={offset} (local.get $r))"
+
+
+def _vector_block(name: str, body: str) -> str:
+    """A loop over whole blocks of 64 floats and then over single vectors, at $from."""
+    at_offsets = "\n".join(body.format(o=o) for o in range(0, BLOCK_BYTES, 16))
+    return f"""
+  (block $no_block_{name} (br_if $no_block_{name} (i32.lt_u (local.get $left) (i32.const 64)))
+    (loop $block_{name} {at_offsets}
+      (local.set $from (i32.add (local.get $from) (i32.const {BLOCK_BYTES})))
+      (local.set $to (i32.add (local.get $to) (i32.const {BLOCK_BYTES})))
+      (local.set $left (i32.sub (local.get $left) (i32.const 64)))
+      (br_if $block_{name} (i32.ge_u (local.get $left) (i32.const 64)))))
+  (block $no_vector_{name} (br_if $no_vector_{name} (i32.lt_u (local.get $left) (i32.const 4)))
+    (loop $vector_{name} {body.format(o=0)}
+      (local.set $from (i32.add (local.get $from) (i32.const 16)))
+      (local.set $to (i32.add (local.get $to) (i32.const 16)))
+      (local.set $left (i32.sub (local.get $left) (i32.const 4)))
+      (br_if $vector_{name} (i32.ge_u (local.get $left) (i32.const 4)))))"""
+
+
+# x - x is zero for a finite x and NaN otherwise; equality with itself makes that a mask.
+_SCAN = """
+      (local.set $d (f32x4.sub (local.tee $x (v128.load $c offset={o} (local.get $from)))
+        (local.get $x)))
+      (local.set $good (v128.and (local.get $good) (f32x4.eq (local.get $d) (local.get $d))))"""
+_DELIVER = (
+    _SCAN
+    + """
+      (v128.store $g offset={o} (local.get $to)
+        (v128.and (local.get $x) (f32x4.eq (local.get $d) (local.get $d))))"""
+)
+
+FRAME = f"""
+(import "arkml" "columns" (memory $c 1 65536 shared))
+(import "arkml" "suspend" (func $suspend (param i64)))
+(memory $g (export "memory") 0)
+(global $base (export "base") (mut i32) (i32.const 0))
+(global $continuation (export "continuation") (mut i64) (i64.const 0))
+
+(func $wait (param $reason i32) (result i32)
+  (i32.store8 $c offset={at.FLAG} (global.get $base) (i32.const 0))
+  (i32.store $c offset={at.CODE} (global.get $base) (i32.const {ErrorCode.INTERNAL_ERROR}))
+  (i32.store $c offset={at.PAGES} (global.get $base) (memory.size $g))
+  (i32.store $c offset={at.REASON} (global.get $base) (local.get $reason))
+  (call $suspend (global.get $continuation))
+  (i32.store $c offset={at.REASON} (global.get $base) (i32.const {Reason.RUNNING}))
+  (i32.load $c offset={at.CODE} (global.get $base)))
+
+(func $count (param $field i32) (param $by i32)
+  (local.set $field (i32.add (global.get $base) (local.get $field)))
+  (i32.store $c (local.get $field) (i32.add (i32.load $c (local.get $field)) (local.get $by))))
+
+(func $fail (param $code i32) (result i32)
+  (call $count (i32.add (i32.const {at.ERRORS}) (i32.shl (local.get $code) (i32.const 2)))
+    (i32.const 1))
+  (local.get $code))
+
+(func $index (param $r i32) (result i32)
+  (i32.div_u (i32.sub (local.get $r) (i32.load $c offset={at.RECORDS} (global.get $base)))
+    (i32.const {at.RECORD_SIZE})))
+
+(func $grow (param $r i32) (param $need i32) (result i32)
+  (i32.store $c offset={at.RECORD} (global.get $base) (call $index (local.get $r)))
+  (i32.store $c offset={at.WANTED_ROWS} (global.get $base)
+    (i32.add {_field(at.COUNT)} (i32.const 1)))
+  (i32.store $c offset={at.WANTED_BYTES} (global.get $base)
+    (i32.add {_field(at.METADATA_USED)} (local.get $need)))
+  (call $wait (i32.const {Reason.GROW})))
+
+(func $clear (param $r i32)
+  (i32.store $c offset={at.COUNT} (local.get $r) (i32.const 0))
+  (i32.store $c offset={at.ENDED} (local.get $r) (i32.const 0))
+  (i32.store $c offset={at.METADATA_USED} (local.get $r) (i32.const 0)))
+
+(func $refuse_submit (param $r i32) (result i32)
+  (call $clear (local.get $r))
+  (call $fail (i32.const {ErrorCode.INVALID_ARGUMENTS})))
+
+(func $outside (param $ptr i32) (param $floats i32) (result i32)
+  (i32.and (i32.ne (local.get $floats) (i32.const 0))
+    (i64.gt_u (i64.add (i64.extend_i32_u (local.get $ptr))
+        (i64.shl (i64.extend_i32_u (local.get $floats)) (i64.const 2)))
+      (i64.shl (i64.extend_i32_u (memory.size $g)) (i64.const 16)))))
+
+;; Are all of these floats of the columns finite?
+(func $finite (param $from i32) (param $left i32) (result i32)
+  (local $to i32) (local $x v128) (local $d v128) (local $good v128) (local $s f32)
+  (local.set $good (v128.const i64x2 -1 -1))
+  {_vector_block("scan", _SCAN)}
+  (block $done (loop $rest (br_if $done (i32.eqz (local.get $left)))
+    (local.set $s (f32.load $c (local.get $from)))
+    (if (f32.ne (f32.sub (local.get $s) (local.get $s)) (f32.const 0))
+      (then (return (i32.const 0))))
+    (local.set $from (i32.add (local.get $from) (i32.const 4)))
+    (local.set $left (i32.sub (local.get $left) (i32.const 1))) (br $rest)))
+  (i32x4.all_true (local.get $good)))
+
+;; Copy floats from the columns to the guest, zero for each that is not finite.
+(func $deliver (param $to i32) (param $from i32) (param $left i32)
+  (local $x v128) (local $d v128) (local $good v128) (local $s f32)
+  (local $start i32) (local $floats i32)
+  (local.set $start (local.get $from)) (local.set $floats (local.get $left))
+  (local.set $good (v128.const i64x2 -1 -1))
+  {_vector_block("copy", _DELIVER)}
+  (block $done (loop $rest (br_if $done (i32.eqz (local.get $left)))
+    (local.set $s (f32.load $c (local.get $from)))
+    (if (f32.ne (f32.sub (local.get $s) (local.get $s)) (f32.const 0))
+      (then (local.set $s (f32.const 0)) (local.set $good (v128.const i64x2 0 0))))
+    (f32.store $g (local.get $to) (local.get $s))
+    (local.set $from (i32.add (local.get $from) (i32.const 4)))
+    (local.set $to (i32.add (local.get $to) (i32.const 4)))
+    (local.set $left (i32.sub (local.get $left) (i32.const 1))) (br $rest)))
+  (if (i32x4.all_true (local.get $good)) (then (return)))
+  (block $counted (loop $count (br_if $counted (i32.eqz (local.get $floats)))
+    (local.set $s (f32.load $c (local.get $start)))
+    (if (f32.ne (f32.sub (local.get $s) (local.get $s)) (f32.const 0)) (then
+      (i32.store $c offset={at.BAD_ACTIONS} (global.get $base)
+        (i32.add (i32.load $c offset={at.BAD_ACTIONS} (global.get $base)) (i32.const 1)))))
+    (local.set $start (i32.add (local.get $start) (i32.const 4)))
+    (local.set $floats (i32.sub (local.get $floats) (i32.const 1))) (br $count))))
+
+;; Rows that ended are answered with zeros.
+(func $zero_ended (param $r i32) (local $n i32) (local $state i32) (local $width i32)
+  (local.set $width (i32.shl {_field(at.NUM_ACTIONS)} (i32.const 2)))
+  (loop $row
+    (local.set $state (i32.load $c offset={ROW.fields["state"][1]} (i32.add {_field(at.ROWS)}
+      (i32.mul (local.get $n) (i32.const {ROW.itemsize})))))
+    (if (i32.or (i32.eq (local.get $state) (i32.const {EpisodeState.TERMINAL}))
+          (i32.eq (local.get $state) (i32.const {EpisodeState.INTERRUPTED}))) (then
+      (memory.fill $c (i32.add {_field(at.ACTIONS)} (i32.mul (local.get $n) (local.get $width)))
+        (i32.const 0) (local.get $width))
+      (f32.store $c (i32.add {_field(at.VALUES)} (i32.shl (local.get $n) (i32.const 2)))
+        (f32.const 0))))
+    (local.set $n (i32.add (local.get $n) (i32.const 1)))
+    (br_if $row (i32.lt_u (local.get $n) {_field(at.COUNT)}))))
+
+(func $submit (param $r i32) (param $actions i32) (param $num_actions i32)
+    (param $values i32) (param $num_values i32) (result i32)
+  (local $n i32) (local $code i32)
+  (local.set $n {_field(at.COUNT)})
+  (if (i64.ne (i64.extend_i32_u (local.get $num_actions))
+        (i64.mul (i64.extend_i32_u (local.get $n)) (i64.extend_i32_u {_field(at.NUM_ACTIONS)})))
+    (then (return (call $refuse_submit (local.get $r)))))
+  (if (i32.ne (local.get $num_values) (local.get $n))
+    (then (return (call $refuse_submit (local.get $r)))))
+  (if (i32.or (call $outside (local.get $actions) (local.get $num_actions))
+        (call $outside (local.get $values) (local.get $num_values)))
+    (then (return (call $refuse_submit (local.get $r)))))
+  (if (i32.eqz (local.get $n)) (then (return (i32.const {ErrorCode.SUCCESS}))))
+  (i32.store $c offset={at.BAD_FEATURES} (global.get $base) (i32.eqz (call $finite
+    {_field(at.FEATURES)} (i32.mul (local.get $n) {_field(at.NUM_FEATURES)}))))
+  (i32.store $c offset={at.RECORD} (global.get $base) (call $index (local.get $r)))
+  (local.set $code (call $wait (i32.const {Reason.SUBMIT})))
+  ;; The host may have moved the region or closed the session; memory only grows.
+  (if (i32.eqz (local.get $code)) (then
+    (call $count (i32.const {at.SUBMITS}) (i32.const 1))
+    (call $count (i32.const {at.ANSWERED_ROWS}) (local.get $n))
+    (if {_field(at.ENDED)} (then (call $zero_ended (local.get $r))))
+    (call $deliver (local.get $actions) {_field(at.ACTIONS)} (local.get $num_actions))
+    (call $deliver (local.get $values) {_field(at.VALUES)} (local.get $num_values))))
+  (call $clear (local.get $r))
+  (if (local.get $code) (then (return (call $fail (local.get $code)))))
+  (i32.const {ErrorCode.SUCCESS}))
+"""

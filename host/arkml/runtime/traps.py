@@ -1,0 +1,52 @@
+"""From what wasmtime says of a failed call to one of our errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import wasmtime
+
+from arkml.errors import Frame, GuestError, GuestExit, GuestTrap, StackExhausted
+from arkml.runtime import bindings
+
+_SHOWN_FRAMES = 24
+
+
+def failure(name: str, trap: bindings.Address, error: bindings.Address) -> GuestError | None:
+    """The error of a finished call from the addresses it left, or None if it ended well."""
+    if trap:
+        return _trap(name, bindings.trap_at(trap))
+    if error:
+        cause = bindings.error_at(error)
+        if isinstance(cause, wasmtime.ExitTrap):
+            return GuestExit(f"{name} exited with status {cause.code}", status=cause.code)
+        return GuestTrap(f"{name}: {' '.join(str(cause).split())}")
+    return None
+
+
+def _trap(name: str, trap: wasmtime.Trap) -> GuestTrap:
+    code = trap.trap_code
+    frames = tuple(
+        Frame(
+            function=frame.func_name or f"function {frame.func_index}",
+            module=frame.module_name or name,
+            offset=frame.module_offset,
+        )
+        for frame in trap.frames
+    )
+    kind = "" if code is None else code.name.lower().replace("_", " ")
+    reason = kind or trap.message.partition("\n")[0]
+    text = f"{name} trapped: {reason}{backtrace(frames)}"
+    if code is wasmtime.TrapCode.STACK_OVERFLOW:
+        return StackExhausted(text, code=kind, frames=frames)
+    return GuestTrap(text, code=kind, frames=frames)
+
+
+def backtrace(frames: Sequence[Frame]) -> str:
+    """The frames as lines, innermost first."""
+    shown = [
+        f"\n  {index}: {frame.function} (offset {frame.offset:#x})"
+        for index, frame in enumerate(frames[:_SHOWN_FRAMES])
+    ]
+    more = len(frames) - len(shown)
+    return "".join([*shown, f"\n  … {more} more"] if more > 0 else shown)

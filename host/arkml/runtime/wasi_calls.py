@@ -1,0 +1,212 @@
+"""The WASI calls that wait: poll_oneoff, sched_yield and the standard streams."""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import struct
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, BinaryIO
+
+from arkml.errors import InvalidArguments
+from arkml.runtime.memory import GuestMemory
+from arkml.runtime.waits import Wait
+from arkml.runtime.wasi_linker import WasiGrant
+
+_SUBSCRIPTION = struct.Struct("<QB7x32s")  # userdata, tag, the clock or the descriptor
+_CLOCK = struct.Struct("<I4xQQH6x")  # id, timeout, precision, flags
+_EVENT = struct.Struct("<QHB5xQH6x")  # userdata, errno, tag, bytes, flags
+_BUFFER = struct.Struct("<II")
+_ABSOLUTE = 1
+_MOST_SUBSCRIPTIONS = 1_024
+_MOST_BYTES = 1 << 20  # of one read or write
+
+
+class Errno(IntEnum):
+    """WASI preview 1 `errno`, where we answer it."""
+
+    SUCCESS = 0
+    BADF = 8
+    FAULT = 21
+    INVAL = 28
+
+
+class Tag(IntEnum):
+    """What a subscription waits for."""
+
+    CLOCK = 0
+    READ = 1
+    WRITE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One thing to wait for; `at` is a time of the host's monotonic clock for a clock."""
+
+    userdata: int
+    tag: Tag
+    at: float = 0.0
+
+
+class Stdin:
+    """Standard input that can be asked whether a read would block."""
+
+    def __init__(self, source: BinaryIO | bytes) -> None:
+        self._stream = io.BytesIO(source) if isinstance(source, bytes) else source
+        try:
+            self._descriptor: int | None = self._stream.fileno()
+        except (OSError, io.UnsupportedOperation):
+            self._descriptor = None
+
+    def ready(self, timeout: float) -> bool:
+        """Whether a read would not block, after waiting for at most `timeout` seconds."""
+        if self._descriptor is None:
+            return True
+        return bool(select.select([self._descriptor], [], [], timeout)[0])
+
+    def read(self, size: int) -> bytes:
+        """What is there, at most `size` bytes; nothing at the end."""
+        if self._descriptor is None:
+            return self._stream.read(size) or b""
+        return os.read(self._descriptor, size)
+
+
+class WasiCalls:
+    """
+    Handlers of the `arkml-wasi` table for one guest.
+
+    A call that has to wait leaves a Wait in `waiting`; the guest stays suspended until it is over.
+    """
+
+    def __init__(self, grant: WasiGrant, memory: GuestMemory) -> None:
+        self._memory = memory
+        self._stdin = Stdin(grant.stdin)
+        self._writers: dict[int, Callable[[bytes], Any]] = {
+            1: grant.stdout or sys.stdout.buffer.write,
+            2: grant.stderr or sys.stderr.buffer.write,
+        }
+        self.waiting: Wait | None = None
+
+    def sched_yield(self) -> int:
+        self.waiting = Wait(lambda _timeout: True)
+        return Errno.SUCCESS
+
+    def fd_read(self, fd: int, buffers: int, count: int, num_read: int) -> int:
+        if fd != 0:
+            return Errno.BADF
+        try:
+            room = self._buffers(buffers, count)
+            self._memory.check(num_read, 4)
+        except InvalidArguments:
+            return Errno.FAULT
+        self.waiting = Wait(self._stdin.ready, lambda: self._read(room, num_read))
+        return Errno.SUCCESS
+
+    def fd_write(self, fd: int, buffers: int, count: int, num_written: int) -> int:
+        write = self._writers.get(fd)
+        if write is None:
+            return Errno.BADF
+        try:
+            data = b"".join(self._memory.read(*room) for room in self._buffers(buffers, count))
+            self._memory.write(num_written, struct.pack("<I", len(data)))
+        except InvalidArguments:
+            return Errno.FAULT
+        write(data)
+        return Errno.SUCCESS
+
+    def poll_oneoff(
+        self, subscriptions: int, events: int, count: int, num_events: int, now: int
+    ) -> int:
+        if not 0 < count <= _MOST_SUBSCRIPTIONS:
+            return Errno.INVAL
+        try:
+            data = self._memory.read(subscriptions, count * _SUBSCRIPTION.size)
+            self._memory.check(events, count * _EVENT.size)
+            self._memory.check(num_events, 4)
+            wanted = [
+                _subscription(data[i : i + _SUBSCRIPTION.size], now)
+                for i in range(0, len(data), _SUBSCRIPTION.size)
+            ]
+        except InvalidArguments:
+            return Errno.FAULT
+        except ValueError:
+            return Errno.INVAL
+        self.waiting = Wait(
+            lambda timeout: self._any(wanted, timeout),
+            lambda: self._events(wanted, events, num_events),
+        )
+        return Errno.SUCCESS
+
+    def _any(self, wanted: list[Subscription], timeout: float) -> bool:
+        """Wait for at most `timeout` seconds until one of `wanted` has happened."""
+        if any(self._happened(one) for one in wanted):
+            return True
+        times = [one.at for one in wanted if one.tag is Tag.CLOCK]
+        left = max(0.0, min([timeout, *(at - time.monotonic() for at in times)]))
+        if any(one.tag is Tag.READ for one in wanted):
+            self._stdin.ready(left)
+        else:
+            time.sleep(left)
+        return any(self._happened(one) for one in wanted)
+
+    def _happened(self, one: Subscription) -> bool:
+        match one.tag:
+            case Tag.CLOCK:
+                return time.monotonic() >= one.at
+            case Tag.READ:
+                return self._stdin.ready(0)
+            case Tag.WRITE:
+                return True
+
+    def _events(self, wanted: list[Subscription], events: int, num_events: int) -> int:
+        happened = [one for one in wanted if self._happened(one)]
+        data = b"".join(_EVENT.pack(one.userdata, 0, one.tag, 1, 0) for one in happened)
+        self._memory.write(events, data)
+        self._memory.write(num_events, struct.pack("<I", len(happened)))
+        return Errno.SUCCESS
+
+    def _buffers(self, pointer: int, count: int) -> list[tuple[int, int]]:
+        if count > _MOST_SUBSCRIPTIONS:
+            raise InvalidArguments(f"{count} buffers in one call, {_MOST_SUBSCRIPTIONS} at most")
+        data = self._memory.read(pointer, count * _BUFFER.size)
+        found = list(_BUFFER.iter_unpack(data))
+        for start, size in found:
+            self._memory.check(start, size)
+        if sum(size for _, size in found) > _MOST_BYTES:
+            found = _cut(found, _MOST_BYTES)
+        return found
+
+    def _read(self, room: list[tuple[int, int]], num_read: int) -> int:
+        data = self._stdin.read(sum(size for _, size in room))
+        self._memory.write(num_read, struct.pack("<I", len(data)))
+        for start, size in room:
+            self._memory.write(start, data[:size])
+            data = data[size:]
+        return Errno.SUCCESS
+
+
+def _cut(room: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+    """The first `most` bytes of a list of buffers."""
+    kept: list[tuple[int, int]] = []
+    for start, size in room:
+        kept.append((start, min(size, most)))
+        most -= kept[-1][1]
+    return kept
+
+
+def _subscription(data: bytes, now: int) -> Subscription:
+    """Decode one; ValueError for a kind or a clock that we do not have."""
+    userdata, tag, body = _SUBSCRIPTION.unpack(data)
+    if Tag(tag) is not Tag.CLOCK:
+        return Subscription(userdata, Tag(tag))
+    clock, timeout, _, flags = _CLOCK.unpack(body)
+    if clock not in (0, 1):
+        raise ValueError(f"clock {clock}")
+    if flags & _ABSOLUTE:
+        timeout = max(0, timeout - (time.time_ns() if clock == 0 else now))
+    return Subscription(userdata, Tag.CLOCK, time.monotonic() + timeout / 1e9)

@@ -1,0 +1,125 @@
+"""What a guest may do through WASI, and how its WASI imports are linked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, BinaryIO
+
+import wasmtime
+
+from arkml.errors import UsageError
+from arkml.runtime import bindings
+from arkml.runtime.imports import WASI_MODULE
+from arkml.runtime.shim import export_name
+from arkml.runtime.wasmtypes import FunctionType
+
+OURS = "arkml-wasi"
+SHADOWED = ("poll_oneoff", "sched_yield", "fd_read", "fd_write")
+
+# These wait, so a guest gets ours, which suspend. Theirs keep files; a file never blocks for long.
+# The guest's own clock is asked for the time, into the room for the first event.
+_SHIM = f"""(module
+(import "arkml" "memory" (memory 0))
+(import "{OURS}" "poll_oneoff" (func $poll (param i32 i32 i32 i32 i64) (result i32)))
+(import "{OURS}" "sched_yield" (func $yield (result i32)))
+(import "{OURS}" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
+(import "{OURS}" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+(import "theirs" "clock_time_get" (func $clock (param i32 i64 i32) (result i32)))
+(import "theirs" "fd_read" (func $read_file (param i32 i32 i32 i32) (result i32)))
+(import "theirs" "fd_write" (func $write_file (param i32 i32 i32 i32) (result i32)))
+(export "memory" (memory 0))
+(func (export "poll_oneoff") (param i32 i32 i32 i32) (result i32) (local $error i32)
+  (if (local.tee $error (call $clock (i32.const 1) (i64.const 0) (local.get 1)))
+    (then (return (local.get $error))))
+  (call $poll (local.get 0) (local.get 1) (local.get 2) (local.get 3)
+    (i64.load align=1 (local.get 1))))
+(func (export "sched_yield") (result i32) (call $yield))
+(func (export "fd_read") (param i32 i32 i32 i32) (result i32)
+  (if (result i32) (local.get 0)
+    (then (call $read_file (local.get 0) (local.get 1) (local.get 2) (local.get 3)))
+    (else (call $read (local.get 0) (local.get 1) (local.get 2) (local.get 3)))))
+(func (export "fd_write") (param i32 i32 i32 i32) (result i32)
+  (if (result i32) (i32.gt_u (local.get 0) (i32.const 2))
+    (then (call $write_file (local.get 0) (local.get 1) (local.get 2) (local.get 3)))
+    (else (call $write (local.get 0) (local.get 1) (local.get 2) (local.get 3))))))"""
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A directory that a guest may open: its path here, its path there, and whether it may write."""
+
+    host: str
+    guest: str
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WasiGrant:
+    """
+    What a guest gets through WASI: by default clocks and random numbers, and nothing of the host.
+
+    `stdin` is read when the guest reads; `stdout` and `stderr` are called with bytes.
+    """
+
+    arguments: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directories: Sequence[Directory] = ()
+    stdin: BinaryIO | bytes = b""
+    stdout: Callable[[bytes], Any] | None = None
+    stderr: Callable[[bytes], Any] | None = None
+
+
+def config(grant: WasiGrant) -> wasmtime.WasiConfig:
+    """The part of a grant that wasmtime answers. Standard streams are ours."""
+    made = wasmtime.WasiConfig()
+    made.argv = list(grant.arguments)
+    made.env = list(grant.environment.items())
+    for directory in grant.directories:
+        try:
+            made.preopen_dir(directory.host, directory.guest, directory.writable)
+        except wasmtime.WasmtimeError:
+            raise UsageError(f"{directory.host} is no directory that can be opened") from None
+    return made
+
+
+class WasiLinker:
+    """A linker with wasmtime's WASI, in which the calls that wait are replaced for each guest."""
+
+    def __init__(self, engine: wasmtime.Engine, root: wasmtime.Store) -> None:
+        self._root = root
+        self._plain = wasmtime.Linker(engine)
+        self._plain.define_wasi()
+        self.linker = wasmtime.Linker(engine)
+        self.linker.allow_shadowing = True
+        self.linker.define_wasi()
+        self._module = wasmtime.Module(engine, _SHIM)
+        self.type_of = cache(self._type_of)
+
+    def link(self, context: Any, shim: bindings.Instance) -> None:
+        """Put the calls that wait in front of wasmtime's, for the guest in `context`."""
+        for name in SHADOWED:
+            bindings.define(
+                self.linker, context, OURS, name, shim.export(export_name(OURS, name))
+            )
+        for name in ("clock_time_get", "fd_read", "fd_write"):
+            bindings.define(
+                self.linker, context, "theirs", name,
+                bindings.defined(self._plain, context, WASI_MODULE, name),
+            )  # fmt: skip
+        waits = bindings.Instance.linked(context, self.linker, self._module)
+        for name in SHADOWED:
+            bindings.define(self.linker, context, WASI_MODULE, name, waits.export(name))
+
+    def _type_of(self, name: str) -> FunctionType | None:
+        try:
+            item = self._plain.get(self._root, WASI_MODULE, name)
+        except wasmtime.WasmtimeError:
+            return None
+        if not isinstance(item, wasmtime.Func):
+            return None
+        kind = item.type(self._root)
+        return FunctionType(
+            tuple(str(param) for param in kind.params), tuple(str(r) for r in kind.results)
+        )

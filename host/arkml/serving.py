@@ -1,0 +1,319 @@
+"""The loop that serves a guest's calls: it joins the wasm of `runtime` and the ML of `sessions`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import numpy as np
+
+from arkml.abi.codes import ErrorCode
+from arkml.errors import AbiError, EntryPointMissing, GuestError, GuestFailed, GuestTrap
+from arkml.policies.library import PolicyLibrary
+from arkml.runtime import control as at
+from arkml.runtime.columns import Columns, Region, Shape
+from arkml.runtime.control import Kind
+from arkml.runtime.engine import Engine
+from arkml.runtime.entry import Entry, Number
+from arkml.runtime.fiber import Fiber, Pause
+from arkml.runtime.linker import Handlers, error_code
+from arkml.runtime.memory import GuestMemory
+from arkml.runtime.program import Program
+from arkml.runtime.sandbox import Sandbox
+from arkml.runtime.traps import backtrace, failure
+from arkml.runtime.waits import Wait
+from arkml.runtime.wasi_calls import WasiCalls
+from arkml.runtime.wasi_linker import OURS, WasiGrant
+from arkml.sessions.services import Services
+from arkml.sessions.session import Session
+from arkml.statistics import Statistics
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_BUDGET = -1.0  # seconds; stands for Limits.run_seconds
+_SPIN_POLLS = 64  # pending polls in one call after which each further one waits
+_SPIN_WAIT = 0.001
+_SLICE = 0.02  # seconds between two looks at SIGINT while a guest waits
+
+
+class ServedGuest:
+    """
+    One instance of a module and everything that answers it.
+
+    `begin` starts a call, `fiber.advance` runs it, `answer` and the waits serve it, and `end` or
+    `abandon` ends it. `call` and `call_async` are that loop for one guest; a fleet runs it for
+    many.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        program: Program,
+        *,
+        name: str,
+        number: int,
+        columns: Columns,
+        library: PolicyLibrary,
+        wasi: WasiGrant | None = None,
+    ) -> None:
+        self.name = name
+        self.number = number
+        self.program = program
+        self.failure: GuestError | None = None
+        self._limits = program.limits
+        self._arena = engine.arena
+        self._closed = False
+        self._columns = columns
+        self._sandbox = Sandbox(engine, program, columns, wasi)
+        self.services = Services(
+            name, number, limits=program.limits, library=library, open_queue=self._open_queue
+        )
+        self._wasi = WasiCalls(wasi or WasiGrant(), self._sandbox.memory)
+        environment = _Environment(self.services, self._sandbox.memory)
+        modules = {**self.services.handlers, OURS: self._wasi, "env": environment}
+        self._handlers = Handlers(modules, self.services.offer)
+        self.fiber = Fiber(self._sandbox, self._handlers, self._waiting)
+        self._bad_features = 0
+        self._bad_features_word = (self._sandbox.control + at.BAD_FEATURES) >> 2
+        self._bad_actions_word = (self._sandbox.control + at.BAD_ACTIONS) >> 2
+        self._told: set[str] = set()
+
+    def call(self, function: str, *arguments: Number, budget: float | None = DEFAULT_BUDGET) -> Any:
+        """
+        Call an exported function and return its result.
+
+        Integers come back signed, several results as a tuple. `budget` is how many seconds the
+        guest may run, without policies and suspension; None is no limit, the default is
+        `Limits.run_seconds`. Raises GuestBusy, GuestFailed, EntryPointMissing, UsageError,
+        GuestTrap, GuestTimeout, GuestExit, and KeyboardInterrupt after Ctrl-C.
+        """
+        return self._run(self.begin(function, arguments, budget))
+
+    async def call_async(
+        self, function: str, *arguments: Number, budget: float | None = DEFAULT_BUDGET
+    ) -> Any:
+        """Like `call`, but other tasks run while the guest waits, and after each 10 ms it ran."""
+        entry = self.begin(function, arguments, budget)
+        try:
+            while (event := self.fiber.advance(cooperative=True)) is not None:
+                if event is Pause.SUBMIT:
+                    self.answer()
+                elif isinstance(event, Wait):
+                    await self._sleep_async(event)
+                else:
+                    await asyncio.sleep(0)
+        except BaseException as error:
+            self.abandon(error)
+            raise
+        return self.end(entry)
+
+    def begin(
+        self,
+        function: str,
+        arguments: tuple[Number, ...] = (),
+        budget: float | None = DEFAULT_BUDGET,
+        data: bytes = b"",
+    ) -> Entry:
+        """Start a call; `data` is its input for `core__get_input_slice`."""
+        if self.failure is not None or self._closed:
+            self._refuse_call()
+        entry = self._sandbox.entry(function)
+        if entry is None:
+            exported = ", ".join(sorted(self.program.functions)) or "none"
+            raise EntryPointMissing(
+                f"{self.name} exports no function {function!r}; it exports {exported}"
+            )
+        limit = self._limits.run_seconds if budget == DEFAULT_BUDGET else budget
+        self.fiber.start(entry, arguments, limit)
+        self.services.begin_call(data)
+        return entry
+
+    def answer(self) -> None:
+        """Answer the submit that the guest is suspended in, by the policy of its session."""
+        try:
+            self.submitted().answer()
+        except AbiError as error:
+            self.refuse(error)
+        except Exception:
+            logger.exception("%s: its policy failed, a bug of the host", self.name)
+            self.fiber.answer(ErrorCode.INTERNAL_ERROR)
+        else:
+            self.fiber.answer(0)
+
+    def submitted(self) -> Session:
+        """The session whose submit the guest is suspended in."""
+        record = self.fiber.record
+        region = self._sandbox.records.regions[record]
+        session: Session | None = region.session
+        if session is None:
+            session = region.session = self.services.session_at(record)
+        if self._arena.words[self._bad_features_word]:
+            self._count_features(session)
+        return session
+
+    def refuse(self, error: AbiError) -> None:
+        """Let the import call that the guest is suspended in return the code of `error`."""
+        self.services.log.say(logging.WARNING, str(error))
+        self.fiber.answer(error_code(error))
+
+    def end(self, entry: Entry) -> Any:
+        """The call ended by itself: return its result, or raise what it left."""
+        if entry.failed():
+            error = self._failure(entry)
+            self.abandon(error)
+            raise error
+        self.fiber.finish()
+        if self._arena.words[self._bad_actions_word]:
+            self._tell_actions()
+        return entry.result() if entry.results else None
+
+    def abandon(self, error: BaseException) -> None:
+        """Drop a call that failed or is not wanted any more: the guest is failed from now on."""
+        self.fiber.finish()
+        if isinstance(error, GuestError):
+            self.failure = error
+        else:
+            self.failure = GuestError(f"{self.name}: its call ended in {type(error).__name__}")
+        self.services.close()
+
+    @property
+    def statistics(self) -> Statistics:
+        """What the guest did so far."""
+        words, control = self._arena.words, self._sandbox.control
+        errors = {code.name: count for code, count in self._handlers.errors.items()}
+        found = Statistics(non_finite_features=self._bad_features)
+        found.errors.update(errors)
+        if not self._closed:
+            found.submits = words[(control + at.SUBMITS) >> 2]
+            found.rows = words[(control + at.ANSWERED_ROWS) >> 2]
+            found.non_finite_actions = words[self._bad_actions_word]
+            start = (control + at.ERRORS) >> 2
+            for code in ErrorCode:
+                if count := words[start + code]:
+                    found.errors[code.name] += count
+        return found
+
+    def close(self) -> None:
+        """Free the instance. Raises GuestBusy while a call is in flight. Safe to call again."""
+        if self._closed:
+            return
+        with self.fiber.idle():
+            self._closed = True
+            self.services.close()
+            self._sandbox.close()
+
+    def _run(self, entry: Entry) -> Any:
+        advance = self.fiber.advance
+        try:
+            while (event := advance()) is not None:
+                if event is Pause.SUBMIT:
+                    self.answer()
+                elif isinstance(event, Wait):
+                    self._sleep(event)
+        except BaseException as error:
+            self.abandon(error)
+            raise
+        return self.end(entry)
+
+    def _readable(self) -> GuestMemory:
+        """The guest's memory, between calls."""
+        if self._closed:
+            self._refuse_call()
+        memory = self._sandbox.memory
+        memory.pages = self._sandbox.native_memory.pages()
+        return memory
+
+    def _refuse_call(self) -> None:
+        if self._closed:
+            raise GuestFailed(f"{self.name} is closed")
+        raise GuestFailed(f"{self.name} failed before: {self.failure}") from self.failure
+
+    def _failure(self, entry: Entry) -> GuestError:
+        error = failure(self.name, *entry.errors()) or GuestTrap(f"{self.name} failed")
+        panic = self.services.panic
+        if panic is not None and isinstance(error, GuestTrap):
+            text = f"{self.name} panicked: {panic}{backtrace(error.frames)}"
+            return GuestTrap(text, code=error.code, panic=panic, frames=error.frames)
+        return error
+
+    def _waiting(self) -> Wait | None:
+        """What the guest waits for after the import call that was just answered."""
+        waiting, self._wasi.waiting = self._wasi.waiting, None
+        if waiting is None and self.services.pending_polls >= _SPIN_POLLS:
+            return self._spin()
+        return waiting
+
+    def _spin(self) -> Wait:
+        """A guest that polls in a loop: let it wait for a change, and charge it for the time."""
+        changes = self.services.changes
+        seen, started = changes.count, time.perf_counter()
+        self.services.pending_polls = _SPIN_POLLS - 1
+
+        def ready(timeout: float) -> bool:
+            left = started + _SPIN_WAIT - time.perf_counter()
+            done = left <= 0 or changes.wait(seen, min(left, timeout))
+            return done or time.perf_counter() >= started + _SPIN_WAIT
+
+        def finish() -> None:
+            self.fiber.charge(time.perf_counter() - started)
+
+        return Wait(ready, after=finish)
+
+    def _sleep(self, wait: Wait) -> None:
+        while not wait.ready(_SLICE):
+            self.fiber.check_interrupt()
+        self.fiber.check_interrupt()
+        self._waited(wait)
+
+    async def _sleep_async(self, wait: Wait) -> None:
+        pause = 0.0
+        while not wait.ready(0.0):
+            await asyncio.sleep(pause)
+            pause = min(_SLICE, pause + 0.001)
+        self._waited(wait)
+
+    def _waited(self, wait: Wait) -> None:
+        if wait.answer is not None:
+            self.fiber.answer(wait.answer())
+        if wait.after is not None:
+            wait.after()
+
+    def _open_queue(
+        self, handle: int, *, training: bool, num_features: int, num_actions: int, key: int
+    ) -> Region:
+        """Make the queue of a new session and tell the shim of it."""
+        columns, records = self._columns, self._sandbox.records
+        index = (handle & 0xFFFF_FFFF) - 1
+        shape = Shape(num_features, num_actions, training, columns.first_rows)
+        region = Region(columns, records.open(index), shape, key)
+        records.regions[index] = region
+        region.publish(handle, Kind.TRAINING if training else Kind.INFERENCE)
+        return region
+
+    def _count_features(self, session: Session) -> None:
+        features = session.queue.batch().features
+        self._bad_features += int(np.count_nonzero(~np.isfinite(features)))
+        self._tell("non-finite features are passed on to the policy as they are")
+
+    def _tell_actions(self) -> None:
+        self._tell("the policy gave non-finite actions or values: answered as zeros")
+
+    def _tell(self, what: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self.services.log.say(logging.WARNING, what)
+
+
+class _Environment:
+    """Handler of module `env`: what AssemblyScript imports."""
+
+    def __init__(self, services: Services, memory: GuestMemory) -> None:
+        self._services = services
+        self._memory = memory
+
+    def abort(self, message_ptr: int, file_ptr: int, line: int, column: int) -> None:
+        """A failed assertion: note it as a panic; the shim traps when this returns."""
+        read = self._memory.assembly_script_text
+        self._services.register_panic(read(message_ptr), read(file_ptr), line, column)

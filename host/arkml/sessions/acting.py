@@ -1,0 +1,104 @@
+"""Handlers of inference sessions and of the training sessions that a run has opened."""
+
+from __future__ import annotations
+
+import logging
+from typing import TypeVar
+
+from arkml.abi.codes import SnapshotFormat
+from arkml.errors import AbiError
+from arkml.policies.policy import Policy
+from arkml.sessions import responses
+from arkml.sessions.session import InferenceSession, Origin, Session, TrainingSession
+from arkml.sessions.snapshots import refusals_told
+from arkml.sessions.state import Family
+
+S = TypeVar("S", bound=Session)
+
+
+class _Starting(Family):
+    """Opens sessions from snapshots."""
+
+    def _policy(
+        self,
+        snapshot: bytes,
+        snapshot_format: SnapshotFormat,
+        num_features: int | None,
+        num_actions: int | None,
+    ) -> Policy:
+        self._guest.roster.require_room()
+        with refusals_told(self._guest):
+            return self._guest.library.load(snapshot, snapshot_format, num_features, num_actions)
+
+
+class InferenceV1(_Starting):
+    """The inference sessions of `ark-ml-v1`; their submits are answered through the shim."""
+
+    def start_inference(
+        self,
+        num_features: int,
+        num_actions: int,
+        snapshot_data: bytes,
+        snapshot_format: SnapshotFormat,
+    ) -> int:
+        policy = self._policy(snapshot_data, snapshot_format, num_features, num_actions)
+        return self._guest.roster.open_inference(policy, num_features, num_actions)
+
+    def stop_inference(self, context: int) -> None:
+        self._guest.roster.close(context, InferenceSession)
+
+
+class TrainingV1(Family):
+    """The training sessions of `ark-ml-v1`."""
+
+    def experiment_action_count(self, context: int) -> int:
+        return self._guest.roster.get(context, TrainingSession).num_actions
+
+    def experiment_feature_count(self, context: int) -> int:
+        return self._guest.roster.get(context, TrainingSession).num_features
+
+    def submit_training_augmented_observations(self, context: int) -> None:
+        self._guest.roster.get(context, TrainingSession).hand_over(Origin.AUGMENTED)
+
+    def submit_training_demonstration_observations(self, context: int) -> None:
+        self._guest.roster.get(context, TrainingSession).hand_over(Origin.DEMONSTRATION)
+
+    def stop_training(self, context: int) -> None:
+        self._guest.roster.close(context, TrainingSession)
+
+
+class TrainingV2(Family):
+    """What `ark-ml-v2` adds to training sessions."""
+
+    def stop_experiment(self, context: int) -> None:
+        self._guest.roster.stop(context)
+
+
+class SubmitV5(_Starting):
+    """Sessions of `ark-ml-v5`: the snapshot tells its own shape, answers are bytes."""
+
+    def start_inference(self, snapshot_data: bytes, snapshot_format: SnapshotFormat) -> int:
+        policy = self._policy(snapshot_data, snapshot_format, None, None)
+        responses.require_countable(0, policy.num_actions)
+        return self._guest.roster.open_inference(policy, policy.num_features, policy.num_actions)
+
+    def submit_training_observations(self, context: int) -> bytes:
+        return self._submit(context, TrainingSession)
+
+    def submit_inference_observations(self, context: int) -> bytes:
+        return self._submit(context, InferenceSession)
+
+    def _submit(self, context: int, kind: type[S]) -> bytes:
+        session = self._guest.roster.get(context, kind)
+        try:
+            responses.require_countable(len(session.queue.batch()), session.num_actions)
+            answer, non_finite = responses.encode(session.answer())
+        except AbiError as error:
+            self._guest.log.say(logging.WARNING, f"a submit was refused: {error}")
+            raise
+        finally:
+            session.queue.clear()
+        if non_finite and not session.non_finite_actions:
+            self._guest.log.say(logging.WARNING, "actions that are not finite are sent as zeros")
+        session.non_finite_actions += non_finite
+        return answer

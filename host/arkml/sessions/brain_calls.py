@@ -1,0 +1,154 @@
+"""Handlers of `ark-ml-inference-v0`."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from arkml.abi.codes import SnapshotFormat
+from arkml.batches import Floats
+from arkml.errors import AbiError, InvalidArguments, NotFound, Unavailable
+from arkml.futures import Future
+from arkml.policies.network import Network
+from arkml.policies.signature import Port
+from arkml.sessions import brains, runtimes
+from arkml.sessions.brains import Brain
+from arkml.sessions.runtimes import Load, Runtime
+from arkml.sessions.snapshots import Packing
+from arkml.sessions.state import GuestState
+
+_NONE = 0  # no handle is zero
+
+
+class MlInferenceV0(Packing):
+    """Models with named inputs, for many agents at once."""
+
+    def __init__(self, guest: GuestState) -> None:
+        super().__init__(guest)
+        self._table = guest.brains
+        self._budget = brains.Budget(guest.limits.snapshot_bytes)
+
+    def create_runtime(self) -> int:
+        try:
+            return self._table.insert(Runtime())
+        except AbiError as error:  # the function has no way to say so
+            self._guest.log.say(logging.WARNING, f"no runtime was made: {error}")
+            return _NONE
+
+    def destroy_runtime(self, handle: int) -> None:
+        runtimes.destroy(self._table, handle)
+
+    def load_inference_async(self, handle: int, format: SnapshotFormat, data: bytes) -> int:
+        runtime = self._table.get(handle, Runtime)
+        future = Future(runtimes.NETWORK, self._guest.changes)
+        load = self._table.insert(Load(handle, future))
+        runtime.loads.add(load)
+        self._guest.background(partial(self._load, future, format, data, self._guest.keys.next()))
+        return load
+
+    def poll_load_inference_async(self, handle: int) -> int:
+        load = self._table.get(handle, Load)
+        if not load.future.is_ready:
+            self._guest.pending_polls += 1
+            raise Unavailable(f"brain {handle:#x} is still being loaded")
+        try:
+            network = load.future.result()
+        except AbiError as error:
+            if not load.is_told:
+                load.is_told = True
+                self._guest.log.say(logging.WARNING, f"a brain was refused: {error}")
+            raise
+        return self._settle(handle, load, network)
+
+    def unload_inference(self, runtime_handle: int, handle: int) -> None:
+        brain = self._brain(runtime_handle, handle)
+        if brain.queued:
+            raise InvalidArguments(f"{brain.queued} agents are queued for brain {handle:#x}")
+        self._table.remove(handle, Brain).close()
+        del self._table.get(runtime_handle, Runtime).brains[handle]
+
+    def get_brain_input_names(self, runtime_handle: int, inference_handle: int) -> bytes:
+        return brains.names_bytes(self._brain(runtime_handle, inference_handle).network.inputs)
+
+    def get_brain_input_shape(
+        self, runtime_handle: int, inference_handle: int, slot: int
+    ) -> Mapping[str, Any]:
+        return _shape(self._brain(runtime_handle, inference_handle).network.inputs, slot)
+
+    def get_brain_output_names(self, runtime_handle: int, inference_handle: int) -> bytes:
+        return brains.names_bytes(self._brain(runtime_handle, inference_handle).network.outputs)
+
+    def get_brain_output_shape(
+        self, runtime_handle: int, inference_handle: int, slot: int
+    ) -> Mapping[str, Any]:
+        return _shape(self._brain(runtime_handle, inference_handle).network.outputs, slot)
+
+    def begin_infer_submission(
+        self, runtime_handle: int, inference_handle: int, agent: int
+    ) -> None:
+        self._brain(runtime_handle, inference_handle).begin(agent)
+
+    def submit_inference_item(
+        self, runtime_handle: int, inference_handle: int, name: str, data: Floats
+    ) -> None:
+        self._brain(runtime_handle, inference_handle).add(name, data)
+
+    def end_infer_submission(self, runtime_handle: int, inference_handle: int) -> None:
+        self._brain(runtime_handle, inference_handle).end()
+
+    def execute_inference(self, handle: int) -> bytes:
+        runtime = self._table.get(handle, Runtime)
+        return brains.agents_bytes(runtime.execute(None, self._guest.stopwatch))
+
+    def execute_inference_for(self, handle: int, time_limit_s: float) -> bytes:
+        runtime = self._table.get(handle, Runtime)
+        seconds = 0.0 if math.isnan(time_limit_s) else max(0.0, time_limit_s)
+        return brains.agents_bytes(runtime.execute(seconds, self._guest.stopwatch))
+
+    def poll_result(self, handle: int, inference_handle: int, agent: int) -> bool:
+        return self._brain(handle, inference_handle).has_result(agent)
+
+    def result_get_brain_agents(self, runtime_handle: int, inference_handle: int) -> bytes:
+        return brains.agents_bytes(self._brain(runtime_handle, inference_handle).agents)
+
+    def result_get_brain_output_names(self, runtime_handle: int, inference_handle: int) -> bytes:
+        return self.get_brain_output_names(runtime_handle, inference_handle)
+
+    def result_get_brain_agent_output(
+        self, runtime_handle: int, inference_handle: int, agent: int, slot: int
+    ) -> bytes:
+        brain = self._brain(runtime_handle, inference_handle)
+        return brains.floats_bytes(brain.output(agent, slot))
+
+    def _brain(self, runtime: int, handle: int) -> Brain:
+        self._table.get(runtime, Runtime)
+        brain = self._table.get(handle, Brain)
+        if brain.runtime != runtime:
+            raise NotFound(f"brain {handle:#x} is not one of runtime {runtime:#x}")
+        return brain
+
+    def _load(self, future: Future[Network], format: SnapshotFormat, data: bytes, key: int) -> None:
+        try:
+            network = self._guest.library.load_network(data, format, key=key)
+            brains.require_countable(network)
+        except Exception as error:  # noqa: BLE001  whoever polls gets it
+            future.fail(error)
+        else:
+            future.resolve(network)
+
+    def _settle(self, handle: int, load: Load, network: Network) -> int:
+        runtime = self._table.get(load.runtime, Runtime)
+        self._table.remove(handle, Load)
+        runtime.loads.remove(handle)
+        brain = Brain(load.runtime, network, self._budget, rows=self._guest.limits.rows)
+        place = self._table.insert(brain)
+        runtime.brains[place] = brain
+        return place
+
+
+def _shape(ports: Sequence[Port], slot: int) -> Mapping[str, Any]:
+    shape = brains.port_at(ports, slot).shape
+    return {"ndim": len(shape), "dims": [*shape, *[0] * (brains.MAX_DIMENSIONS - len(shape))]}

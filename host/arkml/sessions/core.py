@@ -1,0 +1,80 @@
+"""Handlers of `ark-core-v0` … `ark-core-v4`: return slices, logs, panics and pending vectors."""
+
+from __future__ import annotations
+
+import logging
+
+from arkml.abi.buffers import OutBuffer
+from arkml.abi.codes import LogLevel
+from arkml.errors import InvalidArguments, NotFound
+from arkml.sessions.state import Family, GuestState
+from arkml.sessions.text import LEVELS, presentable
+
+_SUCCESS = 0  # the u32 of functions that answer no ErrorCode
+
+
+class CoreV0(Family):
+    """Bytes in and out of an entry point."""
+
+    def return_slice(self, ptr: bytes, len: int, size: int) -> int:  # noqa: ARG002  one length is enough
+        self._guest.returned = ptr
+        return _SUCCESS
+
+    def get_input_slice(self, ptr: OutBuffer, size: int, offset: int) -> int:
+        data = self._guest.input
+        if offset + size > len(data):
+            raise InvalidArguments(
+                f"bytes {offset} to {offset + size} of an input of {len(data)} bytes"
+            )
+        ptr.write(data[offset : offset + size])
+        return _SUCCESS
+
+
+class CoreV1(Family):
+    """Asking for extensions."""
+
+    def has_extension(self, id: int) -> int:  # noqa: ARG002  there are none
+        return 0
+
+
+class CoreV2(Family):
+    """Reporting panics."""
+
+    def register_panic(
+        self, err_msg: str, location_file: str, location_line: int, location_column: int
+    ) -> None:
+        note_panic(self._guest, err_msg, location_file, location_line, location_column)
+
+
+def note_panic(guest: GuestState, message: str, file: str, line: int, column: int) -> None:
+    """Keep and log a panic: its message, its place and the debug contexts of the moment."""
+    limit = guest.limits.log_bytes
+    place = presentable(file, limit).replace("\n", " ")
+    text = f"{presentable(message, limit) or 'panic without a message'}, {place}:{line}:{column}"
+    guest.panic = text + guest.log.context()
+    guest.log.say(logging.ERROR, f"panic: {text}")
+
+
+class CoreV3(Family):
+    """Logging."""
+
+    def log(self, level: int, str: str) -> None:
+        known = LogLevel(level) if level in LEVELS else LogLevel.ERROR
+        self._guest.log.say(LEVELS[known], str)
+
+
+class CoreV4(Family):
+    """Fetching vector results, and debug contexts."""
+
+    def take_host_return_vec(self, out: OutBuffer) -> None:
+        pending = self._guest.pending_vector
+        if pending is None:
+            raise NotFound("no vector is pending")
+        out.write(pending)
+        self._guest.pending_vector = None
+
+    def add_debug_context(self, name_str: str, value_str: str) -> None:
+        self._guest.log.add_context(name_str, value_str)
+
+    def remove_debug_context(self, name_str: str) -> None:
+        self._guest.log.remove_context(name_str)

@@ -1,0 +1,61 @@
+"""The bytes with which `ark-ml-v5` answers a submit."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.abi.codes import EpisodeState
+from arkml.batches import Batch
+from arkml.errors import InvalidArguments
+
+MAX_ROWS = 0xFF
+"""Rows are counted in a u8."""
+
+MAX_ACTIONS = 0xFFFF // 4
+"""A guest multiplies the number of actions by four in a u16."""
+
+_VERSION = 0
+_HEADER = struct.Struct("<BBH")
+_ROW_HEADER = 9  # u64 id, u8 has-data
+
+
+def require_countable(num_rows: int, num_actions: int) -> None:
+    """Raise InvalidArguments for more rows or actions than the answer can count."""
+    if num_rows > MAX_ROWS:
+        raise InvalidArguments(f"{num_rows} rows: the answer of ml-v5 counts to {MAX_ROWS}")
+    if num_actions > MAX_ACTIONS:
+        raise InvalidArguments(f"{num_actions} actions: ml-v5 carries {MAX_ACTIONS} of a row")
+
+
+def has_ended(batch: Batch) -> npt.NDArray[np.bool_]:
+    """Which rows ended their episode: bool, [n]."""
+    state: npt.NDArray[np.uint32] = batch.rows["state"]
+    return np.isin(state, (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED))
+
+
+def encode(batch: Batch) -> tuple[bytes, int]:
+    """
+    The answer to a batch, and how many actions were not finite and went out as zeros.
+
+    Header, then per row id, has-data and, unless the row ended, its actions.
+    """
+    num_rows, num_actions = batch.actions.shape
+    ended = has_ended(batch)
+    rows = np.zeros(num_rows, _row_type(num_actions))
+    rows["id"] = batch.rows["id"]
+    rows["has_data"] = ~ended
+    finite = np.isfinite(batch.actions)
+    rows["actions"] = np.where(finite, batch.actions, np.float32(0))
+    octets = rows.view(np.uint8).reshape(num_rows, _ROW_HEADER + 4 * num_actions)
+    kept = np.ones(octets.shape, np.bool_)
+    kept[ended, _ROW_HEADER:] = False
+    non_finite = int(np.count_nonzero(~finite[~ended]))
+    return _HEADER.pack(_VERSION, num_rows, num_actions) + octets[kept].tobytes(), non_finite
+
+
+def _row_type(num_actions: int) -> np.dtype[Any]:
+    return np.dtype([("id", "<u8"), ("has_data", "u1"), ("actions", "<f4", (num_actions,))])

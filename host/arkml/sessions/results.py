@@ -1,0 +1,75 @@
+"""What the futures of the ML APIs hold, and the bytes that `take` gives a guest for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from arkml.abi import layout
+from arkml.abi.codes import ExperimentStatus
+from arkml.abi.ml_v1 import EXPERIMENT_INFO
+from arkml.abi.ml_v2 import ARK_EXPERIMENT_CONFIG
+from arkml.abi.schema import Struct
+from arkml.futures import ResultType
+from arkml.sessions.roster import TrainingStart
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A named number."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentInfo:
+    """One experiment of a hive. Times are nanoseconds since the Unix epoch, 0 for not yet."""
+
+    name: str
+    id: str
+    started_at: int
+    ended_at: int
+    max_duration: int
+    experiment_status: ExperimentStatus
+    worker_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentShape:
+    """How wide an experiment's rows are."""
+
+    num_features: int
+    num_actions: int
+
+
+BOOL: ResultType[bool] = ResultType("bool")
+BYTES: ResultType[bytes] = ResultType("byte vector", counted=True)
+TEXT: ResultType[str] = ResultType("string")
+TRAINING: ResultType[TrainingStart] = ResultType("training session")
+SHAPE: ResultType[ExperimentShape] = ResultType("experiment shape")
+EXPERIMENTS: ResultType[Sequence[ExperimentInfo]] = ResultType("experiment vector", counted=True)
+METRICS_V1: ResultType[Sequence[Metric]] = ResultType("metric vector of v1", counted=True)
+METRICS_V3: ResultType[Sequence[Metric]] = ResultType("metric vector of v3", counted=True)
+
+
+def metric_bytes(struct: Struct, metrics: Sequence[Metric]) -> bytes:
+    """The metrics in one of the two layouts. A value too large for an f32 becomes infinite."""
+    with np.errstate(over="ignore"):
+        return b"".join(
+            layout.pack(struct, {"name": metric.name, "value": float(np.float32(metric.value))})
+            for metric in metrics
+        )
+
+
+def experiment_bytes(experiments: Sequence[ExperimentInfo]) -> bytes:
+    return b"".join(
+        layout.pack(EXPERIMENT_INFO, dataclasses.asdict(experiment)) for experiment in experiments
+    )
+
+
+def shape_bytes(shape: ExperimentShape) -> bytes:
+    return layout.pack(ARK_EXPERIMENT_CONFIG, dataclasses.asdict(shape))

@@ -1,0 +1,166 @@
+"""The ML side of one guest, as the host sees it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from arkml.futures import Changes, FutureTable
+from arkml.limits import Limits
+from arkml.sessions import core, hive, pending
+from arkml.sessions.acting import InferenceV1, SubmitV5, TrainingV1, TrainingV2
+from arkml.sessions.brain_calls import MlInferenceV0
+from arkml.sessions.roster import Roster
+from arkml.sessions.runtimes import Runtime, destroy
+from arkml.sessions.session import QueueOpener, Session
+from arkml.sessions.snapshots import Packing
+from arkml.sessions.state import Family, GuestState
+from arkml.sessions.text import GuestLog
+from arkml.sessions.time import TimeV1
+
+if TYPE_CHECKING:
+    from arkml.policies.library import PolicyLibrary
+
+
+class MlV1(hive.HiveV1, InferenceV1, TrainingV1, pending.FuturesV1, Packing):
+    """All of `ark-ml-v1`."""
+
+
+class MlV2(hive.HiveV2, TrainingV2, pending.FuturesV2):
+    """All of `ark-ml-v2`."""
+
+
+class MlV3(hive.HiveV3, pending.FuturesV3):
+    """All of `ark-ml-v3`."""
+
+
+class MlV4(hive.HiveV4, pending.FuturesV4):
+    """All of `ark-ml-v4`."""
+
+
+class MlV5(hive.HiveV5, SubmitV5):
+    """All of `ark-ml-v5`."""
+
+
+HANDLERS: Mapping[str, type[Family]] = {
+    "ark-core-v0": core.CoreV0,
+    "ark-core-v1": core.CoreV1,
+    "ark-core-v2": core.CoreV2,
+    "ark-core-v3": core.CoreV3,
+    "ark-core-v4": core.CoreV4,
+    "ark-time-v1": TimeV1,
+    "ark-ml-v1": MlV1,
+    "ark-ml-v2": MlV2,
+    "ark-ml-v3": MlV3,
+    "ark-ml-v4": MlV4,
+    "ark-ml-v5": MlV5,
+    "ark-ml-inference-v0": MlInferenceV0,
+}
+"""The class that handles each import module."""
+
+
+def run_now(job: Callable[[], None]) -> None:
+    job()
+
+
+class Services:
+    """
+    One guest's handlers and what they leave behind.
+
+    `number` is unique among the guests of the host and seeds the keys of the sessions. `clock` is
+    the time of day in nanoseconds, `stopwatch` measures seconds, `background` runs a job, now or
+    on another thread. `errors` counts for whoever refuses calls.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        *,
+        limits: Limits,
+        library: PolicyLibrary,
+        open_queue: QueueOpener,
+        clock: Callable[[], int] = time.time_ns,
+        stopwatch: Callable[[], float] = time.perf_counter,
+        background: Callable[[Callable[[], None]], object] = run_now,
+    ) -> None:
+        self._guest = GuestState(
+            name,
+            number,
+            limits=limits,
+            library=library,
+            open_queue=open_queue,
+            clock=clock,
+            stopwatch=stopwatch,
+            background=background,
+        )
+        self.handlers: Mapping[str, object] = {
+            module: family(self._guest) for module, family in HANDLERS.items()
+        }
+        self.errors: Counter[str] = Counter()
+        self.log: GuestLog = self._guest.log
+        self.changes: Changes = self._guest.changes
+        self.futures: FutureTable = self._guest.futures
+        self.roster: Roster = self._guest.roster
+
+    def begin_call(self, data: bytes = b"") -> None:
+        """A call of an export starts; `data` is its input. What the last one left is forgotten."""
+        self._guest.input = data
+        self._guest.returned = None
+        self._guest.panic = None
+        self._guest.pending_vector = None
+        self._guest.pending_polls = 0
+
+    @property
+    def returned(self) -> bytes | None:
+        """What the current call gave to `return_slice`."""
+        return self._guest.returned
+
+    @property
+    def panic(self) -> str | None:
+        """Message, place and debug contexts of the panic that the current call registered."""
+        return self._guest.panic
+
+    @property
+    def pending_polls(self) -> int:
+        """How many polls of the current call found their future pending."""
+        return self._guest.pending_polls
+
+    @pending_polls.setter
+    def pending_polls(self, count: int) -> None:
+        self._guest.pending_polls = count
+
+    def register_panic(self, message: str, file: str, line: int, column: int) -> None:
+        """Note a panic that came by another way than `core__register_panic`."""
+        core.note_panic(self._guest, message, file, line, column)
+
+    def offer(self, data: bytes) -> None:
+        """Keep the bytes of a vector result until `core__take_host_return_vec` fetches them."""
+        self._guest.pending_vector = data
+
+    def session_at(self, index: int) -> Session:
+        """The session in slot `index` of the handle table."""
+        return self._guest.roster.at(index)
+
+    @property
+    def live_futures(self) -> int:
+        return len(self._guest.futures)
+
+    @property
+    def live_handles(self) -> int:
+        """Live sessions, runtimes, brains and loads; futures are counted apart."""
+        return len(self._guest.handles) - self.live_futures + len(self._guest.brains)
+
+    def close(self) -> None:
+        """Free every handle. Safe to call again."""
+        self._guest.futures.clear()
+        for handle, item in self._guest.brains:
+            if isinstance(item, Runtime):
+                destroy(self._guest.brains, handle)
+        self._guest.pending_vector = None
+        try:
+            self._guest.roster.close_all()
+        finally:
+            self._guest.log.flush()

@@ -1,0 +1,166 @@
+"""Sessions: what a training or inference handle names."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Protocol
+
+from arkml.batches import Batch, MetadataLog
+from arkml.policies.policy import Policy
+
+
+class Queue(Protocol):
+    """The rows a guest pushed into one session since its last submit."""
+
+    def batch(self) -> Batch: ...
+    def metadata(self) -> MetadataLog: ...
+    def clear(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class QueueOpener(Protocol):
+    """Makes the queue that the pushes of one session fill."""
+
+    def __call__(
+        self, handle: int, *, training: bool, num_features: int, num_actions: int, key: int
+    ) -> Queue: ...
+
+
+class Origin(Enum):
+    """Where the actions of rows came from that no policy of ours answered."""
+
+    AUGMENTED = "augmented"
+    DEMONSTRATION = "demonstration"
+
+
+class TransitionSink(Protocol):
+    """A run, as one of its training sessions sees it."""
+
+    def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
+        """Take rows. The views live until the call returns: copy what is kept."""
+        ...
+
+    def leave(self, *, stop: bool) -> None:
+        """The session is over; `stop` ends the run for everybody."""
+        ...
+
+
+class Session:
+    """
+    Acts for the agents of one handle. Whoever answers a submit is its policy.
+
+    `key` is unique in the host and names the session to its policy. `submits`, `rows` and
+    `non_finite_actions` count what was answered.
+    """
+
+    __slots__ = (
+        "_act",
+        "_batch",
+        "key",
+        "non_finite_actions",
+        "num_actions",
+        "num_features",
+        "policy",
+        "queue",
+        "rows",
+        "submits",
+    )
+
+    def __init__(
+        self, queue: Queue, policy: Policy, *, key: int, num_features: int, num_actions: int
+    ) -> None:
+        self.queue = queue
+        self.policy = policy
+        self.key = key
+        self.num_features = num_features
+        self.num_actions = num_actions
+        self.submits = 0
+        self.rows = 0
+        self.non_finite_actions = 0
+        self._batch = queue.batch
+        self._act = policy.act
+
+    def answer(self) -> Batch:
+        """Fill the actions and values of the rows pushed since the last submit."""
+        batch = self._batch()
+        self._act(batch)
+        self.submits += 1
+        self.rows += len(batch)
+        return batch
+
+    def close(self) -> None:
+        """Give up the queue and what the policy remembers of the agents."""
+        try:
+            self.queue.close()
+        finally:
+            self.policy.forget(self.key)
+
+
+class InferenceSession(Session):
+    """Acts with a snapshot that the guest brought."""
+
+    __slots__ = ()
+
+
+class TrainingSession(Session):
+    """Acts with the policy of a run, and hands the rows of others to the run's sink."""
+
+    __slots__ = ("_sink",)
+
+    def __init__(
+        self,
+        queue: Queue,
+        policy: Policy,
+        *,
+        key: int,
+        num_features: int,
+        num_actions: int,
+        sink: TransitionSink | None = None,
+    ) -> None:
+        super().__init__(queue, policy, key=key, num_features=num_features, num_actions=num_actions)
+        self._sink = sink
+
+    def hand_over(self, origin: Origin) -> None:
+        """Give the pushed rows to the sink, if there is one. The queue is empty afterwards."""
+        try:
+            if self._sink is not None:
+                self._sink.accept(self.queue.batch(), self.queue.metadata(), origin)
+        finally:
+            self.queue.clear()
+
+    def close(self) -> None:
+        """Leave the run, which goes on for others."""
+        self._leave(stop=False)
+
+    def stop(self) -> None:
+        """End the run for everybody."""
+        self._leave(stop=True)
+
+    def _leave(self, *, stop: bool) -> None:
+        try:
+            super().close()
+        finally:
+            if self._sink is not None:
+                self._sink.leave(stop=stop)
+
+
+_MASK = (1 << 64) - 1
+
+
+class Keys:
+    """
+    Numbers that name the sessions and brains of one guest to policies, unique in the host.
+
+    The guest's number and a count, both below 2**32, are spread over 64 bits by the finaliser of
+    splitmix64, which maps no two numbers to one.
+    """
+
+    def __init__(self, guest: int) -> None:
+        self._next = guest << 32
+
+    def next(self) -> int:
+        key = self._next
+        self._next += 1
+        key = (key ^ key >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+        key = (key ^ key >> 27) * 0x94D049BB133111EB & _MASK
+        return key ^ key >> 31

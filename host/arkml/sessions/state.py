@@ -1,0 +1,66 @@
+"""What all handlers of one guest share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from arkml.futures import Changes, FutureTable
+from arkml.handles import U32_LAYOUT, HandleTable
+from arkml.limits import Limits
+from arkml.sessions.roster import Roster
+from arkml.sessions.session import Keys, QueueOpener
+from arkml.sessions.text import GuestLog
+
+if TYPE_CHECKING:
+    from arkml.policies.library import PolicyLibrary
+
+
+class GuestState:
+    """
+    The ML side of one guest, seen by its handlers.
+
+    `handles` holds sessions and futures, `brains` what ml-inference-v0 names with 32 bits.
+    `clock` is the time of day in nanoseconds, `stopwatch` measures seconds, and `background` runs
+    a job now or on another thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        *,
+        limits: Limits,
+        library: PolicyLibrary,
+        open_queue: QueueOpener,
+        clock: Callable[[], int],
+        stopwatch: Callable[[], float],
+        background: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self.name = name
+        self.limits = limits
+        self.library = library
+        self.clock = clock
+        self.stopwatch = stopwatch
+        self.background = background
+        self.log = GuestLog(name, limit=limits.log_bytes, stopwatch=stopwatch)
+        self.handles: HandleTable[Any] = HandleTable("handles", limit=limits.handles)
+        self.brains: HandleTable[Any] = HandleTable(
+            "ml-inference handles", limit=limits.handles, layout=U32_LAYOUT
+        )
+        self.changes = Changes()
+        self.futures = FutureTable(self.handles, limit=limits.futures, changes=self.changes)
+        self.keys = Keys(number)
+        self.roster = Roster(self.keys, self.handles, open_queue)
+        self.pending_polls = 0
+        self.input = b""
+        self.returned: bytes | None = None
+        self.panic: str | None = None
+        self.pending_vector: bytes | None = None
+
+
+class Family:
+    """Handlers that belong together. Method and parameter names are those of the tables."""
+
+    def __init__(self, guest: GuestState) -> None:
+        self._guest = guest

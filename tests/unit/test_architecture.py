@@ -1,0 +1,118 @@
+"""Imports follow the call, third-party packages have owners, modules stay small."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from importlinter.cli import lint_imports
+
+import arkml
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "host"
+MODULES = sorted(SOURCE.rglob("*.py"))
+OWNERS = {
+    "wasmtime": "arkml.runtime",
+    "onnxruntime": "arkml.policies",
+    "onnx": "arkml.policies",
+    "google": "arkml.policies",  # protobuf, in which onnx speaks
+    "tract": "arkml.policies",
+    "typer": "arkml.cli",
+    "rich": "arkml.cli",
+    "httpx": "arkml.hive",
+    "pytest": "arkml.testing",
+}
+HEAVY = {"onnxruntime", "onnx", "google.protobuf", "tract", "wasmtime"}
+TABLES = SOURCE / "arkml" / "abi"
+LONGEST = 300
+
+
+def name_of(path):
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def packages_imported_by(path):
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def python(*arguments):
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+
+
+def test_imports_keep_the_contracts(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+    broken = lint_imports(no_cache=True)
+
+    assert not broken, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_third_party_package_has_one_owner(path):
+    module = name_of(path)
+    foreign = packages_imported_by(path) - sys.stdlib_module_names - {"arkml", "numpy"}
+
+    assert foreign <= OWNERS.keys()
+    for package in foreign:
+        assert f"{module}.".startswith(f"{OWNERS[package]}.")
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.parent != TABLES], ids=name_of)
+def test_a_module_is_short(path):
+    lines = path.read_text().count("\n")
+
+    assert lines <= LONGEST
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_opens_with_what_it_owns(path):
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_the_public_names_are_sorted():
+    constants_classes_functions = sorted(
+        arkml.__all__, key=lambda name: (not name.isupper(), not name[0].isupper(), name)
+    )
+
+    assert list(arkml.__all__) == constants_classes_functions
+    assert len(set(arkml.__all__)) == len(arkml.__all__)
+
+
+def test_the_public_names_are_complete():
+    visible = {
+        name
+        for name, value in vars(arkml).items()
+        if str(getattr(value, "__module__", "")).startswith("arkml") and not name.startswith("_")
+    }
+
+    assert visible <= set(arkml.__all__)
+    assert all(hasattr(arkml, name) for name in arkml.__all__)
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    printed = python("-c", "import sys, arkml; print(*sys.modules)").stdout
+
+    assert HEAVY & set(printed.split()) == set()
+
+
+def test_the_help_of_the_command_line_loads_nothing_heavy():
+    timings = python("-X", "importtime", "-m", "arkml", "--help").stderr
+    imported = {line.rsplit("|", 1)[-1].strip() for line in timings.splitlines()}
+
+    assert "arkml.cli" in imported
+    assert HEAVY & imported == set()
+
+
+def test_the_package_says_that_it_is_typed():
+    assert (SOURCE / "arkml" / "py.typed").is_file()

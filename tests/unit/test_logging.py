@@ -1,0 +1,182 @@
+import logging
+
+import pytest
+
+from arkml.abi.codes import LogLevel
+from arkml.sessions.text import LEVELS, TRACE, Allowance, GuestLog, harmless, presentable
+
+
+class Stopwatch:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def stopwatch():
+    return Stopwatch()
+
+
+@pytest.fixture
+def lines(caplog):
+    caplog.set_level(TRACE, logger="arkml.guest")
+    return lambda: [(record.levelno, record.getMessage()) for record in caplog.records]
+
+
+def guest_log(stopwatch, *, name="npc", limit=64 << 10, rate=1000):
+    return GuestLog(name, limit=limit, rate=rate, stopwatch=stopwatch)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\ttext\nof two lines", "plain\ttext\nof two lines"),
+        ("årkitektur 🦀 漢字", "årkitektur 🦀 漢字"),
+        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
+        ("\x9b2J\x85\x90", "\\x9b2J\\x85\\x90"),
+        ("bell\x07 null\x00 back\x08 return\r delete\x7f", "bell null back return delete"),
+        ("a\u202eb\u2066c\u200fd", "a\\u202eb\\u2066c\\u200fd"),
+        ("one\u2028two\ufeff\u200b", "one\\u2028two\\ufeff\\u200b"),
+        ("tag\U000e0041", "tag\\U000e0041"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_guest_text_cannot_command_a_terminal(text, shown):
+    assert harmless(text) == shown
+
+
+def test_every_character_below_u00a0_is_printable_afterwards():
+    shown = harmless("".join(map(chr, range(0xA0))))
+
+    assert all(c in "\t\n" or c.isprintable() for c in shown)
+
+
+def test_long_text_is_cut_on_a_characters_border_and_says_how_much_is_gone():
+    assert presentable("å" * 10, 7) == "ååå… [14 bytes cut]"
+    assert presentable("å" * 10, 20) == "å" * 10
+
+
+def test_text_that_grows_by_escaping_stays_within_the_limit():
+    shown = presentable("\x1b" * 1000, 100)
+
+    assert shown == "\\x1b" * 25 + "… [1200 bytes cut]"
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        (LogLevel.ERROR, logging.ERROR),
+        (LogLevel.WARN, logging.WARNING),
+        (LogLevel.INFO, logging.INFO),
+        (LogLevel.DEBUG, logging.DEBUG),
+        (LogLevel.TRACE, 5),
+    ],
+)
+def test_guest_levels_are_those_of_logging(level, expected):
+    assert LEVELS[level] == expected
+    assert logging.getLevelName(5) == "TRACE"
+
+
+def test_the_logger_is_named_after_the_guest(stopwatch, caplog):
+    caplog.set_level(logging.INFO, logger="arkml.guest")
+    guest_log(stopwatch, name="npc\x1b\n7").say(logging.INFO, "hello")
+
+    assert [record.name for record in caplog.records] == ["arkml.guest.npc\\x1b 7"]
+
+
+def test_percent_signs_of_a_guest_are_no_placeholders(stopwatch, lines):
+    guest_log(stopwatch).say(logging.INFO, "100% %s %d")
+
+    assert lines() == [(logging.INFO, "100% %s %d")]
+
+
+def test_a_second_line_of_a_guest_does_not_look_like_a_line_of_the_host(stopwatch, lines):
+    guest_log(stopwatch).say(logging.INFO, "first\nERROR host: fake")
+
+    assert lines() == [(logging.INFO, "first\n    ERROR host: fake")]
+
+
+def test_more_lines_than_allowed_are_dropped_and_counted(stopwatch, lines):
+    log = guest_log(stopwatch, rate=3)
+    for number in range(10):
+        log.say(logging.INFO, f"line {number}")
+    stopwatch.now = 0.5
+    log.say(logging.INFO, "later")
+
+    assert [text for _, text in lines()] == [
+        "line 0",
+        "line 1",
+        "line 2",
+        "7 lines were dropped: more than the guest may log",
+        "later",
+    ]
+
+
+def test_flush_tells_of_dropped_lines_once(stopwatch, lines):
+    log = guest_log(stopwatch, rate=1)
+    log.say(logging.INFO, "one")
+    log.say(logging.INFO, "two")
+    log.flush()
+    log.flush()
+
+    assert lines()[1:] == [(logging.WARNING, "1 lines were dropped: more than the guest may log")]
+
+
+def test_lines_that_nobody_reads_cost_no_allowance(stopwatch, caplog):
+    caplog.set_level(logging.INFO, logger="arkml.guest")
+    log = guest_log(stopwatch, rate=1)
+    for _ in range(10):
+        log.say(logging.DEBUG, "noise")
+    log.say(logging.INFO, "heard")
+
+    assert [record.getMessage() for record in caplog.records] == ["heard"]
+
+
+def test_an_allowance_fills_up_again_but_never_above_a_second_of_lines(stopwatch):
+    allowance = Allowance(10, stopwatch)
+    stopwatch.now = 1000.0
+    passed = [allowance.take() for _ in range(11)]
+    stopwatch.now = 1000.1
+
+    assert passed == [True] * 10 + [False]
+    assert [allowance.take(), allowance.take()] == [True, False]
+
+
+def test_contexts_are_shown_until_they_are_removed(stopwatch, lines):
+    log = guest_log(stopwatch)
+    log.add_context("phase", "warm-up")
+    log.add_context("level", "3\x1b\n")
+    log.add_context("phase", "training")
+    log.say(logging.INFO, "a")
+    log.remove_context("phase")
+    log.remove_context("unknown")
+    log.say(logging.INFO, "b")
+    log.remove_context("phase")
+    log.remove_context("level")
+    log.say(logging.INFO, "c")
+
+    assert [text for _, text in lines()] == [
+        "a [phase=training level=3\\x1b ]",
+        "b [phase=warm-up level=3\\x1b ]",
+        "c",
+    ]
+
+
+def test_contexts_are_limited_in_number_and_size(stopwatch, lines):
+    log = guest_log(stopwatch)
+    for number in range(1000):
+        log.add_context(f"name {number}", "x" * 10_000)
+    log.say(logging.INFO, "a")
+
+    assert len(lines()) == 2  # one of them says that there are too many
+    assert len(lines()[-1][1]) < 32 * 600
+
+
+def test_what_the_host_has_to_say_once_it_says_once(stopwatch, lines):
+    log = guest_log(stopwatch)
+    for _ in range(3):
+        log.tell_once("topic", logging.WARNING, "look")
+
+    assert lines() == [(logging.WARNING, "look")]
