@@ -76,9 +76,10 @@ class ServedGuest:
         self._handlers = Handlers(modules, self.services.offer)
         self.fiber = Fiber(self._sandbox, self._handlers, self._waiting)
         self._bad_features = 0
-        self._bad_features_word = (self._sandbox.control + at.BAD_FEATURES) >> 2
         self._bad_actions_word = (self._sandbox.control + at.BAD_ACTIONS) >> 2
         self._told: set[str] = set()
+        self._entries = self._sandbox.entries
+        self._regions = self._sandbox.records.regions
 
     def call(self, function: str, *arguments: Number, budget: float | None = DEFAULT_BUDGET) -> Any:
         """
@@ -100,6 +101,9 @@ class ServedGuest:
             while (event := self.fiber.advance(cooperative=True)) is not None:
                 if event is Pause.SUBMIT:
                     self.answer()
+                elif event is Pause.SUBMIT_NON_FINITE:
+                    self.count_features()
+                    self.answer()
                 elif isinstance(event, Wait):
                     await self._sleep_async(event)
                 else:
@@ -119,7 +123,7 @@ class ServedGuest:
         """Start a call; `data` is its input for `core__get_input_slice`."""
         if self.failure is not None or self._closed:
             self._refuse_call()
-        entry = self._sandbox.entry(function)
+        entry = self._entries.get(function) or self._sandbox.entry(function)
         if entry is None:
             exported = ", ".join(sorted(self.program.functions)) or "none"
             raise EntryPointMissing(
@@ -127,7 +131,9 @@ class ServedGuest:
             )
         limit = self._limits.run_seconds if budget == DEFAULT_BUDGET else budget
         self.fiber.start(entry, arguments, limit)
-        self.services.begin_call(data)
+        if data or self.fiber.imports:  # else there is nothing to forget
+            self.services.begin_call(data)
+            self.fiber.imports = len(data)
         return entry
 
     def answer(self) -> None:
@@ -145,13 +151,17 @@ class ServedGuest:
     def submitted(self) -> Session:
         """The session whose submit the guest is suspended in."""
         record = self.fiber.record
-        region = self._sandbox.records.regions[record]
+        region = self._regions[record]
         session: Session | None = region.session
         if session is None:
             session = region.session = self.services.session_at(record)
-        if self._arena.words[self._bad_features_word]:
-            self._count_features(session)
         return session
+
+    def count_features(self) -> None:
+        """The submit that the guest is suspended in has features that are not finite."""
+        features = self.submitted().queue.batch().features
+        self._bad_features += int(np.count_nonzero(~np.isfinite(features)))
+        self._tell("non-finite features are passed on to the policy as they are")
 
     def refuse(self, error: AbiError) -> None:
         """Let the import call that the guest is suspended in return the code of `error`."""
@@ -209,6 +219,9 @@ class ServedGuest:
         try:
             while (event := advance()) is not None:
                 if event is Pause.SUBMIT:
+                    self.answer()
+                elif event is Pause.SUBMIT_NON_FINITE:
+                    self.count_features()
                     self.answer()
                 elif isinstance(event, Wait):
                     self._sleep(event)
@@ -276,7 +289,7 @@ class ServedGuest:
 
     def _waited(self, wait: Wait) -> None:
         if wait.answer is not None:
-            self.fiber.answer(wait.answer())
+            self.fiber.answer_value(wait.answer())
         if wait.after is not None:
             wait.after()
 
@@ -291,11 +304,6 @@ class ServedGuest:
         records.regions[index] = region
         region.publish(handle, Kind.TRAINING if training else Kind.INFERENCE)
         return region
-
-    def _count_features(self, session: Session) -> None:
-        features = session.queue.batch().features
-        self._bad_features += int(np.count_nonzero(~np.isfinite(features)))
-        self._tell("non-finite features are passed on to the policy as they are")
 
     def _tell_actions(self) -> None:
         self._tell("the policy gave non-finite actions or values: answered as zeros")

@@ -109,7 +109,7 @@ def test_more_lines_than_allowed_are_dropped_and_counted(stopwatch, lines):
         "line 0",
         "line 1",
         "line 2",
-        "7 lines were dropped: more than the guest may log",
+        "dropped 7 lines: more than a guest may log",
         "later",
     ]
 
@@ -121,7 +121,7 @@ def test_flush_tells_of_dropped_lines_once(stopwatch, lines):
     log.flush()
     log.flush()
 
-    assert lines()[1:] == [(logging.WARNING, "1 lines were dropped: more than the guest may log")]
+    assert lines()[1:] == [(logging.WARNING, "dropped 1 lines: more than a guest may log")]
 
 
 def test_lines_that_nobody_reads_cost_no_allowance(stopwatch, caplog):

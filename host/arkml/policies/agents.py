@@ -113,7 +113,7 @@ class AgentTable:
         Every row has acted.
 
         ended: [rows], the episode ended with this row. state: [agents, state_width], the states
-        that follow; those of agents whose episode ended become zeros.
+        that follow.
         """
         slots = visit.slots
         self._steps[slots] += visit.counts
@@ -122,8 +122,6 @@ class AgentTable:
                 rows, ended = ended, np.zeros(len(slots), np.bool_)
                 ended[visit.inverse] = rows  # the last row of an agent is the one that stays
             self._ended[slots] = ended
-            if state is not None:
-                state[ended] = 0
         if state is not None:
             self._state[slots] = state
 

@@ -9,6 +9,7 @@ from typing import assert_never
 from arkml.errors import AbiError, InvalidArguments
 from arkml.limits import Limits
 from arkml.policies import cervo
+from arkml.policies.models import ModelCache
 from arkml.policies.nnef import NnefModel
 from arkml.policies.nnef_archive import read_archive
 from arkml.policies.operators.call import Kind, Tensor
@@ -34,8 +35,7 @@ class ModelReport:
     What is known of a model file.
 
     kind: onnx, cervo-onnx or cervo-nnef. opset: 0 if the format has none. verdict: `ACCEPTED`,
-    or the sentence that says why the model may not enter; then all that could not be told is
-    empty.
+    or the sentence that says why the model may not enter; what could not be told then is empty.
     """
 
     kind: str
@@ -54,12 +54,12 @@ def describe(data: bytes, limits: Limits = _LIMITS) -> ModelReport:
     report = ModelReport("onnx", len(data))
     try:
         if not cervo.is_cervo(data):
-            return _onnx(report, examine(data, limits))
+            return _onnx(report, data, limits)
         kind, payload = cervo.unpack(data)
         report = replace(report, kind=f"cervo-{kind.name.lower()}")
         match kind:
             case cervo.Kind.ONNX:
-                return _onnx(report, examine(payload, limits))
+                return _onnx(report, payload, limits)
             case cervo.Kind.NNEF:
                 return _nnef(report, payload, limits)
             case _:
@@ -68,7 +68,16 @@ def describe(data: bytes, limits: Limits = _LIMITS) -> ModelReport:
         return replace(report, verdict=str(error))
 
 
-def _onnx(report: ModelReport, vetted: Vetted) -> ModelReport:
+def _onnx(report: ModelReport, data: bytes, limits: Limits) -> ModelReport:
+    described = _vetted(report, examine(data, limits))
+    try:
+        ModelCache(limits).onnx(data)
+    except AbiError as error:
+        return replace(described, verdict=str(error))
+    return described
+
+
+def _vetted(report: ModelReport, vetted: Vetted) -> ModelReport:
     model, tensors = vetted.model, vetted.tensors
     weights = {weight.name for weight in model.graph.initializer}
     inputs = [port.name for port in model.graph.input if port.name not in weights]

@@ -11,11 +11,12 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
 from arkml.errors import AbiError, Unavailable
-from arkml.policies.agents import AgentTable, Visit
+from arkml.policies.agents import AgentTable
 from arkml.policies.models import Call, Model
 from arkml.policies.noise import Words, fill_normal, streams
 from arkml.policies.signature import Port, Roles
 
+Rows = npt.NDArray[np.int64]
 States = npt.NDArray[np.uint32]
 
 # As numpy's own numbers: comparing with a member of an enum costs microseconds.
@@ -31,17 +32,19 @@ class Lines:
     It keeps the arrays alive that the calls use by address.
     """
 
-    __slots__ = ("calls", "epsilon", "feeds", "fetches", "owner")
+    __slots__ = ("calls", "count", "epsilon", "feeds", "fetches", "owner")
 
     def __init__(
         self,
         owner: object,
+        count: int,
         calls: Sequence[Call],
         feeds: Mapping[str, Floats],
         fetches: Mapping[str, Floats],
         epsilon: Floats | None,
     ) -> None:
         self.owner = owner
+        self.count = count
         self.calls = calls
         self.feeds = feeds
         self.fetches = fetches
@@ -82,7 +85,7 @@ class Evaluator:
             given[source.name] = _zeros(count, source)
             taken[target.name] = _zeros(count, target)
         calls = self._model.prepare(count, given, taken)
-        return Lines(owner, calls, given, taken, epsilon)
+        return Lines(owner, count, calls, given, taken, epsilon)
 
     def run(self, lines: Lines, keys: Words, ids: Words, states: States | None) -> None:
         """
@@ -104,49 +107,44 @@ class Evaluator:
             execute(lines.calls)
         else:
             memory = self._agents.state(visit)
-            fresh = None if states is None else states == _INITIAL
-            if visit.inverse is None:
-                self._remember(lines, memory, fresh)
+            if visit.inverse is None or visit.turns is None:
+                self._remember(lines, memory, states)
             else:
-                self._take_turns(lines, visit, visit.inverse, memory, fresh)
-        self._agents.advance(visit, _ended(states), memory)
+                self._take_turns(lines, visit.inverse, visit.turns, memory, states)
+        self._agents.advance(visit, None if states is None else _ended(states), memory)
 
     def forget(self, key: int) -> None:
         """Session `key` is closed."""
         self._agents.forget(key)
 
-    def _remember(self, lines: Lines, memory: Floats, fresh: npt.NDArray[np.bool_] | None) -> None:
+    def _remember(self, lines: Lines, memory: Floats, states: States | None) -> None:
         """Run with the states in `memory`, [n, state_width], and put the new ones there."""
-        if fresh is not None:
-            memory[fresh] = 0
+        if states is not None:
+            memory[states == _INITIAL] = 0
         count = len(memory)
         for (source, _), columns in zip(self._roles.recurrent, self._columns, strict=True):
             lines.feeds[source.name].reshape(count, -1)[...] = memory[:, columns]
         execute(lines.calls)
         for (_, target), columns in zip(self._roles.recurrent, self._columns, strict=True):
             memory[:, columns] = lines.fetches[target.name].reshape(count, -1)
+        if states is not None:
+            memory[_ended(states)] = 0
 
     def _take_turns(
-        self,
-        lines: Lines,
-        visit: Visit,
-        inverse: npt.NDArray[np.int64],
-        memory: Floats,
-        fresh: npt.NDArray[np.bool_] | None,
+        self, lines: Lines, inverse: Rows, turns: Rows, memory: Floats, states: States | None
     ) -> None:
         """Run the first row of every agent, then the second ones, and so on."""
-        assert visit.turns is not None
-        order = np.argsort(visit.turns, kind="stable")
-        ends = np.cumsum(np.bincount(visit.turns))
-        part: Lines | None = None
+        order = np.argsort(turns, kind="stable")
+        ends = np.cumsum(np.bincount(turns))
+        part = self._part(lines, int(ends[0]))
         for rows in np.split(order, ends[:-1]):
-            if part is None or len(next(iter(part.feeds.values()))) != len(rows):
+            if part.count != len(rows):
                 part = self._part(lines, len(rows))
             for name, array in part.feeds.items():
                 np.take(lines.feeds[name], rows, axis=0, out=array)
             agents = inverse[rows]
             moved = memory[agents]
-            self._remember(part, moved, None if fresh is None else fresh[rows])
+            self._remember(part, moved, None if states is None else states[rows])
             memory[agents] = moved
             for name, array in part.fetches.items():
                 lines.fetches[name][rows] = array
@@ -155,7 +153,7 @@ class Evaluator:
         feeds = {name: _like(array, count) for name, array in lines.feeds.items()}
         fetches = {name: _like(array, count) for name, array in lines.fetches.items()}
         calls = self._model.prepare(count, feeds, fetches)
-        return Lines(None, calls, feeds, fetches, None)
+        return Lines(None, count, calls, feeds, fetches, None)
 
 
 def execute(calls: Sequence[Call]) -> None:
@@ -187,7 +185,5 @@ def _like(array: Floats, count: int) -> Floats:
     return np.zeros((count, *array.shape[1:]), np.float32)
 
 
-def _ended(states: States | None) -> npt.NDArray[np.bool_] | None:
-    if states is None:
-        return None
+def _ended(states: States) -> npt.NDArray[np.bool_]:
     return np.asarray((states == _TERMINAL) | (states == _INTERRUPTED))

@@ -107,11 +107,10 @@ def _tensor_count(name: str, content: memoryview) -> int:
     """Returns the elements of a tensor file whose header tells the truth about its size."""
     if len(content) < _TENSOR_HEADER or bytes(content[:4]) != b"\x4e\xef\x01\x00":
         raise ModelRejected(f"{name!r} is not an NNEF tensor")
-    size, rank, *dimensions = unpack_from("<II8I", content, 4)
-    (bits,) = unpack_from("<I", content, 44)
+    size, rank, *dimensions, bits = unpack_from("<II8II", content, 4)
     if rank > len(dimensions):
         raise ModelRejected(f"{name!r} has {rank} dimensions")
-    count = prod(dimensions[:rank])
+    count: int = prod(dimensions[:rank])
     if size != len(content) - _TENSOR_HEADER or -(-count * bits // 8) != size:
         raise ModelRejected(
             f"{name!r}: {len(content) - _TENSOR_HEADER} bytes for {count} items of {bits} bits"

@@ -25,7 +25,9 @@ class BatchLines(Lines):
     __slots__ = ("after", "before", "only")
 
     def __init__(self, lines: Lines, before: Sequence[Copy], after: Sequence[Copy]) -> None:
-        super().__init__(lines.owner, lines.calls, lines.feeds, lines.fetches, lines.epsilon)
+        super().__init__(
+            lines.owner, lines.count, lines.calls, lines.feeds, lines.fetches, lines.epsilon
+        )
         self.before = before
         self.after = after
         self.only: Call | None = None

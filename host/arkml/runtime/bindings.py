@@ -36,26 +36,32 @@ VALUE_OFFSET: int = raw.wasmtime_val_t.of.offset
 KINDS = {"i32": 0, "i64": 1, "f32": 2, "f64": 3}
 
 
-def _function(symbol: Any, result: Any, *arguments: Any) -> Callable[..., Any]:
-    """The same C function under a prototype of plain integers, which ctypes converts fastest."""
+def _brief(symbol: Any, result: Any, *arguments: Any) -> Callable[..., Any]:
+    """
+    A C function that returns at once, under a prototype of plain integers.
+
+    It keeps the GIL: giving it up and taking it again costs more than the call.
+    """
     address = ctypes.cast(symbol, c_void_p).value
     assert address is not None
-    return ctypes.CFUNCTYPE(result, *arguments)(address)
+    return ctypes.PYFUNCTYPE(result, *arguments)(address)
 
 
-poll = _function(raw._wasmtime_call_future_poll, c_bool, c_void_p)  # noqa: SLF001
-"""Run a future until it ends (True) or suspends (False). Polling after True aborts."""
+_poll_address = ctypes.cast(raw._wasmtime_call_future_poll, c_void_p).value  # noqa: SLF001
+assert _poll_address is not None
+poll = ctypes.CFUNCTYPE(c_bool, c_void_p)(_poll_address)
+"""Run a future until it ends (True) or suspends (False), without the GIL. Polling after True aborts."""
 
-delete_future = _function(raw._wasmtime_call_future_delete, None, c_void_p)  # noqa: SLF001
+delete_future = _brief(raw._wasmtime_call_future_delete, None, c_void_p)  # noqa: SLF001
 
-call_async = _function(
+call_async = _brief(
     raw._wasmtime_func_call_async,  # noqa: SLF001
     c_void_p,
     *(c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p),
 )
 """(context, function, arguments, count, results, count, trap, error) → future."""
 
-set_epoch_deadline = _function(
+set_epoch_deadline = _brief(
     raw._wasmtime_context_set_epoch_deadline,  # noqa: SLF001
     None,
     c_void_p,
@@ -70,7 +76,7 @@ AsyncCallback = ctypes.CFUNCTYPE(
     None, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
 )
 
-_memmove = ctypes.memmove
+_copy = _brief(_libc.memmove, None, c_void_p, c_void_p, c_size_t)
 _word_at = c_uint64.from_address
 
 
@@ -83,7 +89,7 @@ def _suspend(  # type: ignore[no-untyped-def]  # ctypes calls it
 
     This runs on the guest's fiber, so it may neither work nor raise.
     """
-    _memmove(continuation, _word_at(arguments + 8).value, 16)
+    _copy(continuation, _word_at(arguments + 8).value, 16)
 
 
 _suspend_pointer = ctypes.cast(_suspend, raw.wasmtime_func_async_callback_t)

@@ -11,18 +11,17 @@ from __future__ import annotations
 from enum import IntEnum, unique
 
 CONTROL_SIZE = 256
-FLAG = 0  # u8, zero while suspended: wasmtime polls it through libc's strlen
+ANSWER = 0  # zero while the host has not answered, then 1 + code; wasmtime asks it by strlen
 REASON = 4  # why the guest suspended; zero when it did not
-CODE = 8  # the host's answer
+VALUE = 8  # the answer of an import whose result is a value and no code
 PAGES = 12  # size of the guest's memory when it suspended
-CONTINUATION = 16  # u64 strlen, u64 address of FLAG: what wasmtime calls to ask whether to resume
+CONTINUATION = 16  # u64 strlen, u64 address of ANSWER: what wasmtime calls to ask whether to resume
 RECORDS = 32  # where the session records lie
 RECORD_COUNT = 36
 BAD_ACTIONS = 40  # non-finite actions and values that were answered as zero
 RECORD = 44  # SUBMIT, GROW: index of the session's record
 WANTED_ROWS = 48  # GROW
 WANTED_BYTES = 52  # GROW: of metadata
-BAD_FEATURES = 56  # one if the submit in progress has a feature that is not finite
 ARGUMENTS = 64  # 16 slots of 8 bytes
 ERRORS = 192  # calls that the shim refused, counted by code 0..8
 ERROR_CODES = 9
@@ -63,5 +62,6 @@ class Reason(IntEnum):
 
     RUNNING = 0
     SUBMIT = 1
-    GROW = 2
+    SUBMIT_NON_FINITE = 2  # a submit in which a feature is not finite
+    GROW = 3
     FIRST_IMPORT = 16

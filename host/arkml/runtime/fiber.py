@@ -34,9 +34,11 @@ class Pause(Enum):
     """Why `advance` came back, where nobody has to answer anything."""
 
     SUBMIT = "submit"  # the session of record `Fiber.record` waits for its answer
+    SUBMIT_NON_FINITE = "non-finite"  # the same, and a feature of its rows is not finite
     TURN = "turn"  # the guest has run for a while; resume it when others had their turn
 
 
+_SUBMITTED: Final = Pause.SUBMIT
 Event: TypeAlias = "Pause | Wait | None"
 
 
@@ -59,17 +61,21 @@ class Fiber:
         self._wait = wait
         self._gate = threading.Lock()
         self._ticker = sandbox.engine.ticker
+        self._token = id(self)
         self._future = 0
         self._main = False
         self._name = sandbox.program.name
         self.used = 0.0
         """Seconds the guest ran in this call."""
+        self.imports = 0
+        """Host-lane imports that were answered since whoever looks at this set it to zero."""
+        self._asked: float | None = None
         self._budget = self._alert = math.inf
         arena, control = sandbox.engine.arena, sandbox.control
         self._words, self._bytes = arena.words, arena.bytes
-        self._flag = control + at.FLAG
         self._reason = (control + at.REASON) >> 2
-        self._code = (control + at.CODE) >> 2
+        self._answer = (control + at.ANSWER) >> 2
+        self._value = (control + at.VALUE) >> 2
         self._record = (control + at.RECORD) >> 2
 
     @property
@@ -98,13 +104,15 @@ class Fiber:
                 self._gate.release()
                 raise
         self.used = 0.0
-        self._budget = math.inf if budget is None else budget
-        self._alert = self._budget - TURN
+        if budget is not self._asked:
+            self._asked = budget
+            self._budget = math.inf if budget is None else budget
+            self._alert = self._budget - TURN
         self._main = threading.get_ident() == MAIN_THREAD
         if self._main:
             GUARD.armed += 1
         ticker = self._ticker
-        ticker.running.add(id(self))
+        ticker.running.add(self._token)
         if ticker.parked:
             ticker.wake()
         self._future = bindings.call_async(*entry.raw)
@@ -122,7 +130,6 @@ class Fiber:
         while True:
             if self.used > self._alert:
                 self._look_at_budget()
-            self._bytes[self._flag] = 1
             started = _clock()
             ended = _poll(self._future)
             self.used += _clock() - started
@@ -130,7 +137,7 @@ class Fiber:
                 return None
             reason = words[self._reason]
             if reason == _SUBMIT:
-                return Pause.SUBMIT
+                return _SUBMITTED
             if reason >= Reason.FIRST_IMPORT:
                 self._import(reason - Reason.FIRST_IMPORT)
                 waiting = self._wait()
@@ -138,14 +145,21 @@ class Fiber:
                     return waiting
             elif reason == Reason.GROW:
                 self._grow()
+            elif reason == Reason.SUBMIT_NON_FINITE:
+                return Pause.SUBMIT_NON_FINITE
             else:
                 self.check_interrupt()
                 if cooperative:
                     return Pause.TURN
 
     def answer(self, code: int) -> None:
-        """Set what the call that the guest is suspended in returns."""
-        self._words[self._code] = code
+        """Set the code that the call returns which the guest is suspended in."""
+        self._words[self._answer] = code + 1
+
+    def answer_value(self, value: int) -> None:
+        """Set the value that the call returns which the guest is suspended in."""
+        self._words[self._value] = value
+        self._words[self._answer] = 1
 
     def charge(self, seconds: float) -> None:
         """Count time that the guest spent spinning as time that it ran."""
@@ -178,7 +192,7 @@ class Fiber:
             bindings.delete_future(self._future)
             self._future = 0
         self._words[self._reason] = Reason.RUNNING
-        self._ticker.running.discard(id(self))
+        self._ticker.running.discard(self._token)
         if self._main:
             GUARD.armed -= 1
         self._gate.release()
@@ -195,14 +209,16 @@ class Fiber:
         bindings.set_epoch_deadline(self._sandbox.context_address, ticks)
 
     def _import(self, index: int) -> None:
+        self.imports += 1
         sandbox = self._sandbox
         sandbox.memory.pages = self._words[(sandbox.control + at.PAGES) >> 2]
-        self._words[self._code] = import_calls()[index](
-            sandbox.memory,
-            self._handlers,
-            self._bytes,
-            sandbox.control + at.ARGUMENTS,
-        )
+        call = import_calls()[index]
+        arguments = sandbox.control + at.ARGUMENTS
+        answer = call(sandbox.memory, self._handlers, self._bytes, arguments)
+        if call.is_value:
+            self.answer_value(answer)
+        else:
+            self.answer(answer)
 
     def _grow(self) -> None:
         words, control = self._words, self._sandbox.control

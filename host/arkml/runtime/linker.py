@@ -91,6 +91,7 @@ class ImportCall:
 
     def __init__(self, api: Api, function: Function) -> None:
         self.name = f"{api.module}.{api.symbol(function)}"
+        self.is_value = function.outcome is Outcome.VALUE
         self._module = api.module
         self._function = function
         lowered = slots(function)
@@ -118,7 +119,7 @@ class ImportCall:
                 memory.check(raw[-1], self._result_size())
             handler = getattr(handlers.modules[self._module], self._function.name)
             value = handler(*[decode(memory, raw) for decode in self._decoders])
-            if self._function.outcome is Outcome.VALUE:
+            if self.is_value:
                 return int(value) & 0xFFFF_FFFF
             if leaves_by_pointer(self._function):
                 memory.write(raw[-1], self._encode(value, handlers.offer))

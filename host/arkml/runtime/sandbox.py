@@ -36,7 +36,8 @@ class Sandbox:
         self.control = engine.arena.allocate(at.CONTROL_SIZE)
         self.records = Records(engine.arena, self.control)
         self._store = wasmtime.Store(engine.engine)
-        self._entries: dict[str, Entry] = {}
+        self.entries: dict[str, Entry] = {}
+        """The exported functions that were asked for."""
         try:
             self._limit()
             self.context = self._store._context()  # noqa: SLF001
@@ -51,7 +52,7 @@ class Sandbox:
 
     def entry(self, name: str) -> Entry | None:
         """The exported function `name`, or None."""
-        found = self._entries.get(name)
+        found = self.entries.get(name)
         if found is None:
             kind = self.program.functions.get(name)
             if name == START_NAME:
@@ -63,7 +64,7 @@ class Sandbox:
                 params, results = kind.params, kind.results
             extern = self._guest.export(name)
             found = Entry(self.context_address, extern, name, params, results)
-            self._entries[name] = found
+            self.entries[name] = found
         return found
 
     def read_global(self, name: str) -> Any:

@@ -10,6 +10,7 @@ guests, whatever the widths of their sessions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import assert_never
 
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.abi.layout import results, slots, struct_size
@@ -66,8 +67,12 @@ def _host_lane(api: Api, function: Function, reason: int) -> Iterator[str]:
             yield "drop"
         case Outcome.NEVER:
             yield "drop unreachable"
-        case Outcome.CODE | Outcome.VALUE:
+        case Outcome.VALUE:
+            yield f"drop (i32.load $c offset={at.VALUE} (global.get $base))"
+        case Outcome.CODE:
             pass
+        case _:
+            assert_never(function.outcome)
     yield ")"
 
 

@@ -32,17 +32,22 @@ def _vector_block(name: str, body: str) -> str:
       (br_if $vector_{name} (i32.ge_u (local.get $left) (i32.const 4)))))"""
 
 
+_INFINITY = "0x7f800000"
+
+# Two accumulators, so that two vectors are looked at at once.
+_SCAN_BLOCK = "\n".join(
+    f"(local.set ${name} (i32x4.max_u (local.get ${name})"
+    f" (v128.and (local.get $sign) (v128.load $c offset={offset} (local.get $from)))))"
+    for name, offset in zip("ab" * (BLOCK_BYTES // 32), range(0, BLOCK_BYTES, 16), strict=True)
+)
+
 # x - x is zero for a finite x and NaN otherwise; equality with itself makes that a mask.
-_SCAN = """
+_DELIVER = """
       (local.set $d (f32x4.sub (local.tee $x (v128.load $c offset={o} (local.get $from)))
         (local.get $x)))
-      (local.set $good (v128.and (local.get $good) (f32x4.eq (local.get $d) (local.get $d))))"""
-_DELIVER = (
-    _SCAN
-    + """
-      (v128.store $g offset={o} (local.get $to)
-        (v128.and (local.get $x) (f32x4.eq (local.get $d) (local.get $d))))"""
-)
+      (local.set $d (f32x4.eq (local.get $d) (local.get $d)))
+      (local.set $good (v128.and (local.get $good) (local.get $d)))
+      (v128.store $g offset={o} (local.get $to) (v128.and (local.get $x) (local.get $d)))"""
 
 FRAME = f"""
 (import "arkml" "columns" (memory $c 1 65536 shared))
@@ -52,13 +57,12 @@ FRAME = f"""
 (global $continuation (export "continuation") (mut i64) (i64.const 0))
 
 (func $wait (param $reason i32) (result i32)
-  (i32.store8 $c offset={at.FLAG} (global.get $base) (i32.const 0))
-  (i32.store $c offset={at.CODE} (global.get $base) (i32.const {ErrorCode.INTERNAL_ERROR}))
+  (i32.store $c offset={at.ANSWER} (global.get $base) (i32.const 0))
   (i32.store $c offset={at.PAGES} (global.get $base) (memory.size $g))
   (i32.store $c offset={at.REASON} (global.get $base) (local.get $reason))
   (call $suspend (global.get $continuation))
   (i32.store $c offset={at.REASON} (global.get $base) (i32.const {Reason.RUNNING}))
-  (i32.load $c offset={at.CODE} (global.get $base)))
+  (i32.sub (i32.load $c offset={at.ANSWER} (global.get $base)) (i32.const 1)))
 
 (func $count (param $field i32) (param $by i32)
   (local.set $field (i32.add (global.get $base) (local.get $field)))
@@ -96,18 +100,21 @@ FRAME = f"""
         (i64.shl (i64.extend_i32_u (local.get $floats)) (i64.const 2)))
       (i64.shl (i64.extend_i32_u (memory.size $g)) (i64.const 16)))))
 
-;; Are all of these floats of the columns finite?
+;; Are all of these floats of the columns finite? The largest magnitude tells, as an integer.
 (func $finite (param $from i32) (param $left i32) (result i32)
-  (local $to i32) (local $x v128) (local $d v128) (local $good v128) (local $s f32)
-  (local.set $good (v128.const i64x2 -1 -1))
-  {_vector_block("scan", _SCAN)}
+  (local $sign v128) (local $a v128) (local $b v128) (local $s i32)
+  (local.set $sign (v128.const i32x4 0x7fffffff 0x7fffffff 0x7fffffff 0x7fffffff))
+  (if (i32.ge_u (local.get $left) (i32.const 64)) (then (loop $block {_SCAN_BLOCK}
+    (local.set $from (i32.add (local.get $from) (i32.const {BLOCK_BYTES})))
+    (local.set $left (i32.sub (local.get $left) (i32.const 64)))
+    (br_if $block (i32.ge_u (local.get $left) (i32.const 64))))))
   (block $done (loop $rest (br_if $done (i32.eqz (local.get $left)))
-    (local.set $s (f32.load $c (local.get $from)))
-    (if (f32.ne (f32.sub (local.get $s) (local.get $s)) (f32.const 0))
-      (then (return (i32.const 0))))
+    (local.set $s (i32.and (i32.load $c (local.get $from)) (i32.const 0x7fffffff)))
+    (if (i32.ge_u (local.get $s) (i32.const {_INFINITY})) (then (return (i32.const 0))))
     (local.set $from (i32.add (local.get $from) (i32.const 4)))
     (local.set $left (i32.sub (local.get $left) (i32.const 1))) (br $rest)))
-  (i32x4.all_true (local.get $good)))
+  (i32x4.all_true (i32x4.lt_u (i32x4.max_u (local.get $a) (local.get $b))
+    (v128.const i32x4 {_INFINITY} {_INFINITY} {_INFINITY} {_INFINITY}))))
 
 ;; Copy floats from the columns to the guest, zero for each that is not finite.
 (func $deliver (param $to i32) (param $from i32) (param $left i32)
@@ -161,10 +168,10 @@ FRAME = f"""
         (call $outside (local.get $values) (local.get $num_values)))
     (then (return (call $refuse_submit (local.get $r)))))
   (if (i32.eqz (local.get $n)) (then (return (i32.const {ErrorCode.SUCCESS}))))
-  (i32.store $c offset={at.BAD_FEATURES} (global.get $base) (i32.eqz (call $finite
-    {_field(at.FEATURES)} (i32.mul (local.get $n) {_field(at.NUM_FEATURES)}))))
   (i32.store $c offset={at.RECORD} (global.get $base) (call $index (local.get $r)))
-  (local.set $code (call $wait (i32.const {Reason.SUBMIT})))
+  (local.set $code (call $wait (select
+    (i32.const {Reason.SUBMIT}) (i32.const {Reason.SUBMIT_NON_FINITE}) (call $finite
+      {_field(at.FEATURES)} (i32.mul (local.get $n) {_field(at.NUM_FEATURES)})))))
   ;; The host may have moved the region or closed the session; memory only grows.
   (if (i32.eqz (local.get $code)) (then
     (call $count (i32.const {at.SUBMITS}) (i32.const 1))

@@ -19,6 +19,8 @@ S = TypeVar("S", bound=Session)
 class _Starting(Family):
     """Opens sessions from snapshots."""
 
+    __slots__ = ()
+
     def _policy(
         self,
         snapshot: bytes,
@@ -33,6 +35,8 @@ class _Starting(Family):
 
 class InferenceV1(_Starting):
     """The inference sessions of `ark-ml-v1`; their submits are answered through the shim."""
+
+    __slots__ = ()
 
     def start_inference(
         self,
@@ -50,6 +54,8 @@ class InferenceV1(_Starting):
 
 class TrainingV1(Family):
     """The training sessions of `ark-ml-v1`."""
+
+    __slots__ = ()
 
     def experiment_action_count(self, context: int) -> int:
         return self._guest.roster.get(context, TrainingSession).num_actions
@@ -70,12 +76,16 @@ class TrainingV1(Family):
 class TrainingV2(Family):
     """What `ark-ml-v2` adds to training sessions."""
 
+    __slots__ = ()
+
     def stop_experiment(self, context: int) -> None:
         self._guest.roster.stop(context)
 
 
 class SubmitV5(_Starting):
     """Sessions of `ark-ml-v5`: the snapshot tells its own shape, answers are bytes."""
+
+    __slots__ = ()
 
     def start_inference(self, snapshot_data: bytes, snapshot_format: SnapshotFormat) -> int:
         policy = self._policy(snapshot_data, snapshot_format, None, None)

@@ -26,6 +26,8 @@ _NONE = 0  # no handle is zero
 class MlInferenceV0(Packing):
     """Models with named inputs, for many agents at once."""
 
+    __slots__ = ("_budget", "_table")
+
     def __init__(self, guest: GuestState) -> None:
         super().__init__(guest)
         self._table = guest.brains

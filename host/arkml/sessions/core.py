@@ -16,6 +16,8 @@ _SUCCESS = 0  # the u32 of functions that answer no ErrorCode
 class CoreV0(Family):
     """Bytes in and out of an entry point."""
 
+    __slots__ = ()
+
     def return_slice(self, ptr: bytes, len: int, size: int) -> int:  # noqa: ARG002  one length is enough
         self._guest.returned = ptr
         return _SUCCESS
@@ -33,12 +35,16 @@ class CoreV0(Family):
 class CoreV1(Family):
     """Asking for extensions."""
 
+    __slots__ = ()
+
     def has_extension(self, id: int) -> int:  # noqa: ARG002  there are none
         return 0
 
 
 class CoreV2(Family):
     """Reporting panics."""
+
+    __slots__ = ()
 
     def register_panic(
         self, err_msg: str, location_file: str, location_line: int, location_column: int
@@ -58,6 +64,8 @@ def note_panic(guest: GuestState, message: str, file: str, line: int, column: in
 class CoreV3(Family):
     """Logging."""
 
+    __slots__ = ()
+
     def log(self, level: int, str: str) -> None:
         known = LogLevel(level) if level in LEVELS else LogLevel.ERROR
         self._guest.log.say(LEVELS[known], str)
@@ -65,6 +73,8 @@ class CoreV3(Family):
 
 class CoreV4(Family):
     """Fetching vector results, and debug contexts."""
+
+    __slots__ = ()
 
     def take_host_return_vec(self, out: OutBuffer) -> None:
         pending = self._guest.pending_vector

@@ -16,6 +16,8 @@ from arkml.sessions.state import Family
 class _Asking(Family):
     """What every version asks of a hive."""
 
+    __slots__ = ()
+
     def _launch(self, launch: Launch) -> int:
         self._refuse(f"start experiment {launch.experiment!r} on {launch.hive}")
 
@@ -32,6 +34,8 @@ class _Asking(Family):
 
 class HiveV1(_Asking):
     """What `ark-ml-v1` asks."""
+
+    __slots__ = ()
 
     def can_connect_to_hive(self, hive_url: str, hive_port: int) -> int:
         HiveAddress(hive_url, hive_port)
@@ -84,6 +88,8 @@ class HiveV1(_Asking):
 
 class HiveV2(_Asking):
     """What `ark-ml-v2` asks."""
+
+    __slots__ = ()
 
     def set_worker_module_link(self, cid: str) -> None:
         self._refuse(f"run module {cid!r} on workers")
@@ -154,6 +160,8 @@ class HiveV2(_Asking):
 class HiveV3(_Asking):
     """What `ark-ml-v3` asks."""
 
+    __slots__ = ()
+
     def start_training(
         self,
         hive_url: str,
@@ -187,6 +195,8 @@ class HiveV3(_Asking):
 
 class HiveV4(_Asking):
     """What `ark-ml-v4` asks."""
+
+    __slots__ = ()
 
     def start_training(
         self,
@@ -223,6 +233,8 @@ class HiveV4(_Asking):
 
 class HiveV5(_Asking):
     """What `ark-ml-v5` asks."""
+
+    __slots__ = ()
 
     def start_training(
         self,

@@ -20,6 +20,8 @@ Poll = Mapping[str, Any]
 class _Polling(Family):
     """What every family of futures does with a handle."""
 
+    __slots__ = ()
+
     def _poll(self, handle: int, result: ResultType[Any]) -> Readiness:
         readiness = self._guest.futures.poll(handle, result)
         if not readiness.ready:
@@ -36,6 +38,8 @@ class _Polling(Family):
 
 class FuturesV1(_Polling):
     """The futures of `ark-ml-v1`."""
+
+    __slots__ = ()
 
     def poll_future_bool(self, handle: int) -> Poll:
         return self._poll_simple(handle, results.BOOL)
@@ -82,6 +86,8 @@ class FuturesV1(_Polling):
 class FuturesV2(_Polling):
     """The futures that `ark-ml-v2` adds."""
 
+    __slots__ = ()
+
     def poll_future_ark_experiment_config(self, handle: int) -> Poll:
         return self._poll_simple(handle, results.SHAPE)
 
@@ -91,6 +97,8 @@ class FuturesV2(_Polling):
 
 class FuturesV3(_Polling):
     """The futures that `ark-ml-v3` adds."""
+
+    __slots__ = ()
 
     def poll_future_vec_metric(self, handle: int) -> Poll:
         return self._poll_vec(handle, results.METRICS_V3)
@@ -102,6 +110,8 @@ class FuturesV3(_Polling):
 
 class FuturesV4(_Polling):
     """The futures that `ark-ml-v4` adds."""
+
+    __slots__ = ()
 
     def poll_future_string(self, handle: int) -> Poll:
         return self._poll_simple(handle, results.TEXT)

@@ -27,21 +27,31 @@ if TYPE_CHECKING:
 class MlV1(hive.HiveV1, InferenceV1, TrainingV1, pending.FuturesV1, Packing):
     """All of `ark-ml-v1`."""
 
+    __slots__ = ()
+
 
 class MlV2(hive.HiveV2, TrainingV2, pending.FuturesV2):
     """All of `ark-ml-v2`."""
+
+    __slots__ = ()
 
 
 class MlV3(hive.HiveV3, pending.FuturesV3):
     """All of `ark-ml-v3`."""
 
+    __slots__ = ()
+
 
 class MlV4(hive.HiveV4, pending.FuturesV4):
     """All of `ark-ml-v4`."""
 
+    __slots__ = ()
+
 
 class MlV5(hive.HiveV5, SubmitV5):
     """All of `ark-ml-v5`."""
+
+    __slots__ = ()
 
 
 HANDLERS: Mapping[str, type[Family]] = {

@@ -24,6 +24,8 @@ def refusals_told(guest: GuestState) -> Iterator[None]:
 class Packing(Family):
     """Packing a model, which several import modules offer."""
 
+    __slots__ = ()
+
     def onnx_to_cervo(self, buffer: bytes) -> bytes:
         """A Cervo container with the ONNX model, which must be one that this host would run."""
         from arkml.policies.vetting import vet  # few guests pack models

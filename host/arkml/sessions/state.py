@@ -62,5 +62,7 @@ class GuestState:
 class Family:
     """Handlers that belong together. Method and parameter names are those of the tables."""
 
+    __slots__ = ("_guest",)
+
     def __init__(self, guest: GuestState) -> None:
         self._guest = guest

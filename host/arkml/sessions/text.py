@@ -131,7 +131,7 @@ class GuestLog:
     def flush(self) -> None:
         """Say how many lines were dropped since the last one that passed."""
         if self._dropped:
-            self.logger.warning("%d lines were dropped: more than the guest may log", self._dropped)
+            self.logger.warning("dropped %d lines: more than a guest may log", self._dropped)
             self._dropped = 0
 
     def add_context(self, name: str, value: str) -> None:

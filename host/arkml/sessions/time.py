@@ -32,6 +32,8 @@ _SPANS = (
 class TimeV1(Family):
     """The time of day."""
 
+    __slots__ = ()
+
     def time_utc(self) -> int:
         return self._guest.clock()
 

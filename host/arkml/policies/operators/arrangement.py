@@ -126,9 +126,9 @@ def slice_(call: Call) -> list[Tensor]:
     if len(set(named)) != len(named):
         raise ModelRejected(f"axes {list(axes)} name one axis twice")
     for axis, start, end, step in zip(named, starts, ends, steps, strict=True):
-        if step < 0 and end < -shape[axis]:
-            end = None
-        chosen = range(shape[axis])[start:end:step]
+        # Python would count an end this far below zero from the back.
+        stop = None if step < 0 and end < -shape[axis] else end
+        chosen = range(shape[axis])[start:stop:step]
         shape[axis] = len(chosen)
         value = tuple(value[index] for index in chosen) if value and len(shape) == 1 else None
     return [Tensor(tensor.kind, tuple(shape), value)]

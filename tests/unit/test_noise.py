@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+
+from arkml.policies.noise import fill_normal, streams
+
+COUNT = 200_000
+
+
+def drawn(seed=0, keys=1, ids=(0,), steps=(0,), width=3):
+    ids, steps = np.broadcast_arrays(np.asarray(ids, np.uint64), np.asarray(steps, np.uint64))
+    out = np.zeros((len(ids), width), np.float32)
+    fill_normal(out, streams(seed, np.asarray(keys, np.uint64), ids), steps)
+    return out
+
+
+def test_the_numbers_have_the_moments_of_the_standard_normal_distribution():
+    numbers = drawn(ids=np.arange(COUNT), width=4).astype(float).ravel()
+
+    assert abs(numbers.mean()) < 0.005
+    assert abs(numbers.var() - 1) < 0.01
+    assert abs((numbers**3).mean()) < 0.02
+    assert abs((numbers**4).mean() - 3) < 0.05
+    assert 0.0440 < (abs(numbers) > 2).mean() < 0.0470
+    assert np.isfinite(numbers).all()
+
+
+@pytest.mark.parametrize("axis", ["ids", "steps", "keys"])
+def test_numbers_along_every_coordinate_are_uncorrelated(axis):
+    coordinates = {"ids": np.zeros(COUNT), axis: np.arange(COUNT)}
+    numbers = drawn(**coordinates, width=2).astype(float)
+
+    assert abs(np.corrcoef(numbers.T)[0, 1]) < 0.01
+    assert abs(np.corrcoef(numbers[:-1, 0], numbers[1:, 0])[0, 1]) < 0.01
+    assert len(np.unique(numbers[:, 0])) > 0.98 * COUNT
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 8, 17])
+def test_a_row_is_the_same_alone_and_anywhere_in_a_batch(width):
+    random = np.random.default_rng(width)
+    ids = random.integers(0, 1 << 63, 70, np.uint64)
+    steps = random.integers(0, 1000, 70, np.uint64)
+    keys = random.integers(0, 1 << 63, 70, np.uint64)
+    together = drawn(3, keys, ids, steps, width)
+    order = random.permutation(70)
+
+    alone = [drawn(3, keys[i], ids[i : i + 1], steps[i : i + 1], width)[0] for i in range(70)]
+    assert np.array_equal(together, alone)
+    assert np.array_equal(together[order], drawn(3, keys[order], ids[order], steps[order], width))
+
+
+@pytest.mark.parametrize(
+    "other", [{"seed": 1}, {"keys": 2}, {"ids": (1,)}, {"steps": (1,)}], ids=lambda d: next(iter(d))
+)
+def test_every_coordinate_changes_every_number(other):
+    assert (drawn(width=5) != drawn(**other, width=5)).all()
+
+
+def test_seeds_may_be_any_integers():
+    assert (drawn(seed=-1) != drawn(seed=1 << 70)).all()
+
+
+def test_no_numbers_are_no_problem():
+    assert drawn(ids=[], steps=[]).shape == (0, 3)
+    assert drawn(width=0).shape == (1, 0)

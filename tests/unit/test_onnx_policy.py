@@ -1,0 +1,336 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arkml.errors import ModelRejected, Unavailable
+from arkml.policies import models, session
+from tests.unit import policy_models as build
+from tests.unit.policy_models import INITIAL, INTERRUPTED, RUNNING, TERMINAL, acted, batch, load
+
+POLICIES = Path(__file__).parents[2] / "fixtures" / "policies"
+
+
+def numbers(count, width, seed=0):
+    return np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
+
+
+def test_actions_are_those_that_onnxruntime_gave_before():
+    expected = np.load(POLICIES / "cervo" / "plain.npz")
+    policy = load((POLICIES / "cervo" / "plain.onnx").read_bytes(), 8, 3)
+
+    actions = acted(policy, expected["in_obs"])
+    assert np.abs(actions - expected["actions_onnxruntime"]).max() < 1e-6
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 63, 1024, 1025, 3000])
+def test_every_row_is_the_same_alone_and_in_a_batch_of_any_size(count):
+    policy = load((POLICIES / "mlp_f64_a3.onnx").read_bytes())
+    features = numbers(count, 64)
+    actions = acted(policy, features)
+
+    for row in {0, count // 2, count - 1} & set(range(count)):
+        assert np.array_equal(acted(policy, features[row : row + 1])[0], actions[row])
+
+
+def test_a_batch_that_comes_again_is_read_anew():
+    policy = load(build.linear([[1, 2], [3, 4]]))
+    asked = batch([[1, 0]], 2)
+    policy.act(asked)
+    first = asked.actions.tolist()
+    asked.features[:] = [[0, 1]]
+    policy.act(asked)
+
+    assert (first, asked.actions.tolist()) == ([[1, 2]], [[3, 4]])
+
+
+def test_a_batch_that_another_policy_answered_is_bound_again():
+    single, double = load(build.linear([[1]])), load(build.linear([[2]]))
+    asked = batch([[3]], 1)
+
+    for policy, expected in ((single, 3), (double, 6), (single, 3)):
+        policy.act(asked)
+        assert asked.actions.item() == expected
+
+
+def test_columns_that_are_not_in_one_piece_are_copied():
+    policy = load(build.with_value(flat=True))
+    asked = batch(numbers(4, 2), 2)
+    wide = np.zeros((3, 4, 6), np.float32)
+    wide[0, :, :2] = asked.features
+    asked.features, asked.actions, asked.values = wide[0, :, :2], wide[1, :, 1:3], wide[2, :, 3]
+    policy.act(asked)
+
+    assert np.array_equal(asked.actions, asked.features)
+    assert np.allclose(asked.values, asked.features.sum(axis=1))
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_values_of_rank_one_and_two_are_answered(flat):
+    policy = load(build.with_value(flat=flat), 2, 2)
+    asked = batch([[1, 2], [3, 4]], 2)
+    policy.act(asked)
+
+    assert asked.actions.tolist() == [[1, 2], [3, 4]]
+    assert asked.values.tolist() == [3, 7]
+
+
+def test_a_policy_without_a_value_leaves_the_values_alone():
+    asked = batch([[1]], 1)
+    asked.values[:] = 5
+    load(build.linear([[1]])).act(asked)
+
+    assert asked.values.tolist() == [5]
+
+
+def test_models_without_features_act():
+    data = build.model(
+        [build.node("Gemm", "obs w b", "actions")],
+        [build.port("obs", "N", 0)],
+        [build.port("actions", "N", 2)],
+        [build.weight("w", np.zeros((0, 2))), build.weight("b", [1, 2])],
+    )
+
+    assert acted(load(data, 0, 2), np.zeros((3, 0))).tolist() == [[1, 2]] * 3
+
+
+def test_features_are_dealt_to_several_observations_in_order():
+    data = build.model(
+        [
+            build.node("ReduceSum", "image axes", "sum", keepdims=0),
+            build.node("Mul", "scale sum", "actions"),
+        ],
+        [build.port("scale", "N", 1), build.port("image", "N", 2, 1)],
+        [build.port("actions", "N", 1)],
+        [build.numpy_helper.from_array(np.array([1], np.int64), "axes")],
+    )
+
+    assert acted(load(data, 3, 1), [[2, 3, 4], [1, 1, 1]]).tolist() == [[14], [2]]
+
+
+def test_features_that_are_no_numbers_spoil_their_own_row_only():
+    policy = load((POLICIES / "det.onnx").read_bytes())
+    features = numbers(5, 8)
+    clean = acted(policy, features)
+    features[2, 3] = np.nan
+    spoilt = acted(policy, features)
+
+    assert np.isnan(spoilt[2]).all()
+    assert np.array_equal(np.delete(spoilt, 2, 0), np.delete(clean, 2, 0))
+
+
+def noise(policy, ids, key=7):
+    return acted(policy, np.zeros((len(ids), 2)), ids=ids, key=key).tolist()
+
+
+def test_noise_does_not_depend_on_order_batch_or_fleet():
+    one, other = load(build.noisy(2), seed=3), load(build.noisy(2), seed=3)
+    ids = list(range(50))
+    together = [noise(one, ids) for _ in range(3)]
+    apart = [[noise(other, [i])[0] for i in reversed(ids)][::-1] for _ in range(2)]
+    in_a_fleet = noise(other, [*ids, *ids], key=[7] * 50 + [8] * 50)
+
+    assert together == [*apart, in_a_fleet[:50]]
+    assert in_a_fleet[50:] == noise(load(build.noisy(2), seed=3), ids, key=8)
+    assert len({row[0] for step in together for row in step}) == 150
+
+
+def test_seeds_set_policies_apart():
+    assert noise(load(build.noisy(2), seed=1), [5]) != noise(load(build.noisy(2), seed=2), [5])
+
+
+def test_noise_of_rows_of_one_agent_is_that_of_successive_steps():
+    one, other = load(build.noisy(2)), load(build.noisy(2))
+    steps = [noise(one, [5])[0] for _ in range(4)]
+
+    assert noise(other, [5, 9, 5, 5])[::2] + noise(other, [5]) == [steps[0], steps[1], steps[3]]
+
+
+def test_a_deterministic_policy_has_no_noise():
+    policy = load(build.noisy(2), deterministic=True)
+
+    assert acted(policy, [[1, 2], [3, 4]], ids=[1, 1]).tolist() == [[1, 2], [3, 4]]
+
+
+def test_names_of_tensorflow_work():
+    data = build.noisy(2, obs="vector_observation:0", epsilon="epsilon:0", actions="Identity:0")
+
+    assert acted(load(data, 2, 2, deterministic=True), [[1, 2]]).tolist() == [[1, 2]]
+
+
+def test_a_recurrent_network_equals_a_loop_in_numpy():
+    data, weights = build.long_short_term(3, 4)
+    policy = load(data, 3, 4)
+    features = numbers(6 * 5, 3).reshape(6, 5, 3)
+    hidden, cell = np.zeros((5, 4)), np.zeros((5, 4))
+    order = np.random.default_rng(1)
+    for step in features:
+        gates = step @ weights["W"][0].T + hidden @ weights["R"][0].T
+        gates += weights["B"][0][:16] + weights["B"][0][16:]
+        i, o, f, c = np.split(gates, 4, axis=1)
+        cell = cell / (1 + np.exp(-f)) + np.tanh(c) / (1 + np.exp(-i))
+        hidden = np.tanh(cell) / (1 + np.exp(-o))
+        rows = order.permutation(5)
+
+        assert np.allclose(acted(policy, step[rows], ids=rows), hidden[rows], atol=1e-5)
+
+
+def test_recurrent_state_follows_the_agent_and_not_the_row():
+    policy = load(build.adding(1))
+
+    assert acted(policy, [[1], [10]], ids=[1, 2]).tolist() == [[1], [10]]
+    assert acted(policy, [[10], [1]], ids=[2, 1]).tolist() == [[20], [2]]
+    assert acted(policy, [[1], [1]], ids=[1, 1], key=[7, 8]).tolist() == [[3], [1]]
+
+
+def test_rows_of_one_agent_advance_its_state_in_push_order():
+    policy = load(build.adding(1))
+    first = acted(policy, [[1], [10], [2], [3]], ids=[1, 2, 1, 1])
+    second = acted(policy, [[4], [20]], ids=[1, 2])
+
+    assert first.tolist() == [[1], [10], [3], [6]]
+    assert second.tolist() == [[10], [30]]
+
+
+def test_state_is_zero_on_an_initial_row_and_after_an_episode():
+    policy = load(build.adding(1))
+
+    def step(*rows):
+        ids, features, states = zip(*rows, strict=True)
+        return acted(policy, np.array([features]).T, ids=ids, states=states).ravel().tolist()
+
+    assert step((1, 5, RUNNING), (2, 6, RUNNING)) == [5, 6]
+    assert step((1, 1, INITIAL), (2, 1, TERMINAL)) == [1, 7]
+    assert step((1, 1, INTERRUPTED), (2, 1, RUNNING)) == [2, 1]
+    assert step((1, 1, RUNNING), (1, 2, INITIAL), (1, 3, RUNNING)) == [1, 2, 5]
+    assert step((1, 1, TERMINAL), (1, 2, RUNNING)) == [6, 2]
+    assert step((1, 1, RUNNING)) == [3]
+
+
+def test_a_session_that_is_forgotten_takes_its_state_along():
+    policy = load(build.adding(1))
+    acted(policy, [[1], [2]], ids=[1, 1], key=[7, 8])
+    policy.forget(7)
+
+    assert acted(policy, [[1], [2]], ids=[1, 1], key=[7, 8]).tolist() == [[1], [4]]
+
+
+def test_models_of_ml_agents_act_and_remember():
+    policy = load(build.ml_agents(), 4, 2, deterministic=True)
+    sampled = load(build.ml_agents(), 4, 2)
+
+    assert acted(policy, [[1, 2, 3, 4]]).tolist() == [[10, 10]]
+    assert acted(policy, [[1, 2, 3, 4]]).tolist() == [[11, 11]]
+    actions = acted(sampled, np.zeros((500, 4)))
+    assert abs(actions.mean()) < 0.2
+    assert abs(actions.std() - 1) < 0.2
+
+
+def test_action_masks_allow_everything():
+    policy = load(build.ml_agents(masks=3), 4, 2, deterministic=True)
+
+    assert acted(policy, [[1, 0, 0, 0]]).tolist() == [[3, 3]]
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_fixed_batch_of_a_plain_perceptron_is_freed(size):
+    policy = load(build.linear([[2]], batch=size), 1, 1)
+    asked = batch([[1], [2], [3], [4], [5]], 1)
+    policy.act(asked)
+
+    assert asked.actions.ravel().tolist() == [2, 4, 6, 8, 10]
+    assert len(asked.scratch.calls) == 1
+
+
+@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 9])
+def test_another_model_with_a_fixed_batch_runs_in_padded_blocks(size, count):
+    data = build.model(
+        [build.node("Reshape", "obs shape", "flat"), build.node("Add", "flat bias", "actions")],
+        [build.port("obs", size, 2, 1)],
+        [build.port("actions", size, 2)],
+        [
+            build.numpy_helper.from_array(np.array([size, 2], np.int64), "shape"),
+            build.weight("bias", np.arange(2 * size).reshape(size, 2)),
+        ],
+    )
+    bias = np.resize(np.arange(2 * size).reshape(size, 2), (count, 2))
+    features = numbers(count, 2)
+
+    assert np.array_equal(acted(load(data, 2, 2), features), features + bias.astype(np.float32))
+
+
+def test_a_recurrent_model_with_a_fixed_batch_remembers():
+    policy = load(build.adding(1, batch=2))
+
+    assert acted(policy, [[1], [2], [3]]).tolist() == [[1], [2], [3]]
+    assert acted(policy, [[1], [1]], ids=[2, 0]).tolist() == [[4], [2]]
+
+
+def load_fresh(data, **options):
+    """A policy of a model that is not in the shared cache."""
+    library = build.PolicyLibrary(models.ModelCache(**options))
+    return library.load(data, build.SnapshotFormat.ONNX, None, None)
+
+
+def hungry():
+    """Each row makes 8 MiB."""
+    return build.model(
+        [
+            build.node("Transpose", "obs", "column", perm=[0, 2, 1]),
+            build.node("MatMul", "column obs", "square"),
+            build.node("ReduceMean", "square", "mean", axes=[2], keepdims=0),
+            build.node("ReduceMean", "mean", "actions", axes=[1], keepdims=1),
+        ],
+        [build.port("obs", "N", 1, 1448)],
+        [build.port("actions", "N", 1)],
+    )
+
+
+def test_rows_that_need_much_memory_run_in_smaller_chunks():
+    policy = load(hungry())
+    asked = batch(np.ones((40, 1448)), 1)
+    policy.act(asked)
+
+    assert asked.actions.ravel().tolist() == [1] * 40
+    assert len(asked.scratch.calls) > 2
+
+
+def test_a_run_over_the_memory_cap_fails_and_the_next_one_does_not(monkeypatch):
+    monkeypatch.setattr(session, "_CHUNK_BYTES", 1 << 40)
+    greedy = load_fresh(hungry())
+
+    with pytest.raises(Unavailable, match="the model failed"):
+        acted(greedy, np.ones((200, 1448)))
+    assert acted(greedy, np.ones((2, 1448))).tolist() == [[1], [1]]
+
+
+def deep(width, layers, *, remember):
+    """Many layers that change nothing, after a memory that adds up the observations."""
+    nodes = [build.node("MatMul", f"h{i} w", f"h{i + 1}") for i in range(layers)]
+    nodes.append(build.node("Identity", f"h{layers}", "actions"))
+    inputs, outputs = [build.port("obs", "N", width)], [build.port("actions", "N", width)]
+    if remember:
+        nodes.insert(0, build.node("Add", "obs memory_in", "h0"))
+        nodes.append(build.node("Identity", "h0", "memory_out"))
+        inputs.append(build.port("memory_in", "N", width))
+        outputs.append(build.port("memory_out", "N", width))
+    else:
+        nodes.insert(0, build.node("Identity", "obs", "h0"))
+    return build.model(nodes, inputs, outputs, [build.weight("w", np.eye(width))])
+
+
+def test_a_batch_that_takes_too_long_is_given_up_and_nobody_moves_on(monkeypatch):
+    monkeypatch.setattr(session, "_QUICK", 1e-9)
+    policy = load_fresh(deep(512, 40, remember=True), seconds=0.1)
+    ones = np.ones((20_000, 512), np.float32)
+    acted(policy, ones[:1])
+
+    with pytest.raises(Unavailable, match=r"longer than 0\.1 s"):
+        acted(policy, ones)
+    assert acted(policy, ones[:1])[0, 0] == 2
+
+
+def test_a_model_that_is_slow_on_one_row_is_rejected():
+    with pytest.raises(ModelRejected, match="longer than 0"):
+        load_fresh(deep(2048, 50, remember=False), seconds=0.02)
