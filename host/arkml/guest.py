@@ -13,7 +13,7 @@ from arkml.serving import DEFAULT_BUDGET, ServedGuest
 
 _ALIGNMENT = 8
 _U32 = 0xFFFF_FFFF
-_INITIALISERS = ("_initialize", "ark_register_panic_hook", "ark_initialize")
+INITIALISERS = ("_initialize", "ark_register_panic_hook", "ark_initialize")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Guest(ServedGuest):
         """Run the start function and what else a module wants to be called first."""
         if self.program.has_start:
             self.call(START_NAME, budget=budget)
-        for name in _INITIALISERS:
+        for name in INITIALISERS:
             if name in self.program.functions:
                 self.call(name, budget=budget)
 

@@ -108,17 +108,19 @@ class Host:
         label = name or program.name
         columns = Columns(self._engine.arena, self.limits, siblings=instances)
         library = self._library()
+
+        def make(number: int) -> Guest:
+            return self._make(program, f"{label}#{number}", number, (columns, library))
+
         guests: list[Guest] = []
         try:
             for number in range(instances):
-                guests.append(
-                    self._make(program, f"{label}#{number}", number, (columns, library))
-                )
+                guests.append(make(number))
         except BaseException:
             for guest in guests:
                 guest.close()
             raise
-        return Fleet(guests, self._engine)
+        return Fleet(guests, self._engine, columns, make)
 
     def close(self) -> None:
         """Close every guest. Raises GuestBusy if one is in a call. Safe to call again."""

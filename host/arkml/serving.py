@@ -66,7 +66,7 @@ class ServedGuest:
         self._arena = engine.arena
         self._closed = False
         self._columns = columns
-        self._sandbox = Sandbox(engine, program, columns, wasi)
+        self._sandbox = sandbox = Sandbox(engine, program, columns, wasi)
         self.services = Services(
             name, number, limits=program.limits, library=library, open_queue=self._open_queue
         )
@@ -77,6 +77,7 @@ class ServedGuest:
         self.fiber = Fiber(self._sandbox, self._handlers, self._waiting)
         self._bad_features = 0
         self._bad_actions_word = (self._sandbox.control + at.BAD_ACTIONS) >> 2
+        self.control = sandbox.control
         self._told: set[str] = set()
         self._entries = self._sandbox.entries
         self._regions = self._sandbox.records.regions
@@ -156,6 +157,10 @@ class ServedGuest:
         if session is None:
             session = region.session = self.services.session_at(record)
         return session
+
+    def submitted_region(self) -> Region:
+        """Where the rows of the submit lie that the guest is suspended in."""
+        return self._regions[self.fiber.record]
 
     def count_features(self) -> None:
         """The submit that the guest is suspended in has features that are not finite."""
@@ -278,16 +283,17 @@ class ServedGuest:
         while not wait.ready(_SLICE):
             self.fiber.check_interrupt()
         self.fiber.check_interrupt()
-        self._waited(wait)
+        self.waited(wait)
 
     async def _sleep_async(self, wait: Wait) -> None:
         pause = 0.0
         while not wait.ready(0.0):
             await asyncio.sleep(pause)
             pause = min(_SLICE, pause + 0.001)
-        self._waited(wait)
+        self.waited(wait)
 
-    def _waited(self, wait: Wait) -> None:
+    def waited(self, wait: Wait) -> None:
+        """What the guest waited for is there: let its call return."""
         if wait.answer is not None:
             self.fiber.answer_value(wait.answer())
         if wait.after is not None:

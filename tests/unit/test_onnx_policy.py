@@ -2,11 +2,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit import policy_models as build
+from tests.unit.policy_models import INITIAL, INTERRUPTED, RUNNING, TERMINAL, acted, batch, load
 
 from arkml.errors import ModelRejected, Unavailable
 from arkml.policies import models, session
-from tests.unit import policy_models as build
-from tests.unit.policy_models import INITIAL, INTERRUPTED, RUNNING, TERMINAL, acted, batch, load
 
 POLICIES = Path(__file__).parents[2] / "fixtures" / "policies"
 
@@ -322,15 +322,15 @@ def deep(width, layers, *, remember):
 
 def test_a_batch_that_takes_too_long_is_given_up_and_nobody_moves_on(monkeypatch):
     monkeypatch.setattr(session, "_QUICK", 1e-9)
-    policy = load_fresh(deep(512, 40, remember=True), seconds=0.1)
-    ones = np.ones((20_000, 512), np.float32)
+    policy = load_fresh(deep(256, 200, remember=True), seconds=0.3)
+    ones = np.ones((20_000, 256), np.float32)
     acted(policy, ones[:1])
 
-    with pytest.raises(Unavailable, match=r"longer than 0\.1 s"):
+    with pytest.raises(Unavailable, match=r"longer than 0\.3 s"):
         acted(policy, ones)
     assert acted(policy, ones[:1])[0, 0] == 2
 
 
 def test_a_model_that_is_slow_on_one_row_is_rejected():
-    with pytest.raises(ModelRejected, match="longer than 0"):
+    with pytest.raises(ModelRejected, match=r"longer than|did not load"):
         load_fresh(deep(2048, 50, remember=False), seconds=0.02)

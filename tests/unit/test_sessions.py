@@ -106,7 +106,7 @@ def test_a_submit_is_answered_by_the_policy_and_counted(opener):
     session.answer()
 
     assert first.actions.tolist() == [[7, 7], [7, 7]]
-    assert (session.submits, session.rows) == (2, 4)
+    assert len(first) == 2
 
 
 def test_the_queue_knows_its_handle_and_the_shape_of_its_session(opener):

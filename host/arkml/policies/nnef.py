@@ -23,6 +23,7 @@ from arkml.limits import Limits
 from arkml.policies.nnef_archive import read_archive
 from arkml.policies.nnef_child import LENGTH_BYTES, frame
 from arkml.policies.signature import Port
+from arkml.policies.vetting import MAX_FEATURES
 
 SECONDS = 2.0
 _LIMITS = Limits()
@@ -50,9 +51,10 @@ class NnefModel:
         try:
             description = self._child.ask(frame(archive), seconds, _MAX_TEXT * 16)
             self._describe(description, names.inputs, names.outputs)
+            self.run({port.name: np.zeros((1, *port.shape), np.float32) for port in self.inputs})
         except Unavailable as error:
             self.close()
-            raise ModelRejected(f"the NNEF model cannot be loaded: {error}") from error
+            raise ModelRejected(f"the NNEF model cannot be loaded: {self._failure or error}") from error
         except ModelRejected:
             self.close()
             raise
@@ -123,7 +125,10 @@ def _ports(names: Sequence[str], facts: list[list[str]]) -> tuple[Port, ...]:
     for name, sizes in zip(short, facts, strict=True):
         if not sizes or not all(size.isdigit() for size in sizes[1:]):
             raise ModelRejected(f"{name!r} is {', '.join(sizes)}, not floats of a known shape")
-        ports.append(Port(name, tuple(map(int, sizes[1:]))))
+        port = Port(name, tuple(map(int, sizes[1:])))
+        if port.width > MAX_FEATURES:
+            raise ModelRejected(f"{name!r} has {port.width} elements, more than {MAX_FEATURES}")
+        ports.append(port)
     return tuple(ports)
 
 

@@ -49,7 +49,7 @@ def main() -> None:
             else:
                 answer = model.run(request)
         except (tract.TractError, ValueError, MemoryError) as error:
-            _say(answers, b"\1", f"{type(error).__name__}: {error}".encode()[:2_000])
+            _say(answers, b"\1", _reason(error).encode()[:1_000])
         else:
             _say(answers, b"\0", *answer)
 
@@ -67,6 +67,13 @@ def _read(stream: BinaryIO, requests: SimpleQueue[bytes]) -> None:
         (length,) = unpack("<Q", head)
         requests.put(stream.read(length))
     os._exit(0)
+
+
+def _reason(error: Exception) -> str:
+    """Returns the innermost cause in tract's report, which ends with a backtrace."""
+    report = str(error).split("Stack backtrace:")[0].splitlines()
+    causes = [line.strip() for line in report if any(map(str.isalnum, line))]
+    return causes[-1] if causes else type(error).__name__
 
 
 def _say(stream: BinaryIO, *parts: bytes) -> None:

@@ -48,7 +48,7 @@ def open_session(data: bytes, seconds: float) -> Any:
             )
         except Exception as error:
             if is_late():
-                raise ModelRejected(f"the model takes longer than {seconds} s to load") from error
+                raise ModelRejected(f"the model did not load in {seconds:.3g} s") from error
             raise ModelRejected(f"onnxruntime refuses the model: {reason(error)}") from error
     # The wrapper keeps the bytes of the model; the session inside does not.
     return session._sess  # noqa: SLF001

@@ -106,17 +106,18 @@ def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> SessionModel:
     """
     Vet, load and try out a model.
 
-    Raises ModelRejected, also when loading or one row takes longer than `seconds`.
+    Raises ModelRejected, also when loading it and running a few rows takes longer than `seconds`.
     """
+    until = time.perf_counter() + seconds
     vetted = examine(data, limits)
     block = fixed_batch(vetted.model)
     if block is not None and is_rowwise(vetted.model):
         free = with_free_batch(vetted.model).SerializeToString()
         try:
-            return _load(examine(free, limits), None, seconds)
+            return _load(examine(free, limits), None, seconds, until)
         except ModelRejected as error:
             log.debug("the batch size of the model stays %d: %s", block, error)
-    return _load(vetted, block, seconds)
+    return _load(vetted, block, seconds, until)
 
 
 def run_guarded(calls: Sequence[Call], options: Any, seconds: float) -> None:
@@ -132,23 +133,27 @@ def run_guarded(calls: Sequence[Call], options: Any, seconds: float) -> None:
                 call()
         except Exception as error:
             if is_late():
-                raise Unavailable(f"the model ran longer than {seconds} s") from error
+                raise Unavailable(f"the model ran longer than {seconds:.3g} s") from error
             raise
 
 
-def _load(vetted: Vetted, block: int | None, seconds: float) -> SessionModel:
+def _load(vetted: Vetted, block: int | None, seconds: float, until: float) -> SessionModel:
     # What was vetted, and not the bytes it came from: another parser might read those otherwise.
-    session = open_session(vetted.model.SerializeToString(), seconds)
+    session = open_session(vetted.model.SerializeToString(), _left(until))
     chunk = max(1, min(CHUNK, _CHUNK_BYTES // max(1, vetted.cost.row_bytes)))
     try:
-        trial = _try_out(session, block or _TRIAL_ROWS, seconds)
+        trial = _try_out(session, block or _TRIAL_ROWS, _left(until))
     except ModelRejected:
-        if block is not None:
+        if block is not None or not _left(until):
             raise
         # Some models claim any batch size and hold shapes that fit one row only.
         block = 1
-        trial = _try_out(session, block, seconds)
+        trial = _try_out(session, block, _left(until))
     return SessionModel(session, trial, block=block, chunk=chunk, seconds=seconds)
+
+
+def _left(until: float) -> float:
+    return max(0.0, until - time.perf_counter())
 
 
 def _try_out(session: Any, rows: int, seconds: float) -> Trial:
@@ -162,14 +167,14 @@ def _try_out(session: Any, rows: int, seconds: float) -> Trial:
     times: list[float] = []
 
     def run() -> None:
-        started = time.perf_counter()
-        results[:] = session.run(names, feeds, options)
-        times.append(time.perf_counter() - started)
-
-    try:
         # The first run is slower than all that follow.
         while names and len(times) < _TRIAL_RUNS and sum(times) < _QUICK:
-            run_guarded([run], options, seconds)
+            started = time.perf_counter()
+            results[:] = session.run(names, feeds, options)
+            times.append(time.perf_counter() - started)
+
+    try:
+        run_guarded([run], options, seconds)
     except Exception as error:
         raise ModelRejected(f"the model fails on {rows} rows: {reason(error)}") from error
     outputs = tuple(

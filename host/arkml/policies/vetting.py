@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -25,6 +26,7 @@ from arkml.policies.wire import walk
 MAX_NODES = 2_000
 MAX_PORTS = 64
 MAX_FEATURES = 1 << 20
+MAX_BATCH = 1 << 16
 MAX_NAME = 1_024
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -78,10 +80,17 @@ def examine(data: bytes, limits: Limits) -> Vetted:
     if not data:
         raise ModelRejected("the model has no bytes")
     walk(data)
+    model = _parsed(data)
     try:
-        return _examined(_parsed(data))
-    except UnicodeDecodeError:
-        raise ModelRejected("a name in the model is not UTF-8") from None
+        return _examined(model)
+    except ModelRejected:
+        # Some exporters claim any batch size for a graph that is right for one row only.
+        single = _single(model)
+        if single is None:
+            raise
+        with suppress(ModelRejected):
+            return _examined(single)
+        raise
 
 
 def _parsed(data: bytes) -> Any:
@@ -95,6 +104,18 @@ def _parsed(data: bytes) -> Any:
         raise ModelRejected(f"not an ONNX model: {error}") from None
     del model.graph.value_info[:]  # a lie in it could mislead an optimizer
     return model
+
+
+def _single(model: Any) -> Any:
+    """Returns the model for a batch of one, or None if that is what it is for already."""
+    weights = {weight.name for weight in model.graph.initializer}
+    changed = False
+    for port in (*model.graph.input, *model.graph.output):
+        sizes = port.type.tensor_type.shape.dim
+        if port.name not in weights and sizes and not sizes[0].HasField("dim_value"):
+            sizes[0].dim_value = 1
+            changed = True
+    return model if changed else None
 
 
 def _examined(model: Any) -> Vetted:
@@ -167,8 +188,10 @@ def _input(port: Any) -> Tensor:
         raise ModelRejected("a dimension after the first has no number")
     rows = first.dim_value if first.HasField("dim_value") else ROWS
     features = tuple(size.dim_value for size in rest)
-    if rows < 1 or min(features, default=0) < 0 or prod(features) * rows > MAX_FEATURES * ROWS:
+    if rows < 1 or min(features, default=0) < 0:
         raise ModelRejected(f"its shape is {[first.dim_value, *features]}")
+    if prod(features) > MAX_FEATURES or rows > MAX_BATCH:
+        raise ModelRejected(f"a batch of {rows} times {list(features)} is too large")
     return Tensor(kind, (rows, *features))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -14,38 +15,55 @@ MAX_TEXT = 8 << 20
 """Bytes of names, texts and packed integers; the integers grow eightfold in a parser."""
 
 _FORBIDDEN = {
-    "ModelProto": {"training_info", "functions", "configuration"},
-    "GraphProto": {"sparse_initializer", "quantization_annotation"},
-    "NodeProto": {"overload", "device_configurations"},
-    "AttributeProto": {
-        "ref_attr_name",
-        "g",
-        "graphs",
-        "sparse_tensor",
-        "sparse_tensors",
-        "tp",
-        "type_protos",
+    "ModelProto": {
+        "training_info": "training information",
+        "functions": "functions",
+        "configuration": "device configurations",
     },
-    "TensorProto": {"segment", "string_data", "external_data", "uint64_data"},
+    "GraphProto": {
+        "sparse_initializer": "sparse weights",
+        "quantization_annotation": "quantization annotations",
+    },
+    "NodeProto": {
+        "overload": "overloaded operators",
+        "device_configurations": "device configurations",
+    },
+    "AttributeProto": {
+        "ref_attr_name": "attributes by reference",
+        "g": "graphs inside of nodes",
+        "graphs": "graphs inside of nodes",
+        "sparse_tensor": "sparse tensors",
+        "sparse_tensors": "sparse tensors",
+        "tp": "types in attributes",
+        "type_protos": "types in attributes",
+    },
+    "TensorProto": {
+        "segment": "tensors in segments",
+        "string_data": "strings in tensors",
+        "external_data": "weights in other files",
+        "uint64_data": "uint64 in tensors",
+    },
     "TypeProto": {
-        "sequence_type",
-        "map_type",
-        "optional_type",
-        "sparse_tensor_type",
-        "opaque_type",
+        "sequence_type": "sequences",
+        "map_type": "maps",
+        "optional_type": "optional values",
+        "sparse_tensor_type": "sparse tensors",
+        "opaque_type": "opaque values",
     },
 }
 """Fields no policy needs. Without them no message contains itself, so the depth has an end."""
 
 _BULK = {"raw_data", "float_data", "double_data"}
-
+_STRING = 9  # the type of a text in protobuf's own description of a message
 _BYTES = 2  # the wire type of a field that says its length
+_GRAPH, _NODE = 7, 1
+_OUTPUT, _NAME, _OPERATOR = 2, 3, 4
 
 
 class _Message:
     """One message type: what each of its field numbers is."""
 
-    __slots__ = ("bulk", "children", "forbidden", "known", "name")
+    __slots__ = ("bulk", "children", "forbidden", "known", "name", "texts")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -53,36 +71,31 @@ class _Message:
         self.forbidden: dict[int, str] = {}
         self.known: set[int] = set()
         self.bulk: set[int] = set()
-
-    def refuse(self, number: int) -> ModelRejected:
-        if number in self.forbidden:
-            return ModelRejected(f"a policy may not have {self.forbidden[number]} ({self.name})")
-        return ModelRejected(f"not an ONNX model: {self.name} has no field {number}")
-
-    def cut_off(self) -> ModelRejected:
-        return ModelRejected(f"the file is cut off inside a {self.name}")
+        self.texts: set[int] = set()
 
 
 @cache
 def _model_message(*, allow_external: bool) -> _Message:
     import onnx
 
-    allowed = {"external_data"} if allow_external else set()
     built: dict[str, _Message] = {}
 
     def build(descriptor: Any) -> _Message:
         if descriptor.name in built:
             return built[descriptor.name]
         message = built[descriptor.name] = _Message(descriptor.name)
+        forbidden = _FORBIDDEN.get(descriptor.name, {})
         for field in descriptor.fields:
-            if field.name in _FORBIDDEN.get(descriptor.name, set()) - allowed:
-                message.forbidden[field.number] = field.name
+            if field.name in forbidden and not (allow_external and field.name == "external_data"):
+                message.forbidden[field.number] = forbidden[field.name]
                 continue
             message.known.add(field.number)
             if field.message_type is not None:
                 message.children[field.number] = build(field.message_type)
             elif field.name in _BULK:
                 message.bulk.add(field.number)
+            elif field.type == _STRING:
+                message.texts.add(field.number)
         return message
 
     return build(onnx.ModelProto.DESCRIPTOR)
@@ -99,53 +112,51 @@ def walk(data: bytes, *, allow_external: bool = False) -> None:
     todo = [(0, len(data), _model_message(allow_external=allow_external))]
     while todo:
         at, end, message = todo.pop()
-        children, known, bulk = message.children, message.known, message.bulk
-        while at < end:
+        children, known, bulk, texts = message.children, message.known, message.bulk, message.texts
+        for number, wire_type, start, at in _fields(data, at, end):
             fields += 1
             if fields > MAX_FIELDS:
                 raise ModelRejected(f"the file has more than {MAX_FIELDS} protobuf fields")
-            key = data[at]
-            at += 1
-            if key > 0x7F:
-                key, at = _varint(data, at - 1, end, message)
-            number = key >> 3
             if number not in known:
-                raise message.refuse(number)
-            if key & 7 != _BYTES:
-                at = _past_number(data, at, end, message, key)
-                continue
-            length, at = _varint(data, at, end, message)
-            if length > end - at:
-                raise message.cut_off()
+                raise _refusal(data, start, message, number)
             if number in children:
-                todo.append((at, at + length, children[number]))
-            elif number not in bulk:
-                text += length
-            at += length
+                if wire_type != _BYTES:
+                    raise ModelRejected(f"not an ONNX model: field {number} of {message.name}")
+                todo.append((start, at, children[number]))
+            elif wire_type == _BYTES and number not in bulk:
+                text += at - start
+                if number in texts and not _is_text(data, start, at):
+                    raise ModelRejected(f"a text in a {message.name} is not UTF-8")
         if text > MAX_TEXT:
             raise ModelRejected(f"the file has more than {MAX_TEXT} bytes beside its weights")
 
 
-def _past_number(data: bytes, at: int, end: int, message: _Message, key: int) -> int:
-    """Returns where the field after this one, which is not length-delimited, starts."""
-    number, wire_type = key >> 3, key & 7
-    if number in message.children:
-        raise ModelRejected(f"not an ONNX model: field {number} of {message.name} is a number")
-    match wire_type:
-        case 0:
-            return _varint(data, at, end, message)[1]
-        case 1:
-            at += 8
-        case 5:
-            at += 4
-        case _:
-            raise ModelRejected(f"not an ONNX model: wire type {wire_type} in {message.name}")
-    if at > end:
-        raise message.cut_off()
-    return at
+def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yields number, wire type, start and end of the content of each field."""
+    while at < end:
+        key = data[at]
+        at += 1
+        if key > 0x7F:
+            key, at = _varint(data, at - 1, end)
+        start = at
+        match key & 7:
+            case 2:
+                length, start = _varint(data, at, end)
+                at = start + length
+            case 0:
+                at = _varint(data, at, end)[1]
+            case 1:
+                at += 8
+            case 5:
+                at += 4
+            case other:
+                raise ModelRejected(f"not an ONNX model: protobuf wire type {other}")
+        if at > end:
+            raise ModelRejected("not an ONNX model, or cut off")
+        yield key >> 3, key & 7, start, at
 
 
-def _varint(data: bytes, at: int, end: int, message: _Message) -> tuple[int, int]:
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     value = shift = 0
     while at < end:
         byte = data[at]
@@ -155,5 +166,33 @@ def _varint(data: bytes, at: int, end: int, message: _Message) -> tuple[int, int
             return value, at
         shift += 7
         if shift > 63:
-            raise ModelRejected(f"not an ONNX model: a number in a {message.name} has no end")
-    raise message.cut_off()
+            raise ModelRejected("not an ONNX model: a number without end")
+    raise ModelRejected("not an ONNX model, or cut off")
+
+
+def _is_text(data: bytes, start: int, end: int) -> bool:
+    try:
+        data[start:end].decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _refusal(data: bytes, at: int, message: _Message, number: int) -> ModelRejected:
+    if number not in message.forbidden:
+        return ModelRejected(f"not an ONNX model: field {number} of {message.name}")
+    return ModelRejected(f"{_place(data, at)}{message.forbidden[number]} are not allowed")
+
+
+def _place(data: bytes, at: int) -> str:
+    """Returns which node `at` lies in, or nothing."""
+    for field, _, graph, graph_end in _fields(data, 0, len(data)):
+        if field != _GRAPH or not graph <= at < graph_end:
+            continue
+        for inner, wire_type, start, end in _fields(data, graph, graph_end):
+            if inner == _NODE and wire_type == _BYTES and start <= at < end:
+                found = {number: data[a:b] for number, _, a, b in _fields(data, start, end)}
+                name = found.get(_NAME) or found.get(_OUTPUT, b"")
+                operator = found.get(_OPERATOR, b"")[:40].decode(errors="replace")
+                return f"node {name[:80].decode(errors='replace')!r} ({operator}): "
+    return ""

@@ -38,6 +38,7 @@ class Arena:
         self.bytes = memoryview(whole).cast("B")
         self.words = self.bytes.cast("I")
         self.numbers = self.bytes.cast("Q")
+        self.word_array = np.frombuffer(whole, np.uint32)
         self._array = np.frombuffer(whole, np.uint8)
 
     def allocate(self, size: int) -> int:

@@ -85,7 +85,7 @@ class Slab:
     def fields(self) -> list[int]:
         return list(self._columns)
 
-    def view(self, field: int, start: int, stop: int) -> Any:
+    def view(self, field: int, start: int = 0, stop: int | None = None) -> Any:
         """Rows of a column, or None where the slab has no such column."""
         column = self._columns.get(field)
         return None if column is None else column[1][start:stop]
@@ -106,6 +106,8 @@ class Columns:
         self._siblings = siblings
         self._slabs: dict[Shape, list[Slab]] = {}
         self.first_rows = 1 if siblings > 1 else 64
+        self.version = 0
+        """Changes whenever a region is taken or given back."""
 
     def take(self, shape: Shape) -> tuple[Slab, int]:
         """A free region of that shape: its slab and number."""
@@ -114,6 +116,7 @@ class Columns:
                 f"{shape.rows} rows of {shape.num_features} features and {shape.num_actions}"
                 f" actions need more than {self.limits.column_bytes} bytes of column memory"
             )
+        self.version += 1
         slabs = self._slabs.setdefault(shape, [])
         for slab in slabs:
             if slab.free:
@@ -124,6 +127,7 @@ class Columns:
 
     def give(self, slab: Slab, region: int) -> None:
         """Take a region back."""
+        self.version += 1
         slab.free.append(region)
         slab.free.sort(reverse=True)
         if slab.is_unused():
@@ -151,6 +155,10 @@ class Region:
     def count(self) -> int:
         """Rows pushed since the last submit."""
         return self._words[self._record.word(at.COUNT)]
+
+    def count_word(self) -> int:
+        """Where the arena's words say how many rows were pushed."""
+        return self._record.start + _COUNT
 
     def rows(self) -> slice:
         """The rows pushed, as a slice of the slab's columns."""

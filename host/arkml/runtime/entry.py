@@ -25,7 +25,7 @@ class Entry:
     """
 
     __slots__ = (
-        "_arguments", "_decode", "_encode", "_errors", "_extern", "_results", "name", "params",
+        "_arguments", "_decode", "_decode_only", "_encode", "_errors", "_extern", "_results", "name", "params",
         "raw", "results",
     )  # fmt: skip
 
@@ -41,10 +41,11 @@ class Entry:
         self._extern = extern  # the function lies in it
         self._arguments = _values(params)
         self._results = _values(results)
-        self._errors = (ctypes.c_uint64 * 2)()  # trap, error
+        self._errors = memoryview((ctypes.c_uint64 * 2)()).cast("B").cast("Q")  # trap, error
         self._encode = [struct.Struct(_ENCODED[kind]).pack_into for kind in params]
         self._decode = [struct.Struct(_DECODED[kind]).unpack_from for kind in results]
-        errors = ctypes.addressof(self._errors)
+        self._decode_only = self._decode[0] if len(results) == 1 else None
+        errors = ctypes.addressof(ctypes.c_uint64.from_buffer(self._errors))
         self.raw = (
             context,
             ctypes.addressof(extern.of),
@@ -75,13 +76,15 @@ class Entry:
 
     def result(self) -> Number | tuple[Number, ...] | None:
         """None, the one result, or a tuple of several. Integers are signed."""
-        found = tuple(
-            decode(self._results, bindings.VALUE_OFFSET + index * bindings.VALUE_SIZE)[0]
-            for index, decode in enumerate(self._decode)
-        )
-        if not found:
-            return None
-        return found[0] if len(found) == 1 else found
+        if self._decode_only is not None:
+            only: Number = self._decode_only(self._results, bindings.VALUE_OFFSET)[0]
+            return only
+        offset = bindings.VALUE_OFFSET
+        found: list[Number] = []
+        for decode in self._decode:
+            found.append(decode(self._results, offset)[0])
+            offset += bindings.VALUE_SIZE
+        return tuple(found) if found else None
 
     def errors(self) -> tuple[bindings.Address, bindings.Address]:
         """Addresses of the trap and the error that the last call left, 0 for none; forgets them."""
@@ -91,7 +94,7 @@ class Entry:
 
     def failed(self) -> bool:
         """Whether the call that just ended left a trap or an error."""
-        return bool(self._errors[0] or self._errors[1])
+        return self._errors[0] != 0 or self._errors[1] != 0
 
 
 def _values(kinds: Sequence[str]) -> Any:

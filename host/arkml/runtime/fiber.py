@@ -79,11 +79,6 @@ class Fiber:
         self._record = (control + at.RECORD) >> 2
 
     @property
-    def in_flight(self) -> bool:
-        """Whether a call was started and has not been finished."""
-        return self._future != 0
-
-    @property
     def record(self) -> int:
         """Index of the session record that the guest submitted."""
         return self._words[self._record]
@@ -172,6 +167,10 @@ class Fiber:
             GUARD.requested = False
             raise KeyboardInterrupt
 
+    def is_busy(self) -> bool:
+        """Whether a call is in flight."""
+        return self._gate.locked()
+
     @contextmanager
     def idle(self) -> Iterator[None]:
         """Keep calls out; raises GuestBusy if one is in flight."""
@@ -188,10 +187,8 @@ class Fiber:
 
         The future goes first, then the shim's state: what it was suspended in is over.
         """
-        if self._future:
-            bindings.delete_future(self._future)
-            self._future = 0
-        self._words[self._reason] = Reason.RUNNING
+        bindings.delete_future(self._future)
+        self._words[self._reason] = 0
         self._ticker.running.discard(self._token)
         if self._main:
             GUARD.armed -= 1

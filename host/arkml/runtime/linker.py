@@ -78,7 +78,7 @@ class Handlers:
 _FORMATS = {"i32": "I4x", "i64": "Q", "f32": "f4x"}
 
 
-def error_code(error: AbiError) -> ErrorCode:
+def error_code(error: Exception) -> ErrorCode:
     """The code the guest sees for `error`."""
     for kind, code in ERROR_CODES:
         if isinstance(error, kind):

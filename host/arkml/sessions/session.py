@@ -49,8 +49,8 @@ class Session:
     """
     Acts for the agents of one handle. Whoever answers a submit is its policy.
 
-    `key` is unique in the host and names the session to its policy. `submits`, `rows` and
-    `non_finite_actions` count what was answered.
+    `key` is unique in the host and names the session to its policy. `non_finite_actions` counts
+    what was answered with zeros where the shim does not see it (`ark-ml-v5`).
     """
 
     __slots__ = (
@@ -62,8 +62,6 @@ class Session:
         "num_features",
         "policy",
         "queue",
-        "rows",
-        "submits",
     )
 
     def __init__(
@@ -74,8 +72,6 @@ class Session:
         self.key = key
         self.num_features = num_features
         self.num_actions = num_actions
-        self.submits = 0
-        self.rows = 0
         self.non_finite_actions = 0
         self._batch = queue.batch
         self._act = policy.act
@@ -84,8 +80,6 @@ class Session:
         """Fill the actions and values of the rows pushed since the last submit."""
         batch = self._batch()
         self._act(batch)
-        self.submits += 1
-        self.rows += len(batch)
         return batch
 
     def close(self) -> None:

@@ -21,9 +21,9 @@ _INTEGERS = frozenset({Kind.INT32, Kind.INT64})
 
 
 def same(call: Call) -> list[Tensor]:
-    """Every output has the type and shape of the first input, whatever its type."""
+    """The output has the type and shape of the first input, whatever its type."""
     tensor = call.input(0)
-    return [Tensor(tensor.kind, tensor.shape)] * call.outputs
+    return [Tensor(tensor.kind, tensor.shape)]
 
 
 def same_float(call: Call) -> list[Tensor]:
