@@ -12,16 +12,16 @@ from arkml.guest import INITIALISERS, Guest
 from arkml.rounds import Rounds
 from arkml.runtime.columns import Columns
 from arkml.runtime.engine import Engine
-from arkml.runtime.entry import Entry, Number
-from arkml.runtime.fiber import Fiber, Pause
+from arkml.runtime.entry import Number
+from arkml.runtime.fiber import Event, Pause
+from arkml.runtime.flight import Flight
+from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.normalise import START_NAME
 from arkml.runtime.waits import Wait
-from arkml.serving import DEFAULT_BUDGET, ServedGuest
+from arkml.serving import DEFAULT_BUDGET
 from arkml.statistics import Statistics
 
 _PAUSE = 0.001  # seconds, when every guest that is left waits for something
-
-Run = tuple[int, Guest, Fiber, Entry]
 
 
 class Fleet:
@@ -30,15 +30,25 @@ class Fleet:
 
     A call runs in rounds: each guest runs until it submits or ends, then one policy run answers
     all that submitted. A guest that fails, or does not submit, changes nothing for the others.
-    `guests` may be called one by one too, while the fleet is not in a call.
+    The guests share one flight: while the fleet, or one of them, is in a call, another call
+    raises GuestBusy.
     """
 
     def __init__(
-        self, guests: Sequence[Guest], engine: Engine, columns: Columns, make: Callable[[int], Guest]
+        self,
+        guests: Sequence[Guest],
+        engine: Engine,
+        columns: Columns,
+        flight: Flight,
+        make: Callable[[int], Guest],
     ) -> None:
         self.guests = list(guests)
+        self._arena = engine.arena
+        self._flight = flight
         self._make = make
         self._rounds = Rounds(engine.arena, columns)
+        self._crews: dict[tuple[str, tuple[int, ...] | None], _Crew] = {}
+        self._lost = flight.lost
 
     def __len__(self) -> int:
         return len(self.guests)
@@ -57,23 +67,17 @@ class Fleet:
         GuestError. Raises what concerns all: EntryPointMissing, UsageError, GuestBusy, and
         KeyboardInterrupt after Ctrl-C, with every call dropped.
         """
-        guests = self.guests if only is None else [self.guests[index] for index in only]
-        results: list[Any] = [None] * len(guests)
-        running: list[Run] = []
+        crew = self._crew(function, None if only is None else tuple(only))
+        if not crew.guests:
+            return crew.results()
+        limit = crew.guests[0].program.limits.run_seconds if budget == DEFAULT_BUDGET else budget
+        self._flight.begin(crew.guests[0].name)
         try:
-            for position, guest in enumerate(guests):
-                if guest.failure is not None:
-                    results[position] = _earlier(guest)
-                    continue
-                entry = guest.begin(function, arguments, budget)
-                running.append((position, guest, guest.fiber, entry))
-            self._serve(running, results)
-        except BaseException as error:
-            for _, guest, fiber, _ in running:
-                if fiber.is_busy() and guest.failure is None:
-                    guest.abandon(error)
-            raise
-        return results
+            crew.start(arguments, limit)
+            crew.run(self._rounds)
+        finally:
+            self._flight.end()
+        return crew.results()
 
     def update(self, *, budget: float | None = DEFAULT_BUDGET) -> list[Any]:
         """Run one frame of every guest of an applet."""
@@ -90,6 +94,7 @@ class Fleet:
         first = len(self.guests)
         added = [self._make(first + index) for index in range(count)]
         self.guests += added
+        self._crews.clear()
         self._initialise(range(first, first + count), DEFAULT_BUDGET)
         return added
 
@@ -126,53 +131,151 @@ class Fleet:
             ]
         return results
 
-    def _serve(self, running: list[Run], results: list[Any]) -> None:
-        submit = Pause.SUBMIT
-        waiting: list[tuple[Run, Wait]] = []
-        while running or waiting:
-            submitted: list[Run] = []
-            for run in running:
-                position, guest, fiber, entry = run
-                try:
-                    event = fiber.advance()
-                    if event is submit:
-                        submitted.append(run)
-                    elif event is None:
-                        results[position] = guest.end(entry)
-                    elif isinstance(event, Wait):
-                        waiting.append((run, event))
-                    else:
-                        guest.count_features()
-                        submitted.append(run)
-                except GuestError as error:
-                    if guest.failure is None:
-                        guest.abandon(error)
-                    results[position] = error
-            if submitted:
-                self._rounds.answer([run[1] for run in submitted])
-            running = submitted
-            if waiting:
-                waiting, ready = _look(waiting, patient=not submitted)
-                running = submitted + ready
+    def _crew(self, function: str, only: tuple[int, ...] | None) -> _Crew:
+        """Those who take part in a call, worked out once while nobody joins or is lost."""
+        if self._lost != self._flight.lost:
+            self._lost = self._flight.lost
+            self._crews.clear()
+        found = self._crews.get((function, only))
+        if found is None:
+            chosen = self.guests if only is None else [self.guests[index] for index in only]
+            if len(self._crews) > 64:
+                self._crews.clear()
+            found = self._crews[function, only] = _Crew(self._arena, function, chosen)
+        return found
 
 
-def _look(
-    waiting: list[tuple[Run, Wait]], *, patient: bool
-) -> tuple[list[tuple[Run, Wait]], list[Run]]:
-    """Those that still wait, and those that may go on; with `patient` after a moment."""
-    left: list[tuple[Run, Wait]] = []
-    ready: list[Run] = []
-    for run, wait in waiting:
-        if wait.ready(0.0):
-            run[1].waited(wait)
-            ready.append(run)
+class _Crew:
+    """The guests of one kind of call: those that can still be called, and what to say of others."""
+
+    def __init__(self, arena: Any, function: str, chosen: Sequence[Guest]) -> None:
+        self.guests: list[Guest] = []
+        self._places: list[int] = []
+        self._lost: dict[int, GuestError] = {}
+        entries = []
+        for place, guest in enumerate(chosen):
+            if guest.failure is not None:
+                text = f"{guest.name} failed before: {guest.failure}"
+                self._lost[place] = GuestFailed(text)
+                continue
+            entries.append(guest.entry(function))
+            self.guests.append(guest)
+            self._places.append(place)
+        self._count = len(chosen)
+        self._failed: dict[int, GuestError] = {}
+        controls = [guest.control for guest in self.guests]
+        self._steps = Lockstep(arena, entries, controls) if entries else None
+        self._touched = list(self.guests)
+
+    def start(self, arguments: Sequence[Number], budget: float | None) -> None:
+        """Begin the calls."""
+        assert self._steps is not None
+        self._failed = {}
+        self._steps.start(arguments, budget)
+        self._budget = budget
+        for guest in self._touched:
+            guest.services.begin_call()
+        self._touched = []
+
+    def run(self, rounds: Rounds) -> None:
+        """Serve the calls until all have ended."""
+        running: Sequence[int] = range(len(self.guests))
+        waiting: list[tuple[int, Wait]] = []
+        steps = self._steps
+        assert steps is not None
+        try:
+            while running or waiting:
+                turn = steps.advance(running)
+                submitted = turn.submitted
+                self._end(turn.ended)
+                for position in turn.other:
+                    self._serve(position, submitted, waiting)
+                if turn.other:
+                    submitted.sort()  # regions side by side are read as one view
+                if submitted:
+                    guests = self.guests
+                    rounds.answer([guests[position] for position in submitted])
+                running = submitted
+                if waiting:
+                    waiting, ready = self._look(waiting, patient=not submitted)
+                    running = sorted(submitted + ready)
+        except BaseException as error:
+            for position, future in enumerate(steps.futures):
+                if future:
+                    self._abandon(position, error)
+            raise
+
+    def results(self) -> list[Any]:
+        """What the calls returned, and the errors of those that did not."""
+        found = self._steps.results() if self._steps is not None else []
+        for position, error in self._failed.items():
+            found[position] = error
+        if not self._lost:
+            return found
+        results: list[Any] = [None] * self._count
+        for place, error in self._lost.items():
+            results[place] = error
+        for place, value in zip(self._places, found, strict=True):
+            results[place] = value
+        return results
+
+    def _serve(
+        self, position: int, submitted: list[int], waiting: list[tuple[int, Wait]]
+    ) -> None:
+        """A guest wants something that is no plain submit: let its own fiber deal with it."""
+        steps, guest = self._steps, self.guests[position]
+        assert steps is not None
+        fiber = guest.fiber
+        fiber.allow(self._budget)
+        fiber.future, fiber.used = steps.futures[position], steps.used[position]
+        self._touched.append(guest)
+        try:
+            if fiber.used > steps.alert:
+                fiber.look_at_budget()
+            event: Event = fiber.proceed()
+            steps.used[position] = fiber.used
+        except GuestError as error:
+            self._abandon(position, error)
+            return
+        fiber.future = 0
+        if event is None:
+            self._end([position])
+        elif isinstance(event, Wait):
+            waiting.append((position, event))
         else:
-            left.append((run, wait))
-    if patient and not ready:
-        time.sleep(_PAUSE)
-        left[0][0][2].check_interrupt()
-    return left, ready
+            if event is Pause.SUBMIT_NON_FINITE:
+                guest.count_features()
+            submitted.append(position)
 
+    def _end(self, positions: Sequence[int]) -> None:
+        steps = self._steps
+        assert steps is not None
+        for position in steps.forget(positions):
+            guest = self.guests[position]
+            self._abandon(position, guest.failure_of(*steps.take_errors(position)))
 
-def _earlier(guest: ServedGuest) -> GuestFailed:
-    return GuestFailed(f"{guest.name} failed before: {guest.failure}")
+    def _abandon(self, position: int, error: BaseException) -> None:
+        steps, guest = self._steps, self.guests[position]
+        assert steps is not None
+        guest.fiber.future = steps.futures[position]
+        steps.futures[position] = 0
+        guest.abandon(error, landed=True)
+        if isinstance(error, GuestError):
+            self._failed[position] = error
+
+    def _look(
+        self, waiting: list[tuple[int, Wait]], *, patient: bool
+    ) -> tuple[list[tuple[int, Wait]], list[int]]:
+        """Those that still wait, and those that may go on; with `patient` after a moment."""
+        left: list[tuple[int, Wait]] = []
+        ready: list[int] = []
+        for position, wait in waiting:
+            if wait.ready(0.0):
+                self.guests[position].waited(wait)
+                ready.append(position)
+            else:
+                left.append((position, wait))
+        if patient and not ready:
+            time.sleep(_PAUSE)
+            self.guests[left[0][0]].fiber.flight.check_interrupt()
+        return left, ready

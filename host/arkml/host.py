@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +21,7 @@ from arkml.policies.library import PolicyLibrary
 from arkml.policies.models import ModelCache
 from arkml.runtime.columns import Columns
 from arkml.runtime.engine import Engine
+from arkml.runtime.flight import Flight
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.mappings import require_mappings
 from arkml.runtime.program import Program
@@ -53,7 +57,7 @@ class Host:
         self._stub_missing = stub_missing
         self._policy = _policy(policy, self.limits)
         self._engine = Engine(self.limits)
-        self._models = ModelCache()
+        self._models = ModelCache(self.limits)
         self._numbers = itertools.count()
         self._guests: weakref.WeakSet[Guest] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -108,19 +112,21 @@ class Host:
         label = name or program.name
         columns = Columns(self._engine.arena, self.limits, siblings=instances)
         library = self._library()
+        flight = Flight(self._engine.ticker)
 
         def make(number: int) -> Guest:
-            return self._make(program, f"{label}#{number}", number, (columns, library))
+            return self._make(program, f"{label}#{number}", number, (columns, library, flight))
 
         guests: list[Guest] = []
         try:
-            for number in range(instances):
-                guests.append(make(number))
+            with _collector_paused():
+                for number in range(instances):
+                    guests.append(make(number))
         except BaseException:
             for guest in guests:
                 guest.close()
             raise
-        return Fleet(guests, self._engine, columns, make)
+        return Fleet(guests, self._engine, columns, flight, make)
 
     def close(self) -> None:
         """Close every guest. Raises GuestBusy if one is in a call. Safe to call again."""
@@ -157,7 +163,7 @@ class Host:
         program: Program,
         name: str,
         number: int,
-        shared: tuple[Columns, PolicyLibrary] | None,
+        shared: tuple[Columns, PolicyLibrary, Flight] | None,
     ) -> Guest:
         if self._closed:
             raise UsageError("this host is closed")
@@ -166,7 +172,9 @@ class Host:
                 raise InstanceLimitExceeded(
                     f"this host has {len(self._guests)} guests, its limit"
                 )
-        columns, library = shared or (Columns(self._engine.arena, self.limits), self._library())
+        columns, library, flight = shared or (
+            Columns(self._engine.arena, self.limits), self._library(), Flight(self._engine.ticker)
+        )
         guest = Guest(
             self._engine,
             program,
@@ -175,10 +183,23 @@ class Host:
             columns=columns,
             library=library,
             wasi=self._wasi,
+            flight=flight,
         )
         with self._lock:
             self._guests.add(guest)
         return guest
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Make many objects that stay without the collector going through them again and again."""
+    paused = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
 
 
 def _read(source: Source, name: str | None) -> tuple[bytes, str]:

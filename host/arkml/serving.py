@@ -13,11 +13,13 @@ from arkml.abi.codes import ErrorCode
 from arkml.errors import AbiError, EntryPointMissing, GuestError, GuestFailed, GuestTrap
 from arkml.policies.library import PolicyLibrary
 from arkml.runtime import control as at
+from arkml.runtime.bindings import Address
 from arkml.runtime.columns import Columns, Region, Shape
 from arkml.runtime.control import Kind
 from arkml.runtime.engine import Engine
 from arkml.runtime.entry import Entry, Number
 from arkml.runtime.fiber import Fiber, Pause
+from arkml.runtime.flight import Flight
 from arkml.runtime.linker import Handlers, error_code
 from arkml.runtime.memory import GuestMemory
 from arkml.runtime.program import Program
@@ -57,6 +59,7 @@ class ServedGuest:
         columns: Columns,
         library: PolicyLibrary,
         wasi: WasiGrant | None = None,
+        flight: Flight | None = None,
     ) -> None:
         self.name = name
         self.number = number
@@ -74,7 +77,9 @@ class ServedGuest:
         environment = _Environment(self.services, self._sandbox.memory)
         modules = {**self.services.handlers, OURS: self._wasi, "env": environment}
         self._handlers = Handlers(modules, self.services.offer)
-        self.fiber = Fiber(self._sandbox, self._handlers, self._waiting)
+        self.fiber = Fiber(
+            sandbox, flight or Flight(engine.ticker), self._handlers, self._waiting
+        )
         self._bad_features = 0
         self._bad_actions_word = (self._sandbox.control + at.BAD_ACTIONS) >> 2
         self.control = sandbox.control
@@ -124,18 +129,23 @@ class ServedGuest:
         """Start a call; `data` is its input for `core__get_input_slice`."""
         if self.failure is not None or self._closed:
             self._refuse_call()
-        entry = self._entries.get(function) or self._sandbox.entry(function)
-        if entry is None:
-            exported = ", ".join(sorted(self.program.functions)) or "none"
-            raise EntryPointMissing(
-                f"{self.name} exports no function {function!r}; it exports {exported}"
-            )
+        entry = self._entries.get(function) or self.entry(function)
         limit = self._limits.run_seconds if budget == DEFAULT_BUDGET else budget
         self.fiber.start(entry, arguments, limit)
         if data or self.fiber.imports:  # else there is nothing to forget
             self.services.begin_call(data)
             self.fiber.imports = len(data)
         return entry
+
+    def entry(self, function: str) -> Entry:
+        """The exported function, or raise EntryPointMissing."""
+        found = self._sandbox.entry(function)
+        if found is None:
+            exported = ", ".join(sorted(self.program.functions)) or "none"
+            raise EntryPointMissing(
+                f"{self.name} exports no function {function!r}; it exports {exported}"
+            )
+        return found
 
     def answer(self) -> None:
         """Answer the submit that the guest is suspended in, by the policy of its session."""
@@ -176,7 +186,7 @@ class ServedGuest:
     def end(self, entry: Entry) -> Any:
         """The call ended by itself: return its result, or raise what it left."""
         if entry.failed():
-            error = self._failure(entry)
+            error = self.failure_of(*entry.errors())
             self.abandon(error)
             raise error
         self.fiber.finish()
@@ -184,9 +194,16 @@ class ServedGuest:
             self._tell_actions()
         return entry.result() if entry.results else None
 
-    def abandon(self, error: BaseException) -> None:
-        """Drop a call that failed or is not wanted any more: the guest is failed from now on."""
-        self.fiber.finish()
+    def abandon(self, error: BaseException, *, landed: bool = False) -> None:
+        """
+        Drop a call that failed or is not wanted any more: the guest is failed from now on.
+
+        `landed` says that the flight is somebody else's to end.
+        """
+        self.fiber.drop()
+        self.fiber.flight.lost += 1
+        if not landed:
+            self.fiber.flight.end()
         if isinstance(error, GuestError):
             self.failure = error
         else:
@@ -214,8 +231,9 @@ class ServedGuest:
         """Free the instance. Raises GuestBusy while a call is in flight. Safe to call again."""
         if self._closed:
             return
-        with self.fiber.idle():
+        with self.fiber.flight.kept(self.name):
             self._closed = True
+            self.fiber.flight.lost += 1
             self.services.close()
             self._sandbox.close()
 
@@ -248,8 +266,9 @@ class ServedGuest:
             raise GuestFailed(f"{self.name} is closed")
         raise GuestFailed(f"{self.name} failed before: {self.failure}") from self.failure
 
-    def _failure(self, entry: Entry) -> GuestError:
-        error = failure(self.name, *entry.errors()) or GuestTrap(f"{self.name} failed")
+    def failure_of(self, trap: Address, error_address: Address) -> GuestError:
+        """The error of a call that left a trap or an error, with the panic that went before it."""
+        error = failure(self.name, trap, error_address) or GuestTrap(f"{self.name} failed")
         panic = self.services.panic
         if panic is not None and isinstance(error, GuestTrap):
             text = f"{self.name} panicked: {panic}{backtrace(error.frames)}"
@@ -281,8 +300,8 @@ class ServedGuest:
 
     def _sleep(self, wait: Wait) -> None:
         while not wait.ready(_SLICE):
-            self.fiber.check_interrupt()
-        self.fiber.check_interrupt()
+            self.fiber.flight.check_interrupt()
+        self.fiber.flight.check_interrupt()
         self.waited(wait)
 
     async def _sleep_async(self, wait: Wait) -> None:

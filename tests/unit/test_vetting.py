@@ -17,8 +17,8 @@ def node(operator, inputs, outputs="y", **attributes):
     return helper.make_node(operator, inputs.split(), outputs.split(), **attributes)
 
 
-def port(name, *shape, kind=FLOAT):
-    return helper.make_tensor_value_info(name, kind, shape)
+def port(name, *shape):
+    return helper.make_tensor_value_info(name, FLOAT, shape)
 
 
 def weight(name, values, dtype=np.float32):
@@ -257,16 +257,6 @@ def test_an_input_needs_a_batch_and_known_features(shape):
         examined([node("Tanh", "x")], inputs=[port("x", *shape)])
 
 
-def test_an_input_takes_floats():
-    with pytest.raises(ModelRejected, match="input 'x': it takes INT64, not FLOAT"):
-        examined([node("Tanh", "x")], inputs=[port("x", "N", 8, kind=INT64)])
-
-
-def test_an_output_is_as_large_as_it_claims():
-    with pytest.raises(ModelRejected, match="output 'y'"):
-        examined([node("Tanh", "x")], outputs=[port("y", "N", 9)])
-
-
 def test_memory_is_bounded_before_a_run():
     fill = [node("ConstantOfShape", "s", "z"), node("ReduceSum", "z", "r"), node("Add", "x r")]
 
@@ -288,12 +278,6 @@ def test_work_is_bounded_before_a_run():
 def test_a_model_larger_than_a_snapshot_is_refused():
     with pytest.raises(SnapshotTooLarge, match="larger than 10"):
         vet(PERCEPTRON.SerializeToString(), Limits(snapshot_bytes=10))
-
-
-@pytest.mark.parametrize("data", [b"", bytes(64), b"no model at all", b"\x20\0\0\0ORTM" * 9])
-def test_bytes_that_are_no_model_are_refused(data):
-    with pytest.raises(ModelRejected):
-        vet(data, LIMITS)
 
 
 @given(

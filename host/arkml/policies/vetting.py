@@ -247,6 +247,8 @@ def _check_outputs(ports: Any, tensors: dict[str, Tensor]) -> None:
         made = tensors.get(port.name)
         if made is None:
             raise ModelRejected(f"output {_shown(port.name)}: no node makes it")
+        if made.count > MAX_FEATURES * (ROWS if grows(made.count) else 1):
+            raise ModelRejected(f"output {_shown(port.name)}: {list(made.shape)} is too large")
         if not port.type.tensor_type.HasField("shape"):
             continue
         claimed = port.type.tensor_type.shape.dim

@@ -113,7 +113,7 @@ def walk(data: bytes, *, allow_external: bool = False) -> None:
     while todo:
         at, end, message = todo.pop()
         children, known, bulk, texts = message.children, message.known, message.bulk, message.texts
-        for number, wire_type, start, at in _fields(data, at, end):
+        for number, wire_type, start, stop in _fields(data, at, end):
             fields += 1
             if fields > MAX_FIELDS:
                 raise ModelRejected(f"the file has more than {MAX_FIELDS} protobuf fields")
@@ -122,10 +122,10 @@ def walk(data: bytes, *, allow_external: bool = False) -> None:
             if number in children:
                 if wire_type != _BYTES:
                     raise ModelRejected(f"not an ONNX model: field {number} of {message.name}")
-                todo.append((start, at, children[number]))
+                todo.append((start, stop, children[number]))
             elif wire_type == _BYTES and number not in bulk:
-                text += at - start
-                if number in texts and not _is_text(data, start, at):
+                text += stop - start
+                if number in texts and not _is_text(data, start, stop):
                     raise ModelRejected(f"a text in a {message.name} is not UTF-8")
         if text > MAX_TEXT:
             raise ModelRejected(f"the file has more than {MAX_TEXT} bytes beside its weights")

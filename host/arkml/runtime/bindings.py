@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_bool, c_char, c_size_t, c_uint32, c_uint64, c_void_p
+from functools import cache
 from importlib.metadata import version
 from typing import Any, TypeAlias
 
@@ -18,6 +19,7 @@ from wasmtime import _bindings as raw
 from wasmtime import _ffi as ffi
 
 from arkml.errors import UsageError
+from arkml.runtime import suspension
 
 WASMTIME_MAJOR = 50
 
@@ -72,27 +74,6 @@ _libc = ctypes.CDLL(None)
 STRLEN = ctypes.cast(_libc.strlen, c_void_p).value
 """libc's strlen: over one flag byte it answers 0 or 1 and so serves as a continuation."""
 
-AsyncCallback = ctypes.CFUNCTYPE(
-    None, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
-)
-
-_copy = _brief(_libc.memmove, None, c_void_p, c_void_p, c_size_t)
-_word_at = c_uint64.from_address
-
-
-@AsyncCallback
-def _suspend(  # type: ignore[no-untyped-def]  # ctypes calls it
-    _env, _caller, arguments, _count, _results, _result_count, _trap, continuation  # noqa: ANN001
-) -> None:
-    """
-    Suspend: argument 0 is the address of {strlen, flag}, which becomes the continuation.
-
-    This runs on the guest's fiber, so it may neither work nor raise.
-    """
-    _copy(continuation, _word_at(arguments + 8).value, 16)
-
-
-_suspend_pointer = ctypes.cast(_suspend, raw.wasmtime_func_async_callback_t)
 _no_finalizer = ctypes.cast(0, ctypes.CFUNCTYPE(None, c_void_p))
 
 
@@ -101,7 +82,7 @@ def define_suspend(linker: wasmtime.Linker, module: str, name: str) -> None:
     kind = wasmtime.FuncType([wasmtime.ValType.i64()], [])
     check(
         raw.wasmtime_linker_define_async_func(
-            linker.ptr(), *_text(module), *_text(name), kind.ptr(), _suspend_pointer, None,
+            linker.ptr(), *_text(module), *_text(name), kind.ptr(), suspension.callback(), None,
             _no_finalizer,
         )
     )  # fmt: skip
@@ -257,6 +238,7 @@ def address_of(context: Any) -> Address:
     return ctypes.cast(context, c_void_p).value or 0
 
 
+@cache
 def _text(value: str) -> tuple[Any, int]:
     data = value.encode()
     return ctypes.cast(ctypes.create_string_buffer(data, len(data) + 1), POINTER(c_char)), len(data)

@@ -86,6 +86,14 @@ class Entry:
             offset += bindings.VALUE_SIZE
         return tuple(found) if found else None
 
+    def sharing(self, first: Entry, results: bindings.Address, errors: bindings.Address) -> Any:
+        """What `bindings.call_async` takes to use the arguments of `first` and room elsewhere."""
+        context, function, *_ = self.raw
+        return (
+            context, function, first.raw[2], len(self.params), results, len(self.results),
+            errors, errors + 8,
+        )  # fmt: skip
+
     def errors(self) -> tuple[bindings.Address, bindings.Address]:
         """Addresses of the trap and the error that the last call left, 0 for none; forgets them."""
         trap, error = self._errors

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, TypeAlias
 
 from arkml.abi.codes import ErrorCode
-from arkml.errors import AbiError, GuestBusy, GuestTimeout, UsageError
+from arkml.errors import AbiError, GuestTimeout, UsageError
 from arkml.runtime import bindings
 from arkml.runtime import control as at
 from arkml.runtime.control import Reason
 from arkml.runtime.deadline import TICK, TURN, TURN_TICKS
 from arkml.runtime.entry import Entry, Number
-from arkml.runtime.interrupts import GUARD, MAIN_THREAD
+from arkml.runtime.flight import Flight
 from arkml.runtime.linker import Handlers, error_code, import_calls
 from arkml.runtime.sandbox import Sandbox
 from arkml.runtime.waits import Wait
@@ -31,20 +29,20 @@ _SUBMIT: Final = int(Reason.SUBMIT)
 
 
 class Pause(Enum):
-    """Why `advance` came back, where nobody has to answer anything."""
+    """Why `advance` came back, where nothing is waited for."""
 
     SUBMIT = "submit"  # the session of record `Fiber.record` waits for its answer
     SUBMIT_NON_FINITE = "non-finite"  # the same, and a feature of its rows is not finite
     TURN = "turn"  # the guest has run for a while; resume it when others had their turn
 
 
-_SUBMITTED: Final = Pause.SUBMIT
 Event: TypeAlias = "Pause | Wait | None"
+_SUBMITTED: Final = Pause.SUBMIT
 
 
 class Fiber:
     """
-    The fiber of one guest. A guest is in one call at a time.
+    The fiber of one guest. `flight` lets one call at a time through.
 
     `handlers` answer host-lane imports; `wait` is asked after each import whether the guest has
     to wait for something.
@@ -53,22 +51,21 @@ class Fiber:
     def __init__(
         self,
         sandbox: Sandbox,
+        flight: Flight,
         handlers: Handlers,
         wait: Callable[[], Wait | None],
     ) -> None:
-        self._sandbox = sandbox
-        self._handlers = handlers
-        self._wait = wait
-        self._gate = threading.Lock()
-        self._ticker = sandbox.engine.ticker
-        self._token = id(self)
-        self._future = 0
-        self._main = False
-        self._name = sandbox.program.name
+        self.flight = flight
         self.used = 0.0
         """Seconds the guest ran in this call."""
         self.imports = 0
         """Host-lane imports that were answered since whoever looks at this set it to zero."""
+        self.future: bindings.Address = 0
+        """The call in progress; for whoever polls many guests at once."""
+        self._sandbox = sandbox
+        self._handlers = handlers
+        self._wait = wait
+        self._name = sandbox.program.name
         self._asked: float | None = None
         self._budget = self._alert = math.inf
         arena, control = sandbox.engine.arena, sandbox.control
@@ -90,27 +87,23 @@ class Fiber:
         Raises GuestBusy, before anything is touched, if a call is in flight, and UsageError for
         arguments that `entry` does not take.
         """
-        if not self._gate.acquire(False):
-            raise GuestBusy(f"{self._name} is in a call: one call at a time")
+        self.flight.begin(self._name)
         if arguments or entry.params:
             try:
                 entry.set_arguments(arguments)
             except UsageError:
-                self._gate.release()
+                self.flight.end()
                 raise
+        self.allow(budget)
+        self.future = bindings.call_async(*entry.raw)
+
+    def allow(self, budget: float | None) -> None:
+        """Nothing of the budget of this call is used yet."""
         self.used = 0.0
         if budget is not self._asked:
             self._asked = budget
             self._budget = math.inf if budget is None else budget
             self._alert = self._budget - TURN
-        self._main = threading.get_ident() == MAIN_THREAD
-        if self._main:
-            GUARD.armed += 1
-        ticker = self._ticker
-        ticker.running.add(self._token)
-        if ticker.parked:
-            ticker.wake()
-        self._future = bindings.call_async(*entry.raw)
 
     def advance(self, *, cooperative: bool = False) -> Event:
         """
@@ -124,28 +117,26 @@ class Fiber:
             bindings.set_epoch_deadline(self._sandbox.context_address, 1)
         while True:
             if self.used > self._alert:
-                self._look_at_budget()
+                self.look_at_budget()
             started = _clock()
-            ended = _poll(self._future)
+            ended = _poll(self.future)
             self.used += _clock() - started
             if ended:
                 return None
             reason = words[self._reason]
             if reason == _SUBMIT:
                 return _SUBMITTED
-            if reason >= Reason.FIRST_IMPORT:
-                self._import(reason - Reason.FIRST_IMPORT)
-                waiting = self._wait()
-                if waiting is not None:
-                    return waiting
-            elif reason == Reason.GROW:
-                self._grow()
-            elif reason == Reason.SUBMIT_NON_FINITE:
-                return Pause.SUBMIT_NON_FINITE
-            else:
-                self.check_interrupt()
-                if cooperative:
-                    return Pause.TURN
+            event = self._serve(reason)
+            if event is not None and (cooperative or event is not Pause.TURN):
+                return event
+
+    def proceed(self) -> Event:
+        """Deal with what the guest is suspended for, if it is no submit, and go on as `advance`."""
+        reason = self._words[self._reason]
+        if reason == _SUBMIT:
+            return _SUBMITTED
+        event = self._serve(reason)
+        return self.advance() if event is None or event is Pause.TURN else event
 
     def answer(self, code: int) -> None:
         """Set the code that the call returns which the guest is suspended in."""
@@ -161,40 +152,23 @@ class Fiber:
         if self._budget != math.inf:
             self.used += seconds
 
-    def check_interrupt(self) -> None:
-        """Raise KeyboardInterrupt if SIGINT came while this call was in flight."""
-        if self._main and GUARD.requested:
-            GUARD.requested = False
-            raise KeyboardInterrupt
-
-    def is_busy(self) -> bool:
-        """Whether a call is in flight."""
-        return self._gate.locked()
-
-    @contextmanager
-    def idle(self) -> Iterator[None]:
-        """Keep calls out; raises GuestBusy if one is in flight."""
-        if not self._gate.acquire(False):
-            raise GuestBusy(f"{self._name} is in a call: one call at a time")
-        try:
-            yield
-        finally:
-            self._gate.release()
-
     def finish(self) -> None:
         """
-        End the call, whatever became of it: the one way out.
+        End the call, whatever became of it: the one way out of a call of one guest.
 
         The future goes first, then the shim's state: what it was suspended in is over.
         """
-        bindings.delete_future(self._future)
-        self._words[self._reason] = 0
-        self._ticker.running.discard(self._token)
-        if self._main:
-            GUARD.armed -= 1
-        self._gate.release()
+        self.drop()
+        self.flight.end()
 
-    def _look_at_budget(self) -> None:
+    def drop(self) -> None:
+        """Forget the call in progress, if there is one."""
+        if self.future:
+            bindings.delete_future(self.future)
+            self.future = 0
+        self._words[self._reason] = 0
+
+    def look_at_budget(self) -> None:
         """The budget is nearly or wholly used: raise, or make the next turn a short one."""
         left = self._budget - self.used
         if left <= 0:
@@ -204,6 +178,19 @@ class Fiber:
             )
         ticks = max(1, min(TURN_TICKS, math.ceil(left / TICK)))
         bindings.set_epoch_deadline(self._sandbox.context_address, ticks)
+
+    def _serve(self, reason: int) -> Event:
+        """Deal with a suspension; None if the guest may go on at once."""
+        if reason >= Reason.FIRST_IMPORT:
+            self._import(reason - Reason.FIRST_IMPORT)
+            return self._wait()
+        if reason == Reason.GROW:
+            self._grow()
+            return None
+        if reason == Reason.SUBMIT_NON_FINITE:
+            return Pause.SUBMIT_NON_FINITE
+        self.flight.check_interrupt()
+        return Pause.TURN
 
     def _import(self, index: int) -> None:
         self.imports += 1

@@ -1,0 +1,109 @@
+"""The process that runs one NNEF model, seen from its parent."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+import weakref
+from importlib.util import find_spec
+from pathlib import Path
+from struct import unpack
+
+from arkml.errors import ModelRejected, Unavailable
+from arkml.policies.nnef_child import LENGTH_BYTES
+
+_START_SECONDS = 30.0
+
+
+class Child:
+    """
+    A started process that waits for requests. `end` ends it, as does dropping the object.
+
+    Raises Unavailable if the process does not start, or without the `tract` package.
+    """
+
+    def __init__(self) -> None:
+        if find_spec("tract") is None:
+            raise Unavailable("NNEF models need the package tract: pip install arkml[nnef]")
+        root = Path(__file__).parents[2]
+        path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "arkml.policies.nnef_child"],
+            env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            process_group=0,  # Ctrl-C is for the parent
+        )
+        self.pid = self._process.pid
+        self.end = weakref.finalize(self, _end, self._process)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._to, False)
+        try:
+            self._exchange(b"", _START_SECONDS, 0)
+        except Unavailable:
+            self.end()
+            raise
+
+    def ask(self, request: bytes, seconds: float, most: int) -> bytes:
+        """
+        Returns the answer, of at most `most` bytes.
+
+        Raises ModelRejected if the answer is an error, Unavailable if there is none in time.
+        """
+        answer = self._exchange(request, seconds, most + 1)
+        if answer[:1] != b"\0":
+            raise ModelRejected(answer[1:].decode(errors="replace"))
+        return answer[1:]
+
+    def _exchange(self, request: bytes, seconds: float, most: int) -> bytes:
+        end = time.monotonic() + seconds
+        unsent = memoryview(request)
+        answer = bytearray()
+        wanted = LENGTH_BYTES
+        while len(answer) < wanted or unsent:
+            left = end - time.monotonic()
+            to = [self._to] if unsent else []
+            readable, writable, _ = select.select([self._from], to, [], max(0.0, left))
+            if not readable and not writable:
+                raise Unavailable(f"its process took longer than {seconds} s")
+            if writable:
+                unsent = unsent[self._write(unsent) :]
+            if readable:
+                answer += self._read(wanted - len(answer))
+                if len(answer) == LENGTH_BYTES:
+                    wanted += unpack("<Q", answer)[0]
+                if wanted > LENGTH_BYTES + most:
+                    raise Unavailable(f"its process answered {wanted - LENGTH_BYTES} bytes")
+        return bytes(memoryview(answer)[LENGTH_BYTES:])
+
+    def _write(self, unsent: memoryview) -> int:
+        try:
+            return os.write(self._to, unsent)
+        except BrokenPipeError:
+            raise self._died() from None
+
+    def _read(self, count: int) -> bytes:
+        data = os.read(self._from, min(count, 1 << 20))
+        if not data:
+            raise self._died()
+        return data
+
+    def _died(self) -> Unavailable:
+        try:
+            code = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return Unavailable("its process closed its pipes")
+        return Unavailable(f"its process ended with status {code}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    with process:  # closes the pipes and waits
+        pass

@@ -1,0 +1,63 @@
+"""What is held while wasm runs: the gate, the ticker, and SIGINT."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from arkml.errors import GuestBusy
+from arkml.runtime.deadline import Ticker
+from arkml.runtime.interrupts import GUARD, MAIN_THREAD
+
+
+class Flight:
+    """
+    At most one call is in flight, of one guest or of the guests that share columns.
+
+    `lost` counts the guests that were abandoned or closed.
+    """
+
+    __slots__ = ("_gate", "_main", "_ticker", "_token", "lost")
+
+    def __init__(self, ticker: Ticker) -> None:
+        self._gate = threading.Lock()
+        self._ticker = ticker
+        self._token = id(self)
+        self._main = False
+        self.lost = 0
+
+    def begin(self, name: str) -> None:
+        """Take off, or raise GuestBusy before anything is touched."""
+        if not self._gate.acquire(False):
+            raise GuestBusy(f"{name} is in a call: one call at a time")
+        self._main = threading.get_ident() == MAIN_THREAD
+        if self._main:
+            GUARD.armed += 1
+        ticker = self._ticker
+        ticker.running.add(self._token)
+        if ticker.parked:
+            ticker.wake()
+
+    def end(self) -> None:
+        """Land."""
+        self._ticker.running.discard(self._token)
+        if self._main:
+            GUARD.armed -= 1
+        self._gate.release()
+
+    def check_interrupt(self) -> None:
+        """Raise KeyboardInterrupt if SIGINT came while this call was in flight."""
+        if self._main and GUARD.requested:
+            GUARD.requested = False
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def kept(self, name: str) -> Iterator[None]:
+        """Keep calls out; raises GuestBusy if one is in flight."""
+        if not self._gate.acquire(False):
+            raise GuestBusy(f"{name} is in a call: one call at a time")
+        try:
+            yield
+        finally:
+            self._gate.release()

@@ -1,0 +1,82 @@
+"""
+The callback of the one async import: it suspends the guest.
+
+wasmtime calls it on the guest's fiber, with the address of {strlen, answer word} as argument 0;
+those two words are to become the continuation, which wasmtime then asks whether to resume. Python
+on a fiber is slow (0.8 µs of a suspension's 1.2), touches some 4 KiB of stack for each guest, and
+an exception in it aborts the process, be it one of a signal handler. So where we have the machine
+code for it, no Python runs there at all; elsewhere a Python callback does the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import platform
+import sys
+from ctypes import c_size_t, c_uint64, c_void_p
+from typing import Any
+
+from wasmtime import _bindings as raw
+
+# cb(env, caller, args, nargs, results, nresults, trap, continuation) under the System V ABI:
+# args is in rdx, continuation at [rsp + 16].
+_X86_64 = bytes.fromhex(
+    "f30f1efa"  # endbr64
+    "488b442410"  # mov rax, [rsp + 16]
+    "488b4a08"  # mov rcx, [rdx + 8]   the i64 of args[0]
+    "4c8b01"  # mov r8, [rcx]
+    "4c8900"  # mov [rax], r8
+    "4c8b4108"  # mov r8, [rcx + 8]
+    "4c894008"  # mov [rax + 8], r8
+    "c3"  # ret
+)
+
+_Callback = ctypes.CFUNCTYPE(
+    None, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
+)
+_copy = ctypes.PYFUNCTYPE(None, c_void_p, c_void_p, c_size_t)(("memmove", ctypes.CDLL(None)))
+_word_at = c_uint64.from_address
+
+
+@_Callback
+def _suspend(  # type: ignore[no-untyped-def]  # ctypes calls it
+    _env, _caller, arguments, _count, _results, _result_count, _trap, continuation  # noqa: ANN001
+) -> None:
+    """The same in Python. It may not raise: a raising signal handler aborts the process here."""
+    _copy(continuation, _word_at(arguments + 8).value, 16)
+
+
+class MachineCode:
+    """A page that holds one function, readable and executable but no longer writable."""
+
+    def __init__(self, code: bytes) -> None:
+        self._page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        self._page.write(code)
+        self._pin = ctypes.c_char.from_buffer(self._page)
+        self.address = ctypes.addressof(self._pin)
+        protect = ctypes.CDLL(None, use_errno=True).mprotect
+        protect.argtypes = [c_void_p, c_size_t, ctypes.c_int]
+        if protect(self.address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC):
+            raise OSError(ctypes.get_errno(), "this system allows no executable pages")
+
+
+def _machine_code() -> MachineCode | None:
+    if platform.machine() not in ("x86_64", "AMD64") or sys.platform == "win32":
+        return None
+    try:
+        return MachineCode(_X86_64)
+    except OSError:
+        return None
+
+
+_CODE = _machine_code()
+
+NATIVE = _CODE is not None
+"""Whether guests suspend without running Python on their fibers."""
+
+
+def callback(*, native: bool = NATIVE) -> Any:
+    """The callback for `wasmtime_linker_define_async_func`; `native` False takes the Python one."""
+    source = _CODE.address if native and _CODE is not None else _suspend
+    return ctypes.cast(source, raw.wasmtime_func_async_callback_t)

@@ -1,0 +1,139 @@
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arkml.errors import ModelRejected, Unavailable
+from arkml.limits import Limits
+from arkml.policies.cervo import Kind, unpack
+from arkml.policies.models import ModelCache
+from arkml.policies.nnef import NnefModel
+
+ROOT = Path(__file__).parents[2]
+ASSETS = ROOT / "fixtures" / "policies" / "cervo"
+KINDS = ["onnx", "nnef", "nnef_b4"]
+
+
+def payload(name):
+    return unpack((ASSETS / f"{name}.crvo").read_bytes())
+
+
+def recorded(name):
+    """Inputs by port name, and the actions that Cervo gave."""
+    with np.load(ASSETS / f"{name}.npz") as file:
+        feeds = {key.removeprefix("in_"): file[key] for key in file if key.startswith("in_")}
+        return feeds, file["actions_cervo_onnx"]
+
+
+@pytest.fixture
+def model():
+    with_batch_4 = NnefModel(payload("plain.nnef_b4")[1])
+    yield with_batch_4
+    with_batch_4.close()
+
+
+@pytest.mark.parametrize("name", ["plain", "epsilon"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [1, 4, 7, 32])
+def test_every_asset_gives_what_cervo_gave(name, kind, count):
+    feeds, expected = recorded(name)
+    held, data = payload(f"{name}.{kind}")
+    cache = ModelCache()
+    model = cache.onnx(data) if held == Kind.ONNX else cache.nnef(data)
+    actions = np.zeros((count, 3), np.float32)
+    rows = {key: np.ascontiguousarray(array[:count]) for key, array in feeds.items()}
+    for call in model.prepare(count, rows, {"actions": actions}):
+        call()
+
+    np.testing.assert_allclose(actions, expected[:count], rtol=0, atol=1e-6)
+
+
+def test_a_model_says_what_it_takes(model):
+    assert [(port.name, port.shape) for port in model.inputs] == [("obs", (8,))]
+    assert [(port.name, port.shape) for port in model.outputs] == [("actions", (3,))]
+    assert model.fixed_batch == 4
+
+
+def test_no_rows_need_no_run(model):
+    (actions,) = model.run({"obs": np.zeros((0, 8), np.float32)})
+
+    assert actions.shape == (0, 3)
+
+
+def test_rows_of_another_shape_are_not_sent(model):
+    with pytest.raises(ValueError, match=r"obs is \(2, 9\), not \(2, 8\)"):
+        model.run({"obs": np.zeros((2, 9), np.float32)})
+
+
+def test_a_request_larger_than_a_pipe_arrives(model):
+    rows = np.tile(recorded("plain")[0]["obs"], (1_024, 1))
+    (actions,) = model.run({"obs": rows})
+
+    np.testing.assert_allclose(actions[-32:], recorded("plain")[1], rtol=0, atol=1e-6)
+
+
+def test_a_child_that_dies_makes_the_model_unavailable_and_nothing_else(model):
+    rows = {"obs": np.zeros((1, 8), np.float32)}
+    os.kill(model.pid, signal.SIGKILL)
+
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="the NNEF model has failed: its process ended"):
+            model.run(rows)
+
+
+def test_a_child_that_hangs_is_given_up_and_ended():
+    model = NnefModel(payload("plain.nnef")[1], seconds=10.0)
+    model.seconds = 0.05
+    handle = os.pidfd_open(model.pid)
+    os.kill(model.pid, signal.SIGSTOP)
+
+    with pytest.raises(Unavailable, match=r"took longer than 0\.05 s"):
+        model.run({"obs": np.zeros((1, 8), np.float32)})
+    assert select.select([handle], [], [], 20.0)[0]
+    os.close(handle)
+
+
+def test_a_child_ends_with_its_parent():
+    script = (
+        "import os, sys; from arkml.policies.cervo import unpack;"
+        "from arkml.policies.nnef import NnefModel;"
+        "model = NnefModel(unpack(open(sys.argv[1], 'rb').read())[1]);"
+        "print(model.pid, flush=True); sys.stdin.read()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, ASSETS / "plain.nnef.crvo"],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "host")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with parent:
+        handle = os.pidfd_open(int(parent.stdout.readline()))
+        parent.kill()
+
+    assert select.select([handle], [], [], 20.0)[0]
+    os.close(handle)
+
+
+def test_without_tract_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tract", None)
+
+    with pytest.raises(Unavailable, match=r"pip install arkml\[nnef\]"):
+        NnefModel(payload("plain.nnef")[1])
+
+
+def test_what_tract_does_not_take_is_refused_with_its_reason():
+    data = payload("plain.nnef")[1].replace(b"w0_0 = variable", b"w0_0 = variably")
+    with pytest.raises(ModelRejected, match="variably"):
+        NnefModel(data)
+
+
+def test_an_archive_is_vetted_before_a_process_is_started(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tract", None)
+
+    with pytest.raises(ModelRejected, match="not an NNEF archive"):
+        NnefModel(b"no tar at all" * 100, Limits())
