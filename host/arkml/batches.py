@@ -24,6 +24,13 @@ ROW = np.dtype(
 """The scalars of one pushed observation. The shim writes it; its offsets are `ROW.fields`."""
 
 
+def row_offset(field: str) -> int:
+    """Where a field of ROW lies, in bytes."""
+    fields = ROW.fields
+    assert fields is not None
+    return int(fields[field][1])
+
+
 class Batch:
     """
     Rows to act on, in push order.

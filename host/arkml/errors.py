@@ -67,7 +67,7 @@ class TooManyFutures(Unavailable):
 
 
 class ApiNotAvailable(AbiError):
-    """This host does not have that function."""
+    """The host does not have that function."""
 
 
 class HttpRequestFailed(AbiError):
@@ -120,7 +120,12 @@ class GuestTrap(GuestError):
     """
 
     def __init__(
-        self, message: str, *, code: str = "", panic: str | None = None, frames: Sequence[Frame] = ()
+        self,
+        message: str,
+        *,
+        code: str = "",
+        panic: str | None = None,
+        frames: Sequence[Frame] = (),
     ) -> None:
         super().__init__(message)
         self.code = code

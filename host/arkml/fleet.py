@@ -10,16 +10,17 @@ from typing import Any, Self
 from arkml.errors import ArkmlError, GuestError, GuestFailed, UsageError
 from arkml.guest import INITIALISERS, Guest
 from arkml.rounds import Rounds
-from arkml.runtime.columns import Columns
 from arkml.runtime.engine import Engine
 from arkml.runtime.entry import Number
 from arkml.runtime.fiber import Event, Pause
 from arkml.runtime.flight import Flight
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.normalise import START_NAME
+from arkml.runtime.slabs import Columns
 from arkml.runtime.waits import Wait
 from arkml.serving import DEFAULT_BUDGET
 from arkml.statistics import Statistics
+from arkml.waiting import settle
 
 _PAUSE = 0.001  # seconds, when every guest that is left waits for something
 
@@ -219,9 +220,7 @@ class _Crew:
             results[place] = value
         return results
 
-    def _serve(
-        self, position: int, submitted: list[int], waiting: list[tuple[int, Wait]]
-    ) -> None:
+    def _serve(self, position: int, submitted: list[int], waiting: list[tuple[int, Wait]]) -> None:
         """A guest wants something that is no plain submit: let its own fiber deal with it."""
         steps, guest = self._steps, self.guests[position]
         assert steps is not None
@@ -271,7 +270,7 @@ class _Crew:
         ready: list[int] = []
         for position, wait in waiting:
             if wait.ready(0.0):
-                self.guests[position].waited(wait)
+                settle(wait, self.guests[position].fiber, time.perf_counter())
                 ready.append(position)
             else:
                 left.append((position, wait))

@@ -125,7 +125,7 @@ class Guest(ServedGuest):
         self._successful("ark_state_restore", state, DEFAULT_BUDGET)
 
     def allocations(self) -> tuple[int, int, int, int] | None:
-        """Allocations, bytes allocated, frees, bytes freed so far; None if the guest counts none."""
+        """Allocations, bytes allocated, frees, bytes freed; None if the guest counts none."""
         if "ark_get_alloc_stats" not in self.program.functions:
             return None
         pointer = self.call("ark_get_alloc_stats") & _U32

@@ -19,12 +19,12 @@ from arkml.limits import Limits
 from arkml.policies.files import read_policy_file
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.models import ModelCache
-from arkml.runtime.columns import Columns
 from arkml.runtime.engine import Engine
 from arkml.runtime.flight import Flight
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.mappings import require_mappings
 from arkml.runtime.program import Program
+from arkml.runtime.slabs import Columns
 from arkml.runtime.wasi_linker import WasiGrant
 
 Source = str | Path | bytes
@@ -95,9 +95,7 @@ class Host:
                 raise
         return guest
 
-    def fleet(
-        self, source: Source | Program, instances: int, *, name: str | None = None
-    ) -> Fleet:
+    def fleet(self, source: Source | Program, instances: int, *, name: str | None = None) -> Fleet:
         """
         Make `instances` guests of one module that are stepped together.
 
@@ -120,8 +118,7 @@ class Host:
         guests: list[Guest] = []
         try:
             with _collector_paused():
-                for number in range(instances):
-                    guests.append(make(number))
+                guests.extend(map(make, range(instances)))
         except BaseException:
             for guest in guests:
                 guest.close()
@@ -169,11 +166,11 @@ class Host:
             raise UsageError("this host is closed")
         with self._lock:
             if len(self._guests) >= self.limits.instances:
-                raise InstanceLimitExceeded(
-                    f"this host has {len(self._guests)} guests, its limit"
-                )
+                raise InstanceLimitExceeded(f"this host has {len(self._guests)} guests, its limit")
         columns, library, flight = shared or (
-            Columns(self._engine.arena, self.limits), self._library(), Flight(self._engine.ticker)
+            Columns(self._engine.arena, self.limits),
+            self._library(),
+            Flight(self._engine.ticker),
         )
         guest = Guest(
             self._engine,

@@ -14,8 +14,9 @@ from arkml.errors import AbiError
 from arkml.policies.policy import Policy
 from arkml.runtime import control as at
 from arkml.runtime.arena import Arena
-from arkml.runtime.columns import Columns, Region, Slab
+from arkml.runtime.columns import Region
 from arkml.runtime.linker import error_code
+from arkml.runtime.slabs import Columns, Slab
 from arkml.serving import ServedGuest
 
 logger = logging.getLogger(__name__)
@@ -121,8 +122,8 @@ class Rounds:
             except Exception as error:  # noqa: BLE001  each guest is told below
                 refused.append((group, error))
         self._words[self._answers] = 1
-        for group, error in refused:
-            _refuse(group.guests, error)
+        for group, cause in refused:
+            _refuse(group.guests, cause)
 
     def _fits(self, guests: list[ServedGuest]) -> bool:
         if self._version != self._columns.version or guests != self._guests:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,9 @@ from arkml.abi.codes import ErrorCode
 from arkml.errors import AbiError, EntryPointMissing, GuestError, GuestFailed, GuestTrap
 from arkml.policies.library import PolicyLibrary
 from arkml.runtime import control as at
+from arkml.runtime.abort import EnvironmentCalls
 from arkml.runtime.bindings import Address
-from arkml.runtime.columns import Columns, Region, Shape
+from arkml.runtime.columns import Region
 from arkml.runtime.control import Kind
 from arkml.runtime.engine import Engine
 from arkml.runtime.entry import Entry, Number
@@ -24,6 +24,7 @@ from arkml.runtime.linker import Handlers, error_code
 from arkml.runtime.memory import GuestMemory
 from arkml.runtime.program import Program
 from arkml.runtime.sandbox import Sandbox
+from arkml.runtime.slabs import Columns, Shape
 from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
 from arkml.runtime.wasi_calls import WasiCalls
@@ -31,13 +32,11 @@ from arkml.runtime.wasi_linker import OURS, WasiGrant
 from arkml.sessions.services import Services
 from arkml.sessions.session import Session
 from arkml.statistics import Statistics
+from arkml.waiting import Waiting, sleep, sleep_async
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_BUDGET = -1.0  # seconds; stands for Limits.run_seconds
-_SPIN_POLLS = 64  # pending polls in one call after which each further one waits
-_SPIN_WAIT = 0.001
-_SLICE = 0.02  # seconds between two looks at SIGINT while a guest waits
 
 
 class ServedGuest:
@@ -73,12 +72,13 @@ class ServedGuest:
         self.services = Services(
             name, number, limits=program.limits, library=library, open_queue=self._open_queue
         )
-        self._wasi = WasiCalls(wasi or WasiGrant(), self._sandbox.memory)
-        environment = _Environment(self.services, self._sandbox.memory)
-        modules = {**self.services.handlers, OURS: self._wasi, "env": environment}
+        wasi_calls = WasiCalls(wasi or WasiGrant(), self._sandbox.memory)
+        environment = EnvironmentCalls(sandbox.memory, self.services.register_panic)
+        modules = {**self.services.handlers, OURS: wasi_calls, "env": environment}
         self._handlers = Handlers(modules, self.services.offer)
+        waiting = Waiting(self.services, wasi_calls)
         self.fiber = Fiber(
-            sandbox, flight or Flight(engine.ticker), self._handlers, self._waiting
+            sandbox, flight or Flight(engine.ticker), self._handlers, waiting.after_import
         )
         self._bad_features = 0
         self._bad_actions_word = (self._sandbox.control + at.BAD_ACTIONS) >> 2
@@ -111,7 +111,7 @@ class ServedGuest:
                     self.count_features()
                     self.answer()
                 elif isinstance(event, Wait):
-                    await self._sleep_async(event)
+                    await sleep_async(event, self.fiber)
                 else:
                     await asyncio.sleep(0)
         except BaseException as error:
@@ -247,7 +247,7 @@ class ServedGuest:
                     self.count_features()
                     self.answer()
                 elif isinstance(event, Wait):
-                    self._sleep(event)
+                    sleep(event, self.fiber)
         except BaseException as error:
             self.abandon(error)
             raise
@@ -275,49 +275,6 @@ class ServedGuest:
             return GuestTrap(text, code=error.code, panic=panic, frames=error.frames)
         return error
 
-    def _waiting(self) -> Wait | None:
-        """What the guest waits for after the import call that was just answered."""
-        waiting, self._wasi.waiting = self._wasi.waiting, None
-        if waiting is None and self.services.pending_polls >= _SPIN_POLLS:
-            return self._spin()
-        return waiting
-
-    def _spin(self) -> Wait:
-        """A guest that polls in a loop: let it wait for a change, and charge it for the time."""
-        changes = self.services.changes
-        seen, started = changes.count, time.perf_counter()
-        self.services.pending_polls = _SPIN_POLLS - 1
-
-        def ready(timeout: float) -> bool:
-            left = started + _SPIN_WAIT - time.perf_counter()
-            done = left <= 0 or changes.wait(seen, min(left, timeout))
-            return done or time.perf_counter() >= started + _SPIN_WAIT
-
-        def finish() -> None:
-            self.fiber.charge(time.perf_counter() - started)
-
-        return Wait(ready, after=finish)
-
-    def _sleep(self, wait: Wait) -> None:
-        while not wait.ready(_SLICE):
-            self.fiber.flight.check_interrupt()
-        self.fiber.flight.check_interrupt()
-        self.waited(wait)
-
-    async def _sleep_async(self, wait: Wait) -> None:
-        pause = 0.0
-        while not wait.ready(0.0):
-            await asyncio.sleep(pause)
-            pause = min(_SLICE, pause + 0.001)
-        self.waited(wait)
-
-    def waited(self, wait: Wait) -> None:
-        """What the guest waited for is there: let its call return."""
-        if wait.answer is not None:
-            self.fiber.answer_value(wait.answer())
-        if wait.after is not None:
-            wait.after()
-
     def _open_queue(
         self, handle: int, *, training: bool, num_features: int, num_actions: int, key: int
     ) -> Region:
@@ -337,16 +294,3 @@ class ServedGuest:
         if what not in self._told:
             self._told.add(what)
             self.services.log.say(logging.WARNING, what)
-
-
-class _Environment:
-    """Handler of module `env`: what AssemblyScript imports."""
-
-    def __init__(self, services: Services, memory: GuestMemory) -> None:
-        self._services = services
-        self._memory = memory
-
-    def abort(self, message_ptr: int, file_ptr: int, line: int, column: int) -> None:
-        """A failed assertion: note it as a panic; the shim traps when this returns."""
-        read = self._memory.assembly_script_text
-        self._services.register_panic(read(message_ptr), read(file_ptr), line, column)

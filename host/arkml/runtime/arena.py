@@ -38,8 +38,8 @@ class Arena:
         self.bytes = memoryview(whole).cast("B")
         self.words = self.bytes.cast("I")
         self.numbers = self.bytes.cast("Q")
-        self.word_array = np.frombuffer(whole, np.uint32)
-        self._array = np.frombuffer(whole, np.uint8)
+        self._array: npt.NDArray[np.uint8] = np.ctypeslib.as_array(whole)
+        self.word_array: npt.NDArray[np.uint32] = self._array.view(np.uint32)
 
     def allocate(self, size: int) -> int:
         """The offset of a zeroed block of at least `size` bytes, or raise Unavailable."""
@@ -58,7 +58,8 @@ class Arena:
     def array(self, offset: int, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """A view of `count` items at `offset`."""
         item = np.dtype(dtype)
-        return self._array[offset : offset + count * item.itemsize].view(item)
+        found: npt.NDArray[Any] = self._array[offset : offset + count * item.itemsize].view(item)
+        return found
 
     def _extend(self, size: int) -> int:
         offset = self._top

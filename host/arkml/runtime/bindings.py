@@ -52,7 +52,7 @@ def _brief(symbol: Any, result: Any, *arguments: Any) -> Callable[..., Any]:
 _poll_address = ctypes.cast(raw._wasmtime_call_future_poll, c_void_p).value  # noqa: SLF001
 assert _poll_address is not None
 poll = ctypes.CFUNCTYPE(c_bool, c_void_p)(_poll_address)
-"""Run a future until it ends (True) or suspends (False), without the GIL. Polling after True aborts."""
+"""Run a future until it ends (True) or suspends (False), without the GIL. True is the last poll."""
 
 delete_future = _brief(raw._wasmtime_call_future_delete, None, c_void_p)  # noqa: SLF001
 
@@ -71,7 +71,7 @@ set_epoch_deadline = _brief(
 )
 
 _libc = ctypes.CDLL(None)
-STRLEN = ctypes.cast(_libc.strlen, c_void_p).value
+STRLEN: Address = ctypes.cast(_libc.strlen, c_void_p).value or 0
 """libc's strlen: over one flag byte it answers 0 or 1 and so serves as a continuation."""
 
 _no_finalizer = ctypes.cast(0, ctypes.CFUNCTYPE(None, c_void_p))
@@ -116,7 +116,7 @@ class Instance:
             pass
         raw.wasmtime_call_future_delete(future)
         check(error)
-        if trap:
+        if address_of(trap):
             raise wasmtime.Trap._from_ptr(trap)  # noqa: SLF001
 
     @classmethod
@@ -148,7 +148,7 @@ class Instance:
     def set_global(self, name: str, kind: str, value: int) -> None:
         """Set an exported mutable global."""
         item = raw.wasmtime_val_t()
-        item.kind = KINDS[kind]
+        item.kind = ctypes.c_ubyte(KINDS[kind])
         setattr(item.of, kind, value)
         extern = self.export(name)
         check(raw.wasmtime_global_set(self._context, byref(extern.of.global_), byref(item)))
@@ -184,7 +184,7 @@ def define_shared_memory(
 
 
 class Memory:
-    """A guest's linear memory. Its base address never moves: growth stays inside the reservation."""
+    """A guest's linear memory. Its base never moves: growth stays inside the reservation."""
 
     __slots__ = ("_context", "_memory", "base")
 
@@ -202,9 +202,7 @@ class Memory:
     def grow(self, pages: int) -> None:
         """Grow by `pages`, or raise WasmtimeError."""
         before = c_uint64()
-        check(
-            raw.wasmtime_memory_grow(self._context, byref(self._memory), pages, byref(before))
-        )
+        check(raw.wasmtime_memory_grow(self._context, byref(self._memory), pages, byref(before)))
 
 
 def yield_at_deadline(context: Any, ticks: int) -> None:

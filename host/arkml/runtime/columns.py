@@ -1,10 +1,9 @@
-"""Regions of the column memory that sessions push into, laid side by side for many guests."""
+"""The queue of one session: a region of columns that the shim fills and a policy answers."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,128 +11,17 @@ import numpy as np
 from arkml.abi.catalog import APIS
 from arkml.abi.layout import struct_size, unpack
 from arkml.abi.schema import FixedStr, Struct
-from arkml.batches import ROW, Batch, Metadata, MetadataLog
-from arkml.errors import TooManyRows, Unavailable
-from arkml.limits import Limits
+from arkml.batches import Batch, Metadata, MetadataLog
+from arkml.errors import TooManyRows
 from arkml.runtime import control as at
-from arkml.runtime.arena import Arena
 from arkml.runtime.control import Kind
+from arkml.runtime.records import RecordPlace
+from arkml.runtime.slabs import Columns, Shape
 
 METRICS: Mapping[int, Struct] = {
     struct_size(s): s for api in APIS for s in api.structs if s.name == "Metric"
 }
 """How one metadata item is laid out, by its size."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What regions of one slab have in common; `rows` is the capacity of each."""
-
-    num_features: int
-    num_actions: int
-    training: bool
-    rows: int
-
-    def columns(self) -> list[tuple[int, Any, int]]:
-        """Record field, dtype and items a row of each column."""
-        given = [(at.GIVEN, "<f4", self.num_actions)] if self.training else []
-        return [
-            (at.ROWS, ROW, 1),
-            (at.FEATURES, "<f4", self.num_features),
-            (at.ACTIONS, "<f4", self.num_actions),
-            (at.VALUES, "<f4", 1),
-            *given,
-        ]
-
-    def row_bytes(self) -> int:
-        """Bytes of column memory that one row takes."""
-        return sum(np.dtype(dtype).itemsize * width for _, dtype, width in self.columns())
-
-
-class Slab:
-    """Columns of `regions` regions, one after the other: adjacent full regions are one view."""
-
-    def __init__(self, arena: Arena, shape: Shape, regions: int) -> None:
-        self._arena = arena
-        self.shape = shape
-        self._blocks: list[tuple[int, int]] = []
-        self._columns: dict[int, tuple[int, Any, int]] = {}
-        rows = regions * shape.rows
-        for field, dtype, width in shape.columns():
-            size = max(1, rows * width * np.dtype(dtype).itemsize)
-            offset = arena.allocate(size)
-            self._blocks.append((offset, size))
-            array = arena.array(offset, rows * width, dtype)
-            matrix = array if field in (at.ROWS, at.VALUES) else array.reshape(rows, width)
-            self._columns[field] = (offset, matrix, width * np.dtype(dtype).itemsize)
-        self.free = list(range(regions - 1, -1, -1))
-        self._regions = regions
-
-    def is_unused(self) -> bool:
-        return len(self.free) == self._regions
-
-    def release(self) -> None:
-        """Give the columns' memory back."""
-        for offset, size in self._blocks:
-            self._arena.free(offset, size)
-
-    def offset(self, field: int, row: int) -> int:
-        """Where row `row` of a column begins."""
-        start, _, stride = self._columns[field]
-        return start + row * stride
-
-    def fields(self) -> list[int]:
-        return list(self._columns)
-
-    def view(self, field: int, start: int = 0, stop: int | None = None) -> Any:
-        """Rows of a column, or None where the slab has no such column."""
-        column = self._columns.get(field)
-        return None if column is None else column[1][start:stop]
-
-    def batch(self, start: int, stop: int, keys: Any) -> Batch:
-        """Rows `start` to `stop`, whoever owns them."""
-        fields = (at.ROWS, at.FEATURES, at.ACTIONS, at.VALUES)
-        views = [self.view(field, start, stop) for field in fields]
-        return Batch(*views, keys, self.view(at.GIVEN, start, stop))
-
-
-class Columns:
-    """Slabs of one guest, or of the guests of one fleet, which is never stepped by two threads."""
-
-    def __init__(self, arena: Arena, limits: Limits, siblings: int = 1) -> None:
-        self.arena = arena
-        self.limits = limits
-        self._siblings = siblings
-        self._slabs: dict[Shape, list[Slab]] = {}
-        self.first_rows = 1 if siblings > 1 else 64
-        self.version = 0
-        """Changes whenever a region is taken or given back."""
-
-    def take(self, shape: Shape) -> tuple[Slab, int]:
-        """A free region of that shape: its slab and number."""
-        if shape.rows * shape.row_bytes() > self.limits.column_bytes:
-            raise Unavailable(
-                f"{shape.rows} rows of {shape.num_features} features and {shape.num_actions}"
-                f" actions need more than {self.limits.column_bytes} bytes of column memory"
-            )
-        self.version += 1
-        slabs = self._slabs.setdefault(shape, [])
-        for slab in slabs:
-            if slab.free:
-                return slab, slab.free.pop()
-        slab = Slab(self.arena, shape, max(1, self._siblings // (1 + len(slabs))))
-        slabs.append(slab)
-        return slab, slab.free.pop()
-
-    def give(self, slab: Slab, region: int) -> None:
-        """Take a region back."""
-        self.version += 1
-        slab.free.append(region)
-        slab.free.sort(reverse=True)
-        if slab.is_unused():
-            self._slabs[slab.shape].remove(slab)
-            slab.release()
-
 
 _COUNT = at.COUNT >> 2
 
@@ -269,71 +157,6 @@ class Region:
         self._metadata = (offset, size)
         self._words[record.word(at.METADATA)] = offset
         self._words[record.word(at.METADATA_CAPACITY)] = size
-
-
-class RecordPlace:
-    """Where one session record lies, as an index into the arena's words; records may move."""
-
-    __slots__ = ("_index", "_table", "start")
-
-    def __init__(self, table: Records, index: int) -> None:
-        self._table = table
-        self._index = index
-        self.locate()
-
-    def locate(self) -> None:
-        """Look again where the records lie."""
-        self.start = (self._table.offset + self._index * at.RECORD_SIZE) >> 2
-
-    def word(self, field: int) -> int:
-        """Index of a record's field in the arena's words."""
-        return self.start + (field >> 2)
-
-    def release(self) -> None:
-        self._table.close(self._index)
-
-
-class Records:
-    """The session records of one guest, by handle index; the control block says where they are."""
-
-    def __init__(self, arena: Arena, control: int) -> None:
-        self._arena = arena
-        self._control = control
-        self._capacity = 2
-        self.offset = arena.allocate(self._capacity * at.RECORD_SIZE)
-        self._places: dict[int, RecordPlace] = {}
-        self.regions: dict[int, Region] = {}
-        self._publish()
-
-    def open(self, index: int) -> RecordPlace:
-        """Room for the record of handle index `index`."""
-        if index >= self._capacity:
-            self._resize(1 << index.bit_length())
-        place = self._places[index] = RecordPlace(self, index)
-        return place
-
-    def close(self, index: int) -> None:
-        self.regions.pop(index, None)
-        self._places.pop(index, None)
-
-    def release(self) -> None:
-        """Give the records' memory back."""
-        self._arena.free(self.offset, self._capacity * at.RECORD_SIZE)
-
-    def _resize(self, capacity: int) -> None:
-        offset = self._arena.allocate(capacity * at.RECORD_SIZE)
-        size = self._capacity * at.RECORD_SIZE
-        ctypes.memmove(self._arena.base + offset, self._arena.base + self.offset, size)
-        self._arena.free(self.offset, size)
-        self.offset, self._capacity = offset, capacity
-        for place in self._places.values():
-            place.locate()
-        self._publish()
-
-    def _publish(self) -> None:
-        words = self._arena.words
-        words[(self._control + at.RECORDS) >> 2] = self.offset
-        words[(self._control + at.RECORD_COUNT) >> 2] = self._capacity
 
 
 def _item(row: int, data: bytes) -> Metadata:

@@ -37,9 +37,7 @@ class Ticker:
             self.parked = False
             self._wake.set()
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._tick, name="arkml-ticker", daemon=True
-                )
+                self._thread = threading.Thread(target=self._tick, name="arkml-ticker", daemon=True)
                 self._thread.start()
 
     def close(self) -> None:

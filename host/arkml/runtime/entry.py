@@ -25,8 +25,8 @@ class Entry:
     """
 
     __slots__ = (
-        "_arguments", "_decode", "_decode_only", "_encode", "_errors", "_extern", "_results", "name", "params",
-        "raw", "results",
+        "_arguments", "_decode", "_decode_only", "_encode", "_errors", "_extern", "_results",
+        "name", "params", "raw", "results",
     )  # fmt: skip
 
     def __init__(

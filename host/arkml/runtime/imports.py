@@ -120,7 +120,9 @@ def _stubs(stubs: tuple[Import, ...]) -> Iterator[str]:
                 body = f"(i32.const {UNAVAILABLE_API})"
             case _:
                 body = "unreachable"
-        label = "".join(c if c.isalnum() or c in "-_." else "_" for c in f"{stub.module}.{stub.name}")
+        label = "".join(
+            c if c.isalnum() or c in "-_." else "_" for c in f"{stub.module}.{stub.name}"
+        )
         exported = _quoted(f"{stub.module}.{stub.name}")
         yield f"(func $stub-of-{label} (export {exported}) {params} {returned} {body})"
 

@@ -60,7 +60,6 @@ Decoder: TypeAlias = Callable[[GuestMemory, Raw], Any]
 Offer: TypeAlias = Callable[[bytes], None]
 
 
-
 @dataclass(frozen=True, slots=True)
 class Handlers:
     """
@@ -215,15 +214,15 @@ def _text(data: bytes, lossy: bool) -> str:
         raise InvalidArguments(f"text is not UTF-8 at byte {error.start}") from None
 
 
-def _items(item: Scalar | Struct, data: bytes) -> Any:
+def _items(item: Scalar | Handle | Struct, data: bytes) -> Any:
     match item:
         case Struct():
             size = struct_size(item)
             return [unpack(item, data[i : i + size]) for i in range(0, len(data), size)]
         case Scalar(size=1):
             return data
-        case Scalar(dtype=dtype):
-            return np.frombuffer(data, dtype)
+        case Scalar() | Handle():
+            return np.frombuffer(data, scalar_of(item).dtype)
         case _:
             assert_never(item)
 

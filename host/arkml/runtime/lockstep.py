@@ -117,7 +117,7 @@ class Lockstep:
 
     def _column(self, index: int, kind: str) -> list[Number]:
         size = self._results_size
-        cells: npt.NDArray[np.uint8] = np.frombuffer(self._results, np.uint8).reshape(-1, size)
+        cells: npt.NDArray[np.uint8] = np.ctypeslib.as_array(self._results).reshape(-1, size)
         start = index * bindings.VALUE_SIZE + bindings.VALUE_OFFSET
         number = np.dtype(_NUMBERS[kind])
         column: list[Number] = (

@@ -62,7 +62,7 @@ class Program:
 
 def _binary(data: bytes, name: str) -> bytes:
     """`data` itself, or the module that its text describes."""
-    if data[:4] == b"\0asm" or not data.lstrip()[:1] == b"(":
+    if data[:4] == b"\0asm" or data.lstrip()[:1] != b"(":
         return data
     try:
         return bytes(wasmtime.wat2wasm(data.decode()))

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import wasmtime
 
 from arkml.errors import ArkmlError, InstanceLimitExceeded, MemoryLimitExceeded
 from arkml.runtime import bindings
 from arkml.runtime import control as at
-from arkml.runtime.columns import Columns, Records
 from arkml.runtime.deadline import TURN_TICKS
 from arkml.runtime.engine import Engine
 from arkml.runtime.entry import Entry
 from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.normalise import START_NAME
 from arkml.runtime.program import Program
+from arkml.runtime.records import Records
 from arkml.runtime.shim import export_name
+from arkml.runtime.slabs import Columns
 from arkml.runtime.wasi_linker import WasiGrant, config
+from arkml.runtime.wasmtypes import FunctionType
 
 
 class Sandbox:
@@ -54,22 +54,13 @@ class Sandbox:
         """The exported function `name`, or None."""
         found = self.entries.get(name)
         if found is None:
-            kind = self.program.functions.get(name)
-            if name == START_NAME:
-                params: tuple[str, ...] = ()
-                results: tuple[str, ...] = ()
-            elif kind is None:
+            kind = FunctionType() if name == START_NAME else self.program.functions.get(name)
+            if kind is None:
                 return None
-            else:
-                params, results = kind.params, kind.results
             extern = self._guest.export(name)
-            found = Entry(self.context_address, extern, name, params, results)
+            found = Entry(self.context_address, extern, name, kind.params, kind.results)
             self.entries[name] = found
         return found
-
-    def read_global(self, name: str) -> Any:
-        """The exported global `name`."""
-        return self._guest.export(name)
 
     def close(self) -> None:
         """Free the Store and the column memory. No call may be in flight."""

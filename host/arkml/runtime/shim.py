@@ -15,7 +15,7 @@ from typing import assert_never
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.abi.layout import results, slots, struct_size
 from arkml.abi.schema import Api, Function, Lane, Outcome, Param, Slice, Struct
-from arkml.batches import ROW
+from arkml.batches import ROW, row_offset
 from arkml.runtime import control as at
 from arkml.runtime.control import Kind, Reason
 from arkml.runtime.shim_frame import FRAME
@@ -24,7 +24,7 @@ BLOCK = 64  # floats copied between two epoch checks
 
 
 def module(apis: Sequence[Api]) -> str:
-    """Render the shim for `apis`; import number k of the host lane suspends with FIRST_IMPORT + k."""
+    """Render the shim; import number k of the host lane suspends with FIRST_IMPORT + k."""
     lines = ["(module", FRAME]
     for index, (api, function) in enumerate(host_imports(apis)):
         lines += _host_lane(api, function, Reason.FIRST_IMPORT + index)
@@ -77,7 +77,7 @@ def _host_lane(api: Api, function: Function, reason: int) -> Iterator[str]:
 
 
 def _push(api: Api, function: Function) -> Iterator[str]:
-    context, agent, state, reward, features, *rest = function.params
+    context, _, state, _, features, *rest = function.params
     given = next((p for p in rest if p.name == "actions"), None)
     metadata = next((p for p in rest if p.name == "metadata"), None)
     yield _head(api, function, "r", "n", "row", "from", "to", "left", "need")
@@ -86,49 +86,58 @@ def _push(api: Api, function: Function) -> Iterator[str]:
     yield _same(f"{features.name}_len", _load(at.NUM_FEATURES))
     yield _bounds(features, 4)
     if given:
-        yield (
-            f"(if (local.get ${given.name}_len) (then"
-            f" {_same(f'{given.name}_len', _load(at.NUM_ACTIONS))}))"
-        )
+        yield f"(if {_length(given)} (then"
+        yield _same(f"{given.name}_len", _load(at.NUM_ACTIONS))
+        yield "))"
         yield _bounds(given, 4)
     if metadata:
         yield _metadata_need(metadata)
-    full = f"(i32.ge_u {_load(at.COUNT)} {_load(at.CAPACITY)})"
-    if metadata:
-        used = f"(i32.add {_load(at.METADATA_USED)} (local.get $need))"
-        full = f"(i32.or {full} (i32.gt_u {used} {_load(at.METADATA_CAPACITY)}))"
-    yield (
-        f"(if {full} (then (if (local.tee $to (call $grow (local.get $r) (local.get $need)))"
-        f" (then (return (call $fail (local.get $to)))))))"
-    )
-    yield f"(local.set $n {_load(at.COUNT)})"
-    yield (
-        f"(local.set $row (i32.add {_load(at.ROWS)}"
-        f" (i32.mul (local.get $n) (i32.const {ROW.itemsize}))))"
-    )
-    yield f"(i64.store $c offset={_row('id')} (local.get $row) (local.get ${agent.name}))"
-    yield f"(i32.store $c offset={_row('state')} (local.get $row) (local.get ${state.name}))"
-    yield f"(f32.store $c offset={_row('reward')} (local.get $row) (local.get ${reward.name}))"
-    length = "(local.get $length)" if any(p.name == "length" for p in rest) else "(f32.const 0)"
-    yield f"(f32.store $c offset={_row('length')} (local.get $row) {length})"
-    floats = f"(local.get ${given.name}_len)" if given else "(i32.const 0)"
-    yield f"(i32.store $c offset={_row('given')} (local.get $row) {floats})"
-    items = f"(local.get ${metadata.name}_len)" if metadata else "(i32.const 0)"
-    yield f"(i32.store $c offset={_row('metadata')} (local.get $row) {items})"
-    first, last = EpisodeState.TERMINAL, EpisodeState.INTERRUPTED
-    yield (
-        f"(i32.store $c offset={at.ENDED} (local.get $r) (i32.add {_load(at.ENDED)} (i32.lt_u"
-        f" (i32.sub (local.get ${state.name}) (i32.const {first})) (i32.const {last - first + 1}))))"
-    )
+    yield _room(metadata)
+    yield from _store_row(function, given, metadata)
     yield from _copy_row(features, at.FEATURES, at.NUM_FEATURES)
     if given:
-        yield f"(if (local.get ${given.name}_len) (then"
+        yield f"(if {_length(given)} (then"
         yield from _copy_row(given, at.GIVEN, at.NUM_ACTIONS)
         yield "))"
     if metadata:
         yield _append_metadata(metadata)
     yield f"(i32.store $c offset={at.COUNT} (local.get $r) (i32.add (local.get $n) (i32.const 1)))"
     yield "(i32.const 0))"
+
+
+def _room(metadata: Param | None) -> str:
+    """Suspend in a grow where the region, or its metadata log, has no room for one more row."""
+    full = f"(i32.ge_u {_load(at.COUNT)} {_load(at.CAPACITY)})"
+    if metadata:
+        used = f"(i32.add {_load(at.METADATA_USED)} (local.get $need))"
+        full = f"(i32.or {full} (i32.gt_u {used} {_load(at.METADATA_CAPACITY)}))"
+    return (
+        f"(if {full} (then (if (local.tee $to (call $grow (local.get $r) (local.get $need)))"
+        f" (then (return (call $fail (local.get $to)))))))"
+    )
+
+
+def _store_row(function: Function, given: Param | None, metadata: Param | None) -> Iterator[str]:
+    """Set $n and $row, store the scalars of the row and count it if it ends its episode."""
+    _, agent, state, reward, *rest = function.params
+    has_length = any(param.name == "length" for param in rest)
+    fields = (
+        ("id", "i64", f"(local.get ${agent.name})"),
+        ("state", "i32", f"(local.get ${state.name})"),
+        ("reward", "f32", f"(local.get ${reward.name})"),
+        ("length", "f32", "(local.get $length)" if has_length else "(f32.const 0)"),
+        ("given", "i32", _length(given) if given else "(i32.const 0)"),
+        ("metadata", "i32", _length(metadata) if metadata else "(i32.const 0)"),
+    )
+    yield f"(local.set $n {_load(at.COUNT)})"
+    yield f"(local.set $row (i32.add {_load(at.ROWS)} (i32.mul (local.get $n)"
+    yield f" (i32.const {ROW.itemsize}))))"
+    for name, kind, value in fields:
+        yield f"({kind}.store $c offset={row_offset(name)} (local.get $row) {value})"
+    first, last = EpisodeState.TERMINAL, EpisodeState.INTERRUPTED
+    yield f"(i32.store $c offset={at.ENDED} (local.get $r) (i32.add {_load(at.ENDED)}"
+    yield f" (i32.lt_u (i32.sub (local.get ${state.name}) (i32.const {first}))"
+    yield f" (i32.const {last - first + 1}))))"
 
 
 def _copy_row(param: Param, column: int, width: int) -> Iterator[str]:
@@ -149,7 +158,8 @@ def _vectors(floats: int) -> str:
     """Move `floats` floats from the guest to the columns, unrolled, and advance."""
     kind, size = {1: ("i32", 4), 2: ("i64", 8)}.get(floats, ("v128", 16))
     moves = (
-        f"({kind}.store $c offset={o} (local.get $to) ({kind}.load $g offset={o} (local.get $from)))"
+        f"({kind}.store $c offset={o} (local.get $to)"
+        f" ({kind}.load $g offset={o} (local.get $from)))"
         for o in range(0, 4 * floats, size)
     )
     step = f"(i32.const {4 * floats})"
@@ -162,7 +172,7 @@ def _vectors(floats: int) -> str:
 def _metadata_need(metadata: Param) -> str:
     """Set $need to the bytes that this call adds to the metadata log."""
     size = _item_size(metadata)
-    length = f"(local.get ${metadata.name}_len)"
+    length = _length(metadata)
     most = (1 << 31) // size
     return (
         f"(if {length} (then {_refuse(f'(i32.gt_u {length} (i32.const {most}))')}"
@@ -173,7 +183,7 @@ def _metadata_need(metadata: Param) -> str:
 
 def _append_metadata(metadata: Param) -> str:
     size = _item_size(metadata)
-    length = f"(local.get ${metadata.name}_len)"
+    length = _length(metadata)
     return (
         f"(if {length} (then (local.set $to (i32.add {_load(at.METADATA)}"
         f" {_load(at.METADATA_USED)})) (i32.store $c (local.get $to) (local.get $n))"
@@ -191,7 +201,9 @@ def _submit(api: Api, function: Function) -> Iterator[str]:
     yield _head(api, function, "r")
     yield _session(context, _kind(context))
     arguments = " ".join(
-        f"(local.get ${param.name}_{part})" for param in (actions, values) for part in ("ptr", "len")
+        f"(local.get ${param.name}_{part})"
+        for param in (actions, values)
+        for part in ("ptr", "len")
     )
     yield f"(call $submit (local.get $r) {arguments}))"
 
@@ -217,7 +229,7 @@ def _kind(context: Param) -> Kind:
 
 
 def _bounds(param: Param, size: int) -> str:
-    """Refuse a slice that ends outside the guest's memory; a pointer of length 0 is never looked at."""
+    """Refuse a slice that ends outside the guest's memory; an empty one may point anywhere."""
     end = (
         f"(i64.add (i64.extend_i32_u (local.get ${param.name}_ptr))"
         f" (i64.mul (i64.extend_i32_u (local.get ${param.name}_len)) (i64.const {size})))"
@@ -242,9 +254,8 @@ def _load(field: int) -> str:
     return f"(i32.load $c offset={field} (local.get $r))"
 
 
-def _row(field: str) -> int:
-    offset: int = ROW.fields[field][1]  # type: ignore[index]  # ROW has fields
-    return offset
+def _length(param: Param) -> str:
+    return f"(local.get ${param.name}_len)"
 
 
 def _item_size(param: Param) -> int:

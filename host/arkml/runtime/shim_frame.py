@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arkml.abi.codes import EpisodeState, ErrorCode
-from arkml.batches import ROW
+from arkml.batches import ROW, row_offset
 from arkml.runtime import control as at
 from arkml.runtime.control import Reason
 
@@ -33,6 +33,7 @@ def _vector_block(name: str, body: str) -> str:
 
 
 _INFINITY = "0x7f800000"
+_STATE = row_offset("state")
 
 # Two accumulators, so that two vectors are looked at at once.
 _SCAN_BLOCK = "\n".join(
@@ -144,7 +145,7 @@ FRAME = f"""
 (func $zero_ended (param $r i32) (local $n i32) (local $state i32) (local $width i32)
   (local.set $width (i32.shl {_field(at.NUM_ACTIONS)} (i32.const 2)))
   (loop $row
-    (local.set $state (i32.load $c offset={ROW.fields["state"][1]} (i32.add {_field(at.ROWS)}
+    (local.set $state (i32.load $c offset={_STATE} (i32.add {_field(at.ROWS)}
       (i32.mul (local.get $n) (i32.const {ROW.itemsize})))))
     (if (i32.or (i32.eq (local.get $state) (i32.const {EpisodeState.TERMINAL}))
           (i32.eq (local.get $state) (i32.const {EpisodeState.INTERRUPTED}))) (then

@@ -39,12 +39,21 @@ _copy = ctypes.PYFUNCTYPE(None, c_void_p, c_void_p, c_size_t)(("memmove", ctypes
 _word_at = c_uint64.from_address
 
 
-@_Callback
-def _suspend(  # type: ignore[no-untyped-def]  # ctypes calls it
-    _env, _caller, arguments, _count, _results, _result_count, _trap, continuation  # noqa: ANN001
+def _suspend(
+    _env: int,
+    _caller: int,
+    arguments: int,
+    _count: int,
+    _results: int,
+    _result_count: int,
+    _trap: int,
+    continuation: int,
 ) -> None:
     """The same in Python. It may not raise: a raising signal handler aborts the process here."""
     _copy(continuation, _word_at(arguments + 8).value, 16)
+
+
+_python = _Callback(_suspend)
 
 
 class MachineCode:
@@ -78,5 +87,5 @@ NATIVE = _CODE is not None
 
 def callback(*, native: bool = NATIVE) -> Any:
     """The callback for `wasmtime_linker_define_async_func`; `native` False takes the Python one."""
-    source = _CODE.address if native and _CODE is not None else _suspend
+    source = _CODE.address if native and _CODE is not None else _python
     return ctypes.cast(source, raw.wasmtime_func_async_callback_t)

@@ -11,10 +11,11 @@ class Wait:
     """
     The guest goes on when `ready(timeout)` says True.
 
-    `ready` blocks for at most `timeout` seconds. `answer()` is then what the call that the guest
-    is suspended in returns, if that is not settled already; `after` is called last.
+    `ready` blocks for at most `timeout` seconds. `answer()` is then what the call returns that the
+    guest is suspended in, if that is not settled already. `is_spin` says that the guest did not
+    ask to wait: it polls in a loop.
     """
 
     ready: Callable[[float], bool]
     answer: Callable[[], int] | None = None
-    after: Callable[[], None] | None = None
+    is_spin: bool = False

@@ -48,7 +48,7 @@ _SHIM = f"""(module
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory that a guest may open: its path here, its path there, and whether it may write."""
+    """A directory that a guest may open: its path here, its path there, and who may write."""
 
     host: str
     guest: str
@@ -100,9 +100,7 @@ class WasiLinker:
     def link(self, context: Any, shim: bindings.Instance) -> None:
         """Put the calls that wait in front of wasmtime's, for the guest in `context`."""
         for name in SHADOWED:
-            bindings.define(
-                self.linker, context, OURS, name, shim.export(export_name(OURS, name))
-            )
+            bindings.define(self.linker, context, OURS, name, shim.export(export_name(OURS, name)))
         for name in ("clock_time_get", "fd_read", "fd_write"):
             bindings.define(
                 self.linker, context, "theirs", name,

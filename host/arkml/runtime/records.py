@@ -1,0 +1,77 @@
+"""The session records of one guest, which tell its shim where each session's queue lies."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from arkml.runtime import control as at
+from arkml.runtime.arena import Arena
+
+if TYPE_CHECKING:
+    from arkml.runtime.columns import Region
+
+
+class RecordPlace:
+    """Where one session record lies, as an index into the arena's words; records may move."""
+
+    __slots__ = ("_index", "_table", "start")
+
+    def __init__(self, table: Records, index: int) -> None:
+        self._table = table
+        self._index = index
+        self.locate()
+
+    def locate(self) -> None:
+        """Look again where the records lie."""
+        self.start = (self._table.offset + self._index * at.RECORD_SIZE) >> 2
+
+    def word(self, field: int) -> int:
+        """Index of a record's field in the arena's words."""
+        return self.start + (field >> 2)
+
+    def release(self) -> None:
+        self._table.close(self._index)
+
+
+class Records:
+    """The session records of one guest, by handle index; the control block says where they are."""
+
+    def __init__(self, arena: Arena, control: int) -> None:
+        self._arena = arena
+        self._control = control
+        self._capacity = 2
+        self.offset = arena.allocate(self._capacity * at.RECORD_SIZE)
+        self._places: dict[int, RecordPlace] = {}
+        self.regions: dict[int, Region] = {}
+        self._publish()
+
+    def open(self, index: int) -> RecordPlace:
+        """Room for the record of handle index `index`."""
+        if index >= self._capacity:
+            self._resize(1 << index.bit_length())
+        place = self._places[index] = RecordPlace(self, index)
+        return place
+
+    def close(self, index: int) -> None:
+        self.regions.pop(index, None)
+        self._places.pop(index, None)
+
+    def release(self) -> None:
+        """Give the records' memory back."""
+        self._arena.free(self.offset, self._capacity * at.RECORD_SIZE)
+
+    def _resize(self, capacity: int) -> None:
+        offset = self._arena.allocate(capacity * at.RECORD_SIZE)
+        size = self._capacity * at.RECORD_SIZE
+        ctypes.memmove(self._arena.base + offset, self._arena.base + self.offset, size)
+        self._arena.free(self.offset, size)
+        self.offset, self._capacity = offset, capacity
+        for place in self._places.values():
+            place.locate()
+        self._publish()
+
+    def _publish(self) -> None:
+        words = self._arena.words
+        words[(self._control + at.RECORDS) >> 2] = self.offset
+        words[(self._control + at.RECORD_COUNT) >> 2] = self._capacity

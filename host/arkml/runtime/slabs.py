@@ -1,0 +1,129 @@
+"""Slabs: columns of many regions side by side, and who has which region."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from arkml.batches import ROW, Batch
+from arkml.errors import Unavailable
+from arkml.limits import Limits
+from arkml.runtime import control as at
+from arkml.runtime.arena import Arena
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What regions of one slab have in common; `rows` is the capacity of each."""
+
+    num_features: int
+    num_actions: int
+    training: bool
+    rows: int
+
+    def columns(self) -> list[tuple[int, Any, int]]:
+        """Record field, dtype and items a row of each column."""
+        given = [(at.GIVEN, "<f4", self.num_actions)] if self.training else []
+        return [
+            (at.ROWS, ROW, 1),
+            (at.FEATURES, "<f4", self.num_features),
+            (at.ACTIONS, "<f4", self.num_actions),
+            (at.VALUES, "<f4", 1),
+            *given,
+        ]
+
+    def row_bytes(self) -> int:
+        """Bytes of column memory that one row takes."""
+        return sum(np.dtype(dtype).itemsize * width for _, dtype, width in self.columns())
+
+
+class Slab:
+    """Columns of `regions` regions, one after the other: adjacent full regions are one view."""
+
+    def __init__(self, arena: Arena, shape: Shape, regions: int) -> None:
+        self._arena = arena
+        self.shape = shape
+        self._blocks: list[tuple[int, int]] = []
+        self._columns: dict[int, tuple[int, Any, int]] = {}
+        rows = regions * shape.rows
+        for field, dtype, width in shape.columns():
+            size = max(1, rows * width * np.dtype(dtype).itemsize)
+            offset = arena.allocate(size)
+            self._blocks.append((offset, size))
+            array = arena.array(offset, rows * width, dtype)
+            matrix = array if field in (at.ROWS, at.VALUES) else array.reshape(rows, width)
+            self._columns[field] = (offset, matrix, width * np.dtype(dtype).itemsize)
+        self.free = list(range(regions - 1, -1, -1))
+        self._regions = regions
+
+    def is_unused(self) -> bool:
+        return len(self.free) == self._regions
+
+    def release(self) -> None:
+        """Give the columns' memory back."""
+        for offset, size in self._blocks:
+            self._arena.free(offset, size)
+
+    def offset(self, field: int, row: int) -> int:
+        """Where row `row` of a column begins."""
+        start, _, stride = self._columns[field]
+        return start + row * stride
+
+    def fields(self) -> list[int]:
+        return list(self._columns)
+
+    def view(self, field: int, start: int = 0, stop: int | None = None) -> Any:
+        """Rows of a column, or None where the slab has no such column."""
+        column = self._columns.get(field)
+        return None if column is None else column[1][start:stop]
+
+    def batch(self, start: int, stop: int, keys: Any) -> Batch:
+        """Rows `start` to `stop`, whoever owns them."""
+        return Batch(
+            self.view(at.ROWS, start, stop),
+            self.view(at.FEATURES, start, stop),
+            self.view(at.ACTIONS, start, stop),
+            self.view(at.VALUES, start, stop),
+            keys,
+            self.view(at.GIVEN, start, stop),
+        )
+
+
+class Columns:
+    """Slabs of one guest, or of the guests of one fleet, which is never stepped by two threads."""
+
+    def __init__(self, arena: Arena, limits: Limits, siblings: int = 1) -> None:
+        self.arena = arena
+        self.limits = limits
+        self._siblings = siblings
+        self._slabs: dict[Shape, list[Slab]] = {}
+        self.first_rows = 1 if siblings > 1 else 64
+        self.version = 0
+        """Changes whenever a region is taken or given back."""
+
+    def take(self, shape: Shape) -> tuple[Slab, int]:
+        """A free region of that shape: its slab and number."""
+        if shape.rows * shape.row_bytes() > self.limits.column_bytes:
+            raise Unavailable(
+                f"{shape.rows} rows of {shape.num_features} features and {shape.num_actions}"
+                f" actions need more than {self.limits.column_bytes} bytes of column memory"
+            )
+        self.version += 1
+        slabs = self._slabs.setdefault(shape, [])
+        for slab in slabs:
+            if slab.free:
+                return slab, slab.free.pop()
+        slab = Slab(self.arena, shape, max(1, self._siblings // (1 + len(slabs))))
+        slabs.append(slab)
+        return slab, slab.free.pop()
+
+    def give(self, slab: Slab, region: int) -> None:
+        """Take a region back."""
+        self.version += 1
+        slab.free.append(region)
+        slab.free.sort(reverse=True)
+        if slab.is_unused():
+            self._slabs[slab.shape].remove(slab)
+            slab.release()

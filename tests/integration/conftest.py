@@ -1,0 +1,102 @@
+import logging
+import threading
+
+import pytest
+
+from arkml import Host
+from tests.integration.guest_text import ACTOR
+
+
+@pytest.fixture
+def host():
+    with Host() as made:
+        yield made
+
+
+@pytest.fixture
+def make_host():
+    """A factory of hosts that are closed at the end."""
+    made = []
+
+    def make(**options):
+        made.append(Host(**options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def actor(host):
+    """A guest of ACTOR whose session is open."""
+    guest = host.load(ACTOR, name="actor")
+    assert guest.call("open") == 0
+    return guest
+
+
+class Saying(logging.Handler):
+    """Calls a function for each line that a guest logs."""
+
+    def __init__(self, heard):
+        super().__init__()
+        self._heard = heard
+
+    def emit(self, record):
+        self._heard(record)
+
+
+@pytest.fixture
+def on_log():
+    """Call a function for each line that guests log from now on."""
+    logger = logging.getLogger("arkml.guest")
+    before, added = logger.level, []
+
+    def listen(heard):
+        logger.setLevel(logging.INFO)
+        added.append(Saying(heard))
+        logger.addHandler(added[-1])
+
+    yield listen
+    for handler in added:
+        logger.removeHandler(handler)
+    logger.setLevel(before)
+
+
+class Running:
+    """A guest call on another thread."""
+
+    def __init__(self, work):
+        self.outcome = None
+        self._work = work
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            self.outcome = self._work()
+        except BaseException as error:  # noqa: BLE001  the test looks at it
+            self.outcome = error
+
+    def result(self):
+        """What it returned, or the exception that it raised."""
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        return self.outcome
+
+
+@pytest.fixture
+def on_thread(on_log):
+    """Start work on another thread; comes back when a guest says `running`, or at once."""
+    threads = []
+
+    def start(work, *, announced=False):
+        said = threading.Event()
+        on_log(lambda record: said.set() if record.getMessage() == "running" else None)
+        threads.append(Running(work))
+        assert not announced or said.wait(10)
+        return threads[-1]
+
+    yield start
+    for thread in threads:
+        thread.result()
