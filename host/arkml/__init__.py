@@ -2,6 +2,64 @@
 
 from __future__ import annotations
 
-from arkml.host import Host
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Host"]
+if TYPE_CHECKING:
+    from arkml.errors import ArkmlError, GuestError, ModuleError
+    from arkml.fleet import Fleet
+    from arkml.guest import Guest, Reply
+    from arkml.host import Host
+    from arkml.limits import Limits
+    from arkml.runtime.modules import EntryPoint, ModuleInfo, ModuleKind
+    from arkml.runtime.program import Program
+    from arkml.runtime.wasi_linker import Directory, WasiGrant
+    from arkml.statistics import Statistics
+
+__all__ = [
+    "ArkmlError",
+    "Directory",
+    "EntryPoint",
+    "Fleet",
+    "Guest",
+    "GuestError",
+    "Host",
+    "Limits",
+    "ModuleError",
+    "ModuleInfo",
+    "ModuleKind",
+    "Program",
+    "Reply",
+    "Statistics",
+    "WasiGrant",
+]
+
+# Imported when first asked for: a command line that only shows its help loads no engine.
+_HOMES = {
+    "ArkmlError": "arkml.errors",
+    "Directory": "arkml.runtime.wasi_linker",
+    "EntryPoint": "arkml.runtime.modules",
+    "Fleet": "arkml.fleet",
+    "Guest": "arkml.guest",
+    "GuestError": "arkml.errors",
+    "Host": "arkml.host",
+    "Limits": "arkml.limits",
+    "ModuleError": "arkml.errors",
+    "ModuleInfo": "arkml.runtime.modules",
+    "ModuleKind": "arkml.runtime.modules",
+    "Program": "arkml.runtime.program",
+    "Reply": "arkml.guest",
+    "Statistics": "arkml.statistics",
+    "WasiGrant": "arkml.runtime.wasi_linker",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'arkml' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -195,7 +195,7 @@ def test_the_api_ids_are_those_of_the_crates():
     assert ours == LAYOUTS["api_ids"]
 
 
-def test_the_pushes_of_v1_and_v3_and_the_submits_of_v1_are_the_only_fast_lanes():
+def test_only_pushes_and_submits_have_lanes_of_their_own():
     lanes = {
         lane: {f"{api.module}.{function.name}" for api, function in ROWS if function.lane is lane}
         for lane in Lane
@@ -212,6 +212,10 @@ def test_the_pushes_of_v1_and_v3_and_the_submits_of_v1_are_the_only_fast_lanes()
     assert lanes[Lane.SUBMIT] == {
         "ark-ml-v1.submit_training_observations",
         "ark-ml-v1.submit_inference_observations",
+    }
+    assert lanes[Lane.ANSWER] == {
+        "ark-ml-v5.submit_training_observations",
+        "ark-ml-v5.submit_inference_observations",
     }
 
 

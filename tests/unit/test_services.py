@@ -17,7 +17,6 @@ from arkml.abi.codes import (
 from arkml.abi.layout import struct_size, unpack
 from arkml.abi.ml_v1 import EXPERIMENT_INFO, METRIC_V1
 from arkml.abi.ml_v3 import METRIC_V3
-from arkml.abi.schema import Lane
 from arkml.batches import ROW, Batch
 from arkml.errors import (
     HttpRequestFailed,
@@ -38,7 +37,7 @@ HOST_ROWS = [
     pytest.param(api, function, id=f"{api.module}.{function.name}")
     for api in APIS
     for function in api.functions
-    if function.lane is Lane.HOST
+    if function.lane.has_handler
 ]
 PORT = 12356
 LIMITS = Limits()
@@ -66,8 +65,15 @@ class FakeQueue:
         self.shape = (num_features, num_actions)
         self.states = []
         self.is_open = True
+        self.cached = None
 
     def batch(self):
+        if self.cached is None or len(self.cached) != len(self.states):
+            self.cached = self.new_batch()
+        self.cached.rows["state"] = self.states
+        return self.cached
+
+    def new_batch(self):
         count, (num_features, num_actions) = len(self.states), self.shape
         rows = np.zeros(count, ROW)
         rows["id"] = range(count)
@@ -182,7 +188,7 @@ def test_every_row_of_the_host_lane_has_a_handler_with_its_parameters(world, api
 
 
 def test_no_handler_exists_without_a_row(world):
-    rows = {api.module: {f.name for f in api.functions if f.lane is Lane.HOST} for api in APIS}
+    rows = {api.module: {f.name for f in api.functions if f.lane.has_handler} for api in APIS}
     found = {
         module: {name for name in dir(handler) if not name.startswith("_")}
         for module, handler in world.services.handlers.items()
@@ -340,6 +346,7 @@ def test_v5_refuses_more_actions_than_a_guest_can_multiply():
 def test_v5_answers_with_bytes_and_empties_the_queue(world):
     handle = world.v5.start_inference(b"model", SnapshotFormat.ONNX)
     world.queues[0].states = [EpisodeState.RUNNING, EpisodeState.TERMINAL]
+    world.services.session_at(0).answer()
     answer = world.v5.submit_inference_observations(handle)
 
     assert answer == struct.pack("<BBHQB2fQB", 0, 2, 2, 0, 1, 1.5, 1.5, 1, 0)
@@ -362,6 +369,7 @@ def test_v5_sends_zeros_for_actions_that_are_not_finite_and_says_so_once(caplog)
     handle = world.v5.start_inference(b"model", SnapshotFormat.ONNX)
     for _ in range(2):
         world.queues[0].states = [EpisodeState.RUNNING]
+        world.services.session_at(0).answer()
         answer = world.v5.submit_inference_observations(handle)
 
     assert answer[4:] == struct.pack("<QB2f", 0, 1, 0, 0)

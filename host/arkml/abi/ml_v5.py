@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from arkml.abi.codes import HardwareType, SnapshotFormat
 from arkml.abi.ml_v1 import ADDRESS, FUTURE, HIVE, HIVE_SESSION, INFERENCE, SESSION, TRAINING
-from arkml.abi.schema import U8, U32, Api, Bytes, Function, Param, Slice, Str
+from arkml.abi.schema import U8, U32, Api, Bytes, Function, Lane, Param, Slice, Str
 
 _ANSWER = (
     "The answer is bytes: u8 version 0, u8 rows, u16 actions, then for each row a u64 id, a u8 "
@@ -57,6 +57,7 @@ ML_V5 = Api(
             (Param("context", TRAINING),),
             returns=Bytes(),
             errors=HIVE_SESSION,
+            lane=Lane.ANSWER,
         ),
         Function(
             "submit_inference_observations",
@@ -64,6 +65,7 @@ ML_V5 = Api(
             (Param("context", INFERENCE),),
             returns=Bytes(),
             errors=SESSION,
+            lane=Lane.ANSWER,
         ),
     ),
 )

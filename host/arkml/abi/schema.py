@@ -152,6 +152,12 @@ class Lane(Enum):
     HOST = "host"  # a Python handler, called once per guest call
     PUSH = "push"  # wholly in the shim: appends one row to the session's columns
     SUBMIT = "submit"  # checked in the shim, which then suspends the guest until it is answered
+    ANSWER = "answer"  # suspends until the policy has answered, then a handler makes the bytes
+
+    @property
+    def has_handler(self) -> bool:
+        """Whether a Python handler takes part."""
+        return self in (Lane.HOST, Lane.ANSWER)
 
 
 class Outcome(Enum):

@@ -40,7 +40,7 @@ def module(apis: Sequence[Api]) -> str:
 def host_imports(apis: Iterable[Api]) -> Iterator[tuple[Api, Function]]:
     """The functions that a Python handler answers, in the order of their indices."""
     for api in apis:
-        yield from ((api, f) for f in api.functions if f.lane is Lane.HOST)
+        yield from ((api, f) for f in api.functions if f.lane.has_handler)
 
 
 def export_name(module: str, symbol: str) -> str:
@@ -57,7 +57,13 @@ def _head(api: Api, function: Function, *locals_: str) -> str:
 
 
 def _host_lane(api: Api, function: Function, reason: int) -> Iterator[str]:
-    yield _head(api, function)
+    if function.lane is Lane.ANSWER:
+        yield _head(api, function, "r", "code")
+        yield _session(function.params[0], _kind(function.params[0]))
+        yield "(if (local.tee $code (call $ask (local.get $r)))"
+        yield " (then (return (call $fail (local.get $code)))))"
+    else:
+        yield _head(api, function)
     for index, slot in enumerate(slots(function)):
         offset = at.ARGUMENTS + 8 * index
         yield f"({slot.wasm}.store $c offset={offset} (global.get $base) (local.get ${slot.name}))"

@@ -156,6 +156,18 @@ FRAME = f"""
     (local.set $n (i32.add (local.get $n) (i32.const 1)))
     (br_if $row (i32.lt_u (local.get $n) {_field(at.COUNT)}))))
 
+;; Suspend until the policy has answered the rows of a session; the queue is emptied if it cannot.
+(func $ask (param $r i32) (result i32) (local $code i32)
+  (if (i32.eqz {_field(at.COUNT)}) (then (return (i32.const {ErrorCode.SUCCESS}))))
+  (i32.store $c offset={at.RECORD} (global.get $base) (call $index (local.get $r)))
+  (local.set $code (call $wait (select
+    (i32.const {Reason.SUBMIT}) (i32.const {Reason.SUBMIT_NON_FINITE}) (call $finite
+      {_field(at.FEATURES)} (i32.mul {_field(at.COUNT)} {_field(at.NUM_FEATURES)})))))
+  (if (local.get $code) (then (call $clear (local.get $r)) (return (local.get $code))))
+  (call $count (i32.const {at.SUBMITS}) (i32.const 1))
+  (call $count (i32.const {at.ANSWERED_ROWS}) {_field(at.COUNT)})
+  (i32.const {ErrorCode.SUCCESS}))
+
 (func $submit (param $r i32) (param $actions i32) (param $num_actions i32)
     (param $values i32) (param $num_values i32) (result i32)
   (local $n i32) (local $code i32)
@@ -169,14 +181,9 @@ FRAME = f"""
         (call $outside (local.get $values) (local.get $num_values)))
     (then (return (call $refuse_submit (local.get $r)))))
   (if (i32.eqz (local.get $n)) (then (return (i32.const {ErrorCode.SUCCESS}))))
-  (i32.store $c offset={at.RECORD} (global.get $base) (call $index (local.get $r)))
-  (local.set $code (call $wait (select
-    (i32.const {Reason.SUBMIT}) (i32.const {Reason.SUBMIT_NON_FINITE}) (call $finite
-      {_field(at.FEATURES)} (i32.mul (local.get $n) {_field(at.NUM_FEATURES)})))))
+  (local.set $code (call $ask (local.get $r)))
   ;; The host may have moved the region or closed the session; memory only grows.
   (if (i32.eqz (local.get $code)) (then
-    (call $count (i32.const {at.SUBMITS}) (i32.const 1))
-    (call $count (i32.const {at.ANSWERED_ROWS}) (local.get $n))
     (if {_field(at.ENDED)} (then (call $zero_ended (local.get $r))))
     (call $deliver (local.get $actions) {_field(at.ACTIONS)} (local.get $num_actions))
     (call $deliver (local.get $values) {_field(at.VALUES)} (local.get $num_values))))

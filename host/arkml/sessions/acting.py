@@ -99,10 +99,12 @@ class SubmitV5(_Starting):
         return self._submit(context, InferenceSession)
 
     def _submit(self, context: int, kind: type[S]) -> bytes:
+        """The bytes for a batch that the policy has answered already."""
         session = self._guest.roster.get(context, kind)
         try:
-            responses.require_countable(len(session.queue.batch()), session.num_actions)
-            answer, non_finite = responses.encode(session.answer())
+            batch = session.queue.batch()
+            responses.require_countable(len(batch), session.num_actions)
+            answer, non_finite = responses.encode(batch)
         except AbiError as error:
             self._guest.log.say(logging.WARNING, f"a submit was refused: {error}")
             raise

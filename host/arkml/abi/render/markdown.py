@@ -46,6 +46,7 @@ _LANES = {
     Lane.HOST: "one call of the host",
     Lane.PUSH: "wholly in wasm: appends a row, and never leaves the guest's side",
     Lane.SUBMIT: "checked in wasm, then suspended until a policy has answered",
+    Lane.ANSWER: "suspended until a policy has answered, then one call of the host",
 }
 
 _INTRODUCTION = """\

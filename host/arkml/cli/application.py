@@ -1,0 +1,88 @@
+"""The commands under one name, and what happens around each of them."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Annotated
+
+import typer
+
+from arkml.cli import bench, describe, inspect, pack, smoke
+from arkml.cli import run as run_module
+from arkml.cli.exits import GOOD, UNUSABLE, leave, run, say_failure
+
+# Typer brings its own click, older ones used the separate one: this is the class of either.
+_Misuse: type[Exception] = typer.BadParameter.__mro__[2]
+
+_EPILOG = """
+**Exit codes**: 0 good; 1 the guest failed; 2 bad usage, or a file that cannot be loaded or linked
+(1 under smoke); 130 after Ctrl-C. Logs go to stderr.
+"""
+
+app = typer.Typer(
+    name="arkml",
+    help="Run WebAssembly guests that act with trained policies.",
+    epilog=" ".join(_EPILOG.split()),
+    add_completion=False,
+    no_args_is_help=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+run_module.register(app)
+smoke.register(app)
+inspect.register(app)
+describe.register(app)
+pack.register(app)
+bench.register(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if not wanted:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {}
+    for package in ("arkml", "wasmtime", "onnxruntime"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "(not installed)"
+    others = f"wasmtime {found['wasmtime']}, onnxruntime {found['onnxruntime']}"
+    sys.stdout.write(f"arkml {found['arkml']} ({others})\n")
+    raise typer.Exit(GOOD)
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    del version  # its callback has answered
+
+
+def run_command_line() -> None:
+    """Parse the arguments of the process, do what they ask for and end the process."""
+    words = sys.argv[1:] or ["--help"]
+    as_json, debug = "--json" in words, "--debug" in words
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a guest may say what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        outcome = app(args=words, prog_name="arkml", standalone_mode=False)
+    except _Misuse as error:
+        say_failure(_usage(error, words), "UsageError", as_json=as_json)
+        leave(UNUSABLE)
+    if callable(outcome):
+        run(outcome, as_json=as_json, debug=debug)
+    sys.exit(outcome or GOOD)
+
+
+def _usage(error: Exception, words: list[str]) -> str:
+    """What is wrong with the usage, and where to read on."""
+    message = getattr(error, "format_message", error.__str__)()
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", "arkml")
+    return f"{' '.join(message.split())} (see `{path} --help`)" if words else message

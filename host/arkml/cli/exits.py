@@ -1,0 +1,87 @@
+"""How a command ends: its exit code, and its one sentence when it failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from arkml.errors import ArkmlError, GuestError
+
+GOOD, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+
+Job = Callable[[], int]
+"""What a command does once its options are understood; it returns the exit code."""
+
+
+class Unusable(ArkmlError):
+    """A guest cannot be loaded, for a reason that elsewhere counts as its own failure."""
+
+
+def exit_code(error: BaseException) -> int:
+    """A guest that failed is 1, what never came to run 2. A bug of the host is 1 too."""
+    if isinstance(error, GuestError) or not isinstance(error, ArkmlError):
+        return FAILED
+    return UNUSABLE
+
+
+def run(job: Job, *, as_json: bool, debug: bool) -> NoReturn:
+    """Do the job and end the process."""
+    try:
+        status = job()
+        sys.stdout.flush()
+    except KeyboardInterrupt as interrupt:
+        say_failure(str(interrupt) or "interrupted", "KeyboardInterrupt", as_json=as_json)
+        leave(INTERRUPTED)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        leave(FAILED)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        say_failure(sentence(error, debug=debug), type(error).__name__, as_json=as_json)
+        sys.exit(exit_code(error))
+    sys.exit(status)
+
+
+def sentence(error: Exception, *, debug: bool = False) -> str:
+    """What to tell the user of `error`."""
+    if isinstance(error, ArkmlError):
+        return str(error)
+    hint = "" if debug else " (--debug shows where)"
+    return f"a bug of the host: {type(error).__name__}: {error}{hint}"
+
+
+def say_failure(text: str, kind: str, *, as_json: bool) -> None:
+    """Put the sentence where the user looks for it."""
+    from arkml.sessions.text import harmless
+
+    print_error(harmless(text))
+    if as_json:
+        print_json({"error": text, "type": kind})
+
+
+def print_error(text: str) -> None:
+    """Write one line, or a few that belong together, to stderr."""
+    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    mark = "\x1b[1;31merror:\x1b[0m" if colour else "error:"
+    sys.stderr.write(f"{mark} {text}\n")
+    sys.stderr.flush()
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Write the one JSON object of a `--json` run."""
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def leave(status: int) -> NoReturn:
+    """End the process at once, without what Python does at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # nobody reads it any more
+            continue
+    os._exit(status)

@@ -1,0 +1,115 @@
+"""The options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_HOST, _OUTPUT = "What the host gives", "What is shown"
+
+GuestFile = Annotated[
+    Path, typer.Argument(metavar="GUEST", help="A WebAssembly module.", show_default=False)
+]
+Policy = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Act with this ONNX or Cervo file, whatever the guest loads.",
+        rich_help_panel=_HOST,
+        show_default=False,
+    ),
+]
+Seed = Annotated[
+    int, typer.Option(metavar="N", help="Seed of stochastic policies.", rich_help_panel=_HOST)
+]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="Act without noise.", rich_help_panel=_HOST)
+]
+LimitValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=VALUE",
+        help="Change a limit: memory_bytes=64MiB, run_seconds=none, ... (any number of times).",
+        rich_help_panel=_HOST,
+        show_default=False,
+    ),
+]
+Wasi = Annotated[
+    bool, typer.Option("--wasi", help="Grant WASI, without files.", rich_help_panel=_HOST)
+]
+Directories = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dir",
+        metavar="HOST[:GUEST][:ro]",
+        help="Grant WASI with this directory (any number of times).",
+        rich_help_panel=_HOST,
+        show_default=False,
+    ),
+]
+StubMissing = Annotated[
+    bool,
+    typer.Option(
+        "--stub-missing",
+        help="Link unknown ark-* imports to stubs that answer ApiNotAvailable.",
+        rich_help_panel=_HOST,
+    ),
+]
+Cmdlet = Annotated[
+    str | None,
+    typer.Option(
+        metavar='"ARGS"',
+        help="Run the cmdlet, or the WASI command, with these arguments.",
+        show_default=False,
+    ),
+]
+Invoke = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Call this export, with the numbers ARG… or the bytes of --input.",
+        show_default=False,
+    ),
+]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ARG]...", help="Numbers for --invoke.", show_default=False),
+]
+Input = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Bytes for --invoke or a servlet; - is stdin.", show_default=False
+    ),
+]
+Instances = Annotated[int, typer.Option(metavar="N", min=1, help="Step a fleet of so many guests.")]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print one JSON object on stdout, nothing else.", rich_help_panel=_OUTPUT
+    ),
+]
+Debug = Annotated[
+    bool,
+    typer.Option(
+        "--debug", help="Show tracebacks and everything that is logged.", rich_help_panel=_OUTPUT
+    ),
+]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "-v", "--verbose", count=True, help="Log debug lines, -vv traces too.",
+        rich_help_panel=_OUTPUT, show_default=False,
+    ),
+]  # fmt: skip
+LogLevel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LEVEL",
+        help="Log from here on: trace, debug, info (the default), warning, error, off.",
+        rich_help_panel=_OUTPUT,
+        show_default=False,
+    ),
+]

@@ -1,0 +1,95 @@
+"""Option values as text, read: limits with sizes, directories, numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from arkml.errors import UsageError
+from arkml.limits import GIB, KIB, MIB, Limits
+
+if TYPE_CHECKING:
+    from arkml.runtime.wasi_linker import Directory
+
+_UNITS = {"b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_LETTERS = {"k": KIB, "m": MIB, "g": GIB}
+_SECONDS = {"ms": 1e-3, "s": 1.0}
+
+
+def read_limits(settings: Sequence[str]) -> Limits:
+    """The default limits with `NAME=VALUE` settings. Raises UsageError."""
+    known = [field.name for field in fields(Limits)]
+    changed: dict[str, int | float | None] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise UsageError(f"--limit {setting}: it takes NAME=VALUE, as in memory_bytes=64MiB")
+        if name not in known:
+            raise UsageError(f"there is no limit {name!r}: there are {', '.join(known)}")
+        changed[name] = _seconds(value) if name == "run_seconds" else _count(name, value)
+    return replace(Limits(), **changed)  # type: ignore[arg-type]
+
+
+def read_directory(text: str) -> Directory:
+    """A directory of `HOST[:GUEST][:ro]`; the guest sees it under the host's name by default."""
+    from arkml.runtime.wasi_linker import Directory
+
+    parts = text.split(":")
+    writable = not (len(parts) > 1 and parts[-1] == "ro")
+    if not writable:
+        parts.pop()
+    if len(parts) > 2 or not all(parts):
+        raise UsageError(f"--dir {text}: it takes HOST[:GUEST][:ro], as in ./data:/data:ro")
+    return Directory(parts[0], parts[-1], writable=writable)
+
+
+def read_numbers(texts: Sequence[str], types: Sequence[str], where: str) -> tuple[int | float, ...]:
+    """One number for each of the wasm `types`. Raises UsageError."""
+    if len(texts) != len(types):
+        wanted = f"{len(types)} numbers ({' '.join(types)})" if types else "no numbers"
+        raise UsageError(f"{where} takes {wanted}, {len(texts)} given")
+    return tuple(_number(text, kind, where) for text, kind in zip(texts, types, strict=True))
+
+
+def _number(text: str, kind: str, where: str) -> int | float:
+    try:
+        if kind in ("i32", "i64"):
+            return int(text, 0)
+        if kind in ("f32", "f64"):
+            return float(text)
+    except ValueError:
+        raise UsageError(f"{where}: {text!r} is no {kind}") from None
+    raise UsageError(f"{where} takes a {kind}, which cannot be given as text")
+
+
+def _seconds(text: str) -> float | None:
+    """Seconds, as `0.5`, `2s` or `500ms`; None for `none`."""
+    text = text.strip().lower()
+    if text in ("none", "off"):
+        return None
+    unit = next((unit for unit in _SECONDS if text.endswith(unit)), "")
+    try:
+        seconds = float(text.removesuffix(unit)) * _SECONDS.get(unit, 1.0)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"run_seconds={text}: it takes a time above zero, as 0.5, 500ms or none")
+    return seconds
+
+
+def _count(name: str, text: str) -> int:
+    """A whole number, as `4096`, `4_096`, `64MiB`, `64M` or `1gb`."""
+    digits = text.strip().replace("_", "").replace(",", "").lower()
+    number = digits.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = digits.removeprefix(number).strip()
+    factor = {"": 1, **_LETTERS, **_UNITS}.get(unit)
+    try:
+        count = float(number) * factor if factor else math.nan
+    except ValueError:
+        count = math.nan
+    if not (count > 0 and count == int(count)):
+        raise UsageError(f"{name}={text}: it takes a whole number above zero, as 4096 or 64MiB")
+    return int(count)
