@@ -64,7 +64,7 @@ export declare function start_training_from_checkpoint(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Stop the experiment for everybody. The handle stays until `stop_training`.
+// Stop the experiment for everybody. The handle is dead afterwards.
 @external("ark-ml-v2", "ml__stop_experiment")
 export declare function stop_experiment(
   context: TrainingHandle,

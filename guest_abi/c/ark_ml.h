@@ -324,7 +324,7 @@ ArkErrorCode ark_ml_v2_start_training_from_checkpoint(
     uint32_t checkpoint_len,
     ArkFutureHandle *__ark_ffi_output);
 
-/* Stop the experiment for everybody. The handle stays until `stop_training`. */
+/* Stop the experiment for everybody. The handle is dead afterwards. */
 ARK_IMPORT("ark-ml-v2", "ml__stop_experiment")
 ArkErrorCode ark_ml_v2_stop_experiment(
     ArkTrainingHandle context);

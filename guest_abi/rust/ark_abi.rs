@@ -971,7 +971,7 @@ pub mod ml_v2 {
             __ark_ffi_output: *mut FutureHandle,
         ) -> ErrorCode;
 
-        /// Stop the experiment for everybody. The handle stays until `stop_training`.
+        /// Stop the experiment for everybody. The handle is dead afterwards.
         #[cfg_attr(target_arch = "wasm32", link_name = "ml__stop_experiment")]
         #[cfg_attr(not(target_arch = "wasm32"), link_name = "ark_ml_v2_stop_experiment")]
         pub fn stop_experiment(

@@ -141,7 +141,7 @@ def storm(world, chance):
     return draw
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_whatever_a_guest_gives_only_codes_come_back_and_nothing_breaks(make_world, caplog, seed):
     chance = random.Random(seed)
     functions = [row for row in ROWS if row[1].outcome is Outcome.CODE]
@@ -150,8 +150,8 @@ def test_whatever_a_guest_gives_only_codes_come_back_and_nothing_breaks(make_wor
     draw = storm(world, chance)
     seen = set()
     with caplog.at_level(logging.ERROR):
-        for _ in range(4000):
-            if world.guest.services.live_handles < 6:
+        for _ in range(5000):
+            if world.guest.services.live_handles < 4:
                 world = make_world()
                 draw = storm(world, chance)
             api, function = chance.choice(functions)

@@ -19,9 +19,13 @@ _IMPORTS = {
 }
 
 
-def module(*parts, uses=(), memory='(memory (export "memory") 1)'):
-    """A module of these parts; `uses` names imports, which are functions of the same names."""
-    lines = [_IMPORTS[name].strip() for name in uses]
+def module(*parts, uses=(), imports=(), memory='(memory (export "memory") 1)'):
+    """
+    A module of these parts.
+
+    `uses` names functions of the ABI, which keep their names; `imports` are other imports.
+    """
+    lines = [*(_IMPORTS[name].strip() for name in uses), *imports]
     return "\n".join(["(module", *lines, memory, *parts, ")"]).encode()
 
 
@@ -46,6 +50,14 @@ def logging_of(text, at=900, level=2):
 
 def i32(value):
     return f"(i32.const {value})"
+
+
+def wasi(name, params):
+    """The import of a WASI function, which is called `$NAME`."""
+    return (
+        f'(import "wasi_snapshot_preview1" "{name}"'
+        f" (func ${name} (param {params}) (result i32)))"
+    )
 
 
 LOG = "ark-core-v3.core__log"

@@ -648,14 +648,14 @@ import threading, time
 from arkml import Host
 from tests.integration.guest_text import ACTOR
 host = Host()
-for name in ("spin", "submit_for_ever", "poll_for_ever"):
+for name in ("spin", "push_for_ever"):
     guest = host.load(ACTOR)
     guest.call("open")
     threading.Thread(target=guest.call, args=(name,), kwargs={"budget": None}, daemon=True).start()
 time.sleep(0.1)
 print("leaving")
 """
-    run = python(script.replace(', "poll_for_ever"', ""))
+    run = python(script)
 
     assert (run.stdout, run.stderr, run.returncode) == ("leaving\n", "", 0)
 

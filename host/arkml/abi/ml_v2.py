@@ -83,7 +83,7 @@ ML_V2 = Api(
         ),
         Function(
             "stop_experiment",
-            "Stop the experiment for everybody. The handle stays until `stop_training`.",
+            "Stop the experiment for everybody. The handle is dead afterwards.",
             (_CONTEXT,),
             errors=HIVE_SESSION,
         ),

@@ -70,6 +70,7 @@ ML_V4 = Api(
             (Param("handle", FUTURE),),
             returns=Text(),
             errors=TAKE,
+            consumes=True,
         ),
     ),
 )

@@ -186,7 +186,12 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One import. `errors` are the codes its outcome can be, besides a success."""
+    """
+    One import. `errors` are the codes its outcome can be, besides a success.
+
+    `consumes` says that the call uses up its handle even where its result has nowhere to go; of
+    any other the room for the result is checked before the call does anything.
+    """
 
     name: str
     doc: str
@@ -195,6 +200,7 @@ class Function:
     outcome: Outcome = Outcome.CODE
     lane: Lane = Lane.HOST
     errors: Sequence[ErrorCode] = ()
+    consumes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ class ImportCall:
 
     def __init__(self, api: Api, function: Function) -> None:
         self.name = f"{api.module}.{api.symbol(function)}"
+        self._has_room = leaves_by_pointer(function)
         self.is_value = function.outcome is Outcome.VALUE
         self._module = api.module
         self._function = function
@@ -114,13 +115,14 @@ class ImportCall:
         """
         raw = self._read.unpack_from(arguments, position)
         try:
-            if leaves_by_pointer(self._function):
+            if self._has_room and not self._function.consumes:
                 memory.check(raw[-1], self._result_size())
             handler = getattr(handlers.modules[self._module], self._function.name)
             value = handler(*[decode(memory, raw) for decode in self._decoders])
             if self.is_value:
                 return int(value) & 0xFFFF_FFFF
-            if leaves_by_pointer(self._function):
+            if self._has_room:
+                memory.check(raw[-1], self._result_size())
                 memory.write(raw[-1], self._encode(value, handlers.offer))
         except AbiError as error:
             logger.debug("%s: %s", self.name, error)

@@ -1,0 +1,99 @@
+"""The host of a command: what its options grant, made into a Host."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from arkml.cli.values import read_directory, read_limits
+from arkml.errors import ModelRejected
+from arkml.limits import Limits
+
+if TYPE_CHECKING:
+    from arkml.host import Host
+    from arkml.runtime.wasi_linker import WasiGrant
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """What the guests of one command get; texts are as the user gave them."""
+
+    policy: Path | None = None
+    seed: int = 0
+    deterministic: bool = False
+    limits: tuple[str, ...] = ()
+    wasi: bool = False
+    directories: tuple[str, ...] = ()
+    stub_missing: bool = False
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether the user said how long a call may run."""
+        return any(limit.replace("-", "_").startswith("run_seconds") for limit in self.limits)
+
+
+def open_host(
+    grants: Grants, *, program: str = "guest", arguments: str = "", stdout_is_ours: bool = False
+) -> Host:
+    """
+    Make the host.
+
+    `program` and `arguments` are what a WASI command sees of its command line. With
+    `stdout_is_ours` what it prints goes to stderr. Raises UsageError and ModelRejected.
+    """
+    limits = read_limits(grants.limits)
+    wasi = _wasi(grants, [program, *shlex.split(arguments)], stdout_is_ours=stdout_is_ours)
+    policy = None if grants.policy is None else read_policy(grants.policy, limits)
+
+    from arkml.host import Host
+
+    return Host(
+        policy=policy,
+        seed=grants.seed,
+        deterministic=grants.deterministic,
+        limits=limits,
+        wasi=wasi,
+        stub_missing=grants.stub_missing,
+    )
+
+
+def read_policy(path: Path, limits: Limits) -> bytes:
+    """The bytes of a policy file that may act here. Raises UsageError and ModelRejected."""
+    from arkml.policies.describe import ACCEPTED, describe
+    from arkml.policies.files import read_policy_file
+
+    data = read_policy_file(path, limits)
+    verdict = describe(data, limits).verdict
+    if verdict != ACCEPTED:
+        raise ModelRejected(f"{path}: {verdict}")
+    return data
+
+
+def _wasi(grants: Grants, arguments: list[str], *, stdout_is_ours: bool) -> WasiGrant | None:
+    if not grants.wasi and not grants.directories:
+        return None
+    from arkml.runtime.wasi_linker import WasiGrant
+
+    return WasiGrant(
+        arguments=arguments,
+        directories=[read_directory(text) for text in grants.directories],
+        stdin=_stdin(),
+        stdout=_writer(sys.stderr.buffer if stdout_is_ours else sys.stdout.buffer),
+        stderr=_writer(sys.stderr.buffer),
+    )
+
+
+def _stdin() -> BinaryIO | bytes:
+    return b"" if sys.stdin is None else sys.stdin.buffer
+
+
+def _writer(stream: BinaryIO) -> Callable[[bytes], None]:
+    def write(data: bytes) -> None:
+        stream.write(data)
+        stream.flush()
+
+    return write

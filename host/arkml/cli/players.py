@@ -1,0 +1,132 @@
+"""A guest or a fleet that does its task, one step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from arkml.abi.codes import ErrorCode
+from arkml.cli.tasks import Task
+from arkml.errors import CmdletFailed, GuestError, GuestExit, UsageError
+from arkml.runtime.modules import ModuleKind
+
+if TYPE_CHECKING:
+    from arkml.fleet import Fleet
+    from arkml.guest import Guest, Reply
+    from arkml.statistics import Statistics
+
+
+class Player(Protocol):
+    """Who does a task. `result` and `returned` are those of the last step, of the first guest."""
+
+    result: Any
+    returned: bytes
+
+    def initialise(self) -> None: ...
+    def step(self) -> None: ...
+    @property
+    def statistics(self) -> Statistics: ...
+    @property
+    def failures(self) -> list[GuestError]: ...
+
+
+class Solo:
+    """One guest. What it raises ends the run."""
+
+    def __init__(self, guest: Guest, task: Task, budget: float | None) -> None:
+        self.guest = guest
+        self.result: Any = None
+        self.returned = b""
+        self._task = task
+        self._budget = budget
+        self.step: Callable[[], None] = self._step_of(task.kind)
+
+    def initialise(self) -> None:
+        self.guest.initialise()
+
+    @property
+    def statistics(self) -> Statistics:
+        return self.guest.statistics
+
+    @property
+    def failures(self) -> list[GuestError]:
+        return []
+
+    def _step_of(self, kind: ModuleKind) -> Callable[[], None]:
+        match kind:
+            case ModuleKind.CMDLET:
+                return self._run_cmdlet
+            case ModuleKind.SERVLET | ModuleKind.MODULE_RUN:
+                return self._invoke
+            case ModuleKind.WASI_COMMAND:
+                return self._run_command
+            case ModuleKind.APPLET | ModuleKind.PLAIN:
+                return self._call
+
+    def _call(self) -> None:
+        task = self._task
+        self.result = self.guest.call(task.function, *task.arguments, budget=self._budget)
+        self.returned = self.guest.return_slice or b""
+
+    def _run_cmdlet(self) -> None:
+        self.returned = self.guest.run_cmdlet(self._task.data.decode(), budget=self._budget)
+
+    def _invoke(self) -> None:
+        task = self._task
+        reply = self.guest.invoke(task.function, task.data, budget=self._budget)
+        self.returned = reply.data
+        if reply.status:
+            raise CmdletFailed(_refusal(self.guest.name, task.function, reply), status=reply.status)
+
+    def _run_command(self) -> None:
+        status = self.guest.run_command(budget=self._budget)
+        if status:
+            raise GuestExit(f"{self.guest.name} exited with status {status}", status=status)
+
+
+class Together:
+    """A fleet. It goes on while one of its guests does."""
+
+    def __init__(self, fleet: Fleet, task: Task, budget: float | None) -> None:
+        if task.kind not in (ModuleKind.APPLET, ModuleKind.PLAIN):
+            raise UsageError(f"--instances is for applets and numbers, not for {task.kind.value}s")
+        self.result: Any = None
+        self.returned = b""
+        self._fleet = fleet
+        self._task = task
+        self._budget = budget
+        self._failures: list[GuestError] = []
+
+    def initialise(self) -> None:
+        self._note(self._fleet.initialise())
+
+    def step(self) -> None:
+        task = self._task
+        results = self._fleet.call(task.function, *task.arguments, budget=self._budget)
+        self.result = results[0]
+        self.returned = self._fleet.guests[0].return_slice or b""
+        if len(self._failures) < len(results):
+            self._note(results)
+
+    @property
+    def statistics(self) -> Statistics:
+        return self._fleet.statistics
+
+    @property
+    def failures(self) -> list[GuestError]:
+        """What the guests failed with that failed, each once."""
+        return self._failures
+
+    def _note(self, results: list[Any]) -> None:
+        if not any(isinstance(result, GuestError) for result in results):
+            return
+        self._failures = [g.failure for g in self._fleet.guests if g.failure is not None]
+        if len(self._failures) == len(self._fleet):
+            raise self._failures[0]
+
+
+def _refusal(name: str, function: str, reply: Reply) -> str:
+    known = {int(code): code.name for code in ErrorCode}
+    code = f" ({known[reply.status]})" if reply.status in known else ""
+    text = reply.data.decode("utf-8", "replace")
+    return f"{name}: {function} answered {reply.status}{code} {text}".rstrip()

@@ -1,0 +1,410 @@
+import re
+import time
+from dataclasses import fields
+
+import pytest
+
+from arkml.errors import (
+    FunctionTooLarge,
+    GuestTimeout,
+    InstanceLimitExceeded,
+    MemoryLimitExceeded,
+    ModuleTooLarge,
+    StackExhausted,
+    TableLimitExceeded,
+)
+from arkml.limits import KIB, Limits
+from arkml.runtime.wasi_linker import WasiGrant
+from tests.integration.acting import answered_by, assert_host_works, assert_works
+from tests.integration.guest_text import (
+    ACTOR,
+    LOG,
+    MODEL,
+    POINTMASS,
+    START,
+    data,
+    function,
+    i32,
+    logging_of,
+    module,
+    wasi,
+)
+
+PAGE = 65_536
+SLACK = 0.2  # seconds after the deadline; ten times what is promised
+INVALID_ARGUMENTS, UNAVAILABLE = 5, 7
+
+SLEEPER = module(
+    function(
+        "sleep",
+        """(memory.fill (i32.const 0) (i32.const 0) (i32.const 48))
+        (i32.store (i32.const 16) (i32.const 1))
+        (i64.store (i32.const 24) (local.get $nanoseconds))
+        (call $poll_oneoff (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 128))""",
+        params="(param $nanoseconds i64)",
+        result="i32",
+    ),
+    imports=(wasi("poll_oneoff", "i32 i32 i32 i32"),),
+)
+
+
+def acting(host):
+    guest = host.load(ACTOR)
+    assert guest.call("open") == 0
+    return guest
+
+
+def test_every_limit_has_a_test_here():
+    source = "\n".join(name for name in globals() if name.startswith("test_the_limit_of_"))
+
+    for limit in fields(Limits):
+        assert f"test_the_limit_of_{limit.name}_" in source, limit.name
+
+
+def test_the_limit_of_module_bytes_is_kept(make_host):
+    size = len(module(function("answer", i32(42), result="i32")))
+    padding = data(0, b"x" * 5000)
+    host = make_host(limits=Limits(module_bytes=4096))
+
+    assert size < 4096
+    assert host.load(module(function("answer", i32(42), result="i32"))).call("answer") == 42
+    with pytest.raises(ModuleTooLarge, match=r"bytes, more than the 4,096 allowed"):
+        host.load(module(padding))
+
+
+def test_the_limit_of_module_bytes_holds_for_text_before_it_is_read(make_host):
+    host = make_host(limits=Limits(module_bytes=4096))
+    with pytest.raises(ModuleTooLarge):
+        host.load(module(";; " + "x" * 5_000_000))
+
+
+def test_the_limit_of_function_bytes_is_kept(make_host):
+    host = make_host(limits=Limits(function_bytes=1000))
+    nops = "(nop)" * 2000
+    with pytest.raises(FunctionTooLarge, match=r"function .* bytes, more than the 1,000 allowed"):
+        host.load(module(function("large", nops)))
+
+    assert host.load(module(function("small", nops[:400]))).call("small") is None
+
+
+def test_a_function_over_the_limit_is_refused_at_once(host):
+    text = function("large", "(drop (i32.add (i32.const 1) (i32.const 2)))" * 400_000)
+    binary = pytest.importorskip("wasmtime").wat2wasm(module(text).decode())
+    started = time.perf_counter()
+    with pytest.raises(FunctionTooLarge):
+        host.load(bytes(binary))
+
+    assert time.perf_counter() - started < 2.0
+
+
+def test_the_limit_of_memory_bytes_is_kept_at_start(make_host):
+    host = make_host(limits=Limits(memory_bytes=4 * PAGE))
+
+    assert host.load(module(memory='(memory (export "memory") 4)')).failure is None
+    for memory in ("(memory 5)", '(import "env" "memory" (memory 5))'):
+        with pytest.raises(MemoryLimitExceeded, match="memory at start"):
+            host.load(module(memory=memory))
+
+
+def test_the_limit_of_memory_bytes_lets_memory_grow_answer_minus_one(make_host):
+    guest = make_host(limits=Limits(memory_bytes=6 * PAGE)).load(ACTOR)
+
+    assert guest.call("grow", 3) == -1
+    assert guest.call("grow", 2) == 4
+    assert guest.call("grow", 1) == -1
+    assert guest.call("grow", 0) == 6
+    assert guest.call("pages") == 6
+    assert_works(guest)
+
+
+def test_a_memory_does_not_grow_over_its_own_maximum(host):
+    guest = host.load(
+        module(
+            function("grow", "(memory.grow (local.get 0))", "(param i32)", "i32"),
+            memory="(memory 1 3)",
+        )
+    )
+
+    assert guest.call("grow", 3) == -1
+    assert guest.call("grow", 2) == 1
+    assert guest.call("grow", 1) == -1
+
+
+def test_the_limit_of_tables_is_kept(make_host):
+    host = make_host(limits=Limits(tables=2))
+
+    assert host.load(module("(table 1 funcref)" * 2)).failure is None
+    with pytest.raises(TableLimitExceeded, match="3 tables, more than the 2 allowed"):
+        host.load(module("(table 1 funcref)" * 3))
+
+
+def test_the_limit_of_table_elements_is_kept(make_host):
+    host = make_host(limits=Limits(table_elements=100))
+    grow = "(table.grow $t (ref.null func) (local.get 0))"
+    guest = host.load(
+        module("(table $t 60 funcref)", function("grow", grow, "(param i32)", "i32"))
+    )
+
+    assert guest.call("grow", 41) == -1
+    assert guest.call("grow", 40) == 60
+    with pytest.raises(TableLimitExceeded, match="table elements at start"):
+        host.load(module("(table 101 funcref)"))
+
+
+def test_the_limit_of_instances_is_kept(make_host):
+    host = make_host(limits=Limits(instances=3))
+    guests = [host.load(ACTOR) for _ in range(3)]
+    with pytest.raises(InstanceLimitExceeded, match="3 guests"):
+        host.load(ACTOR)
+    guests[1].close()
+
+    assert_host_works(host)
+
+
+def test_the_limit_of_instances_holds_for_fleets(make_host):
+    host = make_host(limits=Limits(instances=3))
+    with pytest.raises(InstanceLimitExceeded):
+        host.fleet(ACTOR, 4)
+
+    assert len(host.fleet(ACTOR, 3)) == 3
+
+
+def test_the_limit_of_handles_is_kept(make_host):
+    guest = make_host(limits=Limits(handles=3)).load(ACTOR)
+
+    assert [guest.call("open") for _ in range(4)] == [0, 0, 0, UNAVAILABLE]
+    assert guest.services.live_handles == 3
+    assert guest.call("close") == 0
+    assert guest.call("open") == 0
+    assert guest.call("step", 2) == 0
+
+
+def test_the_limit_of_futures_is_kept(make_host):
+    guest = make_host(limits=Limits(futures=3)).load(ACTOR)
+
+    assert [guest.call("connect") for _ in range(4)] == [0, 0, 0, UNAVAILABLE]
+    assert guest.services.live_futures == 3
+    assert_works(guest)
+
+
+def test_the_limit_of_rows_is_kept(make_host):
+    guest = acting(make_host(limits=Limits(rows=100)))
+
+    assert guest.call("push_many", 100) == 0
+    assert guest.call("push", 1) == INVALID_ARGUMENTS
+    assert guest.call("submit", 100) == 0
+    assert guest.call("action", 99) == guest.call("action", 0)
+    assert guest.call("step", 101) == INVALID_ARGUMENTS
+    assert guest.call("step", 100) == 0
+
+
+def test_a_guest_that_pushes_over_the_limit_in_a_loop_does_not_flood_the_log(make_host, caplog):
+    guest = acting(make_host(limits=Limits(rows=10)))
+    guest.call("push_many", 5_000)
+
+    assert 1 <= len(caplog.records) < 100
+
+
+METADATA = "ark-ml-v3.ml__push_inference_observation"
+
+
+def test_the_limit_of_metadata_bytes_is_kept(make_host):
+    """One metric of v3 takes 72 bytes, and 16 for the row that it came with."""
+    guest = make_host(limits=Limits(metadata_bytes=1024)).load(
+        module(
+            data(MODEL, POINTMASS),
+            function(
+                "open",
+                f"(call ${START} {i32(2)} {i32(1)} {i32(MODEL)} {i32(len(POINTMASS))} {i32(0)}"
+                f" {i32(8)})",
+                result="i32",
+            ),
+            function(
+                "push",
+                f"(call ${METADATA} (i64.load {i32(8)}) (i64.const 1) {i32(0)} (f32.const 0)"
+                f" {i32(64)} {i32(2)} {i32(2048)} (local.get $items))",
+                params="(param $items i32)",
+                result="i32",
+            ),
+            uses=(START, METADATA),
+        )
+    )
+    assert guest.call("open") == 0
+
+    assert guest.call("push", 15) == INVALID_ARGUMENTS
+    assert guest.call("push", 11) == 0
+    assert [guest.call("push", 1) for _ in range(3)] == [0, 0, INVALID_ARGUMENTS]
+    assert guest.call("push", 0) == 0
+
+
+def test_the_limit_of_column_bytes_is_kept(make_host):
+    """A row of two features and one action takes 48 bytes; a region starts with 64 rows."""
+    guest = acting(make_host(limits=Limits(column_bytes=48 * 200)))
+
+    assert guest.call("push_many", 128) == 0
+    assert guest.call("push", 1) == UNAVAILABLE
+    assert guest.call("submit", 128) == 0
+    assert guest.call("step", 3) == 0
+
+
+def test_the_limit_of_column_bytes_holds_for_a_new_session(make_host):
+    guest = make_host(limits=Limits(column_bytes=1000)).load(ACTOR)
+
+    assert guest.call("open") == UNAVAILABLE
+    assert guest.services.live_handles == 0
+
+
+def test_the_limit_of_snapshot_bytes_is_kept(make_host, caplog):
+    guest = make_host(limits=Limits(snapshot_bytes=len(POINTMASS) - 1)).load(ACTOR)
+
+    assert guest.call("open") == INVALID_ARGUMENTS
+    assert f"{len(POINTMASS) - 1}" in caplog.text
+    assert make_host(limits=Limits(snapshot_bytes=len(POINTMASS))).load(ACTOR).call("open") == 0
+
+
+def test_the_limit_of_wasm_stack_is_kept(make_host):
+    """The deeper stack goes deeper, in about the ratio of the sizes."""
+    counting = module(
+        function(
+            "dive",
+            "(i32.store (i32.const 0) (i32.add (i32.load (i32.const 0)) (i32.const 1)))"
+            " (call $dive)",
+        )
+    )
+    depths = []
+    for size in (64 * KIB, 640 * KIB):
+        host = make_host(limits=Limits(wasm_stack=size))
+        guest = host.load(counting)
+        with pytest.raises(StackExhausted):
+            guest.call("dive")
+        depths.append(int.from_bytes(guest.read_memory(0, 4), "little"))
+        shallow = host.load(
+            module(
+                function(
+                    "dive",
+                    """(if (local.get 0)
+                        (then (call $dive (i32.sub (local.get 0) (i32.const 1)))))""",
+                    "(param i32)",
+                )
+            )
+        )
+        assert shallow.call("dive", 500) is None
+
+    assert 8 < depths[1] / depths[0] < 12
+
+
+def test_the_limit_of_run_seconds_is_kept(make_host):
+    guest = make_host(limits=Limits(run_seconds=0.1)).load(ACTOR)
+    started = time.perf_counter()
+    with pytest.raises(GuestTimeout, match=r"over its budget of 0\.1 s"):
+        guest.call("spin")
+
+    assert 0.1 <= time.perf_counter() - started < 0.1 + SLACK
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.001, 0.03, 0.07, 0.13])
+def test_a_budget_of_one_call_is_kept(host, budget):
+    guest = host.load(ACTOR)
+    started = time.perf_counter()
+    with pytest.raises(GuestTimeout):
+        guest.call("spin", budget=budget)
+
+    assert budget <= time.perf_counter() - started < budget + SLACK
+
+
+def test_the_run_time_of_a_call_is_the_sum_over_its_submits(host):
+    guest = acting(host)
+    started = time.perf_counter()
+    with pytest.raises(GuestTimeout):
+        guest.call("burn_and_submit", 100_000, 1_000_000, budget=0.15)
+
+    assert 0.15 <= time.perf_counter() - started < 0.15 + SLACK
+    assert guest.statistics.submits > 10
+
+
+def test_the_time_of_the_policy_is_not_counted(host):
+    guest = host.load(ACTOR)
+    answered_by(guest, lambda _batch: time.sleep(0.06))
+    started = time.perf_counter()
+    guest.call("burn_and_submit", 1000, 4, budget=0.1)
+
+    assert time.perf_counter() - started > 0.24
+
+
+def test_the_time_of_a_suspension_is_not_counted(make_host):
+    guest = make_host(wasi=WasiGrant(), limits=Limits(run_seconds=0.05)).load(SLEEPER)
+    started = time.perf_counter()
+
+    assert guest.call("sleep", 150_000_000) == 0
+    assert time.perf_counter() - started >= 0.15
+
+
+def test_each_call_has_the_whole_budget(host):
+    guest = host.load(ACTOR)
+    turns = 20_000_000
+    started = time.perf_counter()
+    guest.call("burn", turns, budget=None)
+    once = time.perf_counter() - started
+
+    for _ in range(4):
+        guest.call("burn", turns, budget=3 * once + 0.03)
+    with pytest.raises(GuestTimeout):
+        guest.call("burn", 40 * turns, budget=3 * once + 0.03)
+
+
+def test_no_budget_is_no_limit(make_host):
+    guest = make_host(limits=Limits(run_seconds=0.01)).load(ACTOR)
+    started = time.perf_counter()
+    guest.call("burn", 100_000_000, budget=None)
+
+    assert time.perf_counter() - started > 0.02
+    assert make_host(limits=Limits(run_seconds=None)).load(ACTOR).call("burn", 1000) is None
+
+
+def test_a_guest_that_polls_for_ever_runs_into_the_deadline(host):
+    guest = host.load(ACTOR)
+    handle, _ = guest.services.futures.open(_bool())
+    started = time.perf_counter()
+    with pytest.raises(GuestTimeout):
+        guest.call("poll_until_ready", handle, budget=0.1)
+
+    assert 0.1 <= time.perf_counter() - started < 0.1 + SLACK
+    assert guest.services.live_futures == 0
+
+
+def test_a_flood_of_import_calls_runs_into_the_deadline(host):
+    text, say = logging_of("flood")
+    guest = host.load(
+        module(text, function("flood", f"(loop $more {say} (br $more))"), uses=(LOG,))
+    )
+    started = time.perf_counter()
+    with pytest.raises(GuestTimeout):
+        guest.call("flood", budget=0.05)
+
+    assert time.perf_counter() - started < 3
+
+
+def test_the_limit_of_log_bytes_is_kept(make_host, caplog):
+    caplog.set_level("INFO")
+    text, say = logging_of("å" * 5_000, at=1000)
+    guest = module(text, function("say", say), uses=(LOG,))
+    make_host(limits=Limits(log_bytes=100)).load(guest).call("say")
+    make_host().load(guest).call("say")
+    short, whole = (record.getMessage() for record in caplog.records)
+
+    assert short.startswith("å" * 50 + "…")
+    assert re.search(r"9900 bytes cut", short)
+    assert whole == "å" * 5_000
+
+
+def test_limits_do_not_leak_from_one_host_to_another(make_host):
+    small, plain = make_host(limits=Limits(rows=100)), make_host()
+    guests = [acting(small), acting(plain)]
+
+    assert [guest.call("push_many", 101) for guest in guests] == [INVALID_ARGUMENTS, 0]
+
+
+def _bool():
+    from arkml.sessions.results import BOOL
+
+    return BOOL
