@@ -44,6 +44,8 @@ class Fleet:
         make: Callable[[int], Guest],
     ) -> None:
         self.guests = list(guests)
+        self.name = guests[0].program.name
+        self._limits = guests[0].program.limits
         self._arena = engine.arena
         self._flight = flight
         self._make = make
@@ -68,17 +70,16 @@ class Fleet:
         GuestError. Raises what concerns all: EntryPointMissing, UsageError, GuestBusy, and
         KeyboardInterrupt after Ctrl-C, with every call dropped.
         """
-        crew = self._crew(function, None if only is None else tuple(only))
-        if not crew.guests:
-            return crew.results()
-        limit = crew.guests[0].program.limits.run_seconds if budget == DEFAULT_BUDGET else budget
-        self._flight.begin(crew.guests[0].name)
+        limit = self._limits.run_seconds if budget == DEFAULT_BUDGET else budget
+        self._flight.begin(self.name)
         try:
-            crew.start(arguments, limit)
-            crew.run(self._rounds)
+            crew = self._crew(function, None if only is None else tuple(only))
+            if crew.guests:
+                crew.start(arguments, limit)
+                crew.run(self._rounds)
+            return crew.results()
         finally:
             self._flight.end()
-        return crew.results()
 
     def update(self, *, budget: float | None = DEFAULT_BUDGET) -> list[Any]:
         """Run one frame of every guest of an applet."""

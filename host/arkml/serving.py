@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ class ServedGuest:
         self.failure: GuestError | None = None
         self._limits = program.limits
         self._arena = engine.arena
-        self._closed = False
+        self._closed = True  # until there is something to close
         self._columns = columns
         self._sandbox = sandbox = Sandbox(engine, program, columns, wasi)
         self.services = Services(
@@ -86,6 +87,7 @@ class ServedGuest:
         self._told: set[str] = set()
         self._entries = self._sandbox.entries
         self._regions = self._sandbox.records.regions
+        self._closed = False
 
     def call(self, function: str, *arguments: Number, budget: float | None = DEFAULT_BUDGET) -> Any:
         """
@@ -129,7 +131,10 @@ class ServedGuest:
         """Start a call; `data` is its input for `core__get_input_slice`."""
         if self.failure is not None or self._closed:
             self._refuse_call()
-        entry = self._entries.get(function) or self.entry(function)
+        entry = self._entries.get(function)
+        if entry is None:
+            with self.fiber.flight.kept(self.name):
+                entry = self.entry(function)
         limit = self._limits.run_seconds if budget == DEFAULT_BUDGET else budget
         self.fiber.start(entry, arguments, limit)
         if data or self.fiber.imports:  # else there is nothing to forget
@@ -202,13 +207,15 @@ class ServedGuest:
         """
         self.fiber.drop()
         self.fiber.flight.lost += 1
-        if not landed:
-            self.fiber.flight.end()
         if isinstance(error, GuestError):
             self.failure = error
         else:
             self.failure = GuestError(f"{self.name}: its call ended in {type(error).__name__}")
-        self.services.close()
+        try:
+            self.services.close()
+        finally:
+            if not landed:
+                self.fiber.flight.end()
 
     @property
     def statistics(self) -> Statistics:
@@ -232,9 +239,20 @@ class ServedGuest:
         if self._closed:
             return
         with self.fiber.flight.kept(self.name):
-            self._closed = True
-            self.fiber.flight.lost += 1
+            self._release()
+
+    def __del__(self) -> None:
+        if not (sys.is_finalizing() or getattr(self, "_closed", True)):
+            self._release()
+
+    def _release(self) -> None:
+        """Free what the collector does not know of: the call, the Store, the column memory."""
+        self._closed = True
+        self.fiber.flight.lost += 1
+        self.fiber.drop()
+        try:
             self.services.close()
+        finally:
             self._sandbox.close()
 
     def _run(self, entry: Entry) -> Any:
@@ -254,11 +272,12 @@ class ServedGuest:
         return self.end(entry)
 
     def _readable(self) -> GuestMemory:
-        """The guest's memory, between calls."""
+        """The guest's memory, between calls; raises GuestBusy during one."""
         if self._closed:
             self._refuse_call()
         memory = self._sandbox.memory
-        memory.pages = self._sandbox.native_memory.pages()
+        with self.fiber.flight.kept(self.name):
+            memory.pages = self._sandbox.native_memory.pages()
         return memory
 
     def _refuse_call(self) -> None:

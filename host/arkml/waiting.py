@@ -61,6 +61,7 @@ async def sleep_async(wait: Wait, fiber: Fiber) -> None:
     pause = 0.0
     while not wait.ready(0.0):
         await asyncio.sleep(pause)
+        fiber.flight.check_interrupt()
         pause = min(_SLICE, pause + 0.001)
     settle(wait, fiber, started)
 

@@ -56,7 +56,7 @@ def wasi(name, params):
     """The import of a WASI function, which is called `$NAME`."""
     return (
         f'(import "wasi_snapshot_preview1" "{name}"'
-        f" (func ${name} (param {params}) (result i32)))"
+        f" (func ${name} (param {params}) (result i32)))".replace(" (param )", "")
     )
 
 

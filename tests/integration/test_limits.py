@@ -3,6 +3,7 @@ import time
 from dataclasses import fields
 
 import pytest
+import wasmtime
 
 from arkml.errors import (
     FunctionTooLarge,
@@ -15,6 +16,7 @@ from arkml.errors import (
 )
 from arkml.limits import KIB, Limits
 from arkml.runtime.wasi_linker import WasiGrant
+from arkml.sessions.results import BOOL
 from tests.integration.acting import answered_by, assert_host_works, assert_works
 from tests.integration.guest_text import (
     ACTOR,
@@ -89,7 +91,7 @@ def test_the_limit_of_function_bytes_is_kept(make_host):
 
 def test_a_function_over_the_limit_is_refused_at_once(host):
     text = function("large", "(drop (i32.add (i32.const 1) (i32.const 2)))" * 400_000)
-    binary = pytest.importorskip("wasmtime").wat2wasm(module(text).decode())
+    binary = wasmtime.wat2wasm(module(text).decode())
     started = time.perf_counter()
     with pytest.raises(FunctionTooLarge):
         host.load(bytes(binary))
@@ -198,8 +200,16 @@ def test_the_limit_of_rows_is_kept(make_host):
     assert guest.call("step", 100) == 0
 
 
-def test_a_guest_that_pushes_over_the_limit_in_a_loop_does_not_flood_the_log(make_host, caplog):
+def test_a_row_limit_below_the_first_size_of_a_region_is_kept(make_host):
     guest = acting(make_host(limits=Limits(rows=10)))
+
+    assert guest.call("push_many", 10) == 0
+    assert guest.call("push", 1) == INVALID_ARGUMENTS
+    assert guest.call("submit", 10) == 0
+
+
+def test_a_guest_that_pushes_over_the_limit_in_a_loop_does_not_flood_the_log(make_host, caplog):
+    guest = acting(make_host(limits=Limits(rows=100)))
     guest.call("push_many", 5_000)
 
     assert 1 <= len(caplog.records) < 100
@@ -363,7 +373,7 @@ def test_no_budget_is_no_limit(make_host):
 
 def test_a_guest_that_polls_for_ever_runs_into_the_deadline(host):
     guest = host.load(ACTOR)
-    handle, _ = guest.services.futures.open(_bool())
+    handle, _ = guest.services.futures.open(BOOL)
     started = time.perf_counter()
     with pytest.raises(GuestTimeout):
         guest.call("poll_until_ready", handle, budget=0.1)
@@ -402,9 +412,3 @@ def test_limits_do_not_leak_from_one_host_to_another(make_host):
     guests = [acting(small), acting(plain)]
 
     assert [guest.call("push_many", 101) for guest in guests] == [INVALID_ARGUMENTS, 0]
-
-
-def _bool():
-    from arkml.sessions.results import BOOL
-
-    return BOOL

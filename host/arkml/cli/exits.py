@@ -17,10 +17,6 @@ Job = Callable[[], int]
 """What a command does once its options are understood; it returns the exit code."""
 
 
-class Unusable(ArkmlError):
-    """A guest cannot be loaded, for a reason that elsewhere counts as its own failure."""
-
-
 def exit_code(error: BaseException) -> int:
     """A guest that failed is 1, what never came to run 2. A bug of the host is 1 too."""
     if isinstance(error, GuestError) or not isinstance(error, ArkmlError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from dataclasses import dataclass
 
 from arkml.errors import UsageError
 from arkml.sessions.text import TRACE
@@ -22,20 +23,32 @@ _COLOURS = {logging.ERROR: "31", logging.WARNING: "33", logging.INFO: "32", logg
 _GUEST = "arkml.guest."
 
 
-def start_logging(level: str | None, verbosity: int, *, debug: bool) -> None:
-    """Show what guests and the host log. Raises UsageError for a level that is none."""
-    if level is not None and level.lower() not in _LEVELS:
-        raise UsageError(f"there is no log level {level!r}: there are {', '.join(_LEVELS)}")
-    if level is not None:
-        lowest = _LEVELS[level.lower()]
-    elif verbosity:
-        lowest = logging.DEBUG if verbosity == 1 else TRACE
-    else:
-        lowest = logging.DEBUG if debug else logging.INFO
-    logger = logging.getLogger("arkml")
-    logger.setLevel(lowest)
-    logger.propagate = False
-    logger.handlers = [_Lines(debug=debug)]
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """From which level on lines are shown: a name, or how many `-v` there were."""
+
+    level: str | None = None
+    verbosity: int = 0
+    debug: bool = False
+
+    def lowest(self) -> int:
+        """Raises UsageError for a level that is none."""
+        if self.level is not None:
+            if self.level.lower() not in _LEVELS:
+                raise UsageError(
+                    f"there is no log level {self.level!r}: there are {', '.join(_LEVELS)}"
+                )
+            return _LEVELS[self.level.lower()]
+        if self.verbosity > 1:
+            return TRACE
+        return logging.DEBUG if self.verbosity or self.debug else logging.INFO
+
+    def start(self) -> None:
+        """Show what guests and the host log."""
+        logger = logging.getLogger("arkml")
+        logger.setLevel(self.lowest())
+        logger.propagate = False
+        logger.handlers = [_Lines(debug=self.debug)]
 
 
 class _Lines(logging.Handler):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,16 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arkml.cli import options
-from arkml.cli.exits import FAILED, GOOD, Job, Unusable, print_error, print_json
+from arkml.cli.exits import FAILED, GOOD, Job, print_error
+from arkml.cli.launch import Grants
+from arkml.cli.logs import LogOptions
+from arkml.errors import UsageError
+from arkml.sessions.text import presentable
 
 if TYPE_CHECKING:
-    from arkml.cli.launch import Grants
-    from arkml.cli.measuring import Pacer, Steps
-    from arkml.cli.players import Player
     from arkml.cli.summary import Summary
-    from arkml.cli.tasks import Task, Wanted
     from arkml.host import Host
-    from arkml.runtime.program import Program
 
 _EXAMPLES = """
 Examples:
@@ -44,50 +42,62 @@ call of anything else as long as it likes unless --limit says otherwise.
 """
 
 
+_MOST_TEXT = 1 << 20  # bytes of a return slice that are shown
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """The options of one run."""
 
     guest: Path
-    wanted: Wanted
-    grants: Grants
+    cmdlet: str | None
+    invoke: str | None
+    arguments: tuple[str, ...]
+    input: Path | None
     frames: int | None
     fps: float | None
     instances: int
     out: Path | None
+    grants: Grants
+    known: tuple[str, ...]
+    logs: LogOptions
     as_json: bool
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(
-        "run", epilog=_EXAMPLES, context_settings={"ignore_unknown_options": True}
-    )(command)
+    settings = {"ignore_unknown_options": True}  # -1 is an argument; `play` refuses the others
+    app.command("run", epilog=_EXAMPLES, context_settings=settings)(command)
 
 
 def command(
+    context: typer.Context,
     guest: options.GuestFile,
     arguments: options.Arguments = None,
     cmdlet: options.Cmdlet = None,
     invoke: options.Invoke = None,
-    input: options.Input = None,  # noqa: A002
+    input: options.Input = None,
     frames: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Frames, or calls.", show_default="600")
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="So many frames, or calls: 600 frames or 1 call by default."
+        ),
     ] = None,
     fps: Annotated[
         float | None,
-        typer.Option(metavar="F", min=0.01, help="Pace frames and count late ones."),
+        typer.Option(metavar="F", min=0.01, help="Pace the frames and count late ones."),
     ] = None,
     instances: options.Instances = 1,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write what the guest returns there.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write there what the guest returns last."),
     ] = None,
     policy: options.Policy = None,
     seed: options.Seed = 0,
     deterministic: options.Deterministic = False,
     limit: options.LimitValues = None,
     wasi: options.Wasi = False,
-    directories: options.Directories = None,
+    directory: options.Directories = None,
     stub_missing: options.StubMissing = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -95,37 +105,43 @@ def command(
     log_level: options.LogLevel = None,
 ) -> Job:
     """Run a guest and say how it went."""
-    from arkml.cli.launch import Grants
-    from arkml.cli.logs import start_logging
-    from arkml.cli.tasks import Wanted
-
-    numbers = options.checked_numbers(arguments)
-    start_logging(log_level, verbose, debug=debug)
-    grants = Grants(
-        policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directories or ()), stub_missing
-    )
-    wanted = Wanted(cmdlet, invoke, numbers, input)
     return partial(
-        play, Run(guest, wanted, grants, frames, fps, instances, out, as_json)
-    )
+        play,
+        Run(
+            guest=guest,
+            cmdlet=cmdlet,
+            invoke=invoke,
+            arguments=tuple(arguments or ()),
+            known=tuple(name for option in context.command.params for name in option.opts),
+            input=input,
+            frames=frames,
+            fps=fps,
+            instances=instances,
+            out=out,
+            grants=Grants(
+                policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directory or ()),
+                stub_missing,
+            ),
+            logs=LogOptions(log_level, verbose, debug),
+            as_json=as_json,
+        ),
+    )  # fmt: skip
 
 
 def play(run: Run) -> int:
     """Load the guest, let it do its task, show what came of it."""
     from arkml.cli.launch import open_host
-    from arkml.cli.tasks import choose
+    from arkml.cli.values import check_words
 
+    run.logs.start()
+    check_words(run.arguments, run.known)
     host = open_host(
         run.grants,
         program=run.guest.name,
-        arguments=run.wanted.cmdlet or "",
+        arguments=run.cmdlet or "",
         stdout_is_ours=run.as_json,
     )
-    program = _compiled(host, run.guest)
-    task = choose(program, run.wanted)
-    if task is None:
-        return _only_load(run, host, program)
-    summary = _played(run, host, program, task)
+    summary = _played(run, host)  # if it raises, the process ends, and the host with it
     host.close()
     _show(run, summary)
     if summary.failed:
@@ -133,38 +149,71 @@ def play(run: Run) -> int:
     return FAILED if summary.failed else GOOD
 
 
-def _compiled(host: Host, path: Path) -> Program:
-    """The module of a guest that did not run yet: whatever is wrong here is the file."""
-    from arkml.errors import GuestError
-
-    try:
-        return host.compile(path)
-    except GuestError as error:
-        raise Unusable(str(error)) from error
-
-
-def _played(run: Run, host: Host, program: Program, task: Task) -> Summary:
+def _played(run: Run, host: Host) -> Summary:
+    from arkml.cli import playing
     from arkml.cli.measuring import Pacer, Steps
     from arkml.cli.progress import ProgressBar
-    from arkml.cli.summary import Summary
+    from arkml.cli.tasks import Wanted, choose
 
-    count = run.frames or task.default_frames
-    player = _player(run, host, program, task)
-    announce(program.name, program.info.kind.value)
+    program = playing.compiled(host, run.guest)
+    task = choose(program, Wanted(run.cmdlet, run.invoke, run.arguments, run.input))
+    budget = playing.budget_of(task, run.grants)
+    player = playing.player_of(host, program, task, instances=run.instances, budget=budget)
+    count = _count(run, task)
     pacer = None if run.fps is None else Pacer(run.fps)
     steps = Steps(player.step)
+    playing.announce(program, run.instances)
     with ProgressBar(program.name, count) as progress:
-        _perform(player, steps, count, pacer, progress)
+        playing.perform(player, steps, count, pacer=pacer, after=progress)
+    if not task.function:
+        sys.stderr.write(f"nothing was called; --invoke takes one of {names(program.info)}\n")
     return Summary(
-        program.name,
-        program.info.kind.value,
-        task.function,
-        run.instances,
-        steps.timings,
-        player.statistics,
-        run.fps,
-        None if pacer is None else pacer.late,
-        len(player.failures),
-        player.result,
-        player.returned,
+        guest=program.name,
+        kind=program.info.kind.value,
+        function=task.function,
+        instances=run.instances,
+        timings=steps.timings,
+        statistics=player.statistics,
+        fps=run.fps,
+        late=None if pacer is None else pacer.late,
+        failed=len(player.failures),
+        result=player.result,
+        returned=player.returned,
     )
+
+
+def _count(run: Run, task: Task) -> int:
+    """How many steps to do."""
+    if run.frames is None:
+        return task.default_frames
+    if not task.is_repeatable:
+        raise UsageError(f"--frames does not go with {task.title}: it runs once")
+    return run.frames
+
+
+def _show(run: Run, summary: Summary) -> None:
+    """What the guest returned to --out or stdout, then the table; or all of it as JSON."""
+    from arkml.cli.summary import text_of
+
+    if run.out is not None:
+        _write(run.out, summary.returned)
+    if run.as_json:
+        print_json(summary.document())
+        return
+    if summary.returned and run.out is None:
+        text = text_of(summary.returned)
+        what = f"{len(summary.returned):,} bytes that are no text (--out FILE keeps them)"
+        sys.stdout.write(f"{what if text is None else presentable(text, _MOST_TEXT)}\n")
+        sys.stdout.flush()
+    from arkml.cli.tables import run_table, show
+
+    # What a WASI command prints may be piped on.
+    show(run_table(summary), sys.stderr if summary.kind == "wasi-command" else sys.stdout)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"--out {path} cannot be written: {error.strerror}") from None
+    sys.stderr.write(f"wrote {len(data):,} bytes to {path}\n")

@@ -34,7 +34,8 @@ class Task:
     One entry point and what it is called with.
 
     `kind` says how: APPLET and PLAIN with numbers, CMDLET with text in `data`, SERVLET and
-    MODULE_RUN with bytes, WASI_COMMAND with nothing.
+    MODULE_RUN with bytes, WASI_COMMAND with nothing. Without a function there is nothing to call
+    once the guest is initialised.
     """
 
     kind: ModuleKind
@@ -44,12 +45,25 @@ class Task:
 
     @property
     def default_frames(self) -> int:
+        """How often the function is called if nobody says so."""
+        if not self.function:
+            return 0
         return FRAMES if self.kind is ModuleKind.APPLET else 1
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it makes sense to call it again in the same guest."""
+        return bool(self.function) and self.kind is not ModuleKind.WASI_COMMAND
 
-def choose(program: Program, wanted: Wanted) -> Task | None:
+    @property
+    def title(self) -> str:
+        """What to call it in a sentence."""
+        return f"{self.kind.value} {self.function}" if self.function else "a module without a task"
+
+
+def choose(program: Program, wanted: Wanted) -> Task:
     """
-    The task, or None if nothing was named and the exports suggest nothing in particular.
+    The task. Without a function, if none was named and the exports suggest none in particular.
 
     Raises EntryPointMissing and UsageError.
     """
@@ -65,7 +79,7 @@ def choose(program: Program, wanted: Wanted) -> Task | None:
     if entry is None:
         if wanted.input is not None:
             raise UsageError(f"--input is for which function? --invoke {names(program.info)}")
-        return None
+        return Task(program.info.kind, "")
     return _task(entry, wanted)
 
 

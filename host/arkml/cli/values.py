@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from arkml.errors import UsageError
@@ -93,3 +94,20 @@ def _count(name: str, text: str) -> int:
     if not (count > 0 and count == int(count)):
         raise UsageError(f"{name}={text}: it takes a whole number above zero, as 4096 or 64MiB")
     return int(count)
+
+
+def check_words(words: Sequence[str], options: Sequence[str]) -> None:
+    """Words that begin with `-` are negative numbers; any other is an option nobody knows."""
+    for word in words:
+        if word.startswith("-") and not _is_number(word):
+            close = get_close_matches(word.partition("=")[0], options, 1)
+            hint = f": did you mean {close[0]}?" if close else ""
+            raise UsageError(f"there is no option {word}{hint}")
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return word.lower().startswith("-0x")
+    return True

@@ -40,11 +40,16 @@ class Flight:
             ticker.wake()
 
     def end(self) -> None:
-        """Land."""
+        """Land. Raises KeyboardInterrupt if SIGINT came and nobody was told yet."""
         self._ticker.running.discard(self._token)
         if self._main:
             GUARD.armed -= 1
-        self._gate.release()
+            self._gate.release()
+            if GUARD.requested and not GUARD.armed:
+                GUARD.requested = False
+                raise KeyboardInterrupt
+        else:
+            self._gate.release()
 
     def check_interrupt(self) -> None:
         """Raise KeyboardInterrupt if SIGINT came while this call was in flight."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from arkml.errors import Unavailable
 from arkml.limits import Limits
 from arkml.runtime import control as at
 from arkml.runtime.arena import Arena
+
+_SLAB_BYTES = 64 << 20  # beyond this a slab holds fewer regions than there are guests
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +53,16 @@ class Slab:
         rows = regions * shape.rows
         for field, dtype, width in shape.columns():
             size = max(1, rows * width * np.dtype(dtype).itemsize)
-            offset = arena.allocate(size)
+            try:
+                offset = arena.allocate(size)
+            except Unavailable:
+                self.release()
+                raise
             self._blocks.append((offset, size))
             array = arena.array(offset, rows * width, dtype)
             matrix = array if field in (at.ROWS, at.VALUES) else array.reshape(rows, width)
             self._columns[field] = (offset, matrix, width * np.dtype(dtype).itemsize)
-        self.free = list(range(regions - 1, -1, -1))
+        self.free = list(range(regions))  # a heap: regions in use lie at the front
         self._regions = regions
 
     def is_unused(self) -> bool:
@@ -114,16 +121,16 @@ class Columns:
         slabs = self._slabs.setdefault(shape, [])
         for slab in slabs:
             if slab.free:
-                return slab, slab.free.pop()
-        slab = Slab(self.arena, shape, max(1, self._siblings // (1 + len(slabs))))
+                return slab, heappop(slab.free)
+        most = max(1, _SLAB_BYTES // max(1, shape.rows * shape.row_bytes()))
+        slab = Slab(self.arena, shape, min(most, max(1, self._siblings // (1 + len(slabs)))))
         slabs.append(slab)
-        return slab, slab.free.pop()
+        return slab, heappop(slab.free)
 
     def give(self, slab: Slab, region: int) -> None:
         """Take a region back."""
         self.version += 1
-        slab.free.append(region)
-        slab.free.sort(reverse=True)
+        heappush(slab.free, region)
         if slab.is_unused():
             self._slabs[slab.shape].remove(slab)
             slab.release()

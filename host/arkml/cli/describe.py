@@ -1,0 +1,80 @@
+"""`arkml describe`: what a model file is, and whether it may act here."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from arkml.cli import options
+from arkml.cli.exits import GOOD, UNUSABLE, Job, print_json
+from arkml.cli.logs import LogOptions
+from arkml.cli.values import read_limits
+
+if TYPE_CHECKING:
+    from arkml.policies.describe import ModelReport, PortReport
+
+_EXAMPLES = """
+Examples:
+
+    arkml describe walk.onnx
+
+    arkml describe walk.crvo --json
+
+The exit code is 2 if the model is rejected.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("describe", epilog=_EXAMPLES)(command)
+
+
+def command(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="An ONNX or Cervo file.", show_default=False)
+    ],
+    limit: options.LimitValues = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> Job:
+    """Show inputs, outputs, size and verdict of a model."""
+    return partial(describe_file, model, tuple(limit or ()), LogOptions(debug=debug), as_json)
+
+
+def describe_file(path: Path, limits: tuple[str, ...], logs: LogOptions, as_json: bool) -> int:
+    """Describe one file."""
+    from arkml.policies.describe import ACCEPTED, describe
+    from arkml.policies.files import read_policy_file
+
+    logs.start()
+    allowed = read_limits(limits)
+    report = describe(read_policy_file(path, allowed), allowed)
+    if as_json:
+        print_json({"file": str(path), "accepted": report.verdict == ACCEPTED, **asdict(report)})
+    else:
+        _show(path, report)
+    return GOOD if report.verdict == ACCEPTED else UNUSABLE
+
+
+def _show(path: Path, report: ModelReport) -> None:
+    from arkml.cli.tables import facts, grid, show, size
+
+    rows = [("kind", report.kind), ("size", size(report.bytes))]
+    if report.inputs:
+        rows += [("parameters", f"{report.parameters:,}"), ("nodes", f"{report.nodes:,}")]
+    if report.opset:
+        rows.append(("opset", str(report.opset)))
+    if report.producer:
+        rows.append(("producer", report.producer))
+    show(facts(path.name, [*rows, ("verdict", report.verdict)]))
+    for title, ports in (("Inputs", report.inputs), ("Outputs", report.outputs)):
+        if ports:
+            show(grid(title, ("name", "role", "shape"), [_port(port) for port in ports]))
+
+
+def _port(port: PortReport) -> tuple[str, str, str]:
+    return port.name, port.role, " × ".join(["rows", *map(str, port.shape)])

@@ -1,0 +1,68 @@
+"""`arkml pack`: an ONNX file as a Cervo container."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from arkml.cli import options
+from arkml.cli.exits import GOOD, Job, print_json
+from arkml.cli.launch import read_policy
+from arkml.cli.logs import LogOptions
+from arkml.errors import UsageError
+from arkml.limits import Limits
+
+_EXAMPLES = """
+Examples:
+
+    arkml pack walk.onnx
+
+    arkml pack walk.onnx -o assets/walk.crvo
+
+Weights that lie in a file beside the model are packed too.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("pack", epilog=_EXAMPLES)(command)
+
+
+def command(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Default: beside it, as .crvo."),
+    ] = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> Job:
+    """Pack an ONNX model into a Cervo container."""
+    target = model.with_suffix(".crvo") if output is None else output
+    return partial(pack, model, target, LogOptions(debug=debug), as_json)
+
+
+def pack(model: Path, target: Path, logs: LogOptions, as_json: bool) -> int:
+    """Check the model and write the container."""
+    from arkml.policies.cervo import is_cervo, pack_onnx
+
+    logs.start()
+    data = read_policy(model, Limits())
+    if is_cervo(data):
+        raise UsageError(f"{model} is a Cervo container already")
+    container = pack_onnx(data)
+    try:
+        target.write_bytes(container)
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror}") from None
+    if as_json:
+        print_json({"file": str(target), "bytes": len(container)})
+    else:
+        sys.stdout.write(f"{target}: {len(container):,} bytes\n")
+    return GOOD

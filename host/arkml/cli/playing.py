@@ -1,0 +1,74 @@
+"""A guest from its file to the end of its task."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arkml.cli.launch import Grants
+from arkml.cli.measuring import Pacer, Steps
+from arkml.cli.players import Player, Solo, Together
+from arkml.cli.tasks import Task
+from arkml.errors import GuestError, UsageError
+from arkml.runtime.modules import ModuleKind
+from arkml.serving import DEFAULT_BUDGET
+
+if TYPE_CHECKING:
+    from arkml.host import Host
+    from arkml.runtime.program import Program
+
+
+def compiled(host: Host, path: Path) -> Program:
+    """
+    The module in a file.
+
+    Raises ModuleError, and UsageError for a memory or tables over their limits: nothing ran yet,
+    so whatever is wrong is the file.
+    """
+    try:
+        return host.compile(path)
+    except GuestError as error:
+        raise UsageError(str(error)) from error
+
+
+def budget_of(task: Task, grants: Grants) -> float | None:
+    """What one call may take: the limit for a frame, and for anything if the user set it."""
+    return DEFAULT_BUDGET if grants.has_budget or task.kind is ModuleKind.APPLET else None
+
+
+def player_of(
+    host: Host, program: Program, task: Task, *, instances: int, budget: float | None
+) -> Player:
+    """Make the guest, or the fleet. None of its instructions has run yet."""
+    if instances > 1:
+        return Together(host.fleet(program, instances), task, budget)
+    return Solo(host.load(program, initialise=False), task, budget)
+
+
+def announce(program: Program, instances: int = 1) -> None:
+    """Say that the first instruction of the guest comes next."""
+    count = f"{instances:,} × " if instances > 1 else ""
+    sys.stderr.write(f"running {count}{program.name} ({program.info.kind.value})\n")
+    sys.stderr.flush()
+
+
+def perform(
+    player: Player,
+    steps: Steps,
+    count: int,
+    *,
+    pacer: Pacer | None = None,
+    after: Callable[[int], None] | None = None,
+) -> None:
+    """Initialise the player and let it do its steps; tell in which one it failed."""
+    try:
+        player.initialise()
+        steps.run(count, pacer=pacer, after=after)
+    except GuestError:
+        if count > 1:
+            sys.stderr.write(f"failed in frame {len(steps.timings) + 1:,} of {count:,}\n")
+        raise
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"interrupted after {len(steps.timings):,} frames") from None

@@ -1,0 +1,63 @@
+"""Short blocks of several subjects in turn, with what their figures amount to."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+Block = Callable[[], float]
+"""Runs for a moment and answers one figure."""
+
+_WARM_SHARE = 0.2  # of a block, before its figures count: whoever ran before has the caches
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The median of some figures, between their 10th and 90th percentile."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, figures: Sequence[float]) -> Spread:
+        ordered = sorted(figures)
+        last = len(ordered) - 1
+        return cls(statistics.median(ordered), ordered[last // 10], ordered[last - last // 10])
+
+
+def interleave(blocks: Mapping[str, Block], rounds: int) -> dict[str, list[float]]:
+    """
+    One figure of every block a round.
+
+    Each round turns the order round, so that a machine that gets slower favours nobody.
+    """
+    figures: dict[str, list[float]] = {name: [] for name in blocks}
+    order = list(blocks)
+    for _ in range(rounds):
+        for name in order:
+            figures[name].append(blocks[name]())
+        order.reverse()
+    return figures
+
+
+def quotients(over: Sequence[float], under: Sequence[float]) -> Spread:
+    """The figures of each round divided by those of the same round."""
+    return Spread.of([a / b for a, b in zip(over, under, strict=True)])
+
+
+def microseconds(call: Callable[[], object], seconds: float) -> float:
+    """The median of one call, over at least five and as many as fit into `seconds`."""
+    clock = time.perf_counter
+    warm = clock() + seconds * _WARM_SHARE
+    while clock() < warm:
+        call()
+    end = warm + seconds
+    figures: list[float] = []
+    while len(figures) < 5 or clock() < end:
+        before = clock()
+        call()
+        figures.append(clock() - before)
+    return statistics.median(figures) * 1e6

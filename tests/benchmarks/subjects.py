@@ -1,0 +1,83 @@
+"""The guests and policies that are measured, set up and ready to step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from arkml import Fleet, Guest, Host
+from arkml.batches import Batch
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+BENCH_GUEST = FIXTURES / "guests" / "bench_guest.wasm"
+ACTIONS = 3
+
+
+def policy_path(features: int) -> Path:
+    """A network of two hidden layers of 64, with `features` in and three actions out."""
+    return FIXTURES / "policies" / f"mlp_f{features}_a3.onnx"
+
+
+def bench_guest(host: Host, agents: int, features: int) -> Guest:
+    """A guest with `agents` agents whose session is open; its first frame is behind it."""
+    guest = host.load(BENCH_GUEST)
+    model = policy_path(features).read_bytes()
+    guest.write_memory(guest.call("alloc_model", len(model)), model)
+    check(guest.call("setup", agents, features, ACTIONS, len(model)))
+    check(guest.call("frame"))
+    return guest
+
+
+def bench_fleet(host: Host, instances: int, features: int) -> Fleet:
+    """A fleet of guests with one agent each, likewise."""
+    fleet = host.fleet(BENCH_GUEST, instances)
+    open_sessions(fleet, features)
+    return fleet
+
+
+def open_sessions(fleet: Fleet, features: int) -> None:
+    """Give every guest of a fleet its policy and run a frame."""
+    model = policy_path(features).read_bytes()
+    for guest, pointer in zip(fleet.guests, fleet.call("alloc_model", len(model)), strict=True):
+        guest.write_memory(pointer, model)
+    check(*fleet.call("setup", 1, features, ACTIONS, len(model)))
+    check(*fleet.call("frame"))
+
+
+def check(*codes: object) -> None:
+    """Every call answered 0, or what is measured is not what it says."""
+    wrong = {code for code in codes if code != 0}
+    if wrong:
+        raise AssertionError(f"the guest that is measured answered {wrong}")
+
+
+class NullPolicy:
+    """Answers at once: the actions stay zero."""
+
+    num_actions = ACTIONS
+
+    def __init__(self, features: int) -> None:
+        self.num_features = features
+
+    def act(self, batch: Batch) -> None: ...
+
+    def forget(self, key: int) -> None: ...
+
+
+class NullLibrary:
+    """Has a null policy for whatever is loaded."""
+
+    def load(
+        self, snapshot: bytes, snapshot_format: object, features: int, actions: int
+    ) -> NullPolicy:
+        assert snapshot
+        assert actions == ACTIONS
+        return NullPolicy(features)
+
+    def close(self) -> None: ...
+
+
+class NullHost(Host):
+    """A host without a policy run: what is left is the price of the way there and back."""
+
+    def _library(self) -> NullLibrary:  # type: ignore[override]
+        return NullLibrary()
