@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from typing import Any
@@ -33,7 +32,7 @@ from arkml.runtime.wasi_linker import OURS, WasiGrant
 from arkml.sessions.services import Services
 from arkml.sessions.session import Session
 from arkml.statistics import Statistics
-from arkml.waiting import Waiting, sleep, sleep_async
+from arkml.waiting import Waiting, give_way, sleep, sleep_async
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +114,7 @@ class ServedGuest:
                 elif isinstance(event, Wait):
                     await sleep_async(event, self.fiber)
                 else:
-                    await asyncio.sleep(0)
+                    await give_way()
         except BaseException as error:
             self.abandon(error)
             raise

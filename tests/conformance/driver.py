@@ -12,6 +12,10 @@ STEP = struct.Struct(f"<II{SLOTS}Q")
 PAGE = 65_536
 INPUT = 0x8000
 """Where `ark_alloc` puts the input of a call."""
+SIZE, ROOM = 0x40, 0x4000
+"""Where sizes of vectors go, and vectors and other results."""
+MODEL = 0x200
+"""Where models and other things lie that calls read."""
 
 _ROWS = [(api, function) for api in APIS for function in api.functions]
 _NAMES = {f"{api.module}.{api.symbol(f)}": (index, f) for index, (api, f) in enumerate(_ROWS)}
@@ -169,3 +173,31 @@ class Driver:
 
     def floats(self, address, count):
         return list(struct.unpack(f"<{count}f", self.guest.read_memory(address, 4 * count)))
+
+    def vector(self, name, *arguments):
+        """Call an import whose result is a vector and fetch it: the code, and the bytes or None."""
+        self.put(SIZE, b"\xee" * 8)
+        codes = self(
+            step(name, *arguments, SIZE),
+            step("ark-core-v4.core__take_host_return_vec", ROOM, Cell(SIZE)),
+        )
+        if codes[0]:
+            assert self.u32(SIZE) == 0xEEEE_EEEE, "a refused call wrote a size"
+            return codes[0], None
+        assert codes[1] == 0
+        return 0, self.guest.read_memory(ROOM, self.u32(SIZE))
+
+    def value(self, size, name, *arguments):
+        """Call an import that has a result of `size` bytes: the code, and the bytes or None."""
+        self.put(ROOM, b"\xee" * (size + 8))
+        (code,) = self(step(name, *arguments, ROOM))
+        data = self.guest.read_memory(ROOM, size + 8)
+        assert data[size:] == b"\xee" * 8, f"{name} wrote more than {size} bytes"
+        if code:
+            assert data[:size] == b"\xee" * size, f"{name} was refused and wrote"
+        return code, None if code else data[:size]
+
+    def handle(self, size, name, *arguments):
+        code, data = self.value(size, name, *arguments)
+        assert code == 0, f"{name} answered {code}"
+        return int.from_bytes(data, "little")

@@ -60,7 +60,8 @@ class MachineCode:
     """A page that holds one function, readable and executable but no longer writable."""
 
     def __init__(self, code: bytes) -> None:
-        self._page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self._page = mmap.mmap(-1, mmap.PAGESIZE, private, mmap.PROT_READ | mmap.PROT_WRITE)
         self._page.write(code)
         self._pin = ctypes.c_char.from_buffer(self._page)
         self.address = ctypes.addressof(self._pin)
