@@ -22,8 +22,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY) ## A real guest acts with its policies
-	@$(RUN) -m arkml run fixtures/guests/ark_api/cmdlet_infer_016.wasm --cmdlet "infer all"
+demo: $(READY) ## Guests acting with policies: a game in C, a Rust cmdlet, a fleet of a thousand
+	@sh fixtures/demo.sh $(RUN)
 
 test: $(READY) ## All tests that need nothing but Python
 	@$(RUN) -m pytest

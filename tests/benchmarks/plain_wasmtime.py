@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import wasmtime
-
 from tests.benchmarks.companion import serve
 from tests.benchmarks.measuring import microseconds
 from tests.benchmarks.subjects import ACTIONS, BENCH_GUEST, check, policy_path

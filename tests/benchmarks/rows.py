@@ -49,7 +49,7 @@ class Row:
     topic: str
     name: str
     unit: str
-    ours: Spread | None
+    ours: Spread
     limit: Limit | None = None
     competitor: str = ""
     theirs: Spread | None = None
@@ -93,6 +93,4 @@ def against(
     if theirs is None:
         return Row(topic, name, unit, Spread.of(ours), limit, competitor, without_peer=True)
     ratio = quotients(theirs, ours) if isinstance(limit, AtLeast) else quotients(ours, theirs)
-    return Row(
-        topic, name, unit, Spread.of(ours), limit, competitor, Spread.of(theirs), ratio
-    )
+    return Row(topic, name, unit, Spread.of(ours), limit, competitor, Spread.of(theirs), ratio)

@@ -69,7 +69,7 @@ class NullLibrary:
     def load(
         self, snapshot: bytes, snapshot_format: object, features: int, actions: int
     ) -> NullPolicy:
-        assert snapshot
+        assert snapshot and snapshot_format is not None
         assert actions == ACTIONS
         return NullPolicy(features)
 

@@ -26,7 +26,7 @@ from arkml.abi.schema import (
 from arkml.sessions import results
 from arkml.sessions.roster import TrainingStart
 from tests.conformance.fakes import Echo, Sink
-from tests.unit import policy_models as build
+from tests.conformance import models as build
 
 FEATURES, ACTIONS, AGENT = 3, 2, 7
 MODEL = build.linear([[1, 0], [0, 1], [1, 1]])

@@ -243,7 +243,6 @@ def test_a_trapped_guest_refuses_calls_and_its_handles_are_freed(host):
         lambda: guest.call("answer"),
         lambda: guest.call("no such function"),
         guest.update,
-        guest.initialise,
     ):
         with pytest.raises(GuestFailed, match="failed before"):
             work()

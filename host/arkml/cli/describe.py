@@ -61,7 +61,8 @@ def describe_file(path: Path, limits: tuple[str, ...], logs: LogOptions, as_json
 
 
 def _show(path: Path, report: ModelReport) -> None:
-    from arkml.cli.tables import facts, grid, show, size
+    from arkml.cli.tables import facts, grid, show
+    from arkml.cli.units import size
 
     rows = [("kind", report.kind), ("size", size(report.bytes))]
     if report.inputs:
@@ -77,4 +78,4 @@ def _show(path: Path, report: ModelReport) -> None:
 
 
 def _port(port: PortReport) -> tuple[str, str, str]:
-    return port.name, port.role, " × ".join(["rows", *map(str, port.shape)])
+    return port.name, port.role, " x ".join(["rows", *map(str, port.shape)])

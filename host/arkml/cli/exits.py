@@ -34,7 +34,7 @@ def run(job: Job, *, as_json: bool, debug: bool) -> NoReturn:
         leave(INTERRUPTED)
     except BrokenPipeError:  # whoever read the output has seen enough
         leave(FAILED)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  a bug of the host, too, is told in a sentence
         if debug:
             traceback.print_exc()
         say_failure(sentence(error, debug=debug), type(error).__name__, as_json=as_json)

@@ -49,7 +49,7 @@ def player_of(
 
 def announce(program: Program, instances: int = 1) -> None:
     """Say that the first instruction of the guest comes next."""
-    count = f"{instances:,} × " if instances > 1 else ""
+    count = f"{instances:,} x " if instances > 1 else ""
     sys.stderr.write(f"running {count}{program.name} ({program.info.kind.value})\n")
     sys.stderr.flush()
 

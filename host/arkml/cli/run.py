@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arkml.cli import options
-from arkml.cli.exits import FAILED, GOOD, Job, print_error
+from arkml.cli.exits import FAILED, GOOD, Job, print_error, print_json
 from arkml.cli.launch import Grants
 from arkml.cli.logs import LogOptions
 from arkml.errors import UsageError
@@ -18,6 +19,7 @@ from arkml.sessions.text import presentable
 
 if TYPE_CHECKING:
     from arkml.cli.summary import Summary
+    from arkml.cli.tasks import Task
     from arkml.host import Host
 
 _EXAMPLES = """
@@ -153,7 +155,7 @@ def _played(run: Run, host: Host) -> Summary:
     from arkml.cli import playing
     from arkml.cli.measuring import Pacer, Steps
     from arkml.cli.progress import ProgressBar
-    from arkml.cli.tasks import Wanted, choose
+    from arkml.cli.tasks import Wanted, choose, names
 
     program = playing.compiled(host, run.guest)
     task = choose(program, Wanted(run.cmdlet, run.invoke, run.arguments, run.input))

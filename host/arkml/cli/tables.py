@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from arkml.cli.units import duration, times
 from arkml.sessions.text import harmless
 
 if TYPE_CHECKING:
@@ -71,28 +72,6 @@ def _run_rows(summary: Summary) -> Iterable[tuple[str, str]]:
             yield f"non-finite {name}", f"{count:,}"
     if summary.result is not None:
         yield "result", value(summary.result)
-
-
-def times(median: float, p99: float, longest: float) -> str:
-    """Three durations in a row."""
-    return f"median {duration(median)}, p99 {duration(p99)}, max {duration(longest)}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in a unit that reads well."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.3g} µs"
-    if seconds < 1:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:,.0f} s"
-
-
-def size(count: int) -> str:
-    """Bytes in a unit that reads well."""
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= factor:
-            return f"{count / factor:.4g} {unit}"
-    return f"{count:,} bytes"
 
 
 def value(result: Any) -> str:

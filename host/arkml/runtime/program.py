@@ -34,7 +34,7 @@ class Program:
         stub_missing: bool = False,
     ) -> None:
         """Raises ModuleError, MemoryLimitExceeded and TableLimitExceeded, naming `name`."""
-        normalised = normalise(_binary(data, name), limits)
+        normalised = normalise(to_binary(data, name), limits)
         self.name = name
         self.limits = limits
         self.digest = hashlib.sha256(data).hexdigest()
@@ -60,7 +60,7 @@ class Program:
         }
 
 
-def _binary(data: bytes, name: str) -> bytes:
+def to_binary(data: bytes, name: str) -> bytes:
     """`data` itself, or the module that its text describes."""
     if data[:4] == b"\0asm" or data.lstrip()[:1] != b"(":
         return data

@@ -1,0 +1,198 @@
+"""`arkml bench`: how long a frame or a call of a guest takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arkml.cli import options
+from arkml.cli.exits import GOOD, Job, print_json
+from arkml.cli.launch import Grants
+from arkml.cli.logs import LogOptions
+from arkml.errors import UsageError
+
+if TYPE_CHECKING:
+    from arkml.cli.measuring import Timings
+    from arkml.cli.tasks import Task
+
+_EXAMPLES = """
+Examples:
+
+    arkml bench npc.wasm --policy walk.onnx
+
+    arkml bench npc.wasm --instances 1000 --frames 200
+
+    arkml bench module.wasm --invoke step 16
+
+The first calls, which load policies and warm caches, are not counted (--warmup). The spread is half
+the distance between the quartiles. A call includes what policies take.
+"""
+_FRAMES, _CALLS = (1000, 50), (20, 2)  # counted, and before that for warming up
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The options of one measurement."""
+
+    guest: Path
+    cmdlet: str | None
+    invoke: str | None
+    arguments: tuple[str, ...]
+    input: Path | None
+    frames: int | None
+    warmup: int | None
+    instances: int
+    known: tuple[str, ...]
+    grants: Grants
+    logs: LogOptions
+    as_json: bool
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    settings = {"ignore_unknown_options": True}  # -1 is an argument; `bench` refuses the others
+    app.command("bench", epilog=_EXAMPLES, context_settings=settings)(command)
+
+
+def command(
+    context: typer.Context,
+    guest: options.GuestFile,
+    arguments: options.Arguments = None,
+    cmdlet: options.Cmdlet = None,
+    invoke: options.Invoke = None,
+    input: options.Input = None,
+    frames: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="So many frames or calls: 1000, or 20 where they take bytes."
+        ),
+    ] = None,
+    warmup: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Calls before that are not counted.")
+    ] = None,
+    instances: options.Instances = 1,
+    policy: options.Policy = None,
+    seed: options.Seed = 0,
+    deterministic: options.Deterministic = False,
+    limit: options.LimitValues = None,
+    wasi: options.Wasi = False,
+    directory: options.Directories = None,
+    stub_missing: options.StubMissing = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+    verbose: options.Verbose = 0,
+    log_level: options.LogLevel = None,
+) -> Job:
+    """Measure the time of a frame or a call."""
+    level = log_level or (None if verbose or debug else "warning")
+    grants = Grants(
+        policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directory or ()), stub_missing
+    )
+    wanted = Bench(
+        guest=guest,
+        cmdlet=cmdlet,
+        invoke=invoke,
+        arguments=tuple(arguments or ()),
+        input=input,
+        frames=frames,
+        warmup=warmup,
+        instances=instances,
+        known=tuple(name for option in context.command.params for name in option.opts),
+        grants=grants,
+        logs=LogOptions(level, verbose, debug),
+        as_json=as_json,
+    )
+    return partial(bench, wanted)
+
+
+def bench(wanted: Bench) -> int:
+    """Measure and show."""
+    from arkml.cli.launch import open_host
+    from arkml.cli.measuring import Steps
+    from arkml.cli.playing import announce, budget_of, compiled, perform, player_of
+    from arkml.cli.progress import ProgressBar
+    from arkml.cli.tasks import Wanted, choose
+    from arkml.cli.values import check_words
+
+    wanted.logs.start()
+    check_words(wanted.arguments, wanted.known)
+    host = open_host(wanted.grants, stdout_is_ours=True)
+    program = compiled(host, wanted.guest)
+    task = choose(program, Wanted(wanted.cmdlet, wanted.invoke, wanted.arguments, wanted.input))
+    count, warmup = _counts(wanted, task)
+    budget = budget_of(task, wanted.grants)
+    player = player_of(host, program, task, instances=wanted.instances, budget=budget)
+    announce(program, wanted.instances)
+    perform(player, Steps(player.step), warmup)
+    before, steps = player.statistics, Steps(player.step)
+    with ProgressBar(program.name, count) as progress:
+        steps.run(count, after=progress)
+    rows = player.statistics.rows - before.rows
+    host.close()
+    document = _document(wanted, program.name, task, steps.timings, warmup, rows)
+    if wanted.as_json:
+        print_json(document)
+    else:
+        _show(document)
+    return GOOD
+
+
+def _counts(wanted: Bench, task: Task) -> tuple[int, int]:
+    """How many calls are counted, and how many go before."""
+    from arkml.runtime.modules import ModuleKind
+
+    if not task.is_repeatable:
+        raise UsageError(f"{task.title} cannot be measured: it cannot be called again and again")
+    numbers = task.kind in (ModuleKind.APPLET, ModuleKind.PLAIN)
+    counted, before = _FRAMES if numbers else _CALLS
+    return (
+        counted if wanted.frames is None else wanted.frames,
+        before if wanted.warmup is None else wanted.warmup,
+    )
+
+
+def _document(
+    wanted: Bench, name: str, task: Task, timings: Timings, warmup: int, rows: int
+) -> dict[str, Any]:
+    low, median, high, p99 = timings.quantiles(0.25, 0.5, 0.75, 0.99)
+    total = timings.total
+    return {
+        "guest": name,
+        "kind": task.kind.value,
+        "function": task.function,
+        "instances": wanted.instances,
+        "frames": len(timings),
+        "warmup": warmup,
+        "seconds": {
+            "min": min(timings.steps),
+            "median": median,
+            "p99": p99,
+            "max": max(timings.steps),
+            "spread": (high - low) / 2,
+        },
+        "frames_per_second": len(timings) / total,
+        "rows": rows,
+        "rows_per_second": rows / total,
+    }
+
+
+def _show(document: dict[str, Any]) -> None:
+    from arkml.cli.tables import facts, show
+    from arkml.cli.units import duration
+
+    seconds, instances = document["seconds"], document["instances"]
+    rows = [("frames", f"{document['frames']:,} after {document['warmup']:,} that do not count")]
+    rows += [(name, duration(seconds[name])) for name in ("min", "median", "p99", "max")]
+    rows.append(("spread", f"± {duration(seconds['spread'])}"))
+    rows.append(("frames a second", f"{document['frames_per_second']:,.0f}"))
+    if instances > 1:
+        each = seconds["median"] / instances
+        rows.insert(0, ("guests", f"{instances:,}"))
+        rows.append(("a guest's step", duration(each)))
+    if document["rows"]:
+        rows.append(("actions a second", f"{document['rows_per_second']:,.0f}"))
+    show(facts(f"{document['guest']}: {document['function']}", rows))

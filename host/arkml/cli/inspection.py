@@ -1,0 +1,93 @@
+"""A module laid beside what this host has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from arkml.abi.catalog import find
+from arkml.abi.layout import results, slots
+from arkml.abi.schema import Function
+from arkml.errors import GuestError, ModuleError
+from arkml.limits import Limits
+from arkml.runtime.engine import Engine
+from arkml.runtime.imports import WASI_MODULE, unmet
+from arkml.runtime.modules import ImportInfo, ModuleInfo, describe
+from arkml.runtime.normalise import normalise
+from arkml.runtime.parsing import parse
+from arkml.runtime.program import to_binary
+from arkml.runtime.wasmtypes import MemoryType
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """What the guest wants under a name and what the host has there, as text."""
+
+    module: str
+    name: str
+    wants: str
+    has: str
+    is_met: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A module, its imports, and the sentence with which this host refuses it, if it does."""
+
+    name: str
+    info: ModuleInfo
+    imports: tuple[Import, ...]
+    refused: str | None
+
+    @property
+    def missing(self) -> list[Import]:
+        """The imports that this host does not have, WASI granted."""
+        return [each for each in self.imports if not each.is_met]
+
+
+def look_at(path: Path, limits: Limits) -> Inspection:
+    """Inspect the module in a file. Raises ModuleError if it is none."""
+    data = to_binary(_read(path), path.name)
+    binary = parse(data)
+    info = describe(binary)
+    engine = Engine(limits)
+    try:
+        wasi_type = engine.wasi.type_of
+        missing = {(each.module, each.name): each for each in unmet(binary, wasi_type)}
+        imports = []
+        for entry in info.imports:
+            lacks = missing.get((entry.module, entry.name))
+            has = lacks.found if lacks else _has(entry)
+            imports.append(Import(entry.module, entry.name, str(entry.type), has, lacks is None))
+    finally:
+        engine.close()
+    return Inspection(path.name, info, tuple(imports), _refusal(data, limits))
+
+
+def signature(function: Function) -> str:
+    """The wasm type of a table row, with the names of its arguments."""
+    named = ", ".join(f"{slot.name} {slot.wasm}" for slot in slots(function))
+    return f"({named}) -> ({' '.join(results(function))})"
+
+
+def _has(entry: ImportInfo) -> str:
+    """What meets an import."""
+    row = None if entry.module == WASI_MODULE else find(entry.module, entry.name)
+    if row is not None:
+        return signature(row[1])
+    return "a memory" if isinstance(entry.type, MemoryType) else f"{entry.type}, with --wasi"
+
+
+def _refusal(data: bytes, limits: Limits) -> str | None:
+    try:
+        normalise(data, limits)
+    except (ModuleError, GuestError) as error:
+        return str(error)
+    return None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModuleError(f"{path} cannot be read: {error.strerror}") from None

@@ -1,0 +1,141 @@
+"""`arkml smoke`: checks that a guest loads, links, runs and cleans up."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from arkml.cli import options
+from arkml.cli.exits import FAILED, GOOD, Job, print_json
+from arkml.cli.launch import Grants
+from arkml.cli.logs import LogOptions
+from arkml.errors import UsageError
+from arkml.sessions.text import harmless
+
+if TYPE_CHECKING:
+    from arkml.cli.checks import Check, Trial
+
+_EXAMPLES = """
+Examples:
+
+    arkml smoke npc.wasm
+
+    arkml smoke build/*.wasm --junit smoke.xml
+
+    arkml smoke tool.wasm --cmdlet "infer all"
+
+A guest passes if it loads, finds every import, initialises and does its task without a trap and
+within its limits; if nothing is live after a cmdlet, and no more after N frames than after N/2; and
+if all actions were finite. Without --cmdlet a cmdlet runs without arguments; without --input the
+status of a servlet is its own affair. The exit code is 1 if any check fails.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("smoke", epilog=_EXAMPLES)(command)
+
+
+def command(
+    guests: Annotated[
+        list[Path],
+        typer.Argument(metavar="GUEST...", help="WebAssembly modules.", show_default=False),
+    ],
+    frames: Annotated[
+        int, typer.Option(metavar="N", min=2, help="Frames that an applet runs.")
+    ] = 120,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the checks as JUnit XML, too.")
+    ] = None,
+    cmdlet: options.Cmdlet = None,
+    input: options.Input = None,
+    policy: options.Policy = None,
+    seed: options.Seed = 0,
+    deterministic: options.Deterministic = False,
+    limit: options.LimitValues = None,
+    wasi: options.Wasi = False,
+    directory: options.Directories = None,
+    stub_missing: options.StubMissing = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+    verbose: options.Verbose = 0,
+    log_level: options.LogLevel = None,
+) -> Job:
+    """Check that guests load, link, run and clean up."""
+    from arkml.cli.checks import Trial
+
+    grants = Grants(
+        policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directory or ()), stub_missing
+    )
+    level = log_level or (None if verbose or debug else "warning")
+    return partial(
+        smoke,
+        guests,
+        Trial(grants, frames=frames, cmdlet=cmdlet, input=input),
+        LogOptions(level, verbose, debug),
+        junit,
+        as_json,
+    )
+
+
+def smoke(
+    guests: list[Path], trial: Trial, logs: LogOptions, junit: Path | None, as_json: bool
+) -> int:
+    """Try all guests, one after the other."""
+    logs.start()
+    found: dict[str, list[Check]] = {}
+    for path in guests:
+        if not as_json:
+            sys.stdout.write(f"{harmless(str(path))}\n")
+            sys.stdout.flush()
+        checks = found.setdefault(str(path), [])
+        for check in trial.run(path):
+            checks.append(check)
+            if not as_json:
+                _say(check)
+    if junit is not None:
+        _write(junit, found)
+    passed = {guest: all(check.passed for check in checks) for guest, checks in found.items()}
+    if as_json:
+        print_json(_document(found, passed))
+    else:
+        sys.stdout.write(f"{sum(passed.values())} of {len(passed)} guests passed\n")
+    return GOOD if all(passed.values()) else FAILED
+
+
+def _say(check: Check) -> None:
+    colour = sys.stdout.isatty()
+    mark = "ok  " if check.passed else "FAIL"
+    if colour:
+        mark = f"\x1b[{32 if check.passed else 31}m{mark}\x1b[0m"
+    text = harmless(check.detail).replace("\n", "\n" + " " * 20)
+    sys.stdout.write(f"  {mark}  {check.name:<10}  {text}\n")
+    sys.stdout.flush()
+
+
+def _document(found: dict[str, list[Check]], passed: dict[str, bool]) -> dict[str, object]:
+    guests = [
+        {
+            "guest": guest,
+            "passed": passed[guest],
+            "checks": [
+                {"name": check.name, "passed": check.passed, "detail": check.detail}
+                for check in checks
+            ],
+        }
+        for guest, checks in found.items()
+    ]
+    return {"passed": all(passed.values()), "guests": guests}
+
+
+def _write(path: Path, found: dict[str, list[Check]]) -> None:
+    from arkml.cli.junit import render
+
+    try:
+        path.write_bytes(render(found))
+    except OSError as error:
+        raise UsageError(f"--junit {path} cannot be written: {error.strerror}") from None

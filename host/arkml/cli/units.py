@@ -1,0 +1,25 @@
+"""Sizes and times in units that read well."""
+
+from __future__ import annotations
+
+
+def times(median: float, p99: float, longest: float) -> str:
+    """Three durations in a row."""
+    return f"median {duration(median)}, p99 {duration(p99)}, max {duration(longest)}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in a unit that reads well."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:,.0f} s"
+
+
+def size(count: int) -> str:
+    """Bytes in a unit that reads well."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= factor:
+            return f"{count / factor:.4g} {unit}"
+    return f"{count:,} bytes"

@@ -1,0 +1,108 @@
+"""What many guests cost to make and to keep; run as a module, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.bench import Bench
+from tests.benchmarks.companion import ROOT
+from tests.benchmarks.rows import AtMost, Row, alone
+from tests.benchmarks.subjects import BENCH_GUEST, open_sessions
+
+from arkml import Fleet, Host
+
+TOPIC = "population"
+SIZES = (100, 1_000, 10_000)
+LIMITED = (1_000, 10_000)  # a hundred guests share the cost of the first too little
+CREATION, MEMORY = AtMost(100.0), AtMost(40.0)
+FEATURES = 8
+PAGE = 4_096
+PRESENT = 1 << 63  # of an entry in /proc/self/pagemap
+
+
+def rows(bench: Bench) -> Iterator[Row]:
+    bench.note(
+        TOPIC,
+        "Fleets of guests of one agent each, in a process of their own. Memory is resident memory"
+        " by each guest, without the pages of its own linear memory that are present: after the"
+        " fleet was made, after it has run frames, and the most while it ran one.",
+    )
+    times = 2 if bench.quick else 5
+    for size in SIZES:
+        bench.say(f"a fleet of {size}")
+        found = [_measured(size) for _ in range(times)]
+        limited = size in LIMITED
+        for part, unit, limit in (
+            ("create", "µs", CREATION),
+            ("memory made", "KiB", None),
+            ("memory after frames", "KiB", MEMORY),
+            ("memory at most", "KiB", None),
+            ("guest's own pages", "KiB", None),
+        ):
+            figures = [one[part] for one in found]
+            yield alone(TOPIC, f"{size} guests, {part}", unit, figures, limit if limited else None)
+
+
+def _measured(size: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "tests.benchmarks.population", str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def main(size: int) -> dict[str, Any]:
+    """Make a fleet and run it; what each guest costs."""
+    host = Host()
+    program = host.compile(BENCH_GUEST)
+    with host.fleet(program, 1) as first:  # what all fleets share is loaded
+        open_sessions(first, FEATURES)
+    empty = _resident("VmRSS")
+    start = time.perf_counter()
+    fleet = host.fleet(program, size)
+    took = time.perf_counter() - start
+    made = _resident("VmRSS") - empty - _touched(fleet)
+    open_sessions(fleet, FEATURES)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    fleet.call("frame")
+    touched = _touched(fleet)
+    after = _resident("VmRSS") - empty - touched
+    peak = _resident("VmHWM") - empty - touched
+    return {
+        "create": took / size * 1e6,
+        "memory made": made / size / 1024,
+        "memory after frames": after / size / 1024,
+        "memory at most": peak / size / 1024,
+        "guest's own pages": touched / size / 1024,
+    }
+
+
+def _resident(field: str) -> int:
+    """A field of /proc/self/status in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(field)
+
+
+def _touched(fleet: Fleet) -> int:
+    """Bytes of the guests' linear memories that are present."""
+    total = 0
+    with Path("/proc/self/pagemap").open("rb", buffering=0) as pages:
+        for guest in fleet.guests:
+            memory = guest._sandbox.native_memory
+            count = memory.pages() * (65_536 // PAGE)
+            pages.seek(memory.base // PAGE * 8)
+            entries = struct.unpack(f"<{count}Q", pages.read(8 * count))
+            total += PAGE * sum(1 for entry in entries if entry & PRESENT)
+    return total
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(int(sys.argv[1]))))

@@ -1,0 +1,101 @@
+"""Runs the benchmarks: `python -m tests.benchmarks.run`, or `make bench`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.benchmarks import (
+    costs,
+    fleet,
+    frame,
+    population,
+    push,
+    report,
+    startup,
+    threads,
+)
+from tests.benchmarks.bench import Bench
+from tests.benchmarks.companion import ROOT
+from tests.benchmarks.peer import Peer, PeerError
+from tests.benchmarks.rows import Row, Verdict
+
+TOPICS: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    module.TOPIC: module.rows
+    for module in (push, frame, fleet, population, threads, startup, costs)
+}
+DOCS = ROOT / "docs"
+
+
+def main() -> int:
+    options = _options()
+    bench = Bench(Peer(options.peer.resolve()) if options.peer else None, options.quick)
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(f"other work keeps this machine busy (load {load:.1f})", file=sys.stderr)
+    start = time.perf_counter()
+    try:
+        rows = [row for topic in options.only or TOPICS for row in TOPICS[topic](bench)]
+    except PeerError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(report.table(rows))
+    for topic, lines in bench.notes.items():
+        print(f"\n{topic}: {' '.join(lines)}")
+    print(f"\n{time.perf_counter() - start:.0f} s", file=sys.stderr)
+    _write(options, rows, bench)
+    return _judge(rows)
+
+
+def _write(options: argparse.Namespace, rows: list[Row], bench: Bench) -> None:
+    machine = report.machine()
+    text = json.dumps(report.as_json(rows, bench.notes, machine), indent=1, ensure_ascii=False)
+    options.json.write_text(text + "\n")
+    if options.write:
+        (DOCS / "bench.json").write_text(text + "\n")
+        (DOCS / "benchmarks.md").write_text(report.page(rows, bench.notes, machine))
+
+
+def _judge(rows: list[Row]) -> int:
+    """Say what was not asserted and what was missed; the exit status."""
+    for verdict, text in (
+        (Verdict.NO_PEER, "not asserted, because no peer was given (make bench PEER=PROGRAM)"),
+        (Verdict.NOT_ASSERTED, "not asserted on this machine now"),
+        (Verdict.MISSED, "limits missed"),
+    ):
+        found = [
+            f"{row.topic}: {row.name} ({row.competitor or row.unit})"
+            for row in rows
+            if row.verdict is verdict and row.limit is not None
+        ]
+        if found:
+            print(f"{text}: {'; '.join(found)}", file=sys.stderr)
+    return int(any(row.verdict is Verdict.MISSED for row in rows))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument(
+        "--peer", type=Path, metavar="PROGRAM", help="the native host to compare with"
+    )
+    parser.add_argument("--quick", action="store_true", help="less than a minute, more noise")
+    parser.add_argument(
+        "--only", action="append", choices=TOPICS, help="one topic; may be repeated"
+    )
+    parser.add_argument("--json", type=Path, default=Path("bench.json"), metavar="FILE")
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/benchmarks.md, docs/bench.json"
+    )
+    options = parser.parse_args()
+    if options.write and (options.quick or options.only or options.peer is None):
+        parser.error("--write needs a whole run: no --quick, no --only, and a --peer")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

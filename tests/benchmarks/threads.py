@@ -1,0 +1,151 @@
+"""What a second thread with a fleet of its own adds."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from tests.benchmarks.bench import Bench
+from tests.benchmarks.companion import Companion
+from tests.benchmarks.measuring import Block, Spread
+from tests.benchmarks.rows import AtLeast, Row
+from tests.benchmarks.subjects import ACTIONS, check, policy_path
+
+from arkml import Fleet, Host
+
+TOPIC = "threads"
+GUESTS = 64
+FEATURES = 8
+WORK = 100e-6  # seconds a guest computes in a step
+FREE = 1.9  # what two processes must reach, against one
+LIMIT = AtLeast(1.7)
+
+SPINNING_GUEST = """
+(module
+  (import "ark-ml-v1" "ml__start_inference"
+    (func $start (param i32 i32 i32 i32 i32 i32) (result i32)))
+  (import "ark-ml-v1" "ml__push_inference_observation"
+    (func $push (param i64 i64 i32 f32 i32 i32 f32) (result i32)))
+  (import "ark-ml-v1" "ml__submit_inference_observations"
+    (func $submit (param i64 i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 4)
+  (global $number (mut i32) (i32.const 1))
+  (global $features (mut i32) (i32.const 0))
+  (global $actions (mut i32) (i32.const 0))
+  (func (export "open") (param $features i32) (param $actions i32) (param $size i32) (result i32)
+    (global.set $features (local.get $features))
+    (global.set $actions (local.get $actions))
+    (call $start (local.get $features) (local.get $actions)
+      (i32.const 65536) (local.get $size) (i32.const 0) (i32.const 0)))
+  (func $spin (export "spin") (param $turns i32)
+    (loop $turn
+      (global.set $number
+        (i32.add (i32.mul (global.get $number) (i32.const 1664525)) (i32.const 1013904223)))
+      (br_if $turn (local.tee $turns (i32.sub (local.get $turns) (i32.const 1))))))
+  (func (export "step") (param $turns i32) (result i32)
+    (call $spin (local.get $turns))
+    (i32.or
+      (call $push (i64.load (i32.const 0)) (i64.const 1) (i32.const 0) (f32.const 0)
+        (i32.const 1024) (global.get $features) (f32.const 1))
+      (call $submit (i64.load (i32.const 0)) (i32.const 8) (global.get $actions)
+        (i32.const 512) (i32.const 1)))))
+"""
+
+
+def rows(bench: Bench) -> Iterator[Row]:
+    bench.say("two threads")
+    rounds = 6 if bench.quick else 20
+    spinning = 0.05 if bench.quick else 0.1
+    with (
+        Host() as host,
+        _fleet(host) as first,
+        _fleet(host) as second,
+        Companion("spinner", spinning) as left,
+        Companion("spinner", spinning) as right,
+    ):
+        turns = _turns(first)
+        blocks: dict[str, Block] = {
+            "control": lambda: _control(left, right),
+            "one": lambda: _seconds([first], turns),
+            "two": lambda: _seconds([first, second], turns),
+        }
+        figures = bench.interleave(blocks, rounds=rounds)
+    speed_ups = [2 * one / two for one, two in zip(figures["one"], figures["two"], strict=True)]
+    free = [
+        speed_up
+        for speed_up, control in zip(speed_ups, figures["control"], strict=True)
+        if control >= FREE
+    ]
+    control = statistics.median(figures["control"])
+    bench.note(
+        TOPIC,
+        f"Fleets of {GUESTS} guests that compute {WORK * 1e6:.0f} µs a step, one call a step. Two"
+        f" processes reached {control:.2f}x one; {len(free)} of {rounds} rounds count, in which"
+        f" they reached {FREE}x: then two cores were free.",
+    )
+    counted = len(free) >= max(3, rounds // 4)
+    yield Row(
+        TOPIC,
+        "two threads, a fleet each",
+        "ms a step",
+        Spread.of([second * 1e3 for second in figures["two"]]),
+        LIMIT,
+        "one thread, one fleet",
+        Spread.of([second * 1e3 for second in figures["one"]]),
+        Spread.of(free if counted else speed_ups),
+        why_not="" if counted else "two cores were not free",
+    )
+
+
+def _fleet(host: Host) -> Fleet:
+    fleet = host.fleet(SPINNING_GUEST.encode(), GUESTS)
+    model = policy_path(FEATURES).read_bytes()
+    for guest in fleet.guests:
+        guest.write_memory(65_536, model)
+    check(*fleet.call("open", FEATURES, ACTIONS, len(model)))
+    check(*fleet.call("step", 1))
+    return fleet
+
+
+def _turns(fleet: Fleet) -> int:
+    """How often the guest's loop turns in WORK seconds, when nothing is in its way."""
+    guest = fleet.guests[0]
+    tried = 100_000
+    best = float("inf")
+    for _ in range(20):
+        start = time.perf_counter()
+        guest.call("spin", tried)
+        best = min(best, time.perf_counter() - start)
+    return int(tried * WORK / best)
+
+
+def _control(left: Companion, right: Companion) -> float:
+    """How much more two processes do than one."""
+    alone = left.measure()
+    left.begin()
+    right.begin()
+    return (left.finish() + right.finish()) / alone
+
+
+def _seconds(fleets: list[Fleet], turns: int, steps: int = 8) -> float:
+    """How long each fleet takes for a step, each in its thread."""
+    ready = threading.Barrier(len(fleets) + 1)
+
+    def run(fleet: Fleet) -> Callable[[], None]:
+        def steps_of() -> None:
+            ready.wait()
+            for _ in range(steps):
+                check(*fleet.call("step", turns))
+
+        return steps_of
+
+    threads = [threading.Thread(target=run(fleet)) for fleet in fleets]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    start = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return (time.perf_counter() - start) / steps

@@ -1,0 +1,374 @@
+"""Inference sessions of ml-v1 through wasm, from the first push to the stop."""
+
+import logging
+import math
+import struct
+
+import numpy as np
+import pytest
+
+from arkml import Host
+from arkml.abi.codes import EpisodeState, ErrorCode
+from arkml.limits import Limits
+from tests.conformance import models
+from tests.conformance.driver import PAGE, Driver, module, step
+from tests.conformance.fakes import Echo
+
+V1, V3 = "ark-ml-v1.ml__", "ark-ml-v3.ml__"
+SUBMIT = V1 + "submit_inference_observations"
+WRONG, MISSING, LATER = (
+    ErrorCode.INVALID_ARGUMENTS,
+    ErrorCode.NOT_FOUND,
+    ErrorCode.UNAVAILABLE,
+)
+END = 4 * PAGE
+FEATURES, ACTIONS, VALUES = 0x1000, 0x4000, 0x8000
+RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
+
+
+class Session:
+    def __init__(self, run, handle, num_actions):
+        self.run = run
+        self.handle = handle
+        self.num_actions = num_actions
+
+    def push(self, agent, row, state=INITIAL):
+        self.run.put(FEATURES, struct.pack(f"<{len(row)}f", *row))
+        place = (FEATURES, len(row), 4, 0)
+        (code,) = self.run(
+            step(V3 + "push_inference_observation", self.handle, agent, state, 0.0, *place)
+        )
+        return code
+
+    def submit(self, rows):
+        """The code, actions and values; None where the call was refused and wrote nothing."""
+        count = rows * self.num_actions
+        self.run.put(ACTIONS - 8, b"?" * (4 * count + 16))
+        self.run.put(VALUES - 8, b"?" * (4 * rows + 16))
+        (code,) = self.run(step(SUBMIT, self.handle, ACTIONS, count, VALUES, rows))
+        actions = self.run.guest.read_memory(ACTIONS - 8, 4 * count + 16)
+        values = self.run.guest.read_memory(VALUES - 8, 4 * rows + 16)
+        assert actions[:8] + actions[-8:] + values[:8] + values[-8:] == b"?" * 32
+        if code:
+            assert set(actions + values) <= {ord("?")}
+            return code, None, None
+        shaped = np.frombuffer(actions[8:-8], "<f4").reshape(rows, self.num_actions)
+        return code, shaped.tolist(), np.frombuffer(values[8:-8], "<f4").tolist()
+
+    def stop(self):
+        return self.run(step(V1 + "stop_inference", self.handle))[0]
+
+
+def start(run, model, num_features, num_actions):
+    run.put(0x200, model)
+    name = V1 + "start_inference"
+    handle = run.handle(8, name, num_features, num_actions, 0x200, len(model), 0)
+    return Session(run, handle, num_actions)
+
+
+@pytest.fixture
+def session(run):
+    """3 features and 3 actions that are the same, without values."""
+    return start(run, models.same(3), 3, 3)
+
+
+def test_every_row_is_answered_in_push_order(session):
+    rows = [[agent, agent / 2, -agent] for agent in (5, 1, 9)]
+    for row in rows:
+        assert session.push(row[0], row) == 0
+
+    assert session.submit(3) == (0, rows, [0, 0, 0])
+
+
+def test_rows_that_ended_are_answered_with_zeros(run):
+    session = start(run, models.valued(2), 2, 2)
+    for agent, state in enumerate(EpisodeState):
+        assert session.push(agent, [agent + 1, 7], state) == 0
+    code, actions, values = session.submit(4)
+
+    assert code == 0
+    assert actions == [[1, 7], [0, 0], [0, 0], [4, 7]]
+    assert values == [2, 0, 0, 8]
+
+
+def test_an_agent_that_ended_may_be_pushed_again(session):
+    session.push(1, [1, 2, 3], TERMINAL)
+    session.submit(1)
+    session.push(1, [4, 5, 6], RUNNING)
+
+    assert session.submit(1) == (0, [[4, 5, 6]], [0])
+
+
+def test_a_submit_of_nothing_succeeds(session):
+    assert session.submit(0) == (0, [], [])
+    assert session.run(step(SUBMIT, session.handle, 4, 0, 4, 0)) == [0]
+    assert session.run(step(SUBMIT, session.handle, 0xFFFF_FFFF, 0, END, 0)) == [0]
+    session.push(1, [1, 2, 3])
+    assert session.submit(1) == (0, [[1, 2, 3]], [0])
+    assert session.submit(0) == (0, [], [])
+
+
+@pytest.mark.parametrize(
+    ("actions", "values"),
+    [
+        ((ACTIONS, 5), (VALUES, 2)), ((ACTIONS, 7), (VALUES, 2)), ((ACTIONS, 6), (VALUES, 1)),
+        ((ACTIONS, 6), (VALUES, 3)), ((ACTIONS, 0), (VALUES, 0)), ((ACTIONS, 6), (VALUES, 0)),
+        ((ACTIONS, 3), (VALUES, 1)), ((END - 23, 6), (VALUES, 2)), ((ACTIONS, 6), (END - 7, 2)),
+        ((0xFFFF_FFF0, 6), (VALUES, 2)), ((ACTIONS, 6), (0xFFFF_FFFF, 2)),
+        ((ACTIONS, 6 + (1 << 30)), (VALUES, 2)), ((ACTIONS, 6), (VALUES, 2 + (1 << 30))),
+        ((ACTIONS, 0xFFFF_FFFF), (VALUES, 0xFFFF_FFFF)),
+    ],
+)  # fmt: skip
+def test_a_failing_submit_writes_nothing_and_empties_the_queue(session, actions, values):
+    session.run.put(FEATURES, b"?" * (END - FEATURES))
+    for agent in range(2):
+        session.push(agent, [1, 2, 3])
+    codes = session.run(step(SUBMIT, session.handle, *actions, *values))
+    memory = session.run.guest.read_memory(ACTIONS, PAGE - ACTIONS)
+
+    assert codes == [WRONG]
+    assert memory == b"?" * len(memory)
+    assert session.submit(0) == (0, [], [])
+    session.push(1, [4, 5, 6])
+    assert session.submit(1) == (0, [[4, 5, 6]], [0])
+
+
+def test_results_may_end_where_memory_ends_and_need_no_alignment(session):
+    session.push(1, [1, 2, 3])
+    first = session.run(step(SUBMIT, session.handle, END - 12, 3, 0x4001, 1))
+    session.push(1, [4, 5, 6])
+    second = session.run(step(SUBMIT, session.handle, 0x5003, 3, END - 4, 1))
+
+    assert (first, second) == ([0], [0])
+    assert session.run.floats(END - 12, 2) == [1, 2]
+    assert session.run.floats(END - 4, 1) == [0]
+    assert session.run.floats(0x5003, 3) == [4, 5, 6]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 4, 6, (1 << 30) + 3, 0xFFFF_FFFF])
+def test_a_push_of_another_width_is_refused_and_leaves_no_trace(session, count):
+    session.push(1, [1, 2, 3])
+    place = (FEATURES, count, 4, 0)
+    name = V3 + "push_inference_observation"
+
+    assert session.run(step(name, session.handle, 2, INITIAL, 0.0, *place)) == [WRONG]
+    assert session.submit(1) == (0, [[1, 2, 3]], [0])
+
+
+@pytest.mark.parametrize("state", [4, 5, 0x80, 0x100, 0x8000_0000, 0xFFFF_FFFF])
+@pytest.mark.parametrize("version", [1, 3])
+def test_an_unknown_episode_state_is_refused(session, state, version):
+    name = f"ark-ml-v{version}.ml__push_inference_observation"
+    rest = (0.5,) if version == 1 else (4, 0)
+    codes = session.run(step(name, session.handle, 2, state, 0.0, FEATURES, 3, *rest))
+
+    assert codes == [WRONG]
+    assert session.submit(0) == (0, [], [])
+
+
+def test_an_id_that_comes_twice_is_answered_twice_and_moves_on_in_push_order(run):
+    session = start(run, models.adding(2), 2, 2)
+    for agent, row in ((1, [1, 10]), (2, [5, 5]), (1, [2, 20]), (1, [3, 30]), (2, [6, 6])):
+        session.push(agent, row, RUNNING)
+    first = session.submit(5)
+    for agent in (2, 1):
+        session.push(agent, [0, 0], RUNNING)
+
+    assert first == (0, [[1, 10], [5, 5], [3, 30], [6, 60], [11, 11]], [0] * 5)
+    assert session.submit(2)[1] == [[11, 11], [6, 60]]
+
+
+def test_initial_forgets_what_an_id_remembers_even_within_a_batch(run):
+    session = start(run, models.adding(2), 2, 2)
+    for row, state in (([1, 1], INITIAL), ([2, 2], RUNNING), ([4, 4], INITIAL), ([8, 8], RUNNING)):
+        session.push(7, row, state)
+
+    assert session.submit(4)[1] == [[1, 1], [3, 3], [4, 4], [12, 12]]
+    session.push(7, [0, 0], INITIAL)
+    assert session.submit(1)[1] == [[0, 0]]
+
+
+def test_the_last_row_of_an_episode_is_answered_with_zeros_and_the_next_one_starts_anew(run):
+    session = start(run, models.adding(2), 2, 2)
+    session.push(7, [1, 1], INITIAL)
+    session.push(7, [1, 1], TERMINAL)
+    session.push(7, [5, 5], INITIAL)
+
+    assert session.submit(3)[1] == [[1, 1], [0, 0], [5, 5]]
+
+
+def test_a_model_may_have_no_features(run):
+    session = start(run, models.constant([1.5, -2]), 0, 2)
+    for agent in range(3):
+        assert session.push(agent, []) == 0
+    name = V3 + "push_inference_observation"
+    anywhere = step(name, session.handle, 9, INITIAL, 0.0, 0xFFFF_FFFF, 0, 8, 0)
+
+    assert session.run(anywhere) == [0]
+    assert session.push(1, [1.0]) == WRONG
+    assert session.submit(4) == (0, [[1.5, -2]] * 4, [0] * 4)
+
+
+def test_values_are_zero_when_the_model_has_none_even_where_others_were(run):
+    valued = start(run, models.valued(3), 3, 3)
+    valued.push(1, [5, 6, 7])
+    assert valued.submit(1) == (0, [[5, 6, 7]], [10])
+    assert valued.stop() == 0
+    session = start(run, models.same(3), 3, 3)
+    session.push(1, [5, 6, 7])
+
+    assert session.submit(1) == (0, [[5, 6, 7]], [0])
+
+
+def test_what_is_not_finite_is_passed_on_counted_answered_as_zeros_and_told_once(run, caplog):
+    session = start(run, models.same(3), 3, 3)
+    with caplog.at_level(logging.WARNING, "arkml.guest"):
+        for agent in range(3):
+            session.push(agent, [math.nan, 2, -math.inf])
+            session.push(agent + 10, [1, 2, 3])
+
+            assert session.submit(2) == (0, [[0, 2, 0], [1, 2, 3]], [0, 0])
+    statistics = run.guest.statistics
+    told = [record.message for record in caplog.records if "finite" in record.message]
+
+    assert (statistics.non_finite_features, statistics.non_finite_actions) == (6, 6)
+    assert (statistics.submits, statistics.rows) == (3, 6)
+    assert len([text for text in told if "features" in text]) == 1
+    assert len([text for text in told if "actions" in text]) == 1
+
+
+def test_values_that_are_not_finite_are_answered_as_zeros(run):
+    session = start(run, models.valued(1), 1, 1)
+    session.push(1, [3e38])
+
+    code, actions, values = session.submit(1)
+    assert (code, values) == (0, [0])
+    assert actions == [[pytest.approx(3e38)]]
+
+
+def test_sessions_of_different_widths_take_turns(run):
+    widths = [1, 2, 3, 5, 64, 70]
+    sessions = [start(run, models.same(width), width, width) for width in widths]
+    for agent in range(20):
+        for width, session in zip(widths, sessions, strict=True):
+            if agent % (widths.index(width) + 1) == 0:
+                assert session.push(agent, [agent + k for k in range(width)]) == 0
+    for place in (3, 0, 5, 1, 4, 2):
+        width, agents = widths[place], range(0, 20, place + 1)
+        rows = [[agent + k for k in range(width)] for agent in agents]
+
+        assert sessions[place].submit(len(rows)) == (0, rows, [0] * len(rows))
+
+
+def test_two_sessions_of_one_snapshot_have_queues_and_memories_of_their_own(run):
+    first, second = (start(run, models.adding(2), 2, 2) for _ in range(2))
+    first.push(1, [1, 1])
+    second.push(1, [5, 5], RUNNING)
+    assert first.submit(1)[1] == [[1, 1]]
+    first.stop()
+    second.push(1, [1, 1], RUNNING)
+
+    assert second.submit(2)[1] == [[5, 5], [6, 6]]
+
+
+def test_a_session_that_was_stopped_answers_nothing(session):
+    session.push(1, [1, 2, 3])
+    assert session.stop() == 0
+
+    assert session.stop() == MISSING
+    assert session.push(1, [1, 2, 3]) == MISSING
+    assert session.submit(1) == (MISSING, None, None)
+
+
+def test_a_snapshot_that_does_not_fit_starts_nothing(run):
+    model = models.same(3)
+    run.put(0x200, model)
+    name = V1 + "start_inference"
+    for shape in ((4, 3), (3, 4), (0, 3), (3, 0), (0xFFFF_FFFF, 3), (3, 0xFFFF_FFFF)):
+        assert run.value(8, name, *shape, 0x200, len(model), 0) == (WRONG, None)
+    assert run.value(8, name, 3, 3, 0x200, len(model), 1) == (WRONG, None)
+    assert run.value(8, name, 3, 3, 0x200, len(model) - 1, 0) == (WRONG, None)
+    assert run.guest.services.live_handles == 0
+
+
+@pytest.fixture
+def limited():
+    """A driver of a host with small limits."""
+    limits = Limits(handles=4, futures=3, rows=100, snapshot_bytes=2000, metadata_bytes=300)
+    with Host(limits=limits) as host:
+        yield Driver(host.load(module(), name="driver"))
+
+
+def test_the_session_over_the_limit_is_unavailable(limited):
+    sessions = [start(limited, models.same(3), 3, 3) for _ in range(4)]
+    model = models.same(3)
+    place = (3, 3, 0x200, len(model), 0)
+
+    assert limited.value(8, V1 + "start_inference", *place) == (LATER, None)
+    assert sessions[0].stop() == 0
+    assert start(limited, model, 3, 3).push(1, [1, 2, 3]) == 0
+
+
+def test_the_future_over_the_limit_is_unavailable(limited):
+    name = V1 + "can_connect_to_hive"
+    futures = [limited.handle(8, name, 4, 0, 0) for _ in range(3)]
+
+    assert limited.value(8, name, 4, 0, 0) == (LATER, None)
+    assert limited.run_drop(futures[0]) if hasattr(limited, "run_drop") else True
+    assert limited(step(V1 + "drop_future", futures[0])) == [0]
+    assert limited.handle(8, name, 4, 0, 0) not in futures
+
+
+def test_the_row_over_the_limit_is_refused_and_the_others_are_answered(limited):
+    session = start(limited, models.same(3), 3, 3)
+    codes = [session.push(agent, [agent, 0, 0]) for agent in range(103)]
+    code, actions, _ = session.submit(100)
+
+    assert codes == [0] * 100 + [WRONG] * 3
+    assert (code, actions) == (0, [[agent, 0, 0] for agent in range(100)])
+    assert session.push(1, [1, 2, 3]) == 0
+
+
+def test_metadata_over_the_limit_is_refused_and_the_rows_before_it_are_answered(limited):
+    session = start(limited, models.same(3), 3, 3)
+    session.push(1, [1, 2, 3])
+    items = 300 // 72 + 1
+    name = V3 + "push_inference_observation"
+    codes = limited(step(name, session.handle, 2, 0, 0.0, FEATURES, 3, 0x2000, items))
+
+    assert codes == [WRONG]
+    assert session.submit(1) == (0, [[1, 2, 3]], [0])
+
+
+def test_a_snapshot_over_the_limit_is_refused(limited):
+    place = (3, 3, 0x200, 2001, 0)
+
+    assert limited.value(8, V1 + "start_inference", *place) == (WRONG, None)
+
+
+@pytest.mark.parametrize("rows", [1, 63, 64, 65])
+def test_the_row_limit_is_exact(rows):
+    with Host(limits=Limits(rows=rows)) as host:
+        run = Driver(host.load(module(), name="driver"))
+        handle = run.guest.services.roster.open_inference(Echo(1, 1), 1, 1)
+        session = Session(run, handle, 1)
+        codes = [session.push(agent, [0.0]) for agent in range(rows + 1)]
+
+        assert codes == [0] * rows + [WRONG]
+
+
+def test_a_policy_that_fails_fails_the_submit_and_empties_the_queue(run, caplog):
+    policy = Echo(1, 1)
+    handle = run.guest.services.roster.open_inference(policy, 1, 1)
+    session = Session(run, handle, 1)
+    session.push(1, [0.0])
+    policy.error = RuntimeError("a bug")
+    with caplog.at_level(logging.ERROR):
+        failed = session.submit(1)
+    policy.error = None
+
+    assert failed == (ErrorCode.INTERNAL_ERROR, None, None)
+    assert any(record.exc_info for record in caplog.records)
+    assert session.submit(0) == (0, [], [])
+    session.push(1, [0.0])
+    assert session.submit(1) == (0, [[0.0]], [0.0])
