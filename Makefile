@@ -38,8 +38,8 @@ check: $(READY) ## Lint, types, import contracts, generated files
 	@$(VENV)/bin/lint-imports
 	@$(RUN) -m arkml.abi.generate --check
 
-bench: $(READY) ## Measure; prints a table and writes bench.json
-	@$(RUN) tests/benchmarks/run.py
+bench: $(READY) ## Measure: a table, bench.json; PEER=PROGRAM and BENCH="--quick" are options
+	@$(RUN) -m tests.benchmarks.run $(if $(PEER),--peer $(PEER)) $(BENCH)
 
 generate: $(READY) ## Rewrite what is derived from the ABI tables
 	@$(RUN) -m arkml.abi.generate

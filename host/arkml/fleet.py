@@ -133,6 +133,12 @@ class Fleet:
             ]
         return results
 
+    def _chosen(self, only: tuple[int, ...]) -> list[Guest]:
+        count = len(self.guests)
+        if len(set(only)) < len(only) or not all(0 <= index < count for index in only):
+            raise UsageError(f"only={list(only)}: each an index from 0 to {count - 1}, and once")
+        return [self.guests[index] for index in only]
+
     def _crew(self, function: str, only: tuple[int, ...] | None) -> _Crew:
         """Those who take part in a call, worked out once while nobody joins or is lost."""
         if self._lost != self._flight.lost:
@@ -140,7 +146,7 @@ class Fleet:
             self._crews.clear()
         found = self._crews.get((function, only))
         if found is None:
-            chosen = self.guests if only is None else [self.guests[index] for index in only]
+            chosen = self.guests if only is None else self._chosen(only)
             if len(self._crews) > 64:
                 self._crews.clear()
             found = self._crews[function, only] = _Crew(self._arena, function, chosen)
@@ -156,6 +162,9 @@ class _Crew:
         self._lost: dict[int, GuestError] = {}
         entries = []
         for place, guest in enumerate(chosen):
+            if guest.is_closed:
+                self._lost[place] = GuestFailed(f"{guest.name} is closed")
+                continue
             if guest.failure is not None:
                 text = f"{guest.name} failed before: {guest.failure}"
                 self._lost[place] = GuestFailed(text)

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from arkml.errors import CmdletFailed, EntryPointMissing, GuestError, GuestExit
+from arkml.errors import (
+    CmdletFailed,
+    EntryPointMissing,
+    GuestError,
+    GuestExit,
+    InvalidArguments,
+)
 from arkml.runtime.modules import ModuleInfo
 from arkml.runtime.normalise import START_NAME
 from arkml.serving import DEFAULT_BUDGET, ServedGuest
@@ -184,5 +190,8 @@ class Guest(ServedGuest):
         pointer = int(self.call("ark_alloc", len(data), _ALIGNMENT)) & _U32
         if pointer == 0:
             raise GuestError(f"{self.name} has no memory for {len(data)} bytes of input")
-        self._readable().write(pointer, data)
+        try:
+            self._readable().write(pointer, data)
+        except InvalidArguments as error:
+            raise GuestError(f"{self.name}: ark_alloc gave room outside memory: {error}") from None
         return pointer

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import itertools
-import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -59,8 +59,8 @@ class Host:
         self._engine = Engine(self.limits)
         self._models = ModelCache(self.limits)
         self._numbers = itertools.count()
-        self._guests: weakref.WeakSet[Guest] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self._guests: dict[int, weakref.ref[Guest]] = {}
+        self._keys = itertools.count()
         self._closed = False
         GUARD.install()
 
@@ -129,8 +129,10 @@ class Host:
         """Close every guest. Raises GuestBusy if one is in a call. Safe to call again."""
         if self._closed:
             return
-        for guest in list(self._guests):
-            guest.close()
+        for reference in list(self._guests.values()):
+            guest = reference()
+            if guest is not None:
+                guest.close()
         self._closed = True
         self._engine.close()
         GUARD.uninstall()
@@ -164,14 +166,14 @@ class Host:
     ) -> Guest:
         if self._closed:
             raise UsageError("this host is closed")
-        with self._lock:
-            if len(self._guests) >= self.limits.instances:
-                raise InstanceLimitExceeded(f"this host has {len(self._guests)} guests, its limit")
+        if len(self._guests) >= self.limits.instances:
+            raise InstanceLimitExceeded(f"this host has {len(self._guests)} guests, its limit")
         columns, library, flight = shared or (
             Columns(self._engine.arena, self.limits),
             self._library(),
             Flight(self._engine.ticker),
         )
+        key = next(self._keys)
         guest = Guest(
             self._engine,
             program,
@@ -181,9 +183,9 @@ class Host:
             library=library,
             wasi=self._wasi,
             flight=flight,
+            released=partial(self._guests.pop, key, None),
         )
-        with self._lock:
-            self._guests.add(guest)
+        self._guests[key] = weakref.ref(guest)
         return guest
 
 

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from arkml.abi.codes import ErrorCode
-from arkml.errors import AbiError, EntryPointMissing, GuestError, GuestFailed, GuestTrap
+from arkml.errors import (
+    AbiError,
+    EntryPointMissing,
+    GuestCancelled,
+    GuestError,
+    GuestFailed,
+    GuestTrap,
+)
 from arkml.policies.library import PolicyLibrary
 from arkml.runtime import control as at
 from arkml.runtime.abort import EnvironmentCalls
 from arkml.runtime.bindings import Address
 from arkml.runtime.columns import Region
 from arkml.runtime.control import Kind
+from arkml.runtime.deadline import TICK
 from arkml.runtime.engine import Engine
 from arkml.runtime.entry import Entry, Number
 from arkml.runtime.fiber import Fiber, Pause
@@ -59,6 +69,7 @@ class ServedGuest:
         library: PolicyLibrary,
         wasi: WasiGrant | None = None,
         flight: Flight | None = None,
+        released: Callable[[], object] = lambda: None,
     ) -> None:
         self.name = name
         self.number = number
@@ -78,11 +89,16 @@ class ServedGuest:
         self._handlers = Handlers(modules, self.services.offer)
         waiting = Waiting(self.services, wasi_calls)
         self.fiber = Fiber(
-            sandbox, flight or Flight(engine.ticker), self._handlers, waiting.after_import
+            sandbox,
+            flight or Flight(engine.ticker),
+            self._handlers,
+            waiting.after_import,
+            self._tell,
         )
         self._bad_features = 0
         self._bad_actions_word = (self._sandbox.control + at.BAD_ACTIONS) >> 2
         self.control = sandbox.control
+        self._released = released
         self._told: set[str] = set()
         self._entries = self._sandbox.entries
         self._regions = self._sandbox.records.regions
@@ -104,6 +120,7 @@ class ServedGuest:
     ) -> Any:
         """Like `call`, but other tasks run while the guest waits, and after each 10 ms it ran."""
         entry = self.begin(function, arguments, budget)
+        turn = time.perf_counter()
         try:
             while (event := self.fiber.advance(cooperative=True)) is not None:
                 if event is Pause.SUBMIT:
@@ -113,8 +130,9 @@ class ServedGuest:
                     self.answer()
                 elif isinstance(event, Wait):
                     await sleep_async(event, self.fiber)
-                else:
+                if time.perf_counter() - turn > TICK:
                     await give_way()
+                    turn = time.perf_counter()
         except BaseException as error:
             self.abandon(error)
             raise
@@ -209,7 +227,9 @@ class ServedGuest:
         if isinstance(error, GuestError):
             self.failure = error
         else:
-            self.failure = GuestError(f"{self.name}: its call ended in {type(error).__name__}")
+            self.failure = GuestCancelled(
+                f"{self.name}: its call was cancelled ({type(error).__name__})"
+            )
         try:
             self.services.close()
         finally:
@@ -221,17 +241,24 @@ class ServedGuest:
         """What the guest did so far."""
         words, control = self._arena.words, self._sandbox.control
         errors = {code.name: count for code, count in self._handlers.errors.items()}
-        found = Statistics(non_finite_features=self._bad_features)
+        found = Statistics(
+            non_finite_features=self._bad_features,
+            non_finite_actions=self.services.non_finite_actions,
+        )
         found.errors.update(errors)
         if not self._closed:
             found.submits = words[(control + at.SUBMITS) >> 2]
             found.rows = words[(control + at.ANSWERED_ROWS) >> 2]
-            found.non_finite_actions = words[self._bad_actions_word]
+            found.non_finite_actions += words[self._bad_actions_word]
             start = (control + at.ERRORS) >> 2
             for code in ErrorCode:
                 if count := words[start + code]:
                     found.errors[code.name] += count
         return found
+
+    def cancel(self) -> None:
+        """Let the call in flight raise GuestCancelled when it next gives way. From any thread."""
+        self.fiber.flight.cancel()
 
     def close(self) -> None:
         """Free the instance. Raises GuestBusy while a call is in flight. Safe to call again."""
@@ -240,6 +267,11 @@ class ServedGuest:
         with self.fiber.flight.kept(self.name):
             self._release()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the instance is freed."""
+        return self._closed
+
     def __del__(self) -> None:
         if not (sys.is_finalizing() or getattr(self, "_closed", True)):
             self._release()
@@ -247,6 +279,7 @@ class ServedGuest:
     def _release(self) -> None:
         """Free what the collector does not know of: the call, the Store, the column memory."""
         self._closed = True
+        self._released()
         self.fiber.flight.lost += 1
         self.fiber.drop()
         try:

@@ -149,17 +149,7 @@ def _raw_run(batch: Batch) -> Callable[[], object]:
         (binding.bind_output, "actions", actions),
     ):
         bind(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
-    run = functools.partial(session._sess.run_with_iobinding, binding._iobinding, None)
-    run()
-    np.testing.assert_allclose(actions, actions)
-    return _keeping(run, features, actions)
-
-
-def _keeping(run: Callable[[], object], *arrays: object) -> Callable[[], object]:
-    """`run`, with the arrays alive that it works on."""
-
-    def call() -> object:
-        return run()
-
-    call.__dict__["arrays"] = arrays
+    raw_run = session._sess.run_with_iobinding
+    call: functools.partial[object] = functools.partial(raw_run, binding._iobinding, None)
+    call.__dict__["keeps"] = (features, actions)
     return call

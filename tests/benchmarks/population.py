@@ -34,6 +34,9 @@ def rows(bench: Bench) -> Iterator[Row]:
         " by each guest, without the pages of its own linear memory that are present: after the"
         " fleet was made, after it has run frames, and the most while it ran one.",
     )
+    if not Path("/proc/self/pagemap").exists():
+        bench.note(TOPIC, "This system does not tell: no /proc/self/pagemap.")
+        return
     times = 2 if bench.quick else 5
     for size in SIZES:
         bench.say(f"a fleet of {size}")

@@ -68,10 +68,21 @@ def as_json(
     return {
         "machine": dict(machine),
         "notes": {topic: list(lines) for topic, lines in notes.items()},
-        "rows": [
-            asdict(row) | {"limit": _limit(row), "verdict": row.verdict.value} for row in rows
-        ],
+        "rows": [asdict(row) | _judged(row) for row in rows],
     }
+
+
+def _judged(row: Row) -> dict[str, Any]:
+    """What `asdict` cannot tell: which kind of limit, and the verdict."""
+    limit: dict[str, Any] | None = None
+    match row.limit:
+        case AtMost(bound=bound):
+            limit = {"at most": bound}
+        case AtLeast(bound=bound):
+            limit = {"at least": bound}
+        case None:
+            pass
+    return {"limit": limit, "verdict": row.verdict.value}
 
 
 def machine() -> dict[str, Any]:
@@ -101,7 +112,8 @@ def _versions(machine: Mapping[str, Any]) -> str:
 
 
 def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
+    described = Path("/proc/cpuinfo")
+    for line in described.read_text().splitlines() if described.exists() else ():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

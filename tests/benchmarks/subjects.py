@@ -69,7 +69,8 @@ class NullLibrary:
     def load(
         self, snapshot: bytes, snapshot_format: object, features: int, actions: int
     ) -> NullPolicy:
-        assert snapshot and snapshot_format is not None
+        assert snapshot
+        assert snapshot_format is not None
         assert actions == ACTIONS
         return NullPolicy(features)
 

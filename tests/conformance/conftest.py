@@ -1,12 +1,12 @@
 """Hosts and guests for the conformance tests."""
 
 import pytest
+from tests.conformance import driver
+from tests.conformance.world import World
 
 from arkml import Host
 from arkml.abi.catalog import APIS
 from arkml.abi.render import wat
-from tests.conformance import driver
-from tests.conformance.world import World
 
 
 @pytest.fixture(scope="session")

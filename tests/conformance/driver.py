@@ -144,9 +144,7 @@ class Driver:
 
     def entry(self, *steps, data):
         """The same in an entry point that is given `data`."""
-        self.guest.write_memory(
-            0, struct.pack("<III", self.script, len(steps), self.place(steps))
-        )
+        self.guest.write_memory(0, struct.pack("<III", self.script, len(steps), self.place(steps)))
         reply = self.guest.invoke("entry", data)
         return self.answers(len(steps)), reply
 

@@ -1,10 +1,20 @@
 """Small ONNX models whose answers can be told by hand."""
 
 import numpy as np
-
 from tests.unit.policy_models import adding, linear, model, node, noisy, port, weight
 
-__all__ = ["adding", "constant", "linear", "model", "node", "noisy", "port", "same", "valued"]
+__all__ = [
+    "adding",
+    "constant",
+    "linear",
+    "model",
+    "node",
+    "noisy",
+    "port",
+    "same",
+    "valued",
+    "wandering",
+]
 
 
 def same(width):
@@ -46,4 +56,16 @@ def dense(features, actions, seed=0):
         [port("obs", "N", features)],
         [port("actions", "N", actions)],
         [weight("w", random.normal(size=(features, actions)))],
+    )
+
+
+def wandering(width):
+    """memory = memory + obs, actions = memory + epsilon"""
+    return model(
+        [
+            node("Add", "memory_in obs", "memory_out"),
+            node("Add", "memory_out epsilon", "actions"),
+        ],
+        [port(name, "N", width) for name in ("obs", "memory_in", "epsilon")],
+        [port("actions", "N", width), port("memory_out", "N", width)],
     )

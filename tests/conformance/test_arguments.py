@@ -7,11 +7,11 @@ import re
 from enum import IntEnum
 
 import pytest
+from tests.conformance.world import CODES, ROWS, arrange, expected_code, name_of
 
 from arkml.abi.codes import ErrorCode
 from arkml.abi.layout import slots
 from arkml.abi.schema import Lane, Outcome, Str
-from tests.conformance.world import CODES, ROWS, arrange, expected_code, name_of
 
 
 def parameters(wanted):

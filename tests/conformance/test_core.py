@@ -3,11 +3,11 @@
 import logging
 
 import pytest
+from tests.conformance.driver import PAGE, Cell, step
+from tests.conformance.world import MODEL
 
 from arkml.abi.codes import ErrorCode
 from arkml.errors import GuestTrap
-from tests.conformance.driver import PAGE, Cell, step
-from tests.conformance.world import MODEL
 
 CORE = "ark-core-v{}.core__{}"
 RETURN = CORE.format(0, "return_slice")
@@ -87,9 +87,7 @@ def test_a_newer_vector_takes_the_place_of_an_older_one(packed):
     run, pack = packed
     handle, future = run.guest.services.futures.open(_text())
     future.resolve("new")
-    codes = run(
-        pack, step("ark-ml-v4.ml__take_future_string", handle, 64), step(TAKE, 8192, 3)
-    )
+    codes = run(pack, step("ark-ml-v4.ml__take_future_string", handle, 64), step(TAKE, 8192, 3))
 
     assert codes == [0, 0, 0]
     assert run.guest.read_memory(8192, 3) == b"new"
@@ -173,9 +171,7 @@ def test_no_more_than_the_input_can_be_copied(run):
 
 
 def test_nothing_may_be_copied_from_any_place_of_the_input_to_anywhere(run):
-    codes, _ = run.entry(
-        step(INPUT, 1, 0, 0), step(INPUT, 0xFFFF_FFFF, 0, 5), data=b"input"
-    )
+    codes, _ = run.entry(step(INPUT, 1, 0, 0), step(INPUT, 0xFFFF_FFFF, 0, 5), data=b"input")
 
     assert codes == [0, 0]
 

@@ -3,6 +3,8 @@
 import struct
 
 import pytest
+from tests.conformance.driver import Cell, step
+from tests.conformance.world import ACTIONS, FEATURES, FUTURES
 
 from arkml.abi.codes import ErrorCode, ExperimentStatus
 from arkml.abi.layout import unpack
@@ -17,8 +19,6 @@ from arkml.errors import (
 )
 from arkml.sessions.results import ExperimentInfo, Metric
 from arkml.sessions.session import TrainingSession
-from tests.conformance.driver import Cell, step
-from tests.conformance.world import ACTIONS, FEATURES, FUTURES
 
 KEYS = list(FUTURES)
 IDS = ["-".join(key) for key in KEYS]
@@ -197,7 +197,9 @@ def test_bytes_come_as_they_are(world):
     assert take(world, ("ark-ml-v1", "vec_u8"), handle, len(data)) == (0, data)
 
 
-@pytest.mark.parametrize(("version", "struct_", "room"), [("v1", METRIC_V1, 28), ("v3", METRIC_V3, 64)])
+@pytest.mark.parametrize(
+    ("version", "struct_", "room"), [("v1", METRIC_V1, 28), ("v3", METRIC_V3, 64)]
+)
 def test_metric_names_are_cut_between_characters(world, version, struct_, room):
     names = ["", "loss", "x" * room, "x" * (room + 9), "x" * (room - 1) + "ä", "\U0001f600" * 40]
     key = (f"ark-ml-{version}", "vec_metric")

@@ -1,15 +1,15 @@
 """Handles through wasm: only what is alive, of the right kind and generation, is ever found."""
 
 import pytest
+from tests.conformance.driver import Cell, step
+from tests.conformance.fakes import Echo, Sink
+from tests.conformance.world import FUTURES, ROWS, arrange, future_of, name_of
 
 from arkml.abi.codes import ErrorCode
 from arkml.abi.schema import U32, Handle
 from arkml.errors import GuestTrap
 from arkml.sessions import results
 from arkml.sessions.roster import TrainingStart
-from tests.conformance.driver import Cell, step
-from tests.conformance.fakes import Echo, Sink
-from tests.conformance.world import FUTURES, ROWS, arrange, future_of, name_of
 
 V0 = "ark-ml-inference-v0.ml_inference__"
 HANDLES = [

@@ -6,13 +6,13 @@ import struct
 
 import numpy as np
 import pytest
-
-from arkml import Host
-from arkml.abi.codes import EpisodeState, ErrorCode
-from arkml.limits import Limits
 from tests.conformance import models
 from tests.conformance.driver import PAGE, Driver, module, step
 from tests.conformance.fakes import Echo
+
+from arkml import Host
+from arkml.abi.codes import EpisodeState, ErrorCode, SnapshotFormat
+from arkml.limits import Limits
 
 V1, V3 = "ark-ml-v1.ml__", "ark-ml-v3.ml__"
 SUBMIT = V1 + "submit_inference_observations"
@@ -291,6 +291,25 @@ def test_a_snapshot_that_does_not_fit_starts_nothing(run):
     assert run.guest.services.live_handles == 0
 
 
+def test_a_cervo_container_is_known_by_its_first_bytes(run):
+    model = b"CRVO\0\0\0\1" + models.same(3)
+    run.put(0x200, model)
+    for form in (SnapshotFormat.CERVO, SnapshotFormat.ONNX):
+        place = (3, 3, 0x200, len(model), form)
+        session = Session(run, run.handle(8, V1 + "start_inference", *place), 3)
+        session.push(1, [1, 2, 3])
+
+        assert session.submit(1) == (0, [[1, 2, 3]], [0])
+
+
+def test_onnx_is_no_cervo_as_guests_in_use_expect(run):
+    model = models.same(3)
+    run.put(0x200, model)
+    place = (3, 3, 0x200, len(model), SnapshotFormat.CERVO)
+
+    assert run.value(8, V1 + "start_inference", *place) == (WRONG, None)
+
+
 @pytest.fixture
 def limited():
     """A driver of a host with small limits."""
@@ -314,7 +333,6 @@ def test_the_future_over_the_limit_is_unavailable(limited):
     futures = [limited.handle(8, name, 4, 0, 0) for _ in range(3)]
 
     assert limited.value(8, name, 4, 0, 0) == (LATER, None)
-    assert limited.run_drop(futures[0]) if hasattr(limited, "run_drop") else True
     assert limited(step(V1 + "drop_future", futures[0])) == [0]
     assert limited.handle(8, name, 4, 0, 0) not in futures
 

@@ -3,11 +3,11 @@
 import struct
 
 import pytest
-
-from arkml.abi.codes import ErrorCode
+from tests.conformance import models as build
 from tests.conformance.driver import MODEL, step
 from tests.conformance.world import MODEL as LINEAR
-from tests.conformance import models as build
+
+from arkml.abi.codes import ErrorCode
 
 V0 = "ark-ml-inference-v0.ml_inference__"
 WRONG, MISSING, LATER = (

@@ -3,10 +3,10 @@
 import struct
 
 import pytest
+from tests.conformance.world import ACTIONS, ASKING, FEATURES, ROWS, arrange, name_of
 
 from arkml.abi.codes import ErrorCode
 from arkml.sessions.session import Origin
-from tests.conformance.world import ACTIONS, ASKING, FEATURES, ROWS, arrange, name_of
 
 REFUSED = [row for row in ROWS if row[1].name in ASKING]
 

@@ -1,11 +1,11 @@
 """Pointers and lengths: every import, through wasm, with memory watched from end to end."""
 
 import pytest
+from tests.conformance.world import ROWS, arrange, expected_code, future_of, name_of
 
 from arkml.abi.codes import ErrorCode
 from arkml.abi.layout import slots
 from arkml.abi.schema import Block, OutBlock, Outcome, OutSlice, Slice, Str
-from tests.conformance.world import ROWS, arrange, expected_code, future_of, name_of
 
 IDS = [name_of(*row) for row in ROWS]
 OUTSIDE = (0x8000_0000, 0xFFFF_FFFF, 0xFFFF_FFF0)

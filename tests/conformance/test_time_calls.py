@@ -3,9 +3,9 @@
 import time
 
 import pytest
+from tests.conformance.driver import step
 
 from arkml.abi.codes import ErrorCode, TimeFormat
-from tests.conformance.driver import step
 
 UTC = "ark-time-v1.time__time_utc"
 FORMAT = "ark-time-v1.time__format_time_for_display"

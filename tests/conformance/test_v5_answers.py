@@ -5,15 +5,15 @@ import struct
 
 import numpy as np
 import pytest
+from tests.conformance import models as build
+from tests.conformance.driver import MODEL, PAGE, Driver, module, step
+from tests.conformance.fakes import Echo, Sink
+from tests.conformance.world import MODEL as LINEAR
 
 from arkml import Host
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.limits import Limits
 from arkml.sessions.roster import TrainingStart
-from tests.conformance.driver import MODEL, PAGE, Driver, module, step
-from tests.conformance.fakes import Echo, Sink
-from tests.conformance.world import MODEL as LINEAR
-from tests.conformance import models as build
 
 START = "ark-ml-v5.ml__start_inference"
 INITIAL, RUNNING = EpisodeState.INITIAL, EpisodeState.RUNNING
@@ -114,7 +114,12 @@ def test_rows_that_ended_have_no_actions(session):
     has_actions = {EpisodeState(agent).name: actions is not None for agent, actions in rows}
 
     assert code == 0
-    assert has_actions == {"INITIAL": True, "RUNNING": True, "TERMINAL": False, "INTERRUPTED": False}
+    assert has_actions == {
+        "INITIAL": True,
+        "RUNNING": True,
+        "TERMINAL": False,
+        "INTERRUPTED": False,
+    }
 
 
 def test_an_empty_answer_is_a_header(session):

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
 
+from tests.conformance import models as build
+from tests.conformance.fakes import Echo, Sink
+
 from arkml.abi.catalog import APIS
 from arkml.abi.codes import EpisodeState, ErrorCode, ExperimentStatus, SnapshotFormat
 from arkml.abi.layout import pack, size_of, slots, struct_size
@@ -25,8 +28,6 @@ from arkml.abi.schema import (
 )
 from arkml.sessions import results
 from arkml.sessions.roster import TrainingStart
-from tests.conformance.fakes import Echo, Sink
-from tests.conformance import models as build
 
 FEATURES, ACTIONS, AGENT = 3, 2, 7
 MODEL = build.linear([[1, 0], [0, 1], [1, 1]])

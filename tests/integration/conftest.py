@@ -2,9 +2,9 @@ import logging
 import threading
 
 import pytest
+from tests.integration.guest_text import ACTOR
 
 from arkml import Host
-from tests.integration.guest_text import ACTOR
 
 
 @pytest.fixture

@@ -101,7 +101,8 @@ ACTOR = module(
     data(640, b"localhost"),
     function(
         "open",
-        f"(call ${START} {i32(2)} {i32(1)} {i32(MODEL)} {i32(len(POINTMASS))} {i32(0)} {i32(HANDLE)})",
+        f"(call ${START} {i32(2)} {i32(1)} {i32(MODEL)} {i32(len(POINTMASS))} {i32(0)}"
+        f" {i32(HANDLE)})",
         result="i32",
     ),
     function("close", f"(call ${STOP} (i64.load {i32(HANDLE)}))", result="i32"),
@@ -153,13 +154,17 @@ ACTOR = module(
     ),
     function("spin", "(call $announce) (loop $more (br $more))"),
     function(
-        "push_for_ever",
-        "(call $announce) (loop $more (drop (call $push (i64.const 1))) (br $more))",
+        "push_for_ever",  # a submit with the wrong lengths empties the queue and suspends nobody
+        """(call $announce)
+        (loop $more (drop (call $push_many (i32.const 1000))) (drop (call $submit (i32.const 0)))
+          (br $more))""",
     ),
     function(
         "submit_for_ever",
         "(call $announce) (loop $more (drop (call $step (i32.const 4))) (br $more))",
     ),
+    function("open_and_push_for_ever", "(drop (call $open)) (call $push_for_ever)"),
+    function("open_and_submit_for_ever", "(drop (call $open)) (call $submit_for_ever)"),
     function(
         "burn_and_submit",
         """(loop $more (call $burn (local.get $turns)) (drop (call $step (i32.const 1)))
@@ -202,6 +207,24 @@ ACTOR = module(
     memory='(memory (export "memory") 4)',
 )
 """A guest that does what it is told: one session, whose every row has the same features."""
+
+SLEEPER = module(
+    _RUNNING_TEXT,
+    function(
+        "sleep",
+        f"""(memory.fill (i32.const 0) (i32.const 0) (i32.const 48))
+        (i32.store (i32.const 16) (i32.const 1))
+        (i64.store (i32.const 24) (local.get $nanoseconds))
+        {_SAY_RUNNING}
+        (call $poll_oneoff (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 128))""",
+        params="(param $nanoseconds i64)",
+        result="i32",
+    ),
+    function("sleep_long", "(drop (call $sleep (i64.const 60000000000)))"),
+    uses=(LOG,),
+    imports=(wasi("poll_oneoff", "i32 i32 i32 i32"),),
+)
+"""A guest that sleeps through WASI."""
 
 _ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "host"), str(ROOT)))}
 

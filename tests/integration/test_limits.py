@@ -4,6 +4,20 @@ from dataclasses import fields
 
 import pytest
 import wasmtime
+from tests.integration.acting import answered_by, assert_host_works, assert_works
+from tests.integration.guest_text import (
+    ACTOR,
+    LOG,
+    MODEL,
+    POINTMASS,
+    SLEEPER,
+    START,
+    data,
+    function,
+    i32,
+    logging_of,
+    module,
+)
 
 from arkml.errors import (
     FunctionTooLarge,
@@ -17,37 +31,10 @@ from arkml.errors import (
 from arkml.limits import KIB, Limits
 from arkml.runtime.wasi_linker import WasiGrant
 from arkml.sessions.results import BOOL
-from tests.integration.acting import answered_by, assert_host_works, assert_works
-from tests.integration.guest_text import (
-    ACTOR,
-    LOG,
-    MODEL,
-    POINTMASS,
-    START,
-    data,
-    function,
-    i32,
-    logging_of,
-    module,
-    wasi,
-)
 
 PAGE = 65_536
 SLACK = 0.2  # seconds after the deadline; ten times what is promised
 INVALID_ARGUMENTS, UNAVAILABLE = 5, 7
-
-SLEEPER = module(
-    function(
-        "sleep",
-        """(memory.fill (i32.const 0) (i32.const 0) (i32.const 48))
-        (i32.store (i32.const 16) (i32.const 1))
-        (i64.store (i32.const 24) (local.get $nanoseconds))
-        (call $poll_oneoff (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 128))""",
-        params="(param $nanoseconds i64)",
-        result="i32",
-    ),
-    imports=(wasi("poll_oneoff", "i32 i32 i32 i32"),),
-)
 
 
 def acting(host):
@@ -143,9 +130,7 @@ def test_the_limit_of_tables_is_kept(make_host):
 def test_the_limit_of_table_elements_is_kept(make_host):
     host = make_host(limits=Limits(table_elements=100))
     grow = "(table.grow $t (ref.null func) (local.get 0))"
-    guest = host.load(
-        module("(table $t 60 funcref)", function("grow", grow, "(param i32)", "i32"))
-    )
+    guest = host.load(module("(table $t 60 funcref)", function("grow", grow, "(param i32)", "i32")))
 
     assert guest.call("grow", 41) == -1
     assert guest.call("grow", 40) == 60

@@ -1,11 +1,11 @@
 import logging
 
 import pytest
+from tests.integration.acting import assert_host_works
+from tests.integration.guest_text import LOG, POLL_BOOL, function, i32, module, wasi
 
 from arkml.errors import GuestTrap, LinkError
 from arkml.runtime.wasi_linker import WasiGrant
-from tests.integration.acting import assert_host_works
-from tests.integration.guest_text import LOG, POLL_BOOL, function, i32, module, wasi
 
 
 def imported(module_name, name, kind, label="$f"):
@@ -59,7 +59,7 @@ def test_nothing_is_compiled_or_run_before_linking(host):
     ],
 )
 def test_an_import_that_is_no_function_is_listed_too(host, item, kind):
-    with pytest.raises(LinkError, match="env|ark-ml-v1") as error:
+    with pytest.raises(LinkError, match=r"env|ark-ml-v1") as error:
         host.load(module(imports=(item,)))
 
     assert kind in str(error.value)

@@ -2,17 +2,6 @@ import threading
 import time
 
 import pytest
-
-from arkml.errors import (
-    CmdletFailed,
-    EntryPointMissing,
-    GuestError,
-    GuestTimeout,
-    GuestTrap,
-    UsageError,
-)
-from arkml.runtime.modules import ModuleKind
-from arkml.sessions.results import BOOL
 from tests.integration.guest_text import (
     ACTOR,
     ALLOCATOR,
@@ -27,6 +16,17 @@ from tests.integration.guest_text import (
     logging_of,
     module,
 )
+
+from arkml.errors import (
+    CmdletFailed,
+    EntryPointMissing,
+    GuestError,
+    GuestTimeout,
+    GuestTrap,
+    UsageError,
+)
+from arkml.runtime.modules import ModuleKind
+from arkml.sessions.results import BOOL
 
 FORWARD = f"(call ${RETURN} (local.get 0) (local.get 1) (local.get 1))"
 
@@ -122,7 +122,9 @@ def test_the_words_of_an_earlier_call_are_not_told_again(host):
 
 def test_words_that_are_no_text_are_shown_as_far_as_they_are(host):
     guest = host.load(
-        taking("ark_cmdlet_run", f"(i32.store8 (local.get 0) {i32(0xFF)}) (drop {FORWARD}) {i32(1)}")
+        taking(
+            "ark_cmdlet_run", f"(i32.store8 (local.get 0) {i32(0xFF)}) (drop {FORWARD}) {i32(1)}"
+        )
     )
     with pytest.raises(CmdletFailed, match="�ish"):
         guest.run_cmdlet("fish")

@@ -1,16 +1,6 @@
 import logging
 
 import pytest
-
-from arkml.errors import (
-    ArkmlError,
-    GuestError,
-    GuestFailed,
-    GuestTimeout,
-    GuestTrap,
-    ModuleError,
-    StackExhausted,
-)
 from tests.integration.acting import assert_host_works
 from tests.integration.guest_text import (
     ACTOR,
@@ -22,6 +12,16 @@ from tests.integration.guest_text import (
     i32,
     logging_of,
     module,
+)
+
+from arkml.errors import (
+    ArkmlError,
+    GuestError,
+    GuestFailed,
+    GuestTimeout,
+    GuestTrap,
+    ModuleError,
+    StackExhausted,
 )
 
 TRAPS = {
@@ -184,7 +184,7 @@ def test_a_panic_with_pointers_out_of_memory_is_still_a_trap(host):
 @pytest.mark.parametrize("guest_file", ["c_kinds.wasm", "rust_cmdlet.wasm"])
 def test_a_panic_of_a_compiled_guest_is_shown(host, guest_file):
     guest = host.load(GUESTS / guest_file)
-    with pytest.raises(GuestTrap, match="panicked: .*too many fish"):
+    with pytest.raises(GuestTrap, match=r"panicked: .*too many fish"):
         guest.run_cmdlet("panic too many fish")
 
     assert "too many fish" in guest.failure.panic

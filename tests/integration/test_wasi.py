@@ -6,12 +6,12 @@ import time
 
 import numpy as np
 import pytest
+from tests.integration.acting import assert_host_works
+from tests.integration.guest_text import ACTOR, GUESTS, function, module, python, wasi
 
 from arkml.errors import GuestError, GuestExit, GuestTimeout, LinkError, UsageError
 from arkml.runtime.modules import ModuleKind
 from arkml.runtime.wasi_linker import Directory, WasiGrant
-from tests.integration.acting import assert_host_works
-from tests.integration.guest_text import ACTOR, GUESTS, function, module, python, wasi
 
 SUCCESS, BADF, FAULT, INVAL = 0, 8, 21, 28
 READ, WRITE, CREATE = 1 << 1, 1 << 6, 1

@@ -73,16 +73,16 @@ def run_command_line() -> None:
     try:
         outcome = app(args=words, prog_name="arkml", standalone_mode=False)
     except _Misuse as error:
-        say_failure(_usage(error, words), "UsageError", as_json=as_json)
+        say_failure(_usage(error), error, as_json=as_json)
         leave(UNUSABLE)
     if callable(outcome):
         run(outcome, as_json=as_json, debug=debug)
     sys.exit(outcome or GOOD)
 
 
-def _usage(error: Exception, words: list[str]) -> str:
+def _usage(error: Exception) -> str:
     """What is wrong with the usage, and where to read on."""
     message = getattr(error, "format_message", error.__str__)()
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", "arkml")
-    return f"{' '.join(message.split())} (see `{path} --help`)" if words else message
+    return f"{' '.join(message.split())} (see `{path} --help`)"

@@ -119,7 +119,7 @@ def bench(wanted: Bench) -> int:
     from arkml.cli.values import check_words
 
     wanted.logs.start()
-    check_words(wanted.arguments, wanted.known)
+    check_words((str(wanted.guest), *wanted.arguments), wanted.known)
     host = open_host(wanted.grants, stdout_is_ours=True)
     program = compiled(host, wanted.guest)
     task = choose(program, Wanted(wanted.cmdlet, wanted.invoke, wanted.arguments, wanted.input))
@@ -185,14 +185,15 @@ def _show(document: dict[str, Any]) -> None:
     from arkml.cli.units import duration
 
     seconds, instances = document["seconds"], document["instances"]
-    rows = [("frames", f"{document['frames']:,} after {document['warmup']:,} that do not count")]
+    unit = "frame" if document["kind"] == "applet" else "call"
+    rows = [(f"{unit}s", f"{document['frames']:,} after {document['warmup']:,} that do not count")]
     rows += [(name, duration(seconds[name])) for name in ("min", "median", "p99", "max")]
     rows.append(("spread", f"± {duration(seconds['spread'])}"))
-    rows.append(("frames a second", f"{document['frames_per_second']:,.0f}"))
+    rows.append((f"{unit}s a second", f"{document['frames_per_second']:,.0f}"))
     if instances > 1:
         each = seconds["median"] / instances
         rows.insert(0, ("guests", f"{instances:,}"))
         rows.append(("a guest's step", duration(each)))
     if document["rows"]:
         rows.append(("actions a second", f"{document['rows_per_second']:,.0f}"))
-    show(facts(f"{document['guest']}: {document['function']}", rows))
+    show(f"{document['guest']}: {document['function']}", facts(rows))

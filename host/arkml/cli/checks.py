@@ -12,7 +12,7 @@ from arkml.cli.launch import Grants, open_host
 from arkml.cli.measuring import Steps
 from arkml.cli.players import Solo
 from arkml.cli.tasks import Task, Wanted, choose
-from arkml.cli.units import duration, size
+from arkml.cli.units import counted, duration, size
 from arkml.errors import (
     ArkmlError,
     CmdletFailed,
@@ -99,10 +99,7 @@ class Trial:
         try:
             performance.run()
         except GuestError as error:
-            where = (
-                f" in frame {len(performance.steps.timings) + 1}" if performance.count > 1 else ""
-            )
-            yield _failed("run", error, where)
+            yield _failed("run", error, performance.place(error))
             return
         if task.function:
             yield Check("run", True, performance.outcome())
@@ -145,12 +142,20 @@ class _Performance:
         status = f", status {self._status} without input" if self._status else ""
         return f"{self.count:,} {what} of {self._task.function}, no trap{status}"
 
+    def place(self, error: GuestError) -> str:
+        """What to say before or after `error`, with `%s` for it."""
+        if self.count > 1:
+            return f"in call {len(self.steps.timings) + 1:,}: %s"
+        if isinstance(error, CmdletFailed) and not self._task.data:
+            return "%s (--cmdlet gives it arguments)"
+        return "%s"
+
     def handles(self) -> Check:
         """Nothing is live after a cmdlet, and no more after N frames than after half of them."""
         live = self._live()
         if self._task.kind in (ModuleKind.CMDLET, ModuleKind.WASI_COMMAND):
-            return Check("handles", live == 0, f"{live:,} handles and futures live afterwards")
-        detail = f"{live:,} handles and futures live"
+            return Check("handles", live == 0, f"{counted(live, 'handle')} live afterwards")
+        detail = f"{counted(live, 'handle')} live"
         if self.count > 1:
             detail += f" after {self.count:,} calls, {self._halfway:,} after {self.count // 2:,}"
         return Check("handles", live <= self._halfway, detail)
@@ -194,19 +199,23 @@ def _count(task: Task, trial: Trial) -> int:
 
 def _linked(program: Program) -> str:
     count, stubs = len(program.info.imports), len(program.linkage.stubs)
-    return f"{count:,} imports, " + (f"{stubs:,} of them stubs" if stubs else "all there")
+    if not count:
+        return "no imports"
+    return f"{counted(count, 'import')}, " + (f"{stubs:,} of them stubs" if stubs else "all there")
 
 
 def _actions(guest: Guest) -> Check:
-    counted = guest.statistics
-    bad = counted.non_finite_actions
+    done = guest.statistics
+    bad = done.non_finite_actions
     if bad:
-        return Check("actions", False, f"{bad:,} values were not finite, in {counted.rows:,} rows")
-    return Check("actions", True, f"{counted.rows:,} rows, all finite" if counted.rows else "none")
+        return Check("actions", False, f"{bad:,} values were not finite, in {done.rows:,} rows")
+    return Check("actions", True, f"{done.rows:,} rows, all finite" if done.rows else "none")
 
 
-def _failed(name: str, error: ArkmlError, where: str = "") -> Check:
-    return Check("limits" if isinstance(error, _OVER_LIMITS) else name, False, f"{error}{where}")
+def _failed(name: str, error: ArkmlError, text: str = "%s") -> Check:
+    """A failed check; a limit that was hit is the one of limits."""
+    name = "limits" if isinstance(error, _OVER_LIMITS) else name
+    return Check(name, False, text.replace("%s", str(error)))
 
 
 def _timed(checks: Iterator[Check]) -> Iterator[Check]:

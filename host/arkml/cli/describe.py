@@ -71,10 +71,10 @@ def _show(path: Path, report: ModelReport) -> None:
         rows.append(("opset", str(report.opset)))
     if report.producer:
         rows.append(("producer", report.producer))
-    show(facts(path.name, [*rows, ("verdict", report.verdict)]))
+    show(path.name, facts([*rows, ("verdict", report.verdict)]))
     for title, ports in (("Inputs", report.inputs), ("Outputs", report.outputs)):
         if ports:
-            show(grid(title, ("name", "role", "shape"), [_port(port) for port in ports]))
+            show(title, grid(("name", "role", "shape"), [_port(port) for port in ports]))
 
 
 def _port(port: PortReport) -> tuple[str, str, str]:

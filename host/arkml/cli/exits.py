@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from arkml.errors import ArkmlError, GuestError
+from arkml.errors import ArkmlError, CmdletFailed, GuestError, GuestExit
 
 GOOD, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
 
@@ -30,14 +30,17 @@ def run(job: Job, *, as_json: bool, debug: bool) -> NoReturn:
         status = job()
         sys.stdout.flush()
     except KeyboardInterrupt as interrupt:
-        say_failure(str(interrupt) or "interrupted", "KeyboardInterrupt", as_json=as_json)
+        text = f"interrupted {interrupt}".rstrip()
+        sys.stderr.write(f"{text}\n")
+        if as_json:
+            print_json({"error": text, "type": "KeyboardInterrupt"})
         leave(INTERRUPTED)
     except BrokenPipeError:  # whoever read the output has seen enough
         leave(FAILED)
     except Exception as error:  # noqa: BLE001  a bug of the host, too, is told in a sentence
         if debug:
             traceback.print_exc()
-        say_failure(sentence(error, debug=debug), type(error).__name__, as_json=as_json)
+        say_failure(sentence(error, debug=debug), error, as_json=as_json)
         sys.exit(exit_code(error))
     sys.exit(status)
 
@@ -50,13 +53,17 @@ def sentence(error: Exception, *, debug: bool = False) -> str:
     return f"a bug of the host: {type(error).__name__}: {error}{hint}"
 
 
-def say_failure(text: str, kind: str, *, as_json: bool) -> None:
+def say_failure(text: str, error: Exception, *, as_json: bool) -> None:
     """Put the sentence where the user looks for it."""
-    from arkml.sessions.text import harmless
+    from arkml.terminal import harmless
 
     print_error(harmless(text))
-    if as_json:
-        print_json({"error": text, "type": kind})
+    if not as_json:
+        return
+    document: dict[str, Any] = {"error": text, "type": type(error).__name__}
+    if isinstance(error, CmdletFailed | GuestExit):
+        document["status"] = error.status
+    print_json(document)
 
 
 def print_error(text: str) -> None:

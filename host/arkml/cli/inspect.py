@@ -86,6 +86,7 @@ def _document(found: Inspection) -> dict[str, Any]:
 
 
 def _show(found: Inspection) -> None:
+    from arkml.cli.inspection import memory_text
     from arkml.cli.tables import facts, grid, show
     from arkml.cli.units import size
 
@@ -95,26 +96,26 @@ def _show(found: Inspection) -> None:
         ("kind", info.kind.value),
         ("size", size(info.size)),
         ("ark-api crate", info.crate_version or "not named"),
-        ("memory", "none" if info.memory is None else f"{info.memory} pages"),
+        ("memory", memory_text(info.memory)),
         ("takes bytes", "yes" if info.takes_bytes else "no: it has no ark_alloc and ark_free"),
         ("entry points", entries or "none"),
         ("missing", "\n".join(f"{m.module}.{m.name}" for m in found.missing) or "nothing"),
     ]
     if found.refused:
         rows.append(("refused", found.refused))
-    show(facts(found.name, rows))
+    show(found.name, facts(rows))
     if info.required:
         apis = [
             (api.name, "" if api.id is None else f"{api.id:#018x}", api.module or "unknown here")
             for api in info.required
         ]
-        show(grid("Required APIs", ("name", "id", "import module"), apis))
+        show("Required APIs", grid(("name", "id", "import module"), apis))
     if found.imports:
         header = ("import", "the guest wants", "the host has")
         cells = [
             (f"{i.module}.{i.name}", i.wants, i.has if i.is_met else f"{i.has}  ← missing")
             for i in found.imports
         ]
-        show(grid("Imports", header, cells))
+        show("Imports", grid(header, cells))
     if info.exports:
-        show(grid("Exports", ("name", "type"), [(e.name, str(e.type)) for e in info.exports]))
+        show("Exports", grid(("name", "type"), [(e.name, str(e.type)) for e in info.exports]))

@@ -8,6 +8,7 @@ from pathlib import Path
 from arkml.abi.catalog import find
 from arkml.abi.layout import results, slots
 from arkml.abi.schema import Function
+from arkml.cli.units import size
 from arkml.errors import GuestError, ModuleError
 from arkml.limits import Limits
 from arkml.runtime.engine import Engine
@@ -16,7 +17,7 @@ from arkml.runtime.modules import ImportInfo, ModuleInfo, describe
 from arkml.runtime.normalise import normalise
 from arkml.runtime.parsing import parse
 from arkml.runtime.program import to_binary
-from arkml.runtime.wasmtypes import MemoryType
+from arkml.runtime.wasmtypes import PAGE, MemoryType
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,11 @@ class Inspection:
 def look_at(path: Path, limits: Limits) -> Inspection:
     """Inspect the module in a file. Raises ModuleError if it is none."""
     data = to_binary(_read(path), path.name)
-    binary = parse(data)
-    info = describe(binary)
+    try:
+        binary = parse(data)
+        info = describe(binary)
+    except ModuleError as error:
+        raise ModuleError(f"{path}: {error}") from error
     engine = Engine(limits)
     try:
         wasi_type = engine.wasi.type_of
@@ -91,3 +95,11 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ModuleError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def memory_text(memory: MemoryType | None) -> str:
+    """How large a memory is, for people."""
+    if memory is None:
+        return "none"
+    most = "" if memory.maximum is None else f", at most {size(memory.maximum * PAGE)}"
+    return f"{size(memory.minimum * PAGE)} at start{most}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from arkml.sessions.text import harmless
+from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.cli.checks import Check

@@ -21,6 +21,15 @@ _LEVELS = {
 }
 _COLOURS = {logging.ERROR: "31", logging.WARNING: "33", logging.INFO: "32", logging.DEBUG: "34"}
 _GUEST = "arkml.guest."
+_FLEET_MARK = "#"  # stands before the number of a guest of a fleet
+_REMEMBERED = 1000  # lines
+
+
+def say_echoes() -> None:
+    """Say how many lines of a fleet's guests were not shown."""
+    for handler in logging.getLogger("arkml").handlers:
+        if isinstance(handler, _Lines) and handler.echoes:
+            sys.stderr.write(f"{handler.echoes:,} lines of other guests that say the same\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +61,24 @@ class LogOptions:
 
 
 class _Lines(logging.Handler):
-    """Writes to whatever stderr is at the moment: a progress bar may stand in front of it."""
+    """
+    Writes to whatever stderr is at the moment: a progress bar may stand in front of it.
+
+    What the guests of a fleet say alike is shown once.
+    """
 
     def __init__(self, *, debug: bool) -> None:
         super().__init__()
         self._debug = debug
         self._colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        self._seen: dict[str, str] = {}
+        self.echoes = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
+            if self._is_echo(record):
+                self.echoes += 1
+                return
             sys.stderr.write(self.format(record) + "\n")
             sys.stderr.flush()
         except (OSError, ValueError):
@@ -75,3 +93,11 @@ class _Lines(logging.Handler):
         if record.exc_info and self._debug:
             text += "\n" + logging.Formatter().formatException(record.exc_info)
         return text
+
+    def _is_echo(self, record: logging.LogRecord) -> bool:
+        """Whether another guest of the fleet said the same before."""
+        if _FLEET_MARK not in record.name or not record.name.startswith(_GUEST):
+            return False
+        if len(self._seen) >= _REMEMBERED:
+            self._seen.clear()
+        return self._seen.setdefault(record.getMessage(), record.name) != record.name

@@ -76,7 +76,7 @@ Invoke = Annotated[
 ]
 Arguments = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ARG]...", help="Numbers for --invoke.", show_default=False),
+    typer.Argument(metavar="ARG", help="Numbers for --invoke.", show_default=False),
 ]
 Input = Annotated[
     Path | None,

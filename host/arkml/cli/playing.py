@@ -11,7 +11,7 @@ from arkml.cli.launch import Grants
 from arkml.cli.measuring import Pacer, Steps
 from arkml.cli.players import Player, Solo, Together
 from arkml.cli.tasks import Task
-from arkml.errors import GuestError, UsageError
+from arkml.errors import GuestError, ModuleError
 from arkml.runtime.modules import ModuleKind
 from arkml.serving import DEFAULT_BUDGET
 
@@ -24,13 +24,14 @@ def compiled(host: Host, path: Path) -> Program:
     """
     The module in a file.
 
-    Raises ModuleError, and UsageError for a memory or tables over their limits: nothing ran yet,
-    so whatever is wrong is the file.
+    Raises ModuleError, for a memory or tables over their limits too: nothing ran yet, so whatever
+    is wrong is the file.
     """
     try:
         return host.compile(path)
-    except GuestError as error:
-        raise UsageError(str(error)) from error
+    except (ModuleError, GuestError) as error:
+        text = str(error)
+        raise ModuleError(text if path.name in text else f"{path}: {text}") from error
 
 
 def budget_of(task: Task, grants: Grants) -> float | None:
@@ -71,4 +72,5 @@ def perform(
             sys.stderr.write(f"failed in frame {len(steps.timings) + 1:,} of {count:,}\n")
         raise
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted after {len(steps.timings):,} frames") from None
+        done = len(steps.timings)
+        raise KeyboardInterrupt(f"after {done:,} frames" if done else "") from None

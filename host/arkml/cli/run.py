@@ -13,7 +13,7 @@ import typer
 from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, Job, print_error, print_json
 from arkml.cli.launch import Grants
-from arkml.cli.logs import LogOptions
+from arkml.cli.logs import LogOptions, say_echoes
 from arkml.errors import UsageError
 from arkml.sessions.text import presentable
 
@@ -136,7 +136,7 @@ def play(run: Run) -> int:
     from arkml.cli.values import check_words
 
     run.logs.start()
-    check_words(run.arguments, run.known)
+    check_words((str(run.guest), *run.arguments), run.known)
     host = open_host(
         run.grants,
         program=run.guest.name,
@@ -155,6 +155,7 @@ def _played(run: Run, host: Host) -> Summary:
     from arkml.cli import playing
     from arkml.cli.measuring import Pacer, Steps
     from arkml.cli.progress import ProgressBar
+    from arkml.cli.summary import Summary
     from arkml.cli.tasks import Wanted, choose, names
 
     program = playing.compiled(host, run.guest)
@@ -167,6 +168,7 @@ def _played(run: Run, host: Host) -> Summary:
     playing.announce(program, run.instances)
     with ProgressBar(program.name, count) as progress:
         playing.perform(player, steps, count, pacer=pacer, after=progress)
+    say_echoes()
     if not task.function:
         sys.stderr.write(f"nothing was called; --invoke takes one of {names(program.info)}\n")
     return Summary(
@@ -207,10 +209,12 @@ def _show(run: Run, summary: Summary) -> None:
         what = f"{len(summary.returned):,} bytes that are no text (--out FILE keeps them)"
         sys.stdout.write(f"{what if text is None else presentable(text, _MOST_TEXT)}\n")
         sys.stdout.flush()
-    from arkml.cli.tables import run_table, show
+    if not summary.function:
+        return
+    from arkml.cli.tables import show_run
 
     # What a WASI command prints may be piped on.
-    show(run_table(summary), sys.stderr if summary.kind == "wasi-command" else sys.stdout)
+    show_run(summary, sys.stderr if summary.kind == "wasi-command" else sys.stdout)
 
 
 def _write(path: Path, data: bytes) -> None:

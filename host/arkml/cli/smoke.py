@@ -14,7 +14,7 @@ from arkml.cli.exits import FAILED, GOOD, Job, print_json
 from arkml.cli.launch import Grants
 from arkml.cli.logs import LogOptions
 from arkml.errors import UsageError
-from arkml.sessions.text import harmless
+from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.cli.checks import Check, Trial

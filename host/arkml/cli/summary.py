@@ -40,6 +40,11 @@ class Summary:
         total = self.timings.total
         return self.statistics.rows / total if total else 0.0
 
+    @property
+    def is_of_frames(self) -> bool:
+        """Whether its calls are the frames of an applet."""
+        return self.function == "ark_applet_update"
+
     def document(self) -> dict[str, Any]:
         """The summary as JSON knows it."""
         median, p99, longest = self.timings.quantiles(0.5, 0.99, 1.0)

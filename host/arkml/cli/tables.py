@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from arkml.cli.units import duration, times
-from arkml.sessions.text import harmless
+from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.cli.summary import Summary
@@ -19,16 +20,17 @@ if TYPE_CHECKING:
 _WIDE = 160  # columns, where nobody looks: in files and pipes
 
 
-def show(table: Table, stream: TextIO | None = None) -> None:
-    """Print a table."""
+def show(title: str, table: Table, stream: TextIO | None = None) -> None:
+    """Print a table under its title."""
     stream = stream or sys.stdout
     console = Console(file=stream, width=None if stream.isatty() else _WIDE, highlight=False)
+    console.print(Text(harmless(title), style="bold"))
     console.print(table)
 
 
-def facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
     """A name and a value in each row."""
-    table = _table(title, show_header=False)
+    table = _table(show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
@@ -36,9 +38,9 @@ def facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def grid(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """A table with a header. What stands in it is shown as it is."""
-    table = _table(title, show_header=True)
+    table = _table(show_header=True)
     for name in header:
         table.add_column(name, overflow="fold")
     for row in rows:
@@ -46,9 +48,9 @@ def grid(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> Ta
     return table
 
 
-def run_table(summary: Summary) -> Table:
-    """How a run went."""
-    return facts(f"{summary.guest}: {summary.function}", _run_rows(summary))
+def show_run(summary: Summary, stream: TextIO) -> None:
+    """Print how a run went."""
+    show(f"{summary.guest}: {summary.function}", facts(_run_rows(summary)), stream)
 
 
 def _run_rows(summary: Summary) -> Iterable[tuple[str, str]]:
@@ -57,12 +59,13 @@ def _run_rows(summary: Summary) -> Iterable[tuple[str, str]]:
     if summary.instances > 1:
         failed = f", {summary.failed:,} failed" if summary.failed else ""
         yield "guests", f"{summary.instances:,}{failed}"
-    yield "frames", f"{frames:,}"
+    unit = "frame" if summary.is_of_frames else "call"
+    yield f"{unit}s", f"{frames:,}"
     yield "submits", f"{counted.submits:,}"
-    yield "rows", f"{counted.rows:,}" + _share(counted.rows, frames)
+    yield "rows", f"{counted.rows:,}" + _share(counted.rows, frames, unit)
     if counted.rows:
         yield "actions a second", f"{summary.actions_per_second:,.0f}"
-    yield "frame time", times(median, p99, longest) if frames > 1 else duration(longest)
+    yield f"{unit} time", times(median, p99, longest) if frames > 1 else duration(longest)
     if summary.late is not None:
         yield "late frames", f"{summary.late:,} at {summary.fps:g} frames a second"
     errors = ", ".join(f"{name} {count:,}" for name, count in sorted(counted.errors.items()))
@@ -79,16 +82,12 @@ def value(result: Any) -> str:
     return ", ".join(map(str, result)) if isinstance(result, tuple) else str(result)
 
 
-def _share(rows: int, frames: int) -> str:
-    return f" ({rows / frames:,.4g} a frame)" if rows and frames > 1 else ""
+def _share(rows: int, frames: int, unit: str) -> str:
+    return f" ({rows / frames:,.4g} a {unit})" if rows and frames > 1 else ""
 
 
-def _table(title: str, *, show_header: bool) -> Table:
-    from rich import box
-
+def _table(*, show_header: bool) -> Table:
     return Table(
-        title=Text(harmless(title), style="bold"),
-        title_justify="left",
         show_header=show_header,
         box=box.SIMPLE_HEAD if show_header else box.SIMPLE,
         pad_edge=False,

@@ -133,7 +133,7 @@ def _task(entry: EntryPoint, wanted: Wanted) -> Task:
         case ModuleKind.SERVLET | ModuleKind.MODULE_RUN:
             return Task(entry.kind, entry.name, data=_input(wanted))
         case _ if wanted.input is not None:
-            raise UsageError(f"--input is for --invoke and servlets, not for {entry.kind.value}s")
+            raise UsageError(f"--input is for --invoke and servlets, not for {_a(entry.kind)}")
         case ModuleKind.CMDLET:
             return Task(entry.kind, entry.name, data=(wanted.cmdlet or "").encode())
         case _:
@@ -149,3 +149,7 @@ def _input(wanted: Wanted) -> bytes:
         return wanted.input.read_bytes()
     except OSError as error:
         raise UsageError(f"--input {wanted.input} cannot be read: {error.strerror}") from None
+
+
+def _a(kind: ModuleKind) -> str:
+    return f"an {kind.value}" if kind is ModuleKind.APPLET else f"a {kind.value}"

@@ -21,5 +21,10 @@ def size(count: int) -> str:
     """Bytes in a unit that reads well."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= factor:
-            return f"{count / factor:.4g} {unit}"
+            return f"{count / factor:,.1f} {unit}"
     return f"{count:,} bytes"
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things; `what` is one of them, its plural takes an s."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arkml.cli.units import counted
 from arkml.errors import UsageError
 from arkml.limits import GIB, KIB, MIB, Limits
 
@@ -44,13 +46,16 @@ def read_directory(text: str) -> Directory:
         parts.pop()
     if len(parts) > 2 or not all(parts):
         raise UsageError(f"--dir {text}: it takes HOST[:GUEST][:ro], as in ./data:/data:ro")
+    if not Path(parts[0]).is_dir():
+        raise UsageError(f"--dir {text}: {parts[0]} is no directory")
     return Directory(parts[0], parts[-1], writable=writable)
 
 
 def read_numbers(texts: Sequence[str], types: Sequence[str], where: str) -> tuple[int | float, ...]:
     """One number for each of the wasm `types`. Raises UsageError."""
     if len(texts) != len(types):
-        wanted = f"{len(types)} numbers ({' '.join(types)})" if types else "no numbers"
+        count = counted(len(types), "number")
+        wanted = f"{count} ({' '.join(types)})" if types else "no numbers"
         raise UsageError(f"{where} takes {wanted}, {len(texts)} given")
     return tuple(_number(text, kind, where) for text, kind in zip(texts, types, strict=True))
 

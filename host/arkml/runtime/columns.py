@@ -19,7 +19,7 @@ from arkml.runtime.records import RecordPlace
 from arkml.runtime.slabs import Columns, Shape
 
 METRICS: Mapping[int, Struct] = {
-    struct_size(s): s for api in APIS for s in api.structs if s.name == "Metric"
+    struct_size(s): s for api in APIS for s in api.structs if s.name.startswith("Metric")
 }
 """How one metadata item is laid out, by its size."""
 

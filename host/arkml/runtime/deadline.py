@@ -8,7 +8,7 @@ import wasmtime
 
 TICK = 0.010  # seconds; a 1 ms tick more than doubled a frame's p99
 TURN_TICKS = 5  # a guest is suspended when it ran this long without a look at its budget
-TURN = TICK * TURN_TICKS
+ALERT = 2 * TICK * TURN_TICKS  # seconds before the end of a budget from which turns are short
 _IDLE_TICKS = 20  # of no call in flight, then the ticker sleeps until the next one
 
 

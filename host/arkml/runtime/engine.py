@@ -10,7 +10,7 @@ import wasmtime
 
 from arkml.abi.catalog import APIS, FOREIGN, INTERNAL
 from arkml.errors import ModuleRejected, UsageError
-from arkml.limits import KIB, Limits
+from arkml.limits import KIB, MIB, Limits
 from arkml.runtime import bindings, shim
 from arkml.runtime.arena import Arena
 from arkml.runtime.deadline import Ticker
@@ -19,6 +19,9 @@ from arkml.runtime.wasi_linker import WasiLinker
 TABLES = (*APIS, *FOREIGN, *INTERNAL)
 IMPORTS = tuple(shim.host_imports(TABLES))
 """The host-lane functions, by the index that the shim suspends with."""
+
+
+_SMALLEST_STACK, _LARGEST_STACK = 16 * KIB, 64 * MIB  # wasmtime aborts the process beyond
 
 
 class Engine:
@@ -36,8 +39,10 @@ class Engine:
         config.wasm_memory64 = False
         config.epoch_interruption = True
         stack = limits.wasm_stack
-        if stack < 16 * KIB:
-            raise UsageError(f"a wasm stack of {stack} bytes is too small: 16384 at least")
+        if not _SMALLEST_STACK <= stack <= _LARGEST_STACK:
+            raise UsageError(
+                f"a wasm stack of {stack} bytes: {_SMALLEST_STACK} to {_LARGEST_STACK} can be had"
+            )
         config.max_wasm_stack = stack
         bindings.set_async_stack(config, max(2 * stack, stack + 256 * KIB))
         self.engine = wasmtime.Engine(config)

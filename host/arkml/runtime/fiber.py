@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -14,14 +13,12 @@ from arkml.errors import AbiError, GuestTimeout, UsageError
 from arkml.runtime import bindings
 from arkml.runtime import control as at
 from arkml.runtime.control import Reason
-from arkml.runtime.deadline import TICK, TURN, TURN_TICKS
+from arkml.runtime.deadline import ALERT, TURN_TICKS
 from arkml.runtime.entry import Entry, Number
 from arkml.runtime.flight import Flight
 from arkml.runtime.linker import Handlers, error_code, import_calls
 from arkml.runtime.sandbox import Sandbox
 from arkml.runtime.waits import Wait
-
-logger = logging.getLogger(__name__)
 
 _clock = time.perf_counter
 _poll = bindings.poll
@@ -45,7 +42,7 @@ class Fiber:
     The fiber of one guest. `flight` lets one call at a time through.
 
     `handlers` answer host-lane imports; `wait` is asked after each import whether the guest has
-    to wait for something.
+    to wait for something; `warn` is told why a push was refused.
     """
 
     def __init__(
@@ -54,6 +51,7 @@ class Fiber:
         flight: Flight,
         handlers: Handlers,
         wait: Callable[[], Wait | None],
+        warn: Callable[[str], None],
     ) -> None:
         self.flight = flight
         self.used = 0.0
@@ -65,7 +63,9 @@ class Fiber:
         self._sandbox = sandbox
         self._handlers = handlers
         self._wait = wait
+        self._warn = warn
         self._name = sandbox.program.name
+        self._turn = TURN_TICKS
         self._asked: float | None = None
         self._budget = self._alert = math.inf
         arena, control = sandbox.engine.arena, sandbox.control
@@ -103,7 +103,9 @@ class Fiber:
         if budget is not self._asked:
             self._asked = budget
             self._budget = math.inf if budget is None else budget
-            self._alert = self._budget - TURN
+            self._alert = self._budget - ALERT
+        if self._turn != TURN_TICKS:
+            self._take_turns(TURN_TICKS)
 
     def advance(self, *, cooperative: bool = False) -> Event:
         """
@@ -114,7 +116,7 @@ class Fiber:
         """
         words = self._words
         if cooperative:
-            bindings.set_epoch_deadline(self._sandbox.context_address, 1)
+            self._take_turns(1)
         while True:
             if self.used > self._alert:
                 self.look_at_budget()
@@ -169,15 +171,25 @@ class Fiber:
         self._words[self._reason] = 0
 
     def look_at_budget(self) -> None:
-        """The budget is nearly or wholly used: raise, or make the next turn a short one."""
-        left = self._budget - self.used
-        if left <= 0:
+        """The budget is nearly or wholly used: raise, or make the turns short."""
+        if self.used >= self._budget:
             raise GuestTimeout(
                 f"{self._name} ran for {self.used:.3f} s in one call, over its budget of"
                 f" {self._budget:g} s"
             )
-        ticks = max(1, min(TURN_TICKS, math.ceil(left / TICK)))
-        bindings.set_epoch_deadline(self._sandbox.context_address, ticks)
+        self._take_turns(1)
+
+    def _take_turns(self, ticks: int) -> None:
+        """
+        Let a turn be so many ticks long.
+
+        A guest that is suspended at the end of a turn still gets one more of the old length:
+        wasmtime arms it when it resumes.
+        """
+        if ticks != self._turn:
+            self._turn = ticks
+            bindings.yield_at_deadline(self._sandbox.context, ticks)
+            bindings.set_epoch_deadline(self._sandbox.context_address, ticks)
 
     def _serve(self, reason: int) -> Event:
         """Deal with a suspension; None if the guest may go on at once."""
@@ -212,7 +224,7 @@ class Fiber:
                 words[(control + at.WANTED_ROWS) >> 2], words[(control + at.WANTED_BYTES) >> 2]
             )
         except AbiError as error:
-            logger.warning("%s: %s", self._name, error)
+            self._warn(str(error))
             self.answer(error_code(error))
         else:
             self.answer(ErrorCode.SUCCESS)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from arkml.errors import GuestBusy
+from arkml.errors import GuestBusy, GuestCancelled
 from arkml.runtime.deadline import Ticker
 from arkml.runtime.interrupts import GUARD, MAIN_THREAD
 
@@ -18,19 +18,21 @@ class Flight:
     `lost` counts the guests that were abandoned or closed.
     """
 
-    __slots__ = ("_gate", "_main", "_ticker", "_token", "lost")
+    __slots__ = ("_cancelled", "_gate", "_main", "_ticker", "_token", "lost")
 
     def __init__(self, ticker: Ticker) -> None:
         self._gate = threading.Lock()
         self._ticker = ticker
         self._token = id(self)
         self._main = False
+        self._cancelled = False
         self.lost = 0
 
     def begin(self, name: str) -> None:
         """Take off, or raise GuestBusy before anything is touched."""
         if not self._gate.acquire(False):
             raise GuestBusy(f"{name} is in a call: one call at a time")
+        self._cancelled = False
         self._main = threading.get_ident() == MAIN_THREAD
         if self._main:
             GUARD.armed += 1
@@ -51,8 +53,14 @@ class Flight:
         else:
             self._gate.release()
 
+    def cancel(self) -> None:
+        """Let what is in flight raise GuestCancelled when it next gives way. From any thread."""
+        self._cancelled = True
+
     def check_interrupt(self) -> None:
-        """Raise KeyboardInterrupt if SIGINT came while this call was in flight."""
+        """Raise GuestCancelled after `cancel`, and KeyboardInterrupt after SIGINT."""
+        if self._cancelled:
+            raise GuestCancelled("the call was cancelled by its host")
         if self._main and GUARD.requested:
             GUARD.requested = False
             raise KeyboardInterrupt

@@ -11,6 +11,7 @@ from arkml.abi.schema import Function
 from arkml.errors import LinkError
 from arkml.runtime.binary import Binary, Import
 from arkml.runtime.wasmtypes import FunctionType, MemoryType
+from arkml.terminal import harmless
 
 WASI_MODULE = "wasi_snapshot_preview1"
 UNAVAILABLE_API = 2
@@ -97,6 +98,14 @@ def unmet(binary: Binary, wasi_type: Callable[[str], FunctionType | None]) -> tu
     return tuple(found)
 
 
+def stub_note(stub: Import) -> str:
+    """What the stub of an import does, for people."""
+    kind = stub.type
+    assert isinstance(kind, FunctionType)
+    does = {(): "does nothing", ("i32",): f"answers {UNAVAILABLE_API}"}.get(kind.results, "traps")
+    return f"no {harmless(f'{stub.module}.{stub.name}')} here: a stub that {does}"
+
+
 def stub_module(stubs: tuple[Import, ...]) -> str:
     """
     A module that exports `MODULE.NAME` for each stub.
@@ -140,10 +149,11 @@ def _missing(entry: Import, found: FunctionType | None, *, granted: bool) -> Mis
 
 def _message(name: str, missing: list[Missing]) -> str:
     plural = "imports that this host does not have" if len(missing) > 1 else "an import"
-    wide = max(len(f"{m.module}.{m.name}") for m in missing)
+    names = [harmless(f"{m.module}.{m.name}").replace("\n", " ") for m in missing]
+    wide = max(map(len, names))
     lines = [
-        f"\n  {f'{m.module}.{m.name}':<{wide}}  wants {m.wanted}, the host has {m.found}"
-        for m in missing
+        f"\n  {label:<{wide}}  wants {m.wanted}, the host has {m.found}"
+        for label, m in zip(names, missing, strict=True)
     ]
     head = plural if len(missing) > 1 else "an import that this host does not have"
     return f"{name} needs {len(missing)} {head}:".replace("needs 1 an", "needs an") + "".join(lines)

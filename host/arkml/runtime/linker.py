@@ -90,6 +90,7 @@ class ImportCall:
 
     def __init__(self, api: Api, function: Function) -> None:
         self.name = f"{api.module}.{api.symbol(function)}"
+        self._cannot_fail = function.outcome is Outcome.CODE and not function.errors
         self._has_room = leaves_by_pointer(function)
         self.is_value = function.outcome is Outcome.VALUE
         self._module = api.module
@@ -126,6 +127,8 @@ class ImportCall:
                 memory.write(raw[-1], self._encode(value, handlers.offer))
         except AbiError as error:
             logger.debug("%s: %s", self.name, error)
+            if self._cannot_fail:
+                return int(ErrorCode.SUCCESS)
             code = error_code(error)
         except Exception:
             logger.exception("%s failed: a bug of the host", self.name)

@@ -14,7 +14,7 @@ from arkml.runtime import bindings
 from arkml.runtime import control as at
 from arkml.runtime.arena import Arena
 from arkml.runtime.control import Reason
-from arkml.runtime.deadline import TURN
+from arkml.runtime.deadline import ALERT
 from arkml.runtime.entry import Entry, Number
 
 _clock = time.perf_counter
@@ -64,7 +64,7 @@ class Lockstep:
         call = bindings.call_async
         self.futures = [call(*raw) for raw in self._raw]
         self.used = [0.0] * len(self.futures)
-        self.alert = float("inf") if budget is None else budget - TURN
+        self.alert = float("inf") if budget is None else budget - ALERT
 
     def advance(self, positions: Sequence[int]) -> Turn:
         """Run each of these guests until its call ends or it is suspended."""

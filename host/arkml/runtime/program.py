@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 
 import wasmtime
 
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
 from arkml.runtime.engine import Engine
-from arkml.runtime.imports import Linkage, resolve, stub_module
+from arkml.runtime.imports import Linkage, resolve, stub_module, stub_note
 from arkml.runtime.modules import ModuleInfo, describe
 from arkml.runtime.normalise import MemoryPlan, normalise
+from arkml.runtime.refusals import check_size
 from arkml.runtime.wasmtypes import FunctionType
+
+logger = logging.getLogger(__name__)
 
 
 class Program:
@@ -34,6 +38,7 @@ class Program:
         stub_missing: bool = False,
     ) -> None:
         """Raises ModuleError, MemoryLimitExceeded and TableLimitExceeded, naming `name`."""
+        check_size(data, limits)
         normalised = normalise(to_binary(data, name), limits)
         self.name = name
         self.limits = limits
@@ -50,6 +55,8 @@ class Program:
         self.module = engine.compile(normalised.wasm, name)
         self.stubs: wasmtime.Module | None = None
         if self.linkage.stubs:
+            for stub in self.linkage.stubs:
+                logger.warning("%s: %s", name, stub_note(stub))
             self.stubs = engine.compile(
                 bytes(wasmtime.wat2wasm(stub_module(self.linkage.stubs))), f"stubs of {name}"
             )

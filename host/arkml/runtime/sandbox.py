@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import wasmtime
 
-from arkml.errors import ArkmlError, InstanceLimitExceeded, MemoryLimitExceeded
+from arkml.errors import (
+    ArkmlError,
+    InstanceLimitExceeded,
+    MemoryLimitExceeded,
+    ModuleRejected,
+)
 from arkml.runtime import bindings
 from arkml.runtime import control as at
 from arkml.runtime.deadline import TURN_TICKS
@@ -43,7 +48,7 @@ class Sandbox:
             self.context = self._store._context()  # noqa: SLF001
             self.context_address = bindings.address_of(self.context)
             self._build(wasi)
-        except wasmtime.WasmtimeError as error:
+        except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
             self.close()
             raise _explain(program.name, error) from None
         except ArkmlError:
@@ -125,8 +130,10 @@ class Sandbox:
                 ) from None
 
 
-def _explain(name: str, error: wasmtime.WasmtimeError) -> ArkmlError:
+def _explain(name: str, error: wasmtime.WasmtimeError | wasmtime.Trap) -> ArkmlError:
     text = " ".join(str(error).split())
+    if isinstance(error, wasmtime.Trap):
+        return ModuleRejected(f"{name} cannot be instantiated, a segment does not fit: {text}")
     if "annot allocate memory" in text:
         return InstanceLimitExceeded(
             f"no memory mappings are left for another instance of {name} ({text}):"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
 from arkml.abi.codes import EpisodeState, ErrorCode
-from arkml.abi.layout import results, slots, struct_size
+from arkml.abi.layout import output_name, results, slots, struct_size
 from arkml.abi.schema import Api, Function, Lane, Outcome, Param, Slice, Struct
 from arkml.batches import ROW, row_offset
 from arkml.runtime import control as at
@@ -60,6 +60,9 @@ def _host_lane(api: Api, function: Function, reason: int) -> Iterator[str]:
     if function.lane is Lane.ANSWER:
         yield _head(api, function, "r", "code")
         yield _session(function.params[0], _kind(function.params[0]))
+        size = output_name(function)
+        yield f"(if (call $outside (local.get ${size}) (i32.const 1))"
+        yield " (then (return (call $refuse_submit (local.get $r)))))"
         yield "(if (local.tee $code (call $ask (local.get $r)))"
         yield " (then (return (call $fail (local.get $code)))))"
     else:

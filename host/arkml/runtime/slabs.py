@@ -106,7 +106,7 @@ class Columns:
         self.limits = limits
         self._siblings = siblings
         self._slabs: dict[Shape, list[Slab]] = {}
-        self.first_rows = 1 if siblings > 1 else 64
+        self.first_rows = 1 if siblings > 1 else min(64, limits.rows)
         self.version = 0
         """Changes whenever a region is taken or given back."""
 

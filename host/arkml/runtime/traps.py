@@ -8,6 +8,7 @@ import wasmtime
 
 from arkml.errors import Frame, GuestError, GuestExit, GuestTrap, StackExhausted
 from arkml.runtime import bindings
+from arkml.terminal import harmless
 
 _SHOWN_FRAMES = 24
 
@@ -28,7 +29,7 @@ def _trap(name: str, trap: wasmtime.Trap) -> GuestTrap:
     code = trap.trap_code
     frames = tuple(
         Frame(
-            function=frame.func_name or f"function {frame.func_index}",
+            function=harmless(frame.func_name or f"function {frame.func_index}"),
             module=frame.module_name or name,
             offset=frame.module_offset,
         )

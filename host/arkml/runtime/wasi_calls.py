@@ -51,6 +51,7 @@ class Subscription:
     userdata: int
     tag: Tag
     at: float = 0.0
+    fd: int = 0
 
 
 class Stdin:
@@ -159,7 +160,7 @@ class WasiCalls:
             case Tag.CLOCK:
                 return time.monotonic() >= one.at
             case Tag.READ:
-                return self._stdin.ready(0)
+                return one.fd != 0 or self._stdin.ready(0)
             case Tag.WRITE:
                 return True
 
@@ -203,7 +204,7 @@ def _subscription(data: bytes, now: int) -> Subscription:
     """Decode one; ValueError for a kind or a clock that we do not have."""
     userdata, tag, body = _SUBSCRIPTION.unpack(data)
     if Tag(tag) is not Tag.CLOCK:
-        return Subscription(userdata, Tag(tag))
+        return Subscription(userdata, Tag(tag), fd=int.from_bytes(body[:4], "little"))
     clock, timeout, _, flags = _CLOCK.unpack(body)
     if clock not in (0, 1):
         raise ValueError(f"clock {clock}")

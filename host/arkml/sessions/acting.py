@@ -113,4 +113,5 @@ class SubmitV5(_Starting):
         if non_finite and not session.non_finite_actions:
             self._guest.log.say(logging.WARNING, "actions that are not finite are sent as zeros")
         session.non_finite_actions += non_finite
+        self._guest.non_finite_actions += non_finite
         return answer

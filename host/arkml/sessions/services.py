@@ -142,6 +142,11 @@ class Services:
     def pending_polls(self, count: int) -> None:
         self._guest.pending_polls = count
 
+    @property
+    def non_finite_actions(self) -> int:
+        """Actions that were sent as zeros where the shim does not see them (`ark-ml-v5`)."""
+        return self._guest.non_finite_actions
+
     def register_panic(self, message: str, file: str, line: int, column: int) -> None:
         """Note a panic that came by another way than `core__register_panic`."""
         core.note_panic(self._guest, message, file, line, column)

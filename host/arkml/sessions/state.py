@@ -52,6 +52,7 @@ class GuestState:
         self.futures = FutureTable(self.handles, limit=limits.futures, changes=self.changes)
         self.keys = Keys(number)
         self.roster = Roster(self.keys, self.handles, open_queue)
+        self.non_finite_actions = 0
         self.pending_polls = 0
         self.input = b""
         self.returned: bytes | None = None

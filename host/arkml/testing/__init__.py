@@ -1,0 +1,41 @@
+"""What guest authors test with: a pytest plugin, the proxy guest and fakes."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from arkml.testing.fakes import ConstantPolicy, MemoryQueue, RecordedBatch, RecordingPolicies
+    from arkml.testing.proxy import Proxy, proxy_text
+    from arkml.testing.threaded import ThreadedGuest, ThreadedHost
+
+__all__ = [
+    "ConstantPolicy",
+    "MemoryQueue",
+    "Proxy",
+    "RecordedBatch",
+    "RecordingPolicies",
+    "ThreadedGuest",
+    "ThreadedHost",
+    "proxy_text",
+]
+
+# Imported when first asked for: pytest imports this package in every project of an environment.
+_HOMES = {
+    "ConstantPolicy": "arkml.testing.fakes",
+    "MemoryQueue": "arkml.testing.fakes",
+    "Proxy": "arkml.testing.proxy",
+    "RecordedBatch": "arkml.testing.fakes",
+    "RecordingPolicies": "arkml.testing.fakes",
+    "ThreadedGuest": "arkml.testing.threaded",
+    "ThreadedHost": "arkml.testing.threaded",
+    "proxy_text": "arkml.testing.proxy",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'arkml.testing' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value

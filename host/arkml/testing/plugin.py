@@ -1,0 +1,90 @@
+"""The pytest plugin: `--guest FILE`, and the fixtures `guest`, `host` and `proxy_guest`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from arkml.testing.proxy import Proxy
+    from arkml.testing.threaded import ThreadedGuest, ThreadedHost
+
+_FILE = "guest_file"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("arkml", "guests of arkml").addoption(
+        "--guest",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a module for the `guest` fixture; given again, tests run with each of them",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    plugins = config.pluginmanager.get_plugins()
+    if not any(hasattr(plugin, "host") for plugin in plugins):  # theirs must not change
+        config.pluginmanager.register(_ShortNames(), "arkml-short-names")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    files = metafunc.config.getoption("--guest")
+    marks = metafunc.definition.iter_markers("parametrize")
+    if not files or _FILE not in metafunc.fixturenames or any(_FILE in m.args[0] for m in marks):
+        return
+    folder = metafunc.config.invocation_params.dir
+    metafunc.parametrize(
+        _FILE, [folder / file for file in files], ids=[Path(f).name for f in files]
+    )
+
+
+@pytest.fixture(scope="session")
+def arkml_options() -> dict[str, Any]:
+    """What the host of the session is made with; override it to give it a policy, limits, WASI."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def arkml_host(arkml_options: dict[str, Any]) -> Iterator[ThreadedHost]:
+    """The host of the session. Its guests run on a thread, where signal handlers do not."""
+    from arkml.testing.threaded import ThreadedHost
+
+    made = ThreadedHost(**arkml_options)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def guest_file() -> Path:
+    """The module that `--guest` names; override it to name one in the test suite."""
+    pytest.fail("which guest? Give --guest FILE, or override the fixture guest_file", pytrace=False)
+
+
+@pytest.fixture
+def guest(arkml_host: ThreadedHost, guest_file: Path) -> Iterator[ThreadedGuest]:
+    """A new guest of `guest_file`, initialised."""
+    with arkml_host.load(guest_file) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def proxy_guest(arkml_host: ThreadedHost) -> Iterator[Proxy]:
+    """A new proxy guest, through which a test calls imports itself."""
+    from arkml.testing.proxy import Proxy, proxy_text
+
+    with arkml_host.load(proxy_text().encode(), name="proxy") as loaded:
+        yield Proxy(loaded)
+
+
+class _ShortNames:
+    """Fixtures whose names other plugins may want, too."""
+
+    @pytest.fixture(scope="session")
+    def host(self, arkml_host: ThreadedHost) -> ThreadedHost:
+        """The same as `arkml_host`, where no other plugin has a `host`."""
+        return arkml_host

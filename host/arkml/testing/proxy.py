@@ -1,0 +1,84 @@
+"""The proxy guest: a module that exports every import, for tests that call them through wasm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from arkml.abi.catalog import APIS
+from arkml.abi.codes import ErrorCode
+from arkml.abi.render import wat
+from arkml.abi.schema import Api
+
+PAGE = 1 << 16
+UNTOUCHED = b"?"
+_ALIGNMENT = 8
+
+
+def proxy_text(apis: Sequence[Api] = APIS, *, pages: int = 1) -> str:
+    """
+    The proxy guest as wasm text: it exports each function of `apis` as `MODULE.SYMBOL`.
+
+    It has a memory of `pages` pages that may grow, exported as `memory`.
+    """
+    return wat.proxy(apis, pages=pages)
+
+
+class Callee(Protocol):
+    """A guest, on a thread or not."""
+
+    def call(self, function: str, *arguments: float) -> Any: ...
+    def read_memory(self, pointer: int, size: int) -> bytes: ...
+    def write_memory(self, pointer: int, data: bytes) -> None: ...
+
+
+class Proxy:
+    """
+    Calls the imports of a host as a guest does.
+
+    Memory is filled with `?`, so that a test sees what was left alone. `put` and `room` hand out
+    addresses, each used once.
+    """
+
+    def __init__(self, guest: Callee, *, pages: int = 1) -> None:
+        self.guest = guest
+        self._end = pages * PAGE
+        self._next = _ALIGNMENT  # zero would look like a null pointer
+        guest.write_memory(0, UNTOUCHED * self._end)
+
+    def call(self, module: str, symbol: str, *arguments: float) -> Any:
+        """Call an import, as `call("ark-ml-v1", "ml__drop_future", handle)`, with wasm numbers."""
+        return self.guest.call(f"{module}.{symbol}", *arguments)
+
+    def code(self, module: str, symbol: str, *arguments: float) -> ErrorCode:
+        """Call an import that returns an error code."""
+        return ErrorCode(self.call(module, symbol, *arguments))
+
+    def room(self, size: int) -> int:
+        """The address of `size` bytes that nobody has written to."""
+        pointer = self._next
+        self._next += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
+        if self._next > self._end:
+            raise MemoryError(
+                f"no room for {size} bytes: {self._end - pointer} of the proxy's left"
+            )
+        return pointer
+
+    def put(self, data: bytes) -> int:
+        """The address of a copy of `data`."""
+        pointer = self.room(len(data))
+        self.guest.write_memory(pointer, data)
+        return pointer
+
+    def text(self, text: str) -> tuple[int, int]:
+        """Address and length of a copy of `text`, as imports take it."""
+        data = text.encode()
+        return self.put(data), len(data)
+
+    def read(self, pointer: int, size: int) -> bytes:
+        """What lies at an address."""
+        return self.guest.read_memory(pointer, size)
+
+    def is_untouched(self, pointer: int, size: int) -> bool:
+        """Whether nobody wrote there."""
+        return self.read(pointer, size) == UNTOUCHED * size

@@ -1,0 +1,193 @@
+"""A host and its guests for tests: every guest runs on a thread of its host's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from arkml.errors import GuestError
+from arkml.guest import Guest, Reply
+from arkml.host import Host
+from arkml.policies.library import PolicyLibrary
+from arkml.runtime.modules import ModuleInfo
+from arkml.runtime.program import Program
+from arkml.serving import DEFAULT_BUDGET
+from arkml.statistics import Statistics
+from arkml.testing.worker import Worker
+
+T = TypeVar("T")
+
+
+class ThreadedGuest:
+    """
+    A guest whose calls run on a thread.
+
+    A signal handler that raises, as pytest-timeout's does, ends a call like Ctrl-C: the guest is
+    failed, and the exception arrives in the test. What is not here is in `guest`; use it only
+    where no signal handler raises.
+    """
+
+    def __init__(self, guest: Guest, worker: Worker) -> None:
+        self.guest = guest
+        self._worker = worker
+
+    def call(self, function: str, *arguments: float, budget: float | None = DEFAULT_BUDGET) -> Any:
+        """Call an exported function of numbers and return its result."""
+        return self._run(partial(self.guest.call, function, *arguments, budget=budget))
+
+    def initialise(self) -> None:
+        """Run the start function and what else a module wants to be called first."""
+        self._run(self.guest.initialise)
+
+    def update(self, frames: int = 1, *, budget: float | None = DEFAULT_BUDGET) -> None:
+        """Run frames of an applet."""
+        for _ in range(frames):
+            self._run(partial(self.guest.update, budget=budget))
+
+    def run_cmdlet(self, arguments: str = "", *, budget: float | None = DEFAULT_BUDGET) -> bytes:
+        """Run a cmdlet; raises CmdletFailed if its status is not 0."""
+        return self._run(partial(self.guest.run_cmdlet, arguments, budget=budget))
+
+    def help(self) -> str:
+        """The help text of a cmdlet."""
+        return self._run(self.guest.help)
+
+    def run_command(self, *, budget: float | None = None) -> int:
+        """Run a WASI command and return its exit status."""
+        return self._run(partial(self.guest.run_command, budget=budget))
+
+    def invoke(
+        self, function: str, data: bytes = b"", *, budget: float | None = DEFAULT_BUDGET
+    ) -> Reply:
+        """Call a function that takes bytes."""
+        return self._run(partial(self.guest.invoke, function, data, budget=budget))
+
+    def request(self, data: bytes, *, budget: float | None = DEFAULT_BUDGET) -> bytes:
+        """Let a servlet answer a request."""
+        return self._run(partial(self.guest.request, data, budget=budget))
+
+    def persist(self) -> bytes:
+        """The state of the guest."""
+        return self._run(self.guest.persist)
+
+    def restore(self, state: bytes) -> None:
+        """Give the guest the state that `persist` returned."""
+        self._run(partial(self.guest.restore, state))
+
+    def read_memory(self, pointer: int, size: int) -> bytes:
+        """A copy of guest memory."""
+        return self._run(partial(self.guest.read_memory, pointer, size))
+
+    def write_memory(self, pointer: int, data: bytes) -> None:
+        """Write guest memory."""
+        self._run(partial(self.guest.write_memory, pointer, data))
+
+    @property
+    def info(self) -> ModuleInfo:
+        """What the module is."""
+        return self.guest.info
+
+    @property
+    def statistics(self) -> Statistics:
+        """What the guest did so far."""
+        return self.guest.statistics
+
+    @property
+    def failure(self) -> GuestError | None:
+        """Why the guest cannot be called any more, or None."""
+        return self.guest.failure
+
+    @property
+    def return_slice(self) -> bytes | None:
+        """What the last call gave to `core__return_slice`."""
+        return self.guest.return_slice
+
+    @property
+    def live_handles(self) -> int:
+        """Sessions, runtimes, brains, loads and futures that the guest did not give back yet."""
+        return self.guest.services.live_handles + self.guest.services.live_futures
+
+    def close(self) -> None:
+        """Free the instance."""
+        self._run(self.guest.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, work: Callable[[], T]) -> T:
+        return self._worker.run(work, self.guest.cancel)
+
+
+class _Host(Host):
+    """A host that acts with the policies of a test while it loads a guest."""
+
+    policies: PolicyLibrary | None = None
+
+    def _library(self) -> PolicyLibrary:
+        return super()._library() if self.policies is None else self.policies
+
+
+class ThreadedHost:
+    """A host whose guests run on a thread; takes what `arkml.Host` takes."""
+
+    def __init__(self, **options: Any) -> None:
+        self._worker = Worker()
+        self._host = self._worker.run(partial(_Host, **options))
+        self._programs: dict[tuple[str, bytes], Program] = {}
+
+    def load(
+        self,
+        source: str | Path | bytes,
+        *,
+        name: str | None = None,
+        initialise: bool = True,
+        policies: PolicyLibrary | None = None,
+    ) -> ThreadedGuest:
+        """
+        Make a guest of a path, of bytes or of wasm text in bytes.
+
+        `policies` answers it instead of the models that it loads: see `RecordingPolicies`. A
+        module is compiled once, however often it is loaded.
+        """
+        guest = ThreadedGuest(
+            self._worker.run(partial(self._load, source, name, policies)), self._worker
+        )
+        if initialise:
+            try:
+                guest.initialise()
+            except BaseException:
+                guest.close()
+                raise
+        return guest
+
+    def close(self) -> None:
+        """Close every guest and end the thread."""
+        self._worker.run(self._host.close)
+        self._worker.close()
+
+    def _load(
+        self, source: str | Path | bytes, name: str | None, policies: PolicyLibrary | None
+    ) -> Guest:
+        if isinstance(source, bytes):
+            name, data = name or "guest", source
+        else:
+            name, data = name or Path(source).name, Path(source).read_bytes()
+        program = self._programs.get((name, data))
+        if program is None:
+            program = self._programs[name, data] = self._host.compile(data, name=name)
+        self._host.policies = policies
+        try:
+            return self._host.load(program, initialise=False)
+        finally:
+            self._host.policies = None

@@ -1,0 +1,90 @@
+"""A thread that runs guests, so that no signal handler runs in the middle of one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_LOOK = 0.01  # seconds between two requests to a guest to stop
+_PATIENCE = 10.0  # seconds until a job that does not end is left alone
+
+
+def _nothing() -> None:
+    return None
+
+
+class _Job:
+    """Something to do, and what came of it."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self.done = threading.Event()
+        self.is_wanted = True
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            if self.is_wanted:
+                self.result = self.work()
+        except BaseException as error:  # noqa: BLE001  whoever waits raises it
+            self.error = error
+        finally:
+            self.done.set()
+
+
+class Worker:
+    """
+    One daemon thread and the jobs that wait for it.
+
+    Python runs signal handlers on the main thread only. One that raises, as those of time limits
+    do, ends the wait for a job and not the job; the job is then asked to stop, and waited for.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="arkml-guests", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Callable[[], T], cancel: Callable[[], None] = _nothing) -> T:
+        """
+        What `work` returns or raises on the thread.
+
+        If the wait for it is ended by an exception, `cancel` is called until the work is over.
+        """
+        if threading.current_thread() is self._thread:
+            return work()
+        job = _Job(work)
+        try:
+            self._jobs.put(job)
+            job.done.wait()
+        except BaseException:
+            job.is_wanted = False
+            self._stop(cancel)
+            raise
+        if job.error is not None:
+            raise job.error
+        result: T = job.result
+        return result
+
+    def close(self) -> None:
+        """End the thread when its jobs are done."""
+        self._jobs.put(None)
+        self._thread.join(_PATIENCE)
+
+    def _stop(self, cancel: Callable[[], None]) -> None:
+        """Come back when every job that was put is over."""
+        fence = _Job(_nothing)
+        self._jobs.put(fence)
+        deadline = time.monotonic() + _PATIENCE
+        while not fence.done.wait(_LOOK) and time.monotonic() < deadline:
+            cancel()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job.run()

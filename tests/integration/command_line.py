@@ -1,0 +1,57 @@
+"""The command line as its users have it: a process."""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+GUESTS = ROOT / "fixtures" / "guests"
+POLICIES = ROOT / "fixtures" / "policies"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "host"), "PYTHONWARNINGS": "error"}
+
+LOOP = '(module (memory (export "memory") 1) (func (export "ark_applet_update") (loop (br 0))))'
+FRAMES = '(module (memory (export "memory") 1) (func (export "ark_applet_update")))'
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        """The one object on stdout."""
+        return json.loads(self.out)
+
+
+def start(*words, cwd=ROOT, **more):
+    return subprocess.Popen(
+        [sys.executable, "-m", "arkml", *map(str, words)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        cwd=cwd,
+        env={**ENVIRONMENT, **more},
+    )
+
+
+def arkml(*words, stdin="", cwd=ROOT, **more):
+    """Run a command to its end; `more` are environment variables."""
+    with start(*words, cwd=cwd, **more) as process:
+        out, err = process.communicate(stdin, timeout=60)
+    return Ended(process.returncode, out, err)
+
+
+def arkml_for_each(commands):
+    """Run commands, two at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda words: arkml(*words), commands))

@@ -1,0 +1,364 @@
+"""`arkml run`, as a user calls it."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from tests.integration.command_line import (
+    ENVIRONMENT,
+    FRAMES,
+    GUESTS,
+    LOOP,
+    POLICIES,
+    ROOT,
+    arkml,
+    arkml_for_each,
+    start,
+)
+
+APPLET = GUESTS / "c_applet.wasm"
+INFER = GUESTS / "ark_api" / "cmdlet_infer_016.wasm"
+MODULE_RUN = GUESTS / "ark_api" / "module_run_016.wasm"
+
+
+@pytest.fixture
+def wat(tmp_path):
+    """Write a module and return its path."""
+
+    def write(text, name="guest.wat"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_an_applet_runs_600_frames_and_ends_with_a_table():
+    run = arkml("run", APPLET)
+
+    assert run.status == 0
+    assert "running c_applet.wasm (applet)" in run.err
+    assert "INFO    c_applet.wasm: frame 51: 8 episodes" in run.err
+    assert re.search(r"frames +600\b", run.out)
+    assert re.search(r"rows +4,800 \(8 a frame\)", run.out)
+    assert re.search(r"actions a second +[\d,]+", run.out)
+    assert re.search(r"frame time +median .+, p99 .+, max ", run.out)
+    assert re.search(r"errors +none", run.out)
+    assert "late" not in run.out
+
+
+def test_json_is_one_object_and_nothing_else():
+    run = arkml("run", APPLET, "--frames", "100", "--json")
+
+    assert run.status == 0
+    assert run.json["guest"] == "c_applet.wasm"
+    assert run.json["kind"] == "applet"
+    assert run.json["frames"] == run.json["submits"] == 100
+    assert run.json["rows"] == 800
+    assert 0 < run.json["frame_seconds"]["median"] <= run.json["frame_seconds"]["max"]
+    assert run.json["late_frames"] is None
+    assert run.json["errors"] == {}
+
+
+@pytest.mark.parametrize("version", ["016", "017"])
+def test_the_published_cmdlets_pass(version):
+    run = arkml("run", GUESTS / f"ark_api/cmdlet_infer_{version}.wasm", "--cmdlet", "infer all")
+
+    assert run.status == 0, run.err
+    logged = [line for line in run.err.splitlines() if line.startswith("INFO")]
+    assert logged[-1].endswith("all checks passed")
+
+
+def test_a_cmdlet_that_fails_is_exit_code_1_with_its_message():
+    run = arkml("run", INFER, "--cmdlet", "fail for a reason")
+
+    assert run.status == 1
+    assert (
+        "error: cmdlet_infer_016.wasm failed with status 1: deliberate failure: for a reason"
+        in (run.err)
+    )
+    assert run.out == ""
+
+
+def test_a_panic_is_exit_code_1_with_message_place_and_backtrace_but_no_traceback():
+    run = arkml("run", INFER, "--cmdlet", "panic at once")
+
+    assert run.status == 1
+    assert (
+        "panicked: deliberate panic: at once, cmdlet_infer_016/src/lib.rs:172:33\n  0: " in run.err
+    )
+    assert "Traceback" not in run.err
+
+
+def test_debug_adds_the_traceback():
+    run = arkml("run", INFER, "--cmdlet", "panic at once", "--debug")
+
+    assert run.status == 1
+    assert "Traceback" in run.err
+    assert "DEBUG   cmdlet_infer_016.wasm: initialized" in run.err
+
+
+def test_an_error_is_an_object_under_json():
+    run = arkml("run", INFER, "--cmdlet", "fail so", "--json")
+
+    assert run.status == 1
+    assert run.json["type"] == "CmdletFailed"
+    assert run.json["error"].endswith("deliberate failure: so")
+    assert run.json["status"] == 1
+
+
+def test_a_trap_names_the_frame():
+    run = arkml("run", GUESTS / "as_abort.wasm")
+
+    assert run.status == 1
+    assert "failed in frame 3 of 600" in run.err
+    assert "frame 3 is too much: åäö ✓, fixtures/guests/assemblyscript/abort.ts:7:3" in run.err
+
+
+def test_a_function_of_bytes_is_invoked_and_its_result_written(tmp_path):
+    out = tmp_path / "det.crvo"
+    run = arkml(
+        "run", MODULE_RUN, "--invoke", "transform", "--input", POLICIES / "det.onnx", "--out", out
+    )
+
+    assert run.status == 0
+    assert out.read_bytes() == b"CRVO\0\0\0\1" + (POLICIES / "det.onnx").read_bytes()
+
+
+def test_bytes_that_are_no_text_are_not_shown():
+    run = arkml("run", MODULE_RUN, "--invoke", "lengths", "--input", POLICIES / "det.onnx")
+
+    assert run.status == 0
+    assert "8 bytes that are no text (--out FILE keeps them)" in run.out
+
+
+def test_a_status_of_a_function_is_named():
+    run = arkml("run", MODULE_RUN, "--invoke", "transform")
+
+    assert run.status == 1
+    assert "transform answered 5 (INVALID_ARGUMENTS)" in run.err
+
+
+def test_a_module_without_an_obvious_task_is_only_initialised():
+    run = arkml("run", MODULE_RUN)
+
+    assert run.status == 0
+    assert "nothing was called; --invoke takes one of lengths (i32 i32) -> (i32), trans" in run.err
+
+
+def test_a_servlet_answers_standard_input():
+    run = arkml("run", GUESTS / "c_servlet.wasm", "--input", "-", stdin="hello servlet")
+
+    assert run.status == 0
+    assert run.out.startswith("HELLO SERVLET\n")
+
+
+def test_what_a_guest_returns_cannot_command_the_terminal():
+    run = arkml("run", GUESTS / "c_servlet.wasm", "--input", "-", stdin="red \x1b[31m")
+
+    assert "RED \\x1b[31M" in run.out
+    assert "\x1b" not in run.out
+
+
+def test_numbers_are_read_as_the_function_wants_them_and_may_be_negative(wat):
+    guest = wat(
+        '(module (func (export "mix") (param i32 f64) (result f64)'
+        " (f64.add (f64.convert_i32_s (local.get 0)) (local.get 1))))"
+    )
+    run = arkml("run", guest, "--invoke", "mix", "-5", "-0.25", "--json")
+
+    assert run.status == 0
+    assert run.json["result"] == -5.25
+
+
+MISUSE = {
+    "--frmes 5": "error: there is no option --frmes: did you mean --frames?",
+    "--invoke resize": "--invoke resize takes 1 number (i32), 0 given",
+    "--invoke resize x": "--invoke resize: 'x' is no i32",
+    "--invoke nothing": "exports no function 'nothing'; it exports ark_alloc",
+    "--cmdlet x": "c_applet.wasm is no cmdlet: it exports ark_applet_update () -> ()",
+    "--input README.md": "--input is for --invoke and servlets, not for an applet",
+    "--limit speed=9": "there is no limit 'speed': there are module_bytes, ",
+    "--limit rows=-1": "rows=-1: it takes a whole number above zero",
+    "--limit rows": "--limit rows: it takes NAME=VALUE",
+    "--log-level loud": "there is no log level 'loud': there are trace, debug",
+    "--policy README.md": "README.md: not an ONNX model",
+    "--policy gone.onnx": "cannot read 'gone.onnx': No such file or directory",
+    "--dir gone": "--dir gone: gone is no directory",
+    "--frames 0": "--frames",
+}
+
+
+def test_bad_usage_is_one_sentence_and_exit_code_2():
+    runs = arkml_for_each(["run", APPLET, *words.split()] for words in MISUSE)
+
+    for run, sentence in zip(runs, MISUSE.values(), strict=True):
+        assert run.status == 2
+        assert sentence in run.err
+        assert run.out == ""
+        assert "Traceback" not in run.err
+
+
+UNLOADABLE = {
+    "run": "Missing argument 'GUEST'",
+    "run gone.wasm": "gone.wasm cannot be read: No such file or directory",
+    "run README.md": "README.md: the module is no WebAssembly",
+    f"run {APPLET} --limit memory_bytes=64KiB": "more than the 65,536 allowed",
+    f"run {APPLET} --limit module_bytes=1KiB": "more than the 1,024 allowed",
+    f"run {GUESTS / 'wasi_command.wasm'}": "WASI is not granted (--wasi)",
+    "walk": "No such command 'walk'",
+}
+
+
+def test_what_cannot_be_loaded_is_exit_code_2_under_json_too():
+    runs = arkml_for_each([*words.split(), "--json"] for words in UNLOADABLE)
+
+    for run, sentence in zip(runs, UNLOADABLE.values(), strict=True):
+        assert run.status == 2
+        assert sentence in run.json["error"]
+        assert sentence in run.err
+
+
+def test_a_missing_import_is_listed_and_can_be_stubbed(wat):
+    guest = wat(
+        '(module (import "ark-fog-v1" "fog__roll" (func $roll (result i32)))'
+        ' (import "ark-time-v1" "time__time_utc" (func (param i64)))'
+        ' (func (export "roll") (result i32) (call $roll)))',
+    )
+    mine = wat('(module (import "ark-fog-v1" "fog__roll" (func $roll (result i32)))'
+               ' (func (export "roll") (result i32) (call $roll)))', "mine.wat")  # fmt: skip
+    refused = arkml("run", guest)
+    stubbed = arkml("run", mine, "--stub-missing", "--json")
+
+    assert refused.status == 2
+    assert "guest.wat needs 2 imports that this host does not have:" in refused.err
+    assert "ark-time-v1.time__time_utc  wants (i64) -> (), the host has (i32) -> ()" in refused.err
+    assert stubbed.status == 0
+    assert stubbed.json["result"] == 2
+
+
+def test_wasi_is_granted_with_arguments_and_standard_input():
+    guest = GUESTS / "wasi_command.wasm"
+    run = arkml("run", guest, "--wasi", "--cmdlet", "0 'a b'", stdin="a line\n")
+
+    assert run.status == 0
+    assert run.out == (
+        "hello from a WASI command\nargument 0\nargument a b\nread a line\ngoodbye\n"
+    )
+    assert "wasi_command.wasm: _start" in run.err
+
+
+def test_the_status_of_a_wasi_command_is_told_and_its_output_leaves_json_alone():
+    run = arkml("run", GUESTS / "wasi_command.wasm", "--wasi", "--cmdlet", "3", "--json")
+
+    assert run.status == 1
+    assert run.json == {
+        "error": "wasi_command.wasm exited with status 3", "type": "GuestExit", "status": 3
+    }  # fmt: skip
+    assert "hello from a WASI command" in run.err
+
+
+def test_a_fleet_answers_all_guests_and_says_once_what_they_all_say():
+    run = arkml("run", APPLET, "--instances", "50", "--frames", "60")
+
+    assert run.status == 0
+    assert "running 50 x c_applet.wasm (applet)" in run.err
+    assert run.err.count("frame 51: 8 episodes") < 50
+    assert "lines of other guests that say the same" in run.err
+    assert re.search(r"guests +50\b", run.out)
+    assert re.search(r"rows +24,000 \(400 a frame\)", run.out)
+
+
+def test_a_fleet_with_failed_guests_goes_on_and_fails(wat):
+    guest = wat(
+        '(module (global $frame (mut i32) (i32.const 0)) (memory (export "memory") 1)'
+        ' (func (export "ark_applet_update") (unreachable)))'
+    )
+    run = arkml("run", guest, "--instances", "3", "--frames", "4")
+
+    assert run.status == 1
+    assert "failed in frame 1 of 4" in run.err
+    assert "trapped: unreachable" in run.err
+
+
+def test_frames_are_paced_and_late_ones_counted(wat):
+    run = arkml("run", wat(FRAMES), "--frames", "20", "--fps", "100", "--json")
+    hurried = arkml("run", wat(FRAMES), "--frames", "20", "--fps", "10000000", "--json")
+
+    assert run.json["fps"] == 100
+    assert run.json["late_frames"] < 20
+    assert hurried.json["late_frames"] == 20
+
+
+def test_a_policy_overrides_what_the_guest_loads():
+    policy = GUESTS / "policies" / "pointmass.onnx"
+    run = arkml("run", APPLET, "--policy", policy, "--frames", "10", "--json")
+    wrong = arkml("run", APPLET, "--policy", POLICIES / "det.onnx", "--frames", "10", "--json")
+
+    assert run.json["rows"] == 80
+    assert wrong.json["rows"] == 0
+    assert wrong.json["errors"] == {"INVALID_ARGUMENTS": 1}
+    assert "the model takes 8 features (obs: 8), 2 are given" in wrong.err
+
+
+def test_seed_and_determinism_reach_the_policies():
+    def draws(*words):
+        run = arkml("run", INFER, "--cmdlet", "infer stochastic", *words)
+        return run.status, re.findall(r"mean (\S+), std (\S+),", run.err)
+
+    assert draws("--seed", "7") == draws("--seed", "7")
+    assert draws("--seed", "8") != draws("--seed", "7")
+    assert draws("--deterministic")[0] == 1
+
+
+def test_a_frame_has_a_second_unless_a_limit_says_otherwise(wat):
+    default = arkml("run", wat(LOOP))
+    shorter = arkml("run", wat(LOOP), "--limit", "run_seconds=100ms", "--json")
+
+    assert default.status == shorter.status == 1
+    assert "over its budget of 1 s" in default.err
+    assert shorter.json["type"] == "GuestTimeout"
+    assert "over its budget of 0.1 s" in shorter.json["error"]
+
+
+def test_a_call_of_anything_else_takes_its_time_unless_a_limit_says_otherwise(wat):
+    spin = wat(
+        '(module (func (export "spin") (param $n i64) (loop $again'
+        " (local.set $n (i64.sub (local.get $n) (i64.const 1)))"
+        " (br_if $again (i64.ne (local.get $n) (i64.const 0))))))"
+    )
+    limited = arkml("run", spin, "--invoke", "spin", "0", "--limit", "run_seconds=0.05")
+    free = arkml("run", spin, "--invoke", "spin", "3000000000", "--json")
+
+    assert limited.status == 1
+    assert "over its budget of 0.05 s" in limited.err
+    assert free.status == 0
+    assert free.json["seconds"] > 0.5
+
+
+def test_an_early_end_of_the_reader_is_no_error_of_ours():
+    with start("run", APPLET, "--frames", "10") as process:
+        process.stdout.close()
+        err = process.stderr.read()
+        process.stdin.close()
+        process.wait(60)
+
+    assert "Traceback" not in err
+    assert "BrokenPipe" not in err
+
+
+def test_no_policy_library_is_loaded_for_a_guest_without_policy(wat):
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv = ['arkml', 'run', {str(wat(FRAMES))!r}, '--frames', '1', '--json']\n"
+        "try:\n    runpy.run_module('arkml', run_name='__main__')\n"
+        "except SystemExit:\n"
+        "    print(*{'onnx', 'onnxruntime', 'tract', 'rich'} & set(sys.modules), file=sys.stderr)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert run.stderr == "running guest.wat (applet)\n\n"

@@ -1,0 +1,95 @@
+"""`arkml smoke`, as a user calls it."""
+
+from xml.etree import ElementTree
+
+from tests.integration.command_line import GUESTS, LOOP, arkml
+
+CHECKS = ["load", "link", "initialise", "run", "handles", "actions", "limits"]
+ASK = """(import "ark-ml-v1" "ml__can_connect_to_hive"
+  (func $can_connect (param i32 i32 i32 i32) (result i32)))
+(memory (export "memory") 1)
+(func $ask
+  (drop (call $can_connect (i32.const 8) (i32.const 0) (i32.const 1) (i32.const 16))))"""
+LEAK = f'(module {ASK} (func (export "ark_applet_update") (call $ask)))'
+LEAKING_CMDLET = f"""(module {ASK}
+(func (export "ark_cmdlet_run") (param i32 i32) (result i32) (call $ask) (i32.const 0))
+(func (export "ark_alloc") (param i32 i32) (result i32) (i32.const 64))
+(func (export "ark_free") (param i32 i32 i32)))"""
+
+
+def test_good_guests_pass_with_a_line_for_each_check(tmp_path):
+    junit = tmp_path / "smoke.xml"
+    guests = [GUESTS / "c_applet.wasm", GUESTS / "c_kinds.wasm", GUESTS / "c_servlet.wasm"]
+    run = arkml("smoke", *guests, "--junit", junit)
+    suites = ElementTree.parse(junit).getroot()
+
+    assert run.status == 0, run.out
+    lines = [line.split() for line in run.out.splitlines() if line.startswith("  ")]
+    assert [line[1] for line in lines] == CHECKS * 3
+    assert {line[0] for line in lines} == {"ok"}
+    assert "120 frames of ark_applet_update, no trap" in run.out
+    assert "1 handle live after 120 calls, 1 after 60" in run.out
+    assert "960 rows, all finite" in run.out
+    assert "3 of 3 guests passed" in run.out
+    assert [suite.get("failures") for suite in suites] == ["0", "0", "0"]
+    assert [case.get("name") for case in suites[0]] == CHECKS
+
+
+def test_a_failed_check_is_exit_code_1_and_a_failure_in_junit(tmp_path):
+    junit = tmp_path / "smoke.xml"
+    run = arkml("smoke", GUESTS / "as_abort.wasm", GUESTS / "c_applet.wasm", "--junit", junit)
+    suites = ElementTree.parse(junit).getroot()
+
+    assert run.status == 1
+    assert "FAIL  run         in call 3: as_abort.wasm panicked: frame 3 is too much" in run.out
+    assert "1 of 2 guests passed" in run.out
+    assert suites[0].get("failures") == "1"
+    assert "frame 3 is too much" in suites[0].find("testcase/failure").get("message")
+
+
+def test_each_way_to_fail_has_its_check(tmp_path):
+    texts = {
+        "leak.wat": LEAK,
+        "cmdlet.wat": LEAKING_CMDLET,
+        "loop.wat": LOOP,
+        "import.wat": '(module (import "ark-fog-v1" "fog__roll" (func)))',
+        "start.wat": "(module (func $start unreachable) (start $start))",
+        "text.wat": "(module (oops))",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    run = arkml("smoke", *texts, "gone.wasm", "--limit", "run_seconds=50ms", "--json", cwd=tmp_path)
+    failed = {
+        guest["guest"]: [check["name"] for check in guest["checks"] if not check["passed"]]
+        for guest in run.json["guests"]
+    }
+
+    assert run.status == 1
+    assert run.json["passed"] is False
+    assert failed == {
+        "leak.wat": ["handles"],
+        "cmdlet.wat": ["handles"],
+        "loop.wat": ["limits"],
+        "import.wat": ["link"],
+        "start.wat": ["initialise"],
+        "text.wat": ["load"],
+        "gone.wasm": ["load"],
+    }
+
+
+def test_a_cmdlet_is_smoked_with_its_arguments():
+    guest = GUESTS / "ark_api" / "cmdlet_infer_016.wasm"
+    good = arkml("smoke", guest, "--cmdlet", "infer det", "--json")
+    bad = arkml("smoke", guest, "--cmdlet", "fail it", "--json")
+
+    assert good.status == 0
+    assert bad.status == 1
+    details = [check["detail"] for check in bad.json["guests"][0]["checks"]]
+    assert details[-1] == ("cmdlet_infer_016.wasm failed with status 1: deliberate failure: it")
+
+
+def test_bad_usage_is_exit_code_2_here_too():
+    run = arkml("smoke", GUESTS / "c_applet.wasm", "--limit", "speed=9")
+
+    assert run.status == 2
+    assert "there is no limit 'speed'" in run.err

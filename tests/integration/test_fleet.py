@@ -1,0 +1,551 @@
+import time
+
+import numpy as np
+import pytest
+from tests.integration.acting import FAKE_ACTION, Acting, assert_works
+from tests.integration.guest_text import (
+    ACTION,
+    ACTIONS,
+    ACTOR,
+    FEATURES,
+    GUESTS,
+    HANDLE,
+    MODEL,
+    POINTMASS,
+    PUSH,
+    START,
+    SUBMIT,
+    data,
+    function,
+    i32,
+    module,
+    python,
+    wasi,
+)
+
+from arkml.errors import (
+    EntryPointMissing,
+    GuestBusy,
+    GuestFailed,
+    GuestTimeout,
+    GuestTrap,
+    InstanceLimitExceeded,
+    UsageError,
+)
+from arkml.limits import Limits
+from arkml.runtime.wasi_linker import WasiGrant
+
+SCRIPTED = module(
+    data(MODEL, POINTMASS),
+    # what each guest is to do in its next frames, one byte a frame
+    "(global $next (mut i32) (i32.const 4096))",
+    function(
+        "open",
+        f"(call ${START} {i32(2)} {i32(1)} {i32(MODEL)} {i32(len(POINTMASS))} {i32(0)}"
+        f" {i32(HANDLE)})",
+        result="i32",
+    ),
+    f"""(func $push (param $row i32) (result i32)
+      (f32.store {i32(FEATURES)}
+        (f32.add (f32.load {i32(72)}) (f32.convert_i32_u (local.get $row))))
+      (f32.store {i32(FEATURES + 4)} (f32.const 0.5))
+      (call ${PUSH} (i64.load {i32(HANDLE)}) (i64.extend_i32_u (local.get $row)) {i32(0)}
+        (f32.const 0) {i32(FEATURES)} {i32(2)} (f32.const 0)))""",
+    f"""(func $submit (param $rows i32) (result i32)
+      (call ${SUBMIT} (i64.load {i32(HANDLE)}) {i32(ACTIONS)} (local.get $rows) {i32(0x18000)}
+        (local.get $rows)))""",
+    function(
+        "frame",
+        """(local $rows i32) (local $row i32) (local $code i32)
+        (local.set $rows (i32.load8_u (global.get $next)))
+        (global.set $next (i32.add (global.get $next) (i32.const 1)))
+        (if (i32.eq (local.get $rows) (i32.const 255)) (then unreachable))
+        (if (i32.eq (local.get $rows) (i32.const 254)) (then (loop $more (br $more))))
+        (if (i32.eq (local.get $rows) (i32.const 253))
+          (then (return (call $submit (i32.const 3)))))
+        (if (i32.eqz (local.get $rows)) (then (return (i32.const 100))))
+        (loop $more
+          (local.set $code (i32.or (local.get $code) (call $push (local.get $row))))
+          (local.set $row (i32.add (local.get $row) (i32.const 1)))
+          (br_if $more (i32.lt_u (local.get $row) (local.get $rows))))
+        (i32.or (local.get $code) (call $submit (local.get $rows)))""",
+        result="i32",
+    ),
+    function(
+        "frames",
+        """(local $code i32)
+        (loop $more
+          (local.set $code (i32.or (local.get $code) (call $frame)))
+          (local.set $n (i32.sub (local.get $n) (i32.const 1)))
+          (br_if $more (local.get $n)))
+        (local.get $code)""",
+        params="(param $n i32)",
+        result="i32",
+    ),
+    uses=(START, PUSH, SUBMIT),
+    memory='(memory (export "memory") 4)',
+)
+"""A guest that does in each frame what is written at 4096: push that many rows, or one of these."""
+
+SKIP, WRONG, SPIN, TRAP = 0, 253, 254, 255
+SKIPPED, REFUSED = 100, 5
+
+
+def write(guest, script, offset=0.0):
+    guest.write_memory(4096, bytes(script))
+    guest.write_memory(72, np.float32(offset).tobytes())
+
+
+def actions(guest, rows):
+    return np.frombuffer(guest.read_memory(ACTIONS, 4 * rows), "<f4").tolist()
+
+
+def wanted(offset, rows):
+    return [-(offset + row) - 1.5 * 0.5 for row in range(rows)]
+
+
+@pytest.fixture
+def fleet(host):
+    """Eight guests of SCRIPTED with open sessions; guest n has offset 10 n."""
+    made = host.fleet(SCRIPTED, 8)
+    assert made.call("open") == [0] * 8
+    for number, guest in enumerate(made.guests):
+        write(guest, [1] * 64, 10 * number)
+    return made
+
+
+def test_every_guest_gets_its_own_answers(fleet):
+    for _ in range(5):
+        assert fleet.call("frame") == [0] * 8
+
+    assert [actions(guest, 1) for guest in fleet.guests] == [wanted(10 * n, 1) for n in range(8)]
+    assert fleet.statistics.submits == 40
+    assert fleet.statistics.rows == 40
+
+
+def test_guests_that_push_different_numbers_of_rows_change_nothing_for_others(fleet):
+    counts = [1, 7, 2, 64, 65, 3, 130, 1]
+    for guest, count, number in zip(fleet.guests, counts, range(8), strict=True):
+        write(guest, [count, 1, count], 10 * number)
+    for _ in range(3):
+        assert fleet.call("frame") == [0] * 8
+
+    for number, (guest, count) in enumerate(zip(fleet.guests, counts, strict=True)):
+        assert actions(guest, count) == wanted(10 * number, count), number
+
+
+def test_guests_that_skip_a_frame_change_nothing_for_others(fleet):
+    for number, guest in enumerate(fleet.guests):
+        write(guest, [1, SKIP if number % 3 == 0 else 1, 1], 10 * number)
+    codes = [fleet.call("frame") for _ in range(3)]
+
+    assert codes[0] == codes[2] == [0] * 8
+    assert codes[1] == [SKIPPED, 0, 0, SKIPPED, 0, 0, SKIPPED, 0]
+    assert [actions(guest, 1) for guest in fleet.guests] == [wanted(10 * n, 1) for n in range(8)]
+
+
+@pytest.mark.parametrize("failing", [[0], [7], [3, 4], [0, 2, 4, 6]])
+def test_guests_that_fail_change_nothing_for_others(fleet, failing):
+    for number in failing:
+        write(fleet.guests[number], [1, TRAP])
+    assert fleet.call("frame") == [0] * 8
+    second, third = fleet.call("frame"), fleet.call("frame")
+
+    for number, guest in enumerate(fleet.guests):
+        if number in failing:
+            assert isinstance(second[number], GuestTrap)
+            assert isinstance(third[number], GuestFailed)
+            assert guest.failure is second[number]
+            assert guest.services.live_handles == 0
+        else:
+            assert (second[number], third[number]) == (0, 0)
+            assert actions(guest, 1) == wanted(10 * number, 1)
+
+
+def test_a_guest_that_never_ends_is_dropped_and_the_others_are_answered(fleet):
+    write(fleet.guests[2], [SPIN])
+    results = fleet.call("frame", budget=0.06)
+
+    assert isinstance(results[2], GuestTimeout)
+    assert [r for n, r in enumerate(results) if n != 2] == [0] * 7
+    assert fleet.call("frame")[3:] == [0] * 5
+
+
+def test_a_guest_whose_submit_is_refused_changes_nothing_for_others(fleet):
+    write(fleet.guests[5], [1, WRONG, 1], 50)
+    codes = [fleet.call("frame") for _ in range(3)]
+
+    assert codes[1] == [0, 0, 0, 0, 0, REFUSED, 0, 0]
+    assert codes[2] == [0] * 8
+    assert actions(fleet.guests[5], 1) == wanted(50, 1)
+
+
+def test_each_submit_is_a_step_however_many_a_guest_makes_in_one_call(fleet):
+    """Guest n makes n + 1 submits in one call; those that end early wait for nobody."""
+    for number, guest in enumerate(fleet.guests):
+        write(guest, [1 + number % 3] * 8, 10 * number)
+    results = [guest.call("frames", number + 1) for number, guest in enumerate(fleet.guests)]
+    alone = fleet.statistics.submits
+
+    assert results == [0] * 8
+    assert alone == sum(range(1, 9))
+    for guest in fleet.guests:
+        guest.write_memory(4096, bytes([2] * 64))
+    assert fleet.call("frames", 5) == [0] * 8
+    assert fleet.statistics.submits == alone + 40
+    for number, guest in enumerate(fleet.guests):
+        assert actions(guest, 2) == wanted(10 * number, 2)
+
+
+def test_a_round_answers_all_suspended_guests_by_one_policy_run(host):
+    fleet = host.fleet(ACTOR, 6)
+    batches = []
+    policy = Acting(lambda batch: batches.append(len(batch)))
+    for guest in fleet.guests:
+        handle = guest.services.roster.open_inference(policy, 2, 1)
+        guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
+    assert fleet.call("step", 4) == [0] * 6
+    assert fleet.call("step", 1) == [0] * 6
+    assert fleet.call("step", 3, only=[1, 4]) == [0] * 2
+
+    assert batches == [24, 6, 6]
+    assert fleet.guests[4].call("action", 2) == FAKE_ACTION
+
+
+def test_guests_of_two_policies_are_answered_by_two_runs(host):
+    fleet = host.fleet(ACTOR, 6)
+    runs = []
+    policies = [Acting(lambda b, n=n: runs.append((n, len(b)))) for n in range(2)]
+    for number, guest in enumerate(fleet.guests):
+        handle = guest.services.roster.open_inference(policies[number % 2], 2, 1)
+        guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
+    assert fleet.call("step", 2) == [0] * 6
+
+    assert sorted(runs) == [(0, 6), (1, 6)]
+
+
+def test_a_policy_that_fails_fails_no_guest(host, caplog):
+    fleet = host.fleet(ACTOR, 4)
+
+    def fail(_batch):
+        raise RuntimeError("a bug of the policy")
+
+    bad, good = Acting(fail), Acting(lambda _batch: None)
+    for number, guest in enumerate(fleet.guests):
+        handle = guest.services.roster.open_inference(bad if number < 2 else good, 2, 1)
+        guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
+
+    assert fleet.call("step", 2) == [4, 4, 0, 0]
+    assert "a bug of the policy" in caplog.text
+    assert all(guest.failure is None for guest in fleet.guests)
+    assert fleet.call("submit", 0) == [0] * 4
+
+
+def test_full_adjacent_regions_are_one_view_and_others_are_compacted_once(host):
+    """Both ways give the same actions, and the first does not copy."""
+    fleet = host.fleet(ACTOR, 4)
+    addresses = []
+    policy = Acting(lambda batch: addresses.append(batch.features.ctypes.data))
+    for guest in fleet.guests:
+        handle = guest.services.roster.open_inference(policy, 2, 1)
+        guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
+    arena = host._engine.arena
+    for _ in range(2):
+        fleet.call("step", 1)
+    fleet.call("step", 1, only=[0, 2, 3])
+
+    assert arena.base < addresses[0] == addresses[1] < arena.base + (4 << 30)
+    assert not arena.base <= addresses[2] < arena.base + (4 << 30)
+
+
+def test_a_fleet_acts_as_its_guests_would_alone(make_host):
+    program_file = GUESTS / "c_applet.wasm"
+    host, single = make_host(), make_host().load(program_file)
+    fleet = host.fleet(program_file, 30)
+    assert fleet.initialise() == [None] * 30
+    for guest in fleet.guests[::4]:
+        guest.call("resize", 11)
+    single.call("resize", 8)
+    other = make_host().load(program_file)
+    other.call("resize", 11)
+    for _ in range(102):
+        assert fleet.update() == [None] * 30
+        single.update()
+        other.update()
+
+    returns = fleet.call("mean_return")
+    assert set(returns[::4]) == {other.call("mean_return")}
+    assert set(returns[1::4] + returns[2::4]) == {single.call("mean_return")}
+    assert fleet.call("status") == [0] * 30
+
+
+def test_noise_does_not_depend_on_the_size_of_the_fleet(make_host):
+    """Guest n of a fleet draws what guest n of a larger one does."""
+    model = (GUESTS / "ark_api" / "src" / "models" / "stoch.onnx").read_bytes()
+    text = module(
+        data(8192, model),
+        function(
+            "open",
+            f"(call ${START} {i32(8)} {i32(3)} {i32(8192)} {i32(len(model))} {i32(0)}"
+            f" {i32(HANDLE)})",
+            result="i32",
+        ),
+        function(
+            "step",
+            f"""(drop (call ${PUSH} (i64.load {i32(HANDLE)}) (i64.const 3) {i32(0)} (f32.const 0)
+                {i32(FEATURES)} {i32(8)} (f32.const 0)))
+            (call ${SUBMIT} (i64.load {i32(HANDLE)}) {i32(128)} {i32(3)} {i32(160)} {i32(1)})""",
+            result="i32",
+        ),
+        uses=(START, PUSH, SUBMIT),
+        memory='(memory (export "memory") 2)',
+    )
+
+    def play(size, only=None):
+        fleet = make_host(seed=11).fleet(text, size)
+        assert fleet.call("open") == [0] * size
+        for _ in range(3):
+            fleet.call("step", only=only)
+        return [guest.read_memory(128, 12) for guest in fleet.guests]
+
+    small, large = play(2), play(9)
+
+    assert small == large[:2]
+    assert len(set(large)) == 9
+    assert play(9, only=[8, 1])[1] == small[1]
+
+
+# Who takes part.
+
+
+def test_only_some_guests_can_be_called(fleet):
+    assert fleet.call("frame", only=[6, 1]) == [0, 0]
+    assert [guest.statistics.submits for guest in fleet.guests] == [0, 1, 0, 0, 0, 0, 1, 0]
+    assert fleet.call("frame", only=[]) == []
+
+
+def test_guests_may_join_later(fleet):
+    fleet.call("frame")
+    (late,) = fleet.join()
+    assert late.call("open") == 0
+    write(late, [1] * 8, 80)
+    for _ in range(3):
+        assert fleet.call("frame") == [0] * 9
+
+    assert len(fleet) == 9
+    assert actions(late, 1) == wanted(80, 1)
+    assert actions(fleet.guests[0], 1) == wanted(0, 1)
+
+
+def test_those_who_join_are_initialised(host):
+    fleet = host.fleet(GUESTS / "c_applet.wasm", 2)
+    fleet.initialise()
+    fleet.update()
+    fleet.join(3)
+    assert fleet.update() == [None] * 5
+
+    assert fleet.call("frames") == [2, 2, 1, 1, 1]
+    assert fleet.call("status") == [0] * 5
+
+
+def test_a_guest_may_be_closed_while_the_others_go_on(fleet):
+    fleet.guests[3].close()
+    results = fleet.call("frame")
+
+    assert isinstance(results[3], GuestFailed)
+    assert [r for n, r in enumerate(results) if n != 3] == [0] * 7
+
+
+def test_guests_may_be_called_one_by_one_between_calls(fleet):
+    fleet.call("frame")
+    assert fleet.guests[4].call("frame") == 0
+    assert fleet.call("frame") == [0] * 8
+    assert fleet.guests[4].statistics.submits == 3
+
+
+def test_a_call_inside_a_call_of_the_fleet_is_refused(host):
+    fleet = host.fleet(ACTOR, 3)
+    refused = []
+
+    def act(_batch):
+        for work in (lambda: fleet.call("answer"), lambda: fleet.guests[0].call("answer")):
+            with pytest.raises(GuestBusy):
+                work()
+            refused.append(True)
+
+    policy = Acting(act)
+    for guest in fleet.guests:
+        handle = guest.services.roster.open_inference(policy, 2, 1)
+        guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
+    assert fleet.call("step", 2) == [0] * 3
+
+    assert refused == [True, True]
+    assert fleet.call("answer") == [42] * 3
+
+
+def test_what_concerns_all_is_raised_and_fails_nobody(fleet):
+    with pytest.raises(EntryPointMissing):
+        fleet.call("gone")
+    with pytest.raises(UsageError):
+        fleet.call("frame", 1)
+    with pytest.raises(UsageError):
+        fleet.call("frames")
+    with pytest.raises(UsageError):
+        fleet.join(0)
+
+    assert fleet.call("frame") == [0] * 8
+
+
+def test_an_interrupt_in_the_policy_drops_every_call(host):
+    fleet = host.fleet(ACTOR, 3)
+
+    def act(_batch):
+        raise KeyboardInterrupt
+
+    policy = Acting(act)
+    for guest in fleet.guests:
+        handle = guest.services.roster.open_inference(policy, 2, 1)
+        guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
+    with pytest.raises(KeyboardInterrupt):
+        fleet.call("step", 2)
+
+    assert all(guest.failure is not None for guest in fleet.guests)
+    assert all(guest.services.live_handles == 0 for guest in fleet.guests)
+    fleet.close()
+    assert_works(host.load(ACTOR))
+
+
+def test_results_come_in_the_order_of_the_guests_and_with_their_types(host):
+    fleet = host.fleet(
+        module(
+            function("double", "(f64.mul (local.get 0) (f64.const 2))", "(param f64)", "f64"),
+            function("pair", "(i32.const -1) (i64.const -2)", result="i32 i64"),
+            function("nothing", ""),
+            function("own", "(i32.load (i32.const 0))", result="i32"),
+        ),
+        3,
+    )
+    for number, guest in enumerate(fleet.guests):
+        guest.write_memory(0, (number - 1).to_bytes(4, "little", signed=True))
+
+    assert fleet.call("double", 1.25) == [2.5] * 3
+    assert fleet.call("pair") == [(-1, -2)] * 3
+    assert fleet.call("nothing") == [None] * 3
+    assert fleet.call("own") == [-1, 0, 1]
+
+
+def test_guests_that_start_by_a_start_function_are_started_together(host):
+    fleet = host.fleet(
+        module(
+            "(func $begin (i32.store (i32.const 0) (i32.const 7))) (start $begin)",
+            function("own", "(i32.load (i32.const 0))", result="i32"),
+        ),
+        3,
+    )
+    assert fleet.call("own") == [0] * 3
+
+    assert fleet.initialise() == [None] * 3
+    assert fleet.call("own") == [7] * 3
+
+
+def test_a_guest_that_fails_to_initialise_is_told_and_the_others_go_on(host):
+    fleet = host.fleet(ACTOR.replace(b'"recurse"', b'"_initialize"'), 2)
+    results = fleet.initialise()
+
+    assert [type(result).__name__ for result in results] == ["StackExhausted"] * 2
+    assert [type(result) for result in fleet.call("answer")] == [GuestFailed] * 2
+
+
+# Waiting.
+
+
+def test_guests_that_sleep_wait_together(make_host):
+    """Guest n sleeps for 40 (n + 1) ms; the fleet takes as long as the longest."""
+    sleeper = module(
+        function(
+            "sleep",
+            """(memory.fill (i32.const 0) (i32.const 0) (i32.const 48))
+            (i32.store (i32.const 16) (i32.const 1))
+            (i64.store (i32.const 24) (i64.load (i32.const 256)))
+            (call $poll_oneoff (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 128))""",
+            result="i32",
+        ),
+        imports=(wasi("poll_oneoff", "i32 i32 i32 i32"),),
+    )
+    fleet = make_host(wasi=WasiGrant()).fleet(sleeper, 4)
+    for number, guest in enumerate(fleet.guests):
+        guest.write_memory(256, (40_000_000 * (number + 1)).to_bytes(8, "little"))
+    started = time.perf_counter()
+    assert fleet.call("sleep", budget=0.05) == [0] * 4
+
+    assert 0.16 <= time.perf_counter() - started < 0.36
+
+
+# Size.
+
+
+def test_a_large_fleet_acts_rightly_and_is_given_back(host):
+    fleet = host.fleet(SCRIPTED, 500)
+    assert fleet.call("open") == [0] * 500
+    for number, guest in enumerate(fleet.guests):
+        write(guest, [1 + number % 2, 1, 1], number)
+    for _ in range(3):
+        assert fleet.call("frame") == [0] * 500
+    found = [actions(guest, 1) for guest in fleet.guests]
+    fleet.close()
+
+    assert found == [wanted(number, 1) for number in range(500)]
+    assert_works(host.load(ACTOR))
+
+
+def test_a_fleet_that_the_machine_has_no_mappings_for_is_refused_before_anything_is_made(host):
+    with pytest.raises(InstanceLimitExceeded, match=r"vm\.max_map_count"):
+        host.fleet(ACTOR, 100_000_000)
+
+    assert len(host.fleet(ACTOR, 2)) == 2
+
+
+def test_a_fleet_over_the_limit_of_instances_leaves_nothing_behind(make_host):
+    host = make_host(limits=Limits(instances=10))
+    for _ in range(3):
+        with pytest.raises(InstanceLimitExceeded):
+            host.fleet(ACTOR, 11)
+
+    assert len(host.fleet(ACTOR, 10)) == 10
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_fleet_has_at_least_one_guest(host, count):
+    with pytest.raises(UsageError, match="1 at least"):
+        host.fleet(ACTOR, count)
+
+
+def test_a_fleet_of_one_acts_like_a_guest(host):
+    with host.fleet(ACTOR, 1) as fleet:
+        assert fleet.call("open") == [0]
+        assert fleet.call("step", 3) == [0]
+        assert fleet.call("action", 2) == [ACTION]
+
+
+def test_ctrl_c_drops_a_whole_fleet():
+    script = """
+import os, signal, threading, time
+from arkml import Host
+from tests.integration.guest_text import ACTOR
+with Host() as host:
+    for name in ("spin", "submit_for_ever"):
+        fleet = host.fleet(ACTOR, 5)
+        fleet.call("open")
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        started = time.perf_counter()
+        try:
+            fleet.call(name, budget=None)
+        except KeyboardInterrupt:
+            print("interrupted", time.perf_counter() - started < 1)
+        print([guest.failure is not None for guest in fleet.guests])
+        print(host.load(ACTOR).call("answer"))
+"""
+    run = python(script)
+
+    assert run.stdout.splitlines() == ["interrupted True", str([True] * 5), "42"] * 2
+    assert run.stderr == ""

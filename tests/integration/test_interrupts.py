@@ -1,0 +1,290 @@
+"""Ctrl-C, at a random time after a guest began to run."""
+
+import random
+import signal
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import wasmtime
+from tests.integration.guest_text import ACTOR, SLEEPER, python, spawn
+
+RUNS = 15
+MOST = 3.0  # seconds from the signal to the end; ten times what is promised
+
+LOOPS = {
+    "a pure loop": (ACTOR, "spin", ()),
+    "a push loop": (ACTOR, "open_and_push_for_ever", ()),
+    "a submit loop": (ACTOR, "open_and_submit_for_ever", ()),
+    "a WASI sleep": (SLEEPER, "sleep_long", ("--wasi",)),
+}
+
+
+def report(what, times):
+    milliseconds = [1000 * passed for passed in times]
+    print(
+        f"{what}: {len(times)} interrupts, median {statistics.median(milliseconds):.0f} ms,"
+        f" max {max(milliseconds):.0f} ms"
+    )
+
+
+# In the process that embeds the host.
+
+IN_PROCESS = """
+import logging, sys, time
+from arkml import Host
+from arkml.errors import GuestFailed
+from arkml.runtime.wasi_linker import WasiGrant
+from tests.integration import guest_text
+
+class Running(logging.Handler):
+    def emit(self, record):
+        print("running", flush=True)
+
+logging.getLogger("arkml.guest").addHandler(Running())
+logging.getLogger("arkml.guest").setLevel(logging.INFO)
+text, function, runs = sys.argv[1:]
+with Host(wasi=WasiGrant()) as host:
+    program, other = host.compile(getattr(guest_text, text)), host.compile(guest_text.ACTOR)
+    for _ in range(int(runs)):
+        guest = host.load(program)
+        try:
+            guest.call(function, budget=None)
+        except KeyboardInterrupt:
+            print("caught", flush=True)
+        assert guest.failure is not None and guest.services.live_handles == 0
+        try:
+            guest.call(function)
+        except GuestFailed:
+            pass
+        with host.load(other) as fresh:
+            assert fresh.call("open") == 0
+            assert fresh.call("step", 5) == 0
+            assert fresh.call("action", 4) == guest_text.ACTION
+        print("works", flush=True)
+sys.exit(130)
+"""
+
+
+def interrupt_in_process(what):
+    text, function, _ = LOOPS[what]
+    name = "ACTOR" if text is ACTOR else "SLEEPER"
+    process = spawn("-c", IN_PROCESS, name, function, RUNS)
+    chance, times, lines = random.Random(what), [], []
+    try:
+        for _ in range(RUNS):
+            lines.append(process.stdout.readline())
+            time.sleep(chance.uniform(0.001, 0.080))
+            started = time.perf_counter()
+            process.send_signal(signal.SIGINT)
+            lines.append(process.stdout.readline())
+            times.append(time.perf_counter() - started)
+            lines.append(process.stdout.readline())
+        output, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    return times, lines, output, errors, process.returncode
+
+
+def test_in_a_process_every_interrupt_arrives_and_other_guests_go_on():
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = dict(zip(LOOPS, pool.map(interrupt_in_process, LOOPS), strict=True))
+
+    for what, (times, lines, output, errors, status) in outcomes.items():
+        report(f"{what}, in a process", times)
+        assert errors == "", what
+        assert lines == ["running\n", "caught\n", "works\n"] * RUNS, what
+        assert (output, status) == ("", 130), what
+        assert max(times) < MOST, what
+
+
+# On the command line.
+
+
+def interrupt_command(path, function, options, after):
+    """Time from the signal to the end, the exit status, and what stderr says."""
+    process = spawn("-m", "arkml", "run", path, "--invoke", function, *options)
+    said = []
+    try:
+        while not any("running" in line for line in said):
+            line = process.stderr.readline()
+            assert line, said
+            said.append(line)
+        time.sleep(after)
+        started = time.perf_counter()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    return time.perf_counter() - started, process.returncode, "".join(said) + errors
+
+
+@pytest.mark.parametrize("what", LOOPS)
+def test_the_command_ends_with_130_after_ctrl_c(tmp_path, what):
+    text, function, options = LOOPS[what]
+    path = tmp_path / "guest.wasm"
+    path.write_bytes(wasmtime.wat2wasm(text.decode()))
+    chance = random.Random(what)
+
+    def run(_number):
+        return interrupt_command(path, function, options, chance.uniform(0.001, 0.080))
+
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = list(pool.map(run, range(RUNS)))
+
+    report(f"{what}, arkml run", [passed for passed, _, _ in outcomes])
+    for passed, status, errors in outcomes:
+        assert status == 130, errors
+        assert "panic" not in errors
+        assert "Traceback" not in errors
+        assert "abort" not in errors.lower()
+        assert passed < MOST
+
+
+# Odd places.
+
+
+def test_an_interrupt_in_the_last_moments_of_a_call_is_not_lost():
+    """The call ends by itself; whoever called still hears of it, at the call or right after."""
+    script = """
+import os, signal, threading
+from arkml import Host
+from tests.integration.guest_text import ACTOR
+with Host() as host:
+    guest = host.load(ACTOR)
+    for number in range(30):
+        timer = threading.Timer(0.001, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        try:
+            for _ in range(100):
+                guest.call("burn", 1_000_000)
+            timer.join()
+            raise SystemExit("lost")
+        except KeyboardInterrupt:
+            pass
+        timer.join()
+        if guest.failure is not None:
+            guest = host.load(ACTOR)
+    print(guest.call("answer"))
+"""
+    run = python(script)
+
+    assert (run.stdout, run.stderr, run.returncode) == ("42\n", "", 0)
+
+
+def test_an_interrupt_in_the_only_call_is_not_kept_for_a_later_one():
+    script = """
+import os, signal, threading, time
+from arkml import Host
+from tests.integration.guest_text import ACTOR
+with Host() as host:
+    for _ in range(10):
+        guest = host.load(ACTOR)
+        timer = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
+        try:
+            timer.start()
+            guest.call("burn", 60_000_000, budget=None)  # about 25 ms
+            time.sleep(1)
+            raise SystemExit("lost")
+        except KeyboardInterrupt:
+            pass
+        timer.join()
+        other = host.load(ACTOR)
+        other.call("burn", 100_000_000, budget=None)
+print("fine")
+"""
+    run = python(script)
+
+    assert (run.stdout, run.stderr, run.returncode) == ("fine\n", "", 0)
+
+
+def test_between_calls_ctrl_c_does_what_it_did_before():
+    script = """
+import os, signal, sys
+from arkml import Host
+from tests.integration.guest_text import ACTOR
+mine = []
+with Host() as host:
+    guest = host.load(ACTOR)
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        sys.exit("lost")
+    except KeyboardInterrupt:
+        print("between")
+    print(guest.call("answer"))
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+signal.signal(signal.SIGINT, lambda *_: mine.append(1))
+with Host() as host:
+    guest = host.load(ACTOR)
+    os.kill(os.getpid(), signal.SIGINT)
+    print(guest.call("answer"), mine)
+"""
+    run = python(script)
+
+    assert run.stdout.splitlines() == ["between", "42", "True", "42 [1]"]
+    assert (run.stderr, run.returncode) == ("", 0)
+
+
+def test_a_handler_of_the_embedder_hears_the_signal_in_a_call_too():
+    """Who replaces SIGINT's handler decides what it means; one that raises ends the call."""
+    script = """
+import os, signal, threading
+from arkml import Host
+from tests.integration.guest_text import ACTOR
+
+class Stop(BaseException):
+    pass
+
+def stop(*_):
+    raise Stop
+
+signal.signal(signal.SIGINT, stop)
+with Host() as host:
+    for name in ("spin", "push_for_ever", "submit_for_ever") * 3:
+        guest = host.load(ACTOR)
+        guest.call("open")
+        threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            guest.call(name, budget=None)
+        except Stop:
+            print(guest.failure is not None, end=" ")
+    print(host.load(ACTOR).call("answer"))
+"""
+    run = python(script)
+
+    assert run.stdout == "True " * 9 + "42\n"
+    assert (run.stderr, run.returncode) == ("", 0)
+
+
+def test_guests_on_other_threads_do_not_keep_ctrl_c_from_the_main_thread():
+    script = """
+import os, signal, threading, time
+from arkml import Host
+from arkml.errors import GuestTimeout
+from tests.integration.guest_text import ACTOR
+with Host() as host:
+    guest = host.load(ACTOR)
+    ended = []
+    def run():
+        try:
+            guest.call("spin", budget=0.4)
+        except GuestTimeout:
+            ended.append("timeout")
+    thread = threading.Thread(target=run)
+    thread.start()
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    started = time.perf_counter()
+    try:
+        time.sleep(5)
+    except KeyboardInterrupt:
+        print("interrupted", time.perf_counter() - started < 0.3)
+    thread.join()
+    print(ended)
+"""
+    run = python(script)
+
+    assert run.stdout.splitlines() == ["interrupted True", "['timeout']"]
+    assert (run.stderr, run.returncode) == ("", 0)
