@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from arkml.closing import Closing
 from arkml.errors import ArkmlError, GuestError, GuestFailed, UsageError
 from arkml.guest import INITIALISERS, Guest
 from arkml.rounds import Rounds
@@ -25,7 +25,7 @@ from arkml.waiting import settle
 _PAUSE = 0.001  # seconds, when every guest that is left waits for something
 
 
-class Fleet:
+class Fleet(Closing):
     """
     Guests of one module in one thread.
 
@@ -109,17 +109,6 @@ class Fleet:
         """Close every guest."""
         for guest in self.guests:
             guest.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _initialise(self, indices: range, budget: float | None) -> list[Any]:
         program = self.guests[0].program

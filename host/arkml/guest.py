@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from arkml.errors import (
     CmdletFailed,
@@ -148,17 +146,6 @@ class Guest(ServedGuest):
     def write_memory(self, pointer: int, data: bytes) -> None:
         """Write guest memory; raises InvalidArguments outside of it."""
         self._readable().write(pointer, data)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _successful(self, function: str, data: bytes, budget: float | None) -> bytes:
         reply = self.invoke(function, data, budget=budget)

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from arkml.closing import Closing
 from arkml.errors import InstanceLimitExceeded, ModuleError, UsageError
 from arkml.fleet import Fleet
 from arkml.guest import Guest
@@ -30,7 +29,7 @@ from arkml.runtime.wasi_linker import WasiGrant
 Source = str | Path | bytes
 
 
-class Host:
+class Host(Closing):
     """
     Loads guests and answers them.
 
@@ -136,17 +135,6 @@ class Host:
         self._closed = True
         self._engine.close()
         GUARD.uninstall()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _library(self) -> PolicyLibrary:
         return PolicyLibrary(

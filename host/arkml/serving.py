@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from arkml.abi.codes import ErrorCode
+from arkml.closing import Closing
 from arkml.errors import (
     AbiError,
     EntryPointMissing,
@@ -49,7 +50,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_BUDGET = -1.0  # seconds; stands for Limits.run_seconds
 
 
-class ServedGuest:
+class ServedGuest(Closing):
     """
     One instance of a module and everything that answers it.
 

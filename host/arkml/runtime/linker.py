@@ -7,14 +7,22 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import cache
 from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
 from arkml.abi.codes import ErrorCode
-from arkml.abi.layout import leaves_by_pointer, pack, scalar_of, size_of, slots, struct_size, unpack
+from arkml.abi.layout import (
+    leaves_by_pointer,
+    member,
+    pack,
+    scalar_of,
+    size_of,
+    slots,
+    struct_size,
+    unpack,
+)
 from arkml.abi.schema import (
     Api,
     Block,
@@ -199,7 +207,7 @@ class ImportCall:
                 return lambda _, raw: raw[index]
             case type():
                 index = self._index[name]
-                return lambda _, raw: _member(kind, raw[index])
+                return lambda _, raw: member(kind, raw[index])
             case _:
                 assert_never(kind)
 
@@ -230,10 +238,3 @@ def _items(item: Scalar | Handle | Struct, data: bytes) -> Any:
             return np.frombuffer(data, scalar_of(item).dtype)
         case _:
             assert_never(item)
-
-
-def _member(kind: type[IntEnum], number: int) -> IntEnum:
-    try:
-        return kind(number)
-    except ValueError:
-        raise InvalidArguments(f"{number} is no {kind.__name__}") from None

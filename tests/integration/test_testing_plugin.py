@@ -1,0 +1,201 @@
+"""The pytest plugin and its fakes, in a pytest of their own."""
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import numpy as np
+import pytest
+from tests.integration.command_line import ENVIRONMENT, FRAMES, GUESTS, LOOP, ROOT
+
+from arkml.abi.codes import EpisodeState
+from arkml.errors import InvalidArguments, Unavailable
+from arkml.sessions.session import InferenceSession
+from arkml.testing import ConstantPolicy, MemoryQueue, RecordingPolicies
+from arkml.testing.worker import Worker
+
+APPLET = GUESTS / "c_applet.wasm"
+ALARM = """
+import signal
+
+class TimeUp(Exception):
+    pass
+
+def ring(number, frame):
+    raise TimeUp("the test took too long")
+
+def arm(seconds):
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+"""
+
+
+@pytest.fixture
+def run_pytest(tmp_path):
+    """Run a test file in a pytest that has nothing but the plugin."""
+
+    def run(test, *words, conftest=""):
+        (tmp_path / "test_it.py").write_text(test)
+        (tmp_path / "conftest.py").write_text(conftest)
+        (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+        environment = {**ENVIRONMENT, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        environment.pop("PYTHONWARNINGS")
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "arkml.testing.plugin", "-p", "no:cacheprovider",
+             *map(str, words)],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+
+    return run
+
+
+def test_pytest_finds_the_plugin_by_itself():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+    assert project["project"]["entry-points"]["pytest11"] == {"arkml": "arkml.testing.plugin"}
+
+
+def test_the_examples_of_the_page_pass(run_pytest):
+    page = (ROOT / "docs" / "testing.md").read_text()
+    run = run_pytest("\n\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)),
+                     "--guest", APPLET, "--guest", GUESTS / "as_applet.wasm", "-v")  # fmt: skip
+
+    assert run.returncode == 0, run.stdout
+    assert "8 passed" in run.stdout
+    assert "test_it_runs_for_ten_seconds[as_applet.wasm] PASSED" in run.stdout
+
+
+def test_a_test_suite_names_its_guest_and_options_itself(run_pytest):
+    run = run_pytest(
+        "def test_it(guest, host, arkml_host):\n"
+        "    guest.update()\n"
+        "    assert guest.guest.program.limits.rows == 7\n"
+        "    assert guest.statistics.errors\n"
+        "    assert host is arkml_host\n",
+        conftest="import pytest\nfrom arkml import Limits\n"
+        f"@pytest.fixture\ndef guest_file():\n    return {str(APPLET)!r}\n"
+        "@pytest.fixture(scope='session')\n"
+        "def arkml_options():\n    return {'limits': Limits(rows=7)}\n",
+    )
+
+    assert run.returncode == 0, run.stdout
+
+
+def test_a_test_without_a_guest_says_what_to_do(run_pytest):
+    run = run_pytest("def test_it(guest):\n    pass\n")
+
+    assert run.returncode == 1
+    assert "which guest? Give --guest FILE, or override the fixture guest_file" in run.stdout
+
+
+def test_a_host_of_somebody_else_stays_theirs(run_pytest):
+    run = (
+        run_pytest(
+            "def test_it(host):\n    assert host == 'example.org'\n",
+            "-p",
+            "theirs",
+            conftest="",
+        )
+        if False
+        else run_pytest(  # fmt: skip
+            "def test_it(host):\n    assert host == 'example.org'\n",
+            conftest="import pytest\n@pytest.fixture\ndef host():\n    return 'example.org'\n",
+        )
+    )
+
+    assert run.returncode == 0, run.stdout
+
+
+def test_the_plugin_loads_nothing_heavy_until_it_is_used(run_pytest):
+    run = run_pytest(
+        "import sys\n"
+        "def test_it():\n"
+        "    heavy = {'numpy', 'wasmtime', 'onnx', 'onnxruntime', 'typer', 'rich', 'arkml.host'}\n"
+        "    assert heavy & set(sys.modules) == set()\n"
+    )
+
+    assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.parametrize("times", range(3))
+def test_a_signal_handler_that_raises_ends_the_test_and_not_the_process(
+    run_pytest, tmp_path, times
+):
+    (tmp_path / "loop.wat").write_text(LOOP)
+    (tmp_path / "frames.wat").write_text(FRAMES)
+    run = run_pytest(
+        f"{ALARM}\n"
+        "import pytest\n"
+        "from arkml.errors import GuestCancelled, GuestFailed\n"
+        "def test_a_loop(arkml_host):\n"
+        "    guest = arkml_host.load(open('loop.wat', 'rb').read())\n"
+        "    for again in range(3):\n"
+        f"        arm(0.05 + {times} * 0.007)\n"
+        "        with pytest.raises((TimeUp, GuestFailed)):\n"
+        "            guest.update(budget=None)\n"
+        "    assert isinstance(guest.failure, GuestCancelled)\n"
+        "    signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "def test_many_short_calls(arkml_host):\n"
+        "    guest = arkml_host.load(open('frames.wat', 'rb').read())\n"
+        "    arm(0.05)\n"
+        "    with pytest.raises(TimeUp):\n"
+        "        guest.update(frames=10**9)\n"
+        "def test_another_guest_runs_afterwards(guest):\n"
+        "    guest.update(frames=10)\n"
+        "    assert guest.statistics.rows == 80\n",
+        "--guest", APPLET,
+    )  # fmt: skip
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "3 passed" in run.stdout
+    assert "panicked" not in run.stderr
+
+
+def test_work_that_was_not_begun_is_not_done_after_the_wait_for_it_ended():
+    worker = Worker()
+    done = []
+    result = worker.run(lambda: done.append(1) or 5)
+    with pytest.raises(ZeroDivisionError):
+        worker.run(lambda: 1 / 0)
+    worker.close()
+
+    assert result == 5
+    assert done == [1]
+
+
+def test_a_session_acts_on_a_queue_in_memory_with_a_constant_policy():
+    queue = MemoryQueue(2, 3, key=9)
+    policy = ConstantPolicy(2, 3, actions=[1, 2, 3], value=0.5)
+    session = InferenceSession(queue, policy, key=9, num_features=2, num_actions=3)
+    queue.push(11, [0.25, -1], state=EpisodeState.INITIAL, metadata=[("speed", 2.0)])
+    queue.push(12, [5, 6], reward=4.0, actions=[7, 8, 9])
+    batch = session.answer()
+    session.close()
+
+    assert batch.actions.tolist() == [[1, 2, 3], [1, 2, 3]]
+    assert batch.values.tolist() == [0.5, 0.5]
+    assert batch.given[1].tolist() == [7, 8, 9]
+    assert policy.batches[0].ids == [11, 12]
+    assert policy.batches[0].states == [EpisodeState.INITIAL, EpisodeState.RUNNING]
+    assert policy.batches[0].rewards == [0.0, 4.0]
+    assert np.array_equal(policy.batches[0].features, [[0.25, -1], [5, 6]])
+    assert [(item.row, item.name, item.value) for item in queue.metadata()] == [(0, "speed", 2.0)]
+    assert policy.forgotten == [9]
+    assert not queue.is_open
+
+
+def test_the_fakes_refuse_what_makes_no_sense():
+    queue = MemoryQueue(2, 3)
+    with pytest.raises(InvalidArguments, match="3 features, 2 are wanted"):
+        queue.push(1, [1, 2, 3])
+    with pytest.raises(InvalidArguments, match="2 actions, 3 are wanted"):
+        queue.push(1, [1, 2], actions=[1, 2])
+    with pytest.raises(InvalidArguments, match="2 actions for a session of 3"):
+        ConstantPolicy(2, 3, actions=[1, 2])
+    with pytest.raises(InvalidArguments, match="does not say how many"):
+        RecordingPolicies().load(b"", 0, None, 3)
+    with pytest.raises(Unavailable, match="has no networks"):
+        RecordingPolicies().load_network(b"", 0)
+
+    assert len(queue.batch()) == 0
