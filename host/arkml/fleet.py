@@ -94,9 +94,10 @@ class Fleet(Closing):
         if count < 1:
             raise UsageError(f"{count} guests to join: 1 at least")
         first = len(self.guests)
-        added = [self._make(first + index) for index in range(count)]
-        self.guests += added
-        self._crews.clear()
+        with self._flight.kept(self.name):
+            added = [self._make(first + index) for index in range(count)]
+            self.guests += added
+            self._crews.clear()
         self._initialise(range(first, first + count), DEFAULT_BUDGET)
         return added
 

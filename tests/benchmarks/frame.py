@@ -21,7 +21,8 @@ AGENTS_AGAINST_TRACT = 1024
 def rows(bench: Bench) -> Iterator[Row]:
     bench.note(TOPIC, f"One call a frame, onnxruntime on our side, {FEATURES} features.")
     for agents, limit in LIMITS.items():
-        bench.say(f"frames of {agents} agents")
+        name = f"{agents} agents" if agents > 1 else "1 agent"
+        bench.say(f"frames of {name}")
         with Host() as host:
             guest = bench_guest(host, agents, FEATURES)
             blocks = {"ours": ours(guest, bench.block_seconds)}
@@ -30,7 +31,6 @@ def rows(bench: Bench) -> Iterator[Row]:
                 if agents == AGENTS_AGAINST_TRACT:
                     blocks["tract"] = peers(bench.peer, "tract", agents, FEATURES)
             figures = bench.interleave(blocks)
-        name = f"{agents} agents" if agents > 1 else "1 agent"
         yield against(TOPIC, name, "µs", figures["ours"], "peer", figures.get("ort"), limit)
         if agents == AGENTS_AGAINST_TRACT:
             theirs = figures.get("tract")

@@ -12,6 +12,8 @@ Block = Callable[[], float]
 
 _WARM_SHARE = 0.2  # of a block, before its figures count: whoever ran before has the caches
 
+_QUIET = 0.9  # of the control's best rate
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -46,6 +48,26 @@ def interleave(blocks: Mapping[str, Block], rounds: int) -> dict[str, list[float
 def quotients(over: Sequence[float], under: Sequence[float]) -> Spread:
     """The figures of each round divided by those of the same round."""
     return Spread.of([a / b for a, b in zip(over, under, strict=True)])
+
+
+def undisturbed(figures: Sequence[float], turns: Sequence[float]) -> list[float]:
+    """
+    The figures of the rounds in which a control was about as fast as it can be.
+
+    All of them if these are too few to tell: see `enough`.
+    """
+    found = _quiet(figures, turns)
+    return found if enough(figures, turns) else list(figures)
+
+
+def enough(figures: Sequence[float], turns: Sequence[float]) -> bool:
+    """Whether a third of the rounds, and two of them, were undisturbed."""
+    return len(_quiet(figures, turns)) >= max(2, len(figures) // 3)
+
+
+def _quiet(figures: Sequence[float], turns: Sequence[float]) -> list[float]:
+    least = max(turns) * _QUIET
+    return [figure for figure, rate in zip(figures, turns, strict=True) if rate >= least]
 
 
 def microseconds(call: Callable[[], object], seconds: float) -> float:

@@ -13,7 +13,8 @@ from typing import Any
 
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import ROOT
-from tests.benchmarks.rows import AtMost, Row, alone
+from tests.benchmarks.rows import AtMost, Row, alone, alone_with_control
+from tests.benchmarks.spinner import control
 from tests.benchmarks.subjects import BENCH_GUEST, open_sessions
 
 from arkml import Fleet, Host
@@ -37,20 +38,31 @@ def rows(bench: Bench) -> Iterator[Row]:
     if not Path("/proc/self/pagemap").exists():
         bench.note(TOPIC, "This system does not tell: no /proc/self/pagemap.")
         return
-    times = 2 if bench.quick else 5
     for size in SIZES:
         bench.say(f"a fleet of {size}")
-        found = [_measured(size) for _ in range(times)]
-        limited = size in LIMITED
-        for part, unit, limit in (
-            ("create", "µs", CREATION),
-            ("memory made", "KiB", None),
-            ("memory after frames", "KiB", MEMORY),
-            ("memory at most", "KiB", None),
-            ("guest's own pages", "KiB", None),
-        ):
-            figures = [one[part] for one in found]
-            yield alone(TOPIC, f"{size} guests, {part}", unit, figures, limit if limited else None)
+        yield from _rows(size, rounds=3 if bench.quick else 7)
+
+
+def _rows(size: int, rounds: int) -> Iterator[Row]:
+    turns: list[float] = []
+    found: list[dict[str, float]] = []
+    for _ in range(rounds):
+        turns.append(control())
+        found.append(_measured(size))
+    for part, unit, limit in (
+        ("create", "µs", CREATION),
+        ("memory made", "KiB", None),
+        ("memory after frames", "KiB", MEMORY),
+        ("memory at most", "KiB", None),
+        ("guest's own pages", "KiB", None),
+    ):
+        figures = [one[part] for one in found]
+        name = f"{size} guests, {part}"
+        asserted = limit if size in LIMITED else None
+        if part == "create":
+            yield alone_with_control(TOPIC, name, unit, figures, turns, asserted)
+        else:
+            yield alone(TOPIC, name, unit, figures, asserted)
 
 
 def _measured(size: int) -> dict[str, float]:

@@ -47,7 +47,7 @@ def page(
 ) -> str:
     """The page of the documentation."""
     parts = [
-        "<!-- Written by make bench-docs. Do not edit. -->",
+        "<!-- Written by `make bench BENCH=--write`. Do not edit. -->",
         "# Benchmarks",
         f"`make bench` on {machine['processor']}: {_versions(machine)}.",
         _INTRODUCTION,

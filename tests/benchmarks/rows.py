@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tests.benchmarks.measuring import Spread, quotients
+from tests.benchmarks.measuring import Spread, enough, quotients, undisturbed
 
 
 class Verdict(Enum):
@@ -74,6 +74,20 @@ def alone(
 ) -> Row:
     """A figure that is compared with nothing but its limit."""
     return Row(topic, name, unit, Spread.of(ours), limit)
+
+
+def alone_with_control(
+    topic: str,
+    name: str,
+    unit: str,
+    ours: Sequence[float],
+    turns: Sequence[float],
+    limit: Limit | None,
+) -> Row:
+    """The same, of the rounds in which no other work was in the way of a control."""
+    why_not = "" if enough(ours, turns) else "other work kept the cores busy"
+    spread = Spread.of(undisturbed(ours, turns))
+    return Row(topic, name, unit, spread, limit, why_not=why_not if limit else "")
 
 
 def against(

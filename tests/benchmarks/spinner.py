@@ -1,4 +1,4 @@
-"""Work that needs a whole core, in a process of its own: a control of how many cores are free."""
+"""Work that needs a whole core: a control of whether one is free, or two."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import sys
 import time
 
 from tests.benchmarks.companion import serve
+
+CONTROL_SECONDS = 0.04
+
+
+def control() -> float:
+    """How fast this process works now."""
+    return work(CONTROL_SECONDS)
 
 
 def work(seconds: float) -> float:

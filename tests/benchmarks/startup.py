@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import ROOT
 from tests.benchmarks.measuring import Block
-from tests.benchmarks.rows import AtMost, Row, against, alone
+from tests.benchmarks.rows import AtMost, Row, against, alone_with_control
+from tests.benchmarks.spinner import control
 from tests.benchmarks.subjects import FIXTURES
 
 TOPIC = "startup"
@@ -32,12 +33,13 @@ def rows(bench: Bench) -> Iterator[Row]:
 
 def _rows(bench: Bench, interpreter: Interpreter) -> Iterator[Row]:
     blocks: dict[str, Block] = {
+        "control": control,
         "run": lambda: interpreter.seconds(RUN),
         "libraries": lambda: interpreter.seconds(LIBRARIES),
     }
     figures = bench.interleave(blocks, rounds=5 if bench.quick else 15)
     name = "arkml run --frames 1"
-    yield alone(TOPIC, name, "s", figures["run"], LIMIT)
+    yield alone_with_control(TOPIC, name, "s", figures["run"], figures["control"], LIMIT)
     yield against(TOPIC, name, "s", figures["run"], "importing its libraries", figures["libraries"])
     cost = interpreter.import_seconds(RUN)
     dearest = sorted(cost, key=lambda package: -cost[package])[:SHOWN]

@@ -1,4 +1,4 @@
-from tests.benchmarks.measuring import Spread, interleave, quotients
+from tests.benchmarks.measuring import Spread, enough, interleave, quotients, undisturbed
 from tests.benchmarks.rows import AtLeast, AtMost, Verdict, against, alone
 
 
@@ -24,6 +24,19 @@ def test_a_ratio_is_the_median_of_the_quotients_of_each_round():
     ratio = quotients([1.0, 20.0, 3.0], [1.0, 10.0, 1.0])
 
     assert ratio.median == 2.0
+
+
+def test_rounds_in_which_the_control_was_slow_do_not_count():
+    figures, turns = [1.0, 9.0, 1.1], [100.0, 50.0, 98.0]
+
+    assert undisturbed(figures, turns) == [1.0, 1.1]
+
+
+def test_of_few_undisturbed_rounds_nothing_is_said():
+    figures, turns = [1.0, 9.0, 9.1], [100.0, 50.0, 50.0]
+
+    assert not enough(figures, turns)
+    assert undisturbed(figures, turns) == figures
 
 
 def test_an_upper_limit_is_one_of_ours_divided_by_theirs():

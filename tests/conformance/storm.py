@@ -134,7 +134,7 @@ class Storm:
         name, _, has_length, item = PUSHES[chance.randrange(3) + (0 if training else 3)]
         session = self.decoder.sessions.get(cell) or Session(0, training, 3, 2)
         row = Row(
-            chance.choice((0, 1, 7, 2**64 - 1)) if chance.random() < 0.5 else chance.getrandbits(64),
+            chance.choice((0, 1, 7, 2**64 - 1, chance.getrandbits(64))),
             chance.choice((4, 2**32 - 1)) if chance.random() < 0.01 else chance.randrange(4),
             self.number(),
             self.number() if has_length else 0,

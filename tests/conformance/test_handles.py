@@ -1,9 +1,10 @@
 """Handles through wasm: only what is alive, of the right kind and generation, is ever found."""
 
 import pytest
+from tests.conformance.arguments import arrange
 from tests.conformance.driver import Cell, step
 from tests.conformance.fakes import Echo, Sink
-from tests.conformance.world import FUTURES, ROWS, arrange, future_of, name_of
+from tests.conformance.world import FUTURES, ROWS, future_of, name_of
 
 from arkml.abi.codes import ErrorCode
 from arkml.abi.schema import U32, Handle

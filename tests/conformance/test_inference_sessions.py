@@ -2,68 +2,22 @@
 
 import logging
 import math
-import struct
 
-import numpy as np
 import pytest
 from tests.conformance import models
-from tests.conformance.driver import PAGE, Driver, module, step
+from tests.conformance.acting import ACTIONS, FEATURES, SUBMIT, V3, VALUES, Session, start
+from tests.conformance.driver import PAGE, step
 from tests.conformance.fakes import Echo
 
-from arkml import Host
-from arkml.abi.codes import EpisodeState, ErrorCode, SnapshotFormat
-from arkml.limits import Limits
+from arkml.abi.codes import EpisodeState, ErrorCode
 
-V1, V3 = "ark-ml-v1.ml__", "ark-ml-v3.ml__"
-SUBMIT = V1 + "submit_inference_observations"
 WRONG, MISSING, LATER = (
     ErrorCode.INVALID_ARGUMENTS,
     ErrorCode.NOT_FOUND,
     ErrorCode.UNAVAILABLE,
 )
 END = 4 * PAGE
-FEATURES, ACTIONS, VALUES = 0x1000, 0x4000, 0x8000
 RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
-
-
-class Session:
-    def __init__(self, run, handle, num_actions):
-        self.run = run
-        self.handle = handle
-        self.num_actions = num_actions
-
-    def push(self, agent, row, state=INITIAL):
-        self.run.put(FEATURES, struct.pack(f"<{len(row)}f", *row))
-        place = (FEATURES, len(row), 4, 0)
-        (code,) = self.run(
-            step(V3 + "push_inference_observation", self.handle, agent, state, 0.0, *place)
-        )
-        return code
-
-    def submit(self, rows):
-        """The code, actions and values; None where the call was refused and wrote nothing."""
-        count = rows * self.num_actions
-        self.run.put(ACTIONS - 8, b"?" * (4 * count + 16))
-        self.run.put(VALUES - 8, b"?" * (4 * rows + 16))
-        (code,) = self.run(step(SUBMIT, self.handle, ACTIONS, count, VALUES, rows))
-        actions = self.run.guest.read_memory(ACTIONS - 8, 4 * count + 16)
-        values = self.run.guest.read_memory(VALUES - 8, 4 * rows + 16)
-        assert actions[:8] + actions[-8:] + values[:8] + values[-8:] == b"?" * 32
-        if code:
-            assert set(actions + values) <= {ord("?")}
-            return code, None, None
-        shaped = np.frombuffer(actions[8:-8], "<f4").reshape(rows, self.num_actions)
-        return code, shaped.tolist(), np.frombuffer(values[8:-8], "<f4").tolist()
-
-    def stop(self):
-        return self.run(step(V1 + "stop_inference", self.handle))[0]
-
-
-def start(run, model, num_features, num_actions):
-    run.put(0x200, model)
-    name = V1 + "start_inference"
-    handle = run.handle(8, name, num_features, num_actions, 0x200, len(model), 0)
-    return Session(run, handle, num_actions)
 
 
 @pytest.fixture
@@ -278,101 +232,6 @@ def test_a_session_that_was_stopped_answers_nothing(session):
     assert session.stop() == MISSING
     assert session.push(1, [1, 2, 3]) == MISSING
     assert session.submit(1) == (MISSING, None, None)
-
-
-def test_a_snapshot_that_does_not_fit_starts_nothing(run):
-    model = models.same(3)
-    run.put(0x200, model)
-    name = V1 + "start_inference"
-    for shape in ((4, 3), (3, 4), (0, 3), (3, 0), (0xFFFF_FFFF, 3), (3, 0xFFFF_FFFF)):
-        assert run.value(8, name, *shape, 0x200, len(model), 0) == (WRONG, None)
-    assert run.value(8, name, 3, 3, 0x200, len(model), 1) == (WRONG, None)
-    assert run.value(8, name, 3, 3, 0x200, len(model) - 1, 0) == (WRONG, None)
-    assert run.guest.services.live_handles == 0
-
-
-def test_a_cervo_container_is_known_by_its_first_bytes(run):
-    model = b"CRVO\0\0\0\1" + models.same(3)
-    run.put(0x200, model)
-    for form in (SnapshotFormat.CERVO, SnapshotFormat.ONNX):
-        place = (3, 3, 0x200, len(model), form)
-        session = Session(run, run.handle(8, V1 + "start_inference", *place), 3)
-        session.push(1, [1, 2, 3])
-
-        assert session.submit(1) == (0, [[1, 2, 3]], [0])
-
-
-def test_onnx_is_no_cervo_as_guests_in_use_expect(run):
-    model = models.same(3)
-    run.put(0x200, model)
-    place = (3, 3, 0x200, len(model), SnapshotFormat.CERVO)
-
-    assert run.value(8, V1 + "start_inference", *place) == (WRONG, None)
-
-
-@pytest.fixture
-def limited():
-    """A driver of a host with small limits."""
-    limits = Limits(handles=4, futures=3, rows=100, snapshot_bytes=2000, metadata_bytes=300)
-    with Host(limits=limits) as host:
-        yield Driver(host.load(module(), name="driver"))
-
-
-def test_the_session_over_the_limit_is_unavailable(limited):
-    sessions = [start(limited, models.same(3), 3, 3) for _ in range(4)]
-    model = models.same(3)
-    place = (3, 3, 0x200, len(model), 0)
-
-    assert limited.value(8, V1 + "start_inference", *place) == (LATER, None)
-    assert sessions[0].stop() == 0
-    assert start(limited, model, 3, 3).push(1, [1, 2, 3]) == 0
-
-
-def test_the_future_over_the_limit_is_unavailable(limited):
-    name = V1 + "can_connect_to_hive"
-    futures = [limited.handle(8, name, 4, 0, 0) for _ in range(3)]
-
-    assert limited.value(8, name, 4, 0, 0) == (LATER, None)
-    assert limited(step(V1 + "drop_future", futures[0])) == [0]
-    assert limited.handle(8, name, 4, 0, 0) not in futures
-
-
-def test_the_row_over_the_limit_is_refused_and_the_others_are_answered(limited):
-    session = start(limited, models.same(3), 3, 3)
-    codes = [session.push(agent, [agent, 0, 0]) for agent in range(103)]
-    code, actions, _ = session.submit(100)
-
-    assert codes == [0] * 100 + [WRONG] * 3
-    assert (code, actions) == (0, [[agent, 0, 0] for agent in range(100)])
-    assert session.push(1, [1, 2, 3]) == 0
-
-
-def test_metadata_over_the_limit_is_refused_and_the_rows_before_it_are_answered(limited):
-    session = start(limited, models.same(3), 3, 3)
-    session.push(1, [1, 2, 3])
-    items = 300 // 72 + 1
-    name = V3 + "push_inference_observation"
-    codes = limited(step(name, session.handle, 2, 0, 0.0, FEATURES, 3, 0x2000, items))
-
-    assert codes == [WRONG]
-    assert session.submit(1) == (0, [[1, 2, 3]], [0])
-
-
-def test_a_snapshot_over_the_limit_is_refused(limited):
-    place = (3, 3, 0x200, 2001, 0)
-
-    assert limited.value(8, V1 + "start_inference", *place) == (WRONG, None)
-
-
-@pytest.mark.parametrize("rows", [1, 63, 64, 65])
-def test_the_row_limit_is_exact(rows):
-    with Host(limits=Limits(rows=rows)) as host:
-        run = Driver(host.load(module(), name="driver"))
-        handle = run.guest.services.roster.open_inference(Echo(1, 1), 1, 1)
-        session = Session(run, handle, 1)
-        codes = [session.push(agent, [0.0]) for agent in range(rows + 1)]
-
-        assert codes == [0] * rows + [WRONG]
 
 
 def test_a_policy_that_fails_fails_the_submit_and_empties_the_queue(run, caplog):

@@ -245,3 +245,36 @@ with Host(wasi=WasiGrant()) as host:
 
     assert run.stdout.splitlines() == ["interrupted True", "True", "42"]
     assert run.stderr == ""
+
+
+def test_ctrl_c_ends_a_call_of_a_host_that_was_made_inside_the_loop():
+    """asyncio's own handler cancels the task that the loop runs."""
+    script = """
+import asyncio, os, signal, threading, time
+from arkml import Host
+from arkml.errors import GuestCancelled
+from arkml.runtime.wasi_linker import WasiGrant
+from tests.integration.guest_text import ACTOR, SLEEPER
+
+async def main(text, *arguments):
+    with Host(wasi=WasiGrant()) as host:
+        guest = host.load(text)
+        if text is ACTOR:
+            guest.call("open")
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            await guest.call_async(*arguments, budget=None)
+        finally:
+            print(isinstance(guest.failure, GuestCancelled))
+
+for arguments in ((SLEEPER, "sleep_long"), (ACTOR, "spin"), (ACTOR, "submit_for_ever")):
+    started = time.perf_counter()
+    try:
+        asyncio.run(main(*arguments))
+    except KeyboardInterrupt:
+        print("interrupted", time.perf_counter() - started < 1)
+"""
+    run = python(script)
+
+    assert run.stdout.splitlines() == ["True", "interrupted True"] * 3
+    assert run.stderr == ""

@@ -270,16 +270,29 @@ def test_a_fleet_answers_all_guests_and_says_once_what_they_all_say():
     assert re.search(r"rows +24,000 \(400 a frame\)", run.out)
 
 
-def test_a_fleet_with_failed_guests_goes_on_and_fails(wat):
-    guest = wat(
-        '(module (global $frame (mut i32) (i32.const 0)) (memory (export "memory") 1)'
-        ' (func (export "ark_applet_update") (unreachable)))'
-    )
+def test_a_fleet_ends_when_all_guests_have_failed(wat):
+    guest = wat(FRAMES.replace('update")', 'update") unreachable'))
     run = arkml("run", guest, "--instances", "3", "--frames", "4")
 
     assert run.status == 1
     assert "failed in frame 1 of 4" in run.err
     assert "trapped: unreachable" in run.err
+
+
+def test_a_fleet_with_failed_guests_goes_on_and_fails_at_the_end(wat):
+    guest = wat(
+        '(module (import "wasi_snapshot_preview1" "random_get"'
+        " (func $draw (param i32 i32) (result i32)))"
+        ' (memory (export "memory") 1) (func (export "ark_applet_update")'
+        " (drop (call $draw (i32.const 8) (i32.const 1)))"
+        " (if (i32.and (i32.load8_u (i32.const 8)) (i32.const 1)) (then unreachable))))"
+    )
+    run = arkml("run", guest, "--wasi", "--instances", "80", "--frames", "2", "--json")
+
+    assert run.status == 1
+    assert run.json.get("frames") == 2, run.err
+    assert 0 < run.json["failed"] < 80
+    assert f"{run.json['failed']} of 80 guests failed" in run.err
 
 
 def test_frames_are_paced_and_late_ones_counted(wat):

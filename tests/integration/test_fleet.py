@@ -1,3 +1,4 @@
+import threading
 import time
 
 import numpy as np
@@ -26,6 +27,8 @@ from tests.integration.guest_text import (
 from arkml.errors import (
     EntryPointMissing,
     GuestBusy,
+    GuestCancelled,
+    GuestExit,
     GuestFailed,
     GuestTimeout,
     GuestTrap,
@@ -34,6 +37,7 @@ from arkml.errors import (
 )
 from arkml.limits import Limits
 from arkml.runtime.wasi_linker import WasiGrant
+from arkml.sessions.results import BOOL
 
 SCRIPTED = module(
     data(MODEL, POINTMASS),
@@ -383,6 +387,96 @@ def test_a_call_inside_a_call_of_the_fleet_is_refused(host):
     assert fleet.call("answer") == [42] * 3
 
 
+def test_nothing_of_a_fleet_changes_while_it_is_in_a_call(host):
+    fleet = host.fleet(ACTOR.replace(b'"announce"', b'"ark_initialize"'), 3)
+    refused = []
+
+    def act(_batch):
+        for work in (fleet.join, fleet.initialise, fleet.guests[1].close, fleet.close, host.close):
+            with pytest.raises(GuestBusy):
+                work()
+            refused.append(work)
+
+    policy = Acting(act)
+    for guest in fleet.guests:
+        handle = guest.services.roster.open_inference(policy, 2, 1)
+        guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
+    assert fleet.call("step", 2) == [0] * 3
+
+    assert len(refused) == 5
+    assert len(fleet) == 3
+    assert fleet.call("answer") == [42] * 3
+
+
+def test_other_guests_may_be_loaded_and_called_from_the_policy_of_a_fleet(host):
+    fleet = host.fleet(ACTOR, 2)
+    found = []
+
+    def act(_batch):
+        with host.load(ACTOR) as other:
+            assert_works(other)
+        found.append(host.fleet(ACTOR, 2).call("answer"))
+
+    policy = Acting(act)
+    for guest in fleet.guests:
+        handle = guest.services.roster.open_inference(policy, 2, 1)
+        guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
+
+    assert fleet.call("step", 2) == [0] * 2
+    assert found == [[42, 42]]
+
+
+@pytest.mark.parametrize("only", [[1, 1], [8], [-1], [0, 3, 0]])
+def test_a_guest_takes_part_in_a_call_once(fleet, only):
+    with pytest.raises(UsageError, match="only"):
+        fleet.call("frame", only=only)
+
+    assert fleet.call("frame") == [0] * 8
+
+
+def test_guests_that_submit_for_ever_use_up_their_own_budgets(host):
+    fleet = host.fleet(ACTOR, 3)
+    fleet.call("open")
+    results = fleet.call("submit_for_ever", budget=0.05)
+
+    assert [type(result) for result in results] == [GuestTimeout] * 3
+    assert all(guest.services.live_handles == 0 for guest in fleet.guests)
+
+
+def test_a_guest_that_pushes_for_ever_is_dropped_while_others_sit_in_a_submit(fleet):
+    for number, guest in enumerate(fleet.guests):
+        write(guest, [1, 1] if number != 4 else [1, SPIN], 10 * number)
+    results = fleet.call("frames", 2, budget=0.06)
+
+    assert isinstance(results[4], GuestTimeout)
+    assert [r for n, r in enumerate(results) if n != 4] == [0] * 7
+    assert actions(fleet.guests[7], 1) == wanted(70, 1)
+
+
+def test_features_that_are_not_finite_concern_only_their_own_guest(fleet):
+    write(fleet.guests[2], [2] * 4, float("nan"))
+    for _ in range(2):
+        assert fleet.call("frame") == [0] * 8
+
+    bad = fleet.guests[2].statistics
+    assert (bad.non_finite_features, bad.non_finite_actions) == (4, 4)
+    assert actions(fleet.guests[2], 2) == [0, 0]
+    assert fleet.statistics.non_finite_features == 4
+    for number in (0, 1, 3, 7):
+        assert actions(fleet.guests[number], 1) == wanted(10 * number, 1)
+
+
+def test_a_guest_of_a_fleet_can_be_cancelled_from_another_thread(host, on_thread):
+    fleet = host.fleet(ACTOR, 2)
+    running = on_thread(lambda: fleet.call("spin", budget=None), announced=True)
+    fleet.guests[0].cancel()
+    outcome = running.result()
+
+    assert isinstance(outcome, GuestCancelled) or all(
+        isinstance(result, GuestCancelled) for result in outcome
+    )
+
+
 def test_what_concerns_all_is_raised_and_fails_nobody(fleet):
     with pytest.raises(EntryPointMissing):
         fleet.call("gone")
@@ -479,6 +573,42 @@ def test_guests_that_sleep_wait_together(make_host):
     assert fleet.call("sleep", budget=0.05) == [0] * 4
 
     assert 0.16 <= time.perf_counter() - started < 0.36
+
+
+def test_guests_that_poll_wait_without_burning_the_processor(host):
+    fleet = host.fleet(ACTOR, 3)
+    handles = []
+    for guest in fleet.guests:
+        handle, future = guest.services.futures.open(BOOL)
+        handles.append(handle)
+        threading.Timer(0.15, future.resolve, (True,)).start()
+    assert len(set(handles)) == 1
+    started, used = time.perf_counter(), time.process_time()
+    polls = fleet.call("poll_until_ready", handles[0], budget=None)
+    used, passed = time.process_time() - used, time.perf_counter() - started
+
+    assert all(64 < count < 1000 for count in polls)
+    assert 0.15 <= passed < 0.4
+    assert used < 0.15
+
+
+def test_guests_that_exit_leave_the_others_in_the_fleet(make_host):
+    leaver = module(
+        function(
+            "leave",
+            """(if (i32.load (i32.const 0)) (then (call $proc_exit (i32.load (i32.const 0)))))
+            (i32.const 42)""",
+            result="i32",
+        ),
+        imports=(wasi("proc_exit", "i32").replace(" (result i32)", ""),),
+    )
+    fleet = make_host(wasi=WasiGrant()).fleet(leaver, 4)
+    fleet.guests[2].write_memory(0, b"\x05\0\0\0")
+    results = fleet.call("leave")
+
+    assert [results[0], results[1], results[3]] == [42] * 3
+    assert isinstance(results[2], GuestExit)
+    assert results[2].status == 5
 
 
 # Size.

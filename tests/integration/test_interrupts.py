@@ -157,8 +157,8 @@ with Host() as host:
     guest = host.load(ACTOR)
     for number in range(30):
         timer = threading.Timer(0.001, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
         try:
+            timer.start()
             for _ in range(100):
                 guest.call("burn", 1_000_000)
             timer.join()
@@ -173,6 +173,51 @@ with Host() as host:
     run = python(script)
 
     assert (run.stdout, run.stderr, run.returncode) == ("42\n", "", 0)
+
+
+def test_a_guest_is_never_stuck_after_many_interrupts():
+    """They hit the first and the last instructions of short calls too."""
+    script = """
+import os, random, signal, threading, time
+from arkml import Host
+from tests.integration.guest_text import ACTOR
+
+ready, over = threading.Event(), []
+
+def fire():
+    chance = random.Random(3)
+    while True:
+        ready.wait()
+        ready.clear()
+        if over:
+            return
+        time.sleep(chance.uniform(0, 0.0005))
+        os.kill(os.getpid(), signal.SIGINT)
+
+with Host() as host:
+    guest = host.load(ACTOR)
+    thread = threading.Thread(target=fire)
+    thread.start()
+    caught = 0
+    for _ in range(3000):
+        try:
+            ready.set()
+            until = time.perf_counter() + 5
+            while time.perf_counter() < until:
+                guest.call("answer")
+        except KeyboardInterrupt:
+            caught += 1
+        if guest.failure is not None:
+            guest = host.load(ACTOR)
+        assert guest.call("answer") == 42
+    over.append(True)
+    ready.set()
+    thread.join()
+print(caught)
+"""
+    run = python(script)
+
+    assert (run.stdout, run.stderr, run.returncode) == ("3000\n", "", 0)
 
 
 def test_an_interrupt_in_the_only_call_is_not_kept_for_a_later_one():

@@ -476,6 +476,23 @@ def test_a_guest_may_export_its_memory_under_any_name(host):
     assert guest.read_memory(8, 4) == b"here"
 
 
+def test_a_memory_may_begin_empty_and_grow(host):
+    guest = host.load(
+        module(
+            function("grow", "(memory.grow (i32.const 1))", result="i32"),
+            function("log", f"(call ${LOG} {i32(2)} {i32(0)} (local.get 0))", "(param i32)", "i32"),
+            function("poll", f"(call ${POLL_BOOL} (i64.const 1) {i32(0)})", result="i32"),
+            uses=(LOG, POLL_BOOL),
+            memory='(memory (export "memory") 0)',
+        )
+    )
+
+    assert [guest.call("poll"), guest.call("log", 0)] == [5, 0]
+    assert guest.call("grow") == 0
+    assert [guest.call("poll"), guest.call("log", 9)] == [6, 0]
+    assert guest.read_memory(65535, 1) == b"\0"
+
+
 # Plain exports.
 
 

@@ -3,10 +3,12 @@ import time
 
 import numpy as np
 import pytest
-from tests.integration.acting import assert_works
-from tests.integration.guest_text import ACTION, ACTOR, GUESTS
+from tests.integration.acting import assert_host_works, assert_works
+from tests.integration.guest_text import ACTION, ACTOR, GUESTS, SLEEPER
 
-from arkml.errors import GuestBusy, GuestTimeout
+from arkml.errors import GuestBusy, GuestCancelled, GuestTimeout
+from arkml.runtime.wasi_linker import WasiGrant
+from arkml.sessions.results import BOOL
 
 
 def test_two_threads_step_a_fleet_each(make_host, on_thread):
@@ -159,3 +161,41 @@ def test_loading_while_others_run_disturbs_nobody(host, on_thread):
 
     assert churning.result() > 0
     assert np.unique(actions).tolist() == [ACTION]
+
+
+@pytest.mark.parametrize("name", ["spin", "push_for_ever", "submit_for_ever"])
+def test_a_call_can_be_cancelled_from_another_thread(host, on_thread, name):
+    guest = host.load(ACTOR)
+    guest.call("open")
+    running = on_thread(lambda: guest.call(name, budget=None), announced=True)
+    started = time.perf_counter()
+    guest.cancel()
+    outcome = running.result()
+
+    assert isinstance(outcome, GuestCancelled)
+    assert time.perf_counter() - started < 0.5
+    assert guest.failure is outcome
+    assert guest.services.live_handles == 0
+    assert_host_works(host)
+
+
+def test_a_sleep_and_a_poll_can_be_cancelled_from_another_thread(make_host, on_thread):
+    host = make_host(wasi=WasiGrant())
+    sleeper, poller = host.load(SLEEPER), host.load(ACTOR)
+    handle, _ = poller.services.futures.open(BOOL)
+    for guest, arguments in ((sleeper, ("sleep_long",)), (poller, ("poll_until_ready", handle))):
+        running = on_thread(lambda g=guest, a=arguments: g.call(*a, budget=None), announced=True)
+        started = time.perf_counter()
+        guest.cancel()
+
+        assert isinstance(running.result(), GuestCancelled)
+        assert time.perf_counter() - started < 0.5
+
+
+def test_cancelling_between_calls_does_nothing(host):
+    guest = host.load(ACTOR)
+    guest.cancel()
+
+    assert guest.call("answer") == 42
+    guest.cancel()
+    assert_works(guest)

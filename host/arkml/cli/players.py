@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Player(Protocol):
-    """Who does a task. `result` and `returned` are those of the last step, of the first guest."""
+    """Who does a task; `result` and `returned` are of the last step, of the first guest alive."""
 
     result: Any
     returned: bytes
@@ -98,15 +98,17 @@ class Together:
         self._failures: list[GuestError] = []
 
     def initialise(self) -> None:
-        self._note(self._fleet.initialise())
+        if any(isinstance(result, GuestError) for result in self._fleet.initialise()):
+            self._note()
 
     def step(self) -> None:
         task = self._task
         results = self._fleet.call(task.function, *task.arguments, budget=self._budget)
-        self.result = results[0]
-        self.returned = self._fleet.guests[0].return_slice or b""
-        if len(self._failures) < len(results):
-            self._note(results)
+        if any(isinstance(result, GuestError) for result in results):
+            self._note()
+        first = next(g for g, guest in enumerate(self._fleet.guests) if guest.failure is None)
+        self.result = results[first]
+        self.returned = self._fleet.guests[first].return_slice or b""
 
     @property
     def statistics(self) -> Statistics:
@@ -117,9 +119,8 @@ class Together:
         """What the guests failed with that failed, each once."""
         return self._failures
 
-    def _note(self, results: list[Any]) -> None:
-        if not any(isinstance(result, GuestError) for result in results):
-            return
+    def _note(self) -> None:
+        """Gather the failures; raise the first if no guest is left."""
         self._failures = [g.failure for g in self._fleet.guests if g.failure is not None]
         if len(self._failures) == len(self._fleet):
             raise self._failures[0]

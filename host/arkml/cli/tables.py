@@ -41,8 +41,8 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """A table with a header. What stands in it is shown as it is."""
     table = _table(show_header=True)
-    for name in header:
-        table.add_column(name, overflow="fold")
+    for place, name in enumerate(header):
+        table.add_column(name, overflow="fold", no_wrap=place == 0)
     for row in rows:
         table.add_row(*(Text(harmless(cell)) for cell in row))
     return table

@@ -62,7 +62,7 @@ class Ticker:
     def _park(self) -> None:
         self._wake.clear()
         self.parked = True
-        if self.running:  # a call came in before it could see `parked`
+        if self.running or self._closed:  # a call or `close` came in before it could see `parked`
             self.parked = False
             return
         self._wake.wait()

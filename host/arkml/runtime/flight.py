@@ -30,12 +30,15 @@ class Flight:
 
     def begin(self, name: str) -> None:
         """Take off, or raise GuestBusy before anything is touched."""
+        main = threading.get_ident() == MAIN_THREAD
+        if main:
+            GUARD.armed += 1  # first and last: no exception of SIGINT's while the gate is shut
         if not self._gate.acquire(False):
+            if main:
+                _disarm()
             raise GuestBusy(f"{name} is in a call: one call at a time")
         self._cancelled = False
-        self._main = threading.get_ident() == MAIN_THREAD
-        if self._main:
-            GUARD.armed += 1
+        self._main = main
         ticker = self._ticker
         ticker.running.add(self._token)
         if ticker.parked:
@@ -44,14 +47,10 @@ class Flight:
     def end(self) -> None:
         """Land. Raises KeyboardInterrupt if SIGINT came and nobody was told yet."""
         self._ticker.running.discard(self._token)
-        if self._main:
-            GUARD.armed -= 1
-            self._gate.release()
-            if GUARD.requested and not GUARD.armed:
-                GUARD.requested = False
-                raise KeyboardInterrupt
-        else:
-            self._gate.release()
+        main = self._main
+        self._gate.release()
+        if main:
+            _disarm()
 
     def cancel(self) -> None:
         """Let what is in flight raise GuestCancelled when it next gives way. From any thread."""
@@ -74,3 +73,11 @@ class Flight:
             yield
         finally:
             self._gate.release()
+
+
+def _disarm() -> None:
+    """SIGINT is an exception again; raises the one that came meanwhile."""
+    GUARD.armed -= 1
+    if GUARD.requested and not GUARD.armed:
+        GUARD.requested = False
+        raise KeyboardInterrupt

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from arkml.testing import short_names
+
 if TYPE_CHECKING:
     from arkml.testing.proxy import Proxy
     from arkml.testing.threaded import ThreadedGuest, ThreadedHost
@@ -29,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     plugins = config.pluginmanager.get_plugins()
     if not any(hasattr(plugin, "host") for plugin in plugins):  # theirs must not change
-        config.pluginmanager.register(_ShortNames(), "arkml-short-names")
+        config.pluginmanager.register(short_names, "arkml-short-names")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -79,12 +81,3 @@ def proxy_guest(arkml_host: ThreadedHost) -> Iterator[Proxy]:
 
     with arkml_host.load(proxy_text().encode(), name="proxy") as loaded:
         yield Proxy(loaded)
-
-
-class _ShortNames:
-    """Fixtures whose names other plugins may want, too."""
-
-    @pytest.fixture(scope="session")
-    def host(self, arkml_host: ThreadedHost) -> ThreadedHost:
-        """The same as `arkml_host`, where no other plugin has a `host`."""
-        return arkml_host

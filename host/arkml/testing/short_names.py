@@ -1,0 +1,16 @@
+"""Fixtures whose names other plugins have, too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from arkml.testing.threaded import ThreadedHost
+
+
+@pytest.fixture(scope="session")
+def host(arkml_host: ThreadedHost) -> ThreadedHost:
+    """The same as `arkml_host`, where no other plugin has a `host`."""
+    return arkml_host

@@ -1,0 +1,157 @@
+"""Option values, paced frames and what is made of their times."""
+
+from array import array
+
+import pytest
+
+from arkml.cli.measuring import Pacer, Steps, Timings
+from arkml.cli.units import counted, duration, size
+from arkml.cli.values import check_words, read_directory, read_limits, read_numbers
+from arkml.errors import UsageError
+from arkml.limits import Limits
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("4096", 4096),
+        ("4_096", 4096),
+        ("64KiB", 64 << 10),
+        ("64 MiB", 64 << 20),
+        ("1g", 1 << 30),
+        ("1.5k", 1536),
+        ("2MB", 2_000_000),
+        ("7b", 7),
+    ],
+)
+def test_a_size_has_a_unit_or_none(text, count):
+    assert read_limits([f"memory_bytes={text}"]).memory_bytes == count
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0.5", 0.5), ("2s", 2.0), ("20ms", 0.02), ("none", None), ("OFF", None)]
+)
+def test_a_time_has_a_unit_or_none(text, seconds):
+    assert read_limits([f"run-seconds={text}"]).run_seconds == seconds
+
+
+def test_limits_that_are_not_named_stay():
+    assert read_limits([]) == Limits()
+    assert read_limits(["rows=5", "handles=6"]) == Limits(rows=5, handles=6)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["rows=0", "rows=1.5", "rows=ten", "rows=5parsecs", "rows=", "run_seconds=-1", "run_seconds=x",
+     "run_seconds=nan", "run_seconds=inf", "=5"],
+)  # fmt: skip
+def test_a_limit_that_makes_no_sense_is_refused(setting):
+    with pytest.raises(UsageError):
+        read_limits([setting])
+
+
+@pytest.mark.parametrize(
+    ("text", "guest", "writable"),
+    [("{}", "{}", True), ("{}:ro", "{}", False), ("{}:/data", "/data", True),
+     ("{}:/data:ro", "/data", False)],
+)  # fmt: skip
+def test_a_directory_has_a_name_in_the_guest_and_may_be_read_only(tmp_path, text, guest, writable):
+    directory = read_directory(text.format(tmp_path))
+
+    assert directory.host == str(tmp_path)
+    assert directory.guest == guest.format(tmp_path)
+    assert directory.writable is writable
+
+
+@pytest.mark.parametrize("text", ["", ":ro", "/tmp::ro", "/tmp:a:b:ro", "/tmp:a:b"])
+def test_a_directory_that_makes_no_sense_is_refused(text):
+    with pytest.raises(UsageError, match="it takes HOST"):
+        read_directory(text)
+
+
+def test_numbers_are_read_by_their_wasm_type():
+    assert read_numbers(["-5", "0x10", "2", "-inf"], ["i32", "i64", "f64", "f32"], "f") == (
+        -5, 16, 2.0, float("-inf")
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="which cannot be given as text"):
+        read_numbers(["1"], ["externref"], "f")
+
+
+def test_only_numbers_may_begin_with_a_dash():
+    check_words(["guest.wasm", "-1", "-0.5", "-0x1F", "-inf"], ["--frames"])
+    with pytest.raises(UsageError, match=r"no option --frams=3: did you mean --frames\?"):
+        check_words(["--frams=3"], ["--frames", "--fps"])
+
+
+class Time:
+    """A clock that runs when somebody sleeps."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def test_frames_start_when_they_are_due():
+    time = Time()
+    pacer = Pacer(10, clock=time, sleep=time.sleep)
+    pacer.begin()
+    starts = []
+    for _ in range(3):
+        starts.append(time.now)
+        time.now += 0.04
+        pacer.wait()
+
+    assert starts == pytest.approx([100.0, 100.1, 100.2])
+    assert pacer.late == 0
+
+
+def test_a_late_frame_is_counted_once_and_not_made_up_for():
+    time = Time()
+    pacer = Pacer(10, clock=time, sleep=time.sleep)
+    pacer.begin()
+    starts = []
+    for seconds in (0.25, 0.04, 0.04):
+        starts.append(time.now)
+        time.now += seconds
+        pacer.wait()
+
+    assert starts == pytest.approx([100.0, 100.25, 100.35])
+    assert pacer.late == 1
+
+
+def test_steps_that_are_done_count_even_if_the_next_one_fails():
+    done = []
+
+    def step():
+        done.append(1)
+        if len(done) == 3:
+            raise ValueError
+
+    steps = Steps(step)
+    with pytest.raises(ValueError, match=r"^$"):
+        steps.run(5)
+
+    assert len(steps.timings) == 2
+
+
+def test_quantiles_are_times_that_were_measured():
+    timings = Timings(array("d", [4.0, 1.0, 3.0, 2.0]))
+
+    assert timings.quantiles(0.25, 0.5, 0.75, 0.99, 1.0) == [1.0, 2.0, 3.0, 4.0, 4.0]
+    assert timings.total == 10.0
+    assert Timings(array("d")).quantiles(0.5) == [0.0]
+
+
+def test_units_read_well():
+    assert [duration(s) for s in (0, 5.63e-6, 0.0123, 2.5, 5000)] == [
+        "0 µs", "5.63 µs", "12.3 ms", "2.5 s", "5,000 s"
+    ]  # fmt: skip
+    assert [size(n) for n in (999, 2048, 3 << 20, 5 << 30)] == [
+        "999 bytes", "2.0 KiB", "3.0 MiB", "5.0 GiB"
+    ]  # fmt: skip
+    assert [counted(n, "guest") for n in (0, 1, 2000)] == ["0 guests", "1 guest", "2,000 guests"]
