@@ -1,6 +1,7 @@
 """The futures table of the ABI, case by case, with futures that the test gives to the guest."""
 
 import struct
+from itertools import permutations
 
 import pytest
 from tests.conformance.driver import Cell, step
@@ -75,12 +76,9 @@ def test_an_unknown_a_taken_and_a_dropped_future_are_not_found(world, key):
     assert is_gone(world, key, dropped)
 
 
-@each_type
-@pytest.mark.parametrize("other", KEYS, ids=IDS)
+@pytest.mark.parametrize(("key", "other"), permutations(KEYS, 2))
 @pytest.mark.parametrize("state", ["pending", "ready", "failed"])
 def test_a_future_of_another_type_is_an_invalid_argument_and_kept(world, key, other, state):
-    if key == other:
-        return
     handle, future = world.pending(other)
     if state == "ready":
         future.resolve(FUTURES[other][1])

@@ -1,0 +1,201 @@
+"""One instance of a module, joined with the services that answer it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from arkml.abi.codes import ErrorCode
+from arkml.closing import Closing
+from arkml.errors import EntryPointMissing, GuestError, GuestFailed
+from arkml.policies.library import PolicyLibrary
+from arkml.runtime import control as at
+from arkml.runtime.abort import EnvironmentCalls
+from arkml.runtime.columns import Region
+from arkml.runtime.control import Kind
+from arkml.runtime.engine import Engine
+from arkml.runtime.entry import Entry
+from arkml.runtime.fiber import Fiber
+from arkml.runtime.flight import Flight
+from arkml.runtime.linker import Handlers
+from arkml.runtime.memory import GuestMemory
+from arkml.runtime.program import Program
+from arkml.runtime.sandbox import Sandbox
+from arkml.runtime.slabs import Columns, Shape
+from arkml.runtime.wasi_calls import WasiCalls
+from arkml.runtime.wasi_linker import OURS, WasiGrant
+from arkml.sessions.services import Services
+from arkml.sessions.session import Session
+from arkml.statistics import Statistics
+from arkml.waiting import Waiting
+
+
+class Instance(Closing):
+    """
+    A sandbox, the services that answer its imports, and the fiber that its calls run on.
+
+    `failure` is why the instance cannot be called any more, or None.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        program: Program,
+        *,
+        name: str,
+        number: int,
+        columns: Columns,
+        library: PolicyLibrary,
+        wasi: WasiGrant | None = None,
+        flight: Flight | None = None,
+        released: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.name = name
+        self.number = number
+        self.program = program
+        self.failure: GuestError | None = None
+        self._limits = program.limits
+        self._arena = engine.arena
+        self._closed = True  # until there is something to close
+        self._columns = columns
+        self._sandbox = sandbox = Sandbox(engine, program, columns, wasi)
+        self.services = Services(
+            name, number, limits=program.limits, library=library, open_queue=self._open_queue
+        )
+        wasi_calls = WasiCalls(wasi or WasiGrant(), self._sandbox.memory)
+        environment = EnvironmentCalls(sandbox.memory, self.services.register_panic)
+        modules = {**self.services.handlers, OURS: wasi_calls, "env": environment}
+        self._handlers = Handlers(modules, self.services.offer)
+        waiting = Waiting(self.services, wasi_calls)
+        self.fiber = Fiber(
+            sandbox,
+            flight or Flight(engine.ticker),
+            self._handlers,
+            waiting.after_import,
+            self._tell,
+        )
+        self._bad_features = 0
+        self._bad_actions_word = (self._sandbox.control + at.BAD_ACTIONS) >> 2
+        self.control = sandbox.control
+        self._released = released
+        self._told: set[str] = set()
+        self._entries = self._sandbox.entries
+        self._regions = self._sandbox.records.regions
+        self._final: Statistics | None = None
+        self._closed = False
+
+    def entry(self, function: str) -> Entry:
+        """The exported function, or raise EntryPointMissing."""
+        found = self._sandbox.entry(function)
+        if found is None:
+            exported = ", ".join(sorted(self.program.functions)) or "none"
+            raise EntryPointMissing(
+                f"{self.name} exports no function {function!r}; it exports {exported}"
+            )
+        return found
+
+    def submitted(self) -> Session:
+        """The session whose submit the guest is suspended in."""
+        record = self.fiber.record
+        region = self._regions[record]
+        session: Session | None = region.session
+        if session is None:
+            session = region.session = self.services.session_at(record)
+        return session
+
+    def submitted_region(self) -> Region:
+        """Where the rows of the submit lie that the guest is suspended in."""
+        return self._regions[self.fiber.record]
+
+    def count_features(self) -> None:
+        """The submit that the guest is suspended in has features that are not finite."""
+        features = self.submitted().queue.batch().features
+        self._bad_features += int(np.count_nonzero(~np.isfinite(features)))
+        self._tell("non-finite features are passed on to the policy as they are")
+
+    @property
+    def statistics(self) -> Statistics:
+        """What the guest did so far."""
+        return self._final or self._count()
+
+    def close(self) -> None:
+        """Free the instance. Raises GuestBusy while a call is in flight. Safe to call again."""
+        if self._closed:
+            return
+        with self.fiber.flight.kept(self.name):
+            self._release()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the instance is freed."""
+        return self._closed
+
+    def __del__(self) -> None:
+        if not (sys.is_finalizing() or getattr(self, "_closed", True)):
+            self._release()
+
+    def _release(self) -> None:
+        """Free what the collector does not know of: the call, the Store, the column memory."""
+        self._final = self._count()
+        self._closed = True
+        self._released()
+        self.fiber.flight.lost += 1
+        self.fiber.drop()
+        try:
+            self.services.close()
+        finally:
+            self._sandbox.close()
+
+    def _readable(self) -> GuestMemory:
+        """The guest's memory, between calls; raises GuestBusy during one."""
+        if self._closed:
+            self._refuse_call()
+        memory = self._sandbox.memory
+        with self.fiber.flight.kept(self.name):
+            memory.pages = self._sandbox.native_memory.pages()
+        return memory
+
+    def _refuse_call(self) -> None:
+        if self._closed:
+            raise GuestFailed(f"{self.name} is closed")
+        raise GuestFailed(f"{self.name} failed before: {self.failure}") from self.failure
+
+    def _count(self) -> Statistics:
+        words, control = self._arena.words, self._sandbox.control
+        errors = {code.name: count for code, count in self._handlers.errors.items()}
+        found = Statistics(
+            non_finite_features=self._bad_features,
+            non_finite_actions=self.services.non_finite_actions,
+        )
+        found.errors.update(errors)
+        found.submits = words[(control + at.SUBMITS) >> 2]
+        found.rows = words[(control + at.ANSWERED_ROWS) >> 2]
+        found.non_finite_actions += words[self._bad_actions_word]
+        start = (control + at.ERRORS) >> 2
+        for code in ErrorCode:
+            if count := words[start + code]:
+                found.errors[code.name] += count
+        return found
+
+    def _open_queue(
+        self, handle: int, *, training: bool, num_features: int, num_actions: int, key: int
+    ) -> Region:
+        """Make the queue of a new session and tell the shim of it."""
+        columns, records = self._columns, self._sandbox.records
+        index = (handle & 0xFFFF_FFFF) - 1
+        shape = Shape(num_features, num_actions, training, columns.first_rows)
+        region = Region(columns, records.open(index), shape, key)
+        records.regions[index] = region
+        region.publish(handle, Kind.TRAINING if training else Kind.INFERENCE)
+        return region
+
+    def _tell_actions(self) -> None:
+        self._tell("the policy gave non-finite actions or values: answered as zeros")
+
+    def _tell(self, what: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self.services.log.say(logging.WARNING, what)
