@@ -76,7 +76,7 @@ def test_an_unknown_a_taken_and_a_dropped_future_are_not_found(world, key):
     assert is_gone(world, key, dropped)
 
 
-@pytest.mark.parametrize(("key", "other"), permutations(KEYS, 2))
+@pytest.mark.parametrize(("key", "other"), list(permutations(KEYS, 2)))
 @pytest.mark.parametrize("state", ["pending", "ready", "failed"])
 def test_a_future_of_another_type_is_an_invalid_argument_and_kept(world, key, other, state):
     handle, future = world.pending(other)
