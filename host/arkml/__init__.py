@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from arkml.guest import Guest, Reply
     from arkml.host import Host
     from arkml.limits import Limits
-    from arkml.runtime.modules import EntryPoint, ModuleInfo, ModuleKind
+    from arkml.runtime.module.description import EntryPoint, ModuleInfo, ModuleKind
     from arkml.runtime.program import Program
-    from arkml.runtime.wasi_linker import Directory, WasiGrant
+    from arkml.runtime.wasi.linking import Directory, WasiGrant
     from arkml.statistics import Statistics
 
 __all__ = [
@@ -37,20 +37,20 @@ __all__ = [
 # Imported when first asked for: a command line that only shows its help loads no engine.
 _HOMES = {
     "ArkmlError": "arkml.errors",
-    "Directory": "arkml.runtime.wasi_linker",
-    "EntryPoint": "arkml.runtime.modules",
+    "Directory": "arkml.runtime.wasi.linking",
+    "EntryPoint": "arkml.runtime.module.description",
     "Fleet": "arkml.fleet",
     "Guest": "arkml.guest",
     "GuestError": "arkml.errors",
     "Host": "arkml.host",
     "Limits": "arkml.limits",
     "ModuleError": "arkml.errors",
-    "ModuleInfo": "arkml.runtime.modules",
-    "ModuleKind": "arkml.runtime.modules",
+    "ModuleInfo": "arkml.runtime.module.description",
+    "ModuleKind": "arkml.runtime.module.description",
     "Program": "arkml.runtime.program",
     "Reply": "arkml.guest",
     "Statistics": "arkml.statistics",
-    "WasiGrant": "arkml.runtime.wasi_linker",
+    "WasiGrant": "arkml.runtime.wasi.linking",
 }
 
 

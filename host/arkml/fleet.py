@@ -10,13 +10,13 @@ from arkml.closing import Closing
 from arkml.errors import ArkmlError, GuestError, GuestFailed, UsageError
 from arkml.guest import INITIALISERS, Guest
 from arkml.rounds import Rounds
+from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.engine import Engine
 from arkml.runtime.entry import Number
 from arkml.runtime.fiber import Event, Pause
 from arkml.runtime.flight import Flight
 from arkml.runtime.lockstep import Lockstep
-from arkml.runtime.normalise import START_NAME
-from arkml.runtime.slabs import Columns
+from arkml.runtime.module.normalise import START_NAME
 from arkml.runtime.waits import Wait
 from arkml.serving import DEFAULT_BUDGET
 from arkml.statistics import Statistics

@@ -11,8 +11,8 @@ from arkml.errors import (
     GuestExit,
     InvalidArguments,
 )
-from arkml.runtime.modules import ModuleInfo
-from arkml.runtime.normalise import START_NAME
+from arkml.runtime.module.description import ModuleInfo
+from arkml.runtime.module.normalise import START_NAME
 from arkml.serving import DEFAULT_BUDGET, ServedGuest
 
 _ALIGNMENT = 8

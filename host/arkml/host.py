@@ -18,13 +18,13 @@ from arkml.limits import Limits
 from arkml.policies.files import read_policy_file
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.models import ModelCache
+from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.engine import Engine
 from arkml.runtime.flight import Flight
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.mappings import require_mappings
 from arkml.runtime.program import Program
-from arkml.runtime.slabs import Columns
-from arkml.runtime.wasi_linker import WasiGrant
+from arkml.runtime.wasi.linking import WasiGrant
 
 Source = str | Path | bytes
 

@@ -12,10 +12,9 @@ from arkml.abi.codes import ErrorCode
 from arkml.closing import Closing
 from arkml.errors import EntryPointMissing, GuestError, GuestFailed
 from arkml.policies.library import PolicyLibrary
-from arkml.runtime import control as at
 from arkml.runtime.abort import EnvironmentCalls
-from arkml.runtime.columns import Region
-from arkml.runtime.control import Kind
+from arkml.runtime.columns.region import Region
+from arkml.runtime.columns.slabs import Columns, Shape
 from arkml.runtime.engine import Engine
 from arkml.runtime.entry import Entry
 from arkml.runtime.fiber import Fiber
@@ -24,9 +23,10 @@ from arkml.runtime.linker import Handlers
 from arkml.runtime.memory import GuestMemory
 from arkml.runtime.program import Program
 from arkml.runtime.sandbox import Sandbox
-from arkml.runtime.slabs import Columns, Shape
-from arkml.runtime.wasi_calls import WasiCalls
-from arkml.runtime.wasi_linker import OURS, WasiGrant
+from arkml.runtime.shim import control as at
+from arkml.runtime.shim.control import Kind
+from arkml.runtime.wasi.calls import WasiCalls
+from arkml.runtime.wasi.linking import OURS, WasiGrant
 from arkml.sessions.services import Services
 from arkml.sessions.session import Session
 from arkml.statistics import Statistics

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from arkml.batches import ROW, Batch
 from arkml.errors import AbiError
 from arkml.policies.policy import Policy
-from arkml.runtime import control as at
-from arkml.runtime.arena import Arena
-from arkml.runtime.columns import Region
+from arkml.runtime.columns.arena import Arena
+from arkml.runtime.columns.region import Region
+from arkml.runtime.columns.slabs import Columns, Slab
 from arkml.runtime.linker import error_code
-from arkml.runtime.slabs import Columns, Slab
+from arkml.runtime.shim import control as at
 from arkml.serving import ServedGuest
 
 logger = logging.getLogger(__name__)

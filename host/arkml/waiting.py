@@ -6,7 +6,7 @@ import time
 
 from arkml.runtime.fiber import Fiber
 from arkml.runtime.waits import Wait
-from arkml.runtime.wasi_calls import WasiCalls
+from arkml.runtime.wasi.calls import WasiCalls
 from arkml.sessions.services import Services
 
 _SPIN_POLLS = 64  # pending polls in one call after which each further one waits

@@ -67,7 +67,7 @@ def _rows(size: int, rounds: int) -> Iterator[Row]:
 
 def _measured(size: int) -> dict[str, float]:
     command = [sys.executable, "-m", "tests.benchmarks.population", str(size)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
 

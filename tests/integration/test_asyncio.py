@@ -223,7 +223,7 @@ def test_ctrl_c_ends_an_awaited_sleep_and_the_loop():
     script = """
 import asyncio, os, signal, threading, time
 from arkml import Host
-from arkml.runtime.wasi_linker import WasiGrant
+from arkml.runtime.wasi.linking import WasiGrant
 from tests.integration.guest_text import ACTOR, SLEEPER
 
 async def main():
@@ -253,7 +253,7 @@ def test_ctrl_c_ends_a_call_of_a_host_that_was_made_inside_the_loop():
 import asyncio, os, signal, threading, time
 from arkml import Host
 from arkml.errors import GuestCancelled
-from arkml.runtime.wasi_linker import WasiGrant
+from arkml.runtime.wasi.linking import WasiGrant
 from tests.integration.guest_text import ACTOR, SLEEPER
 
 async def main(text, *arguments):

@@ -295,7 +295,7 @@ def test_raising_handlers_never_end_the_process():
     script = """
 import logging
 from arkml import Host
-from arkml.runtime.wasi_linker import WasiGrant
+from arkml.runtime.wasi.linking import WasiGrant
 from tests.integration.guest_text import ACTOR
 
 class Raising(logging.Handler):

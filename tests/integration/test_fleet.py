@@ -36,7 +36,7 @@ from arkml.errors import (
     UsageError,
 )
 from arkml.limits import Limits
-from arkml.runtime.wasi_linker import WasiGrant
+from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.results import BOOL
 
 SCRIPTED = module(

@@ -35,7 +35,7 @@ IN_PROCESS = """
 import logging, sys, time
 from arkml import Host
 from arkml.errors import GuestFailed
-from arkml.runtime.wasi_linker import WasiGrant
+from arkml.runtime.wasi.linking import WasiGrant
 from tests.integration import guest_text
 
 class Running(logging.Handler):

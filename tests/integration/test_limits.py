@@ -29,7 +29,7 @@ from arkml.errors import (
     TableLimitExceeded,
 )
 from arkml.limits import KIB, Limits
-from arkml.runtime.wasi_linker import WasiGrant
+from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.results import BOOL
 
 PAGE = 65_536

@@ -5,7 +5,7 @@ from tests.integration.acting import assert_host_works
 from tests.integration.guest_text import LOG, POLL_BOOL, function, i32, module, wasi
 
 from arkml.errors import GuestTrap, LinkError
-from arkml.runtime.wasi_linker import WasiGrant
+from arkml.runtime.wasi.linking import WasiGrant
 
 
 def imported(module_name, name, kind, label="$f"):

@@ -25,7 +25,7 @@ from arkml.errors import (
     GuestTrap,
     UsageError,
 )
-from arkml.runtime.modules import ModuleKind
+from arkml.runtime.module.description import ModuleKind
 from arkml.sessions.results import BOOL
 
 FORWARD = f"(call ${RETURN} (local.get 0) (local.get 1) (local.get 1))"

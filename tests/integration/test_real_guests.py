@@ -8,7 +8,7 @@ import pytest
 from tests.integration.guest_text import GUESTS, POINTMASS, ROOT
 
 from arkml.errors import CmdletFailed, GuestError, GuestTrap
-from arkml.runtime.wasi_linker import WasiGrant
+from arkml.runtime.wasi.linking import WasiGrant
 
 ARK = GUESTS / "ark_api"
 

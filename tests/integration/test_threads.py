@@ -7,7 +7,7 @@ from tests.integration.acting import assert_host_works, assert_works
 from tests.integration.guest_text import ACTION, ACTOR, GUESTS, SLEEPER
 
 from arkml.errors import GuestBusy, GuestCancelled, GuestTimeout
-from arkml.runtime.wasi_linker import WasiGrant
+from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.results import BOOL
 
 

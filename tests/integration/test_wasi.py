@@ -10,8 +10,8 @@ from tests.integration.acting import assert_host_works
 from tests.integration.guest_text import ACTOR, GUESTS, function, module, python, wasi
 
 from arkml.errors import GuestError, GuestExit, GuestTimeout, LinkError, UsageError
-from arkml.runtime.modules import ModuleKind
-from arkml.runtime.wasi_linker import Directory, WasiGrant
+from arkml.runtime.module.description import ModuleKind
+from arkml.runtime.wasi.linking import Directory, WasiGrant
 
 SUCCESS, BADF, FAULT, INVAL = 0, 8, 21, 28
 READ, WRITE, CREATE = 1 << 1, 1 << 6, 1
@@ -174,7 +174,7 @@ def test_a_command_without_arguments_ends_with_status_zero(make_host):
 def test_without_callbacks_output_goes_to_the_hosts_own_streams():
     script = f"""
 from arkml import Host
-from arkml.runtime.wasi_linker import WasiGrant
+from arkml.runtime.wasi.linking import WasiGrant
 with Host(wasi=WasiGrant(arguments=("command", "4"))) as host:
     status = host.load({str(GUESTS / "wasi_command.wasm")!r}).run_command()
 raise SystemExit(status)

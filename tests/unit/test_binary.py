@@ -16,13 +16,13 @@ from arkml.errors import (
     TableLimitExceeded,
 )
 from arkml.limits import Limits
-from arkml.runtime.binary import HEADER, Kind, SectionId
-from arkml.runtime.modules import describe
-from arkml.runtime.normalise import normalise
-from arkml.runtime.parsing import parse
-from arkml.runtime.reader import Reader, unsigned
-from arkml.runtime.refusals import check
-from arkml.runtime.wasmtypes import FunctionType, GlobalType, MemoryType, TableType
+from arkml.runtime.module.binary import HEADER, Kind, SectionId
+from arkml.runtime.module.description import describe
+from arkml.runtime.module.normalise import normalise
+from arkml.runtime.module.parsing import parse
+from arkml.runtime.module.reader import Reader, unsigned
+from arkml.runtime.module.refusals import check
+from arkml.runtime.module.types import FunctionType, GlobalType, MemoryType, TableType
 
 GUESTS = sorted((Path(__file__).parents[2] / "fixtures" / "guests").rglob("*.wasm"))
 

@@ -21,9 +21,9 @@ from wasmtime import MemoryType as PageType
 
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
-from arkml.runtime.binary import HEADER, SectionId
-from arkml.runtime.normalise import MemoryPlan, normalise
-from arkml.runtime.parsing import parse
+from arkml.runtime.module.binary import HEADER, SectionId
+from arkml.runtime.module.normalise import MemoryPlan, normalise
+from arkml.runtime.module.parsing import parse
 
 GUESTS = sorted((Path(__file__).parents[2] / "fixtures" / "guests").rglob("*.wasm"))
 

@@ -143,7 +143,7 @@ def bench(wanted: Bench) -> int:
 
 def _counts(wanted: Bench, task: Task) -> tuple[int, int]:
     """How many calls are counted, and how many go before."""
-    from arkml.runtime.modules import ModuleKind
+    from arkml.runtime.module.description import ModuleKind
 
     if not task.is_repeatable:
         raise UsageError(f"{task.title} cannot be measured: it cannot be called again and again")

@@ -24,7 +24,7 @@ from arkml.errors import (
     StackExhausted,
     TableLimitExceeded,
 )
-from arkml.runtime.modules import ModuleKind
+from arkml.runtime.module.description import ModuleKind
 from arkml.serving import DEFAULT_BUDGET
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from arkml.limits import Limits
 
 if TYPE_CHECKING:
     from arkml.host import Host
-    from arkml.runtime.wasi_linker import WasiGrant
+    from arkml.runtime.wasi.linking import WasiGrant
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def read_policy(path: Path, limits: Limits) -> bytes:
 def _wasi(grants: Grants, arguments: list[str], *, stdout_is_ours: bool) -> WasiGrant | None:
     if not grants.wasi and not grants.directories:
         return None
-    from arkml.runtime.wasi_linker import WasiGrant
+    from arkml.runtime.wasi.linking import WasiGrant
 
     return WasiGrant(
         arguments=arguments,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from arkml.abi.codes import ErrorCode
 from arkml.cli.tasks import Task
 from arkml.errors import CmdletFailed, GuestError, GuestExit, UsageError
-from arkml.runtime.modules import ModuleKind
+from arkml.runtime.module.description import ModuleKind
 
 if TYPE_CHECKING:
     from arkml.fleet import Fleet

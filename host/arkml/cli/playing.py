@@ -12,7 +12,7 @@ from arkml.cli.measuring import Pacer, Steps
 from arkml.cli.players import Player, Solo, Together
 from arkml.cli.tasks import Task
 from arkml.errors import GuestError, ModuleError
-from arkml.runtime.modules import ModuleKind
+from arkml.runtime.module.description import ModuleKind
 from arkml.serving import DEFAULT_BUDGET
 
 if TYPE_CHECKING:

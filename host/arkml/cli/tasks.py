@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from arkml.cli.values import read_numbers
 from arkml.errors import EntryPointMissing, UsageError
-from arkml.runtime.modules import BYTES_TO_STATUS, ModuleKind
+from arkml.runtime.module.description import BYTES_TO_STATUS, ModuleKind
 
 if TYPE_CHECKING:
-    from arkml.runtime.modules import EntryPoint, ModuleInfo
+    from arkml.runtime.module.description import EntryPoint, ModuleInfo
     from arkml.runtime.program import Program
 
 FRAMES = 600  # of an applet, if nobody says how many

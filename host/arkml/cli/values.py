@@ -14,7 +14,7 @@ from arkml.errors import UsageError
 from arkml.limits import GIB, KIB, MIB, Limits
 
 if TYPE_CHECKING:
-    from arkml.runtime.wasi_linker import Directory
+    from arkml.runtime.wasi.linking import Directory
 
 _UNITS = {"b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _LETTERS = {"k": KIB, "m": MIB, "g": GIB}
@@ -38,7 +38,7 @@ def read_limits(settings: Sequence[str]) -> Limits:
 
 def read_directory(text: str) -> Directory:
     """A directory of `HOST[:GUEST][:ro]`; the guest sees it under the host's name by default."""
-    from arkml.runtime.wasi_linker import Directory
+    from arkml.runtime.wasi.linking import Directory
 
     parts = text.split(":")
     writable = not (len(parts) > 1 and parts[-1] == "ro")

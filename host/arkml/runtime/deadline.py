@@ -40,11 +40,15 @@ class Ticker:
                 self._thread = threading.Thread(target=self._tick, name="arkml-ticker", daemon=True)
                 self._thread.start()
 
-    def close(self) -> None:
-        """End the ticker's thread."""
+    def stop(self) -> None:
+        """Let the ticker's thread end."""
         with self._lock:
             self._closed = True
             self._wake.set()
+
+    def close(self) -> None:
+        """End the ticker's thread."""
+        self.stop()
         if self._thread is not None:
             self._thread.join()
 

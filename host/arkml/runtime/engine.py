@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from functools import cached_property
 from typing import Any
 
@@ -11,13 +12,14 @@ import wasmtime
 from arkml.abi.catalog import APIS, FOREIGN, INTERNAL
 from arkml.errors import ModuleRejected, UsageError
 from arkml.limits import KIB, MIB, Limits
-from arkml.runtime import bindings, shim
-from arkml.runtime.arena import Arena
+from arkml.runtime import bindings
+from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import Ticker
-from arkml.runtime.wasi_linker import WasiLinker
+from arkml.runtime.shim import render
+from arkml.runtime.wasi.linking import WasiLinker
 
 TABLES = (*APIS, *FOREIGN, *INTERNAL)
-IMPORTS = tuple(shim.host_imports(TABLES))
+IMPORTS = tuple(render.host_imports(TABLES))
 """The host-lane functions, by the index that the shim suspends with."""
 
 
@@ -48,13 +50,14 @@ class Engine:
         self.engine = wasmtime.Engine(config)
         self.arena = Arena(self.engine)
         self.ticker = Ticker(self.engine)
+        weakref.finalize(self, self.ticker.stop)
         self.linking = threading.Lock()
         self.linker = wasmtime.Linker(self.engine)
         self.linker.allow_shadowing = True
         self._root = wasmtime.Store(self.engine)
         bindings.define_shared_memory(self.linker, self._root, "columns", self.arena.memory)
         bindings.define_suspend(self.linker, "arkml", "suspend")
-        text = shim.module(TABLES)
+        text = render.module(TABLES)
         self.shim: Any = bindings.prepare(self.linker, wasmtime.Module(self.engine, text))
 
     def compile(self, wasm: bytes, name: str) -> wasmtime.Module:

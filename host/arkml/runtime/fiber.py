@@ -11,13 +11,13 @@ from typing import Final, TypeAlias
 from arkml.abi.codes import ErrorCode
 from arkml.errors import AbiError, GuestTimeout, UsageError
 from arkml.runtime import bindings
-from arkml.runtime import control as at
-from arkml.runtime.control import Reason
 from arkml.runtime.deadline import ALERT, TURN_TICKS
 from arkml.runtime.entry import Entry, Number
 from arkml.runtime.flight import Flight
 from arkml.runtime.linker import Handlers, error_code, import_calls
 from arkml.runtime.sandbox import Sandbox
+from arkml.runtime.shim import control as at
+from arkml.runtime.shim.control import Reason
 from arkml.runtime.waits import Wait
 
 _clock = time.perf_counter

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.runtime import bindings
-from arkml.runtime import control as at
-from arkml.runtime.arena import Arena
-from arkml.runtime.control import Reason
+from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import ALERT
 from arkml.runtime.entry import Entry, Number
+from arkml.runtime.shim import control as at
+from arkml.runtime.shim.control import Reason
 
 _clock = time.perf_counter
 _poll = bindings.poll

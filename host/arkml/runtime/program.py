@@ -10,11 +10,11 @@ import wasmtime
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
 from arkml.runtime.engine import Engine
-from arkml.runtime.imports import Linkage, resolve, stub_module, stub_note
-from arkml.runtime.modules import ModuleInfo, describe
-from arkml.runtime.normalise import MemoryPlan, normalise
-from arkml.runtime.refusals import check_size
-from arkml.runtime.wasmtypes import FunctionType
+from arkml.runtime.module.description import ModuleInfo, describe
+from arkml.runtime.module.imports import Linkage, resolve, stub_module, stub_note
+from arkml.runtime.module.normalise import MemoryPlan, normalise
+from arkml.runtime.module.refusals import check_size
+from arkml.runtime.module.types import FunctionType
 
 logger = logging.getLogger(__name__)
 

@@ -11,18 +11,18 @@ from arkml.errors import (
     ModuleRejected,
 )
 from arkml.runtime import bindings
-from arkml.runtime import control as at
+from arkml.runtime.columns.records import Records
+from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.deadline import TURN_TICKS
 from arkml.runtime.engine import Engine
 from arkml.runtime.entry import Entry
 from arkml.runtime.memory import PAGE, GuestMemory
-from arkml.runtime.normalise import START_NAME
+from arkml.runtime.module.normalise import START_NAME
+from arkml.runtime.module.types import FunctionType
 from arkml.runtime.program import Program
-from arkml.runtime.records import Records
-from arkml.runtime.shim import export_name
-from arkml.runtime.slabs import Columns
-from arkml.runtime.wasi_linker import WasiGrant, config
-from arkml.runtime.wasmtypes import FunctionType
+from arkml.runtime.shim import control as at
+from arkml.runtime.shim.render import export_name
+from arkml.runtime.wasi.linking import WasiGrant, config
 
 
 class Sandbox:

@@ -12,7 +12,7 @@ from arkml.errors import GuestError
 from arkml.guest import Guest, Reply
 from arkml.host import Host
 from arkml.policies.library import PolicyLibrary
-from arkml.runtime.modules import ModuleInfo
+from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.program import Program
 from arkml.serving import DEFAULT_BUDGET
 from arkml.statistics import Statistics

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
-from arkml.runtime.binary import HEADER, ORDER, Binary, Kind, Section, SectionId
-from arkml.runtime.parsing import parse
-from arkml.runtime.reader import Reader, named, unsigned
-from arkml.runtime.refusals import check, check_size
-from arkml.runtime.wasmtypes import MemoryType
+from arkml.runtime.module.binary import HEADER, ORDER, Binary, Kind, Section, SectionId
+from arkml.runtime.module.parsing import parse
+from arkml.runtime.module.reader import Reader, named, unsigned
+from arkml.runtime.module.refusals import check, check_size
+from arkml.runtime.module.types import MemoryType
 
 MEMORY_MODULE, MEMORY_NAME = "arkml", "memory"
 START_NAME = "arkml:start"

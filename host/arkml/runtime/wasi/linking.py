@@ -11,9 +11,9 @@ import wasmtime
 
 from arkml.errors import UsageError
 from arkml.runtime import bindings
-from arkml.runtime.imports import WASI_MODULE
-from arkml.runtime.shim import export_name
-from arkml.runtime.wasmtypes import FunctionType
+from arkml.runtime.module.imports import WASI_MODULE
+from arkml.runtime.module.types import FunctionType
+from arkml.runtime.shim.render import export_name
 
 OURS = "arkml-wasi"
 SHADOWED = ("poll_oneoff", "sched_yield", "fd_read", "fd_write")

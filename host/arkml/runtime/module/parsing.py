@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar, assert_never
 
 from arkml.errors import ModuleRejected
-from arkml.runtime.binary import (
+from arkml.runtime.module.binary import (
     HEADER,
     ORDER,
     Binary,
@@ -20,9 +20,9 @@ from arkml.runtime.binary import (
     Section,
     SectionId,
 )
-from arkml.runtime.constants import constant
-from arkml.runtime.reader import Reader
-from arkml.runtime.wasmtypes import (
+from arkml.runtime.module.constants import constant
+from arkml.runtime.module.reader import Reader
+from arkml.runtime.module.types import (
     ExternalType,
     FunctionType,
     GlobalType,

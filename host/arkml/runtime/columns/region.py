@@ -13,10 +13,10 @@ from arkml.abi.layout import struct_size, unpack
 from arkml.abi.schema import FixedStr, Struct
 from arkml.batches import Batch, Metadata, MetadataLog
 from arkml.errors import TooManyRows
-from arkml.runtime import control as at
-from arkml.runtime.control import Kind
-from arkml.runtime.records import RecordPlace
-from arkml.runtime.slabs import Columns, Shape
+from arkml.runtime.columns.records import RecordPlace
+from arkml.runtime.columns.slabs import Columns, Shape
+from arkml.runtime.shim import control as at
+from arkml.runtime.shim.control import Kind
 
 METRICS: Mapping[int, Struct] = {
     struct_size(s): s for api in APIS for s in api.structs if s.name.startswith("Metric")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.batches import ROW, row_offset
-from arkml.runtime import control as at
-from arkml.runtime.control import Reason
+from arkml.runtime.shim import control as at
+from arkml.runtime.shim.control import Reason
 
 BLOCK_BYTES = 256  # copied or looked at between two epoch checks
 

@@ -16,9 +16,9 @@ from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.abi.layout import output_name, results, slots, struct_size
 from arkml.abi.schema import Api, Function, Lane, Outcome, Param, Slice, Struct
 from arkml.batches import ROW, row_offset
-from arkml.runtime import control as at
-from arkml.runtime.control import Kind, Reason
-from arkml.runtime.shim_frame import FRAME
+from arkml.runtime.shim import control as at
+from arkml.runtime.shim.control import Kind, Reason
+from arkml.runtime.shim.frame import FRAME
 
 BLOCK = 64  # floats copied between two epoch checks
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from arkml.errors import InvalidArguments
 from arkml.runtime.memory import GuestMemory
 from arkml.runtime.waits import Wait
-from arkml.runtime.wasi_linker import WasiGrant
+from arkml.runtime.wasi.linking import WasiGrant
 
 _SUBSCRIPTION = struct.Struct("<QB7x32s")  # userdata, tag, the clock or the descriptor
 _CLOCK = struct.Struct("<I4xQQH6x")  # id, timeout, precision, flags

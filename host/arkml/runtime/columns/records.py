@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
-from arkml.runtime import control as at
-from arkml.runtime.arena import Arena
+from arkml.runtime.columns.arena import Arena
+from arkml.runtime.shim import control as at
 
 if TYPE_CHECKING:
-    from arkml.runtime.columns import Region
+    from arkml.runtime.columns.region import Region
 
 
 class RecordPlace:

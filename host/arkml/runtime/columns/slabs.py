@@ -11,8 +11,8 @@ import numpy as np
 from arkml.batches import ROW, Batch
 from arkml.errors import Unavailable
 from arkml.limits import Limits
-from arkml.runtime import control as at
-from arkml.runtime.arena import Arena
+from arkml.runtime.columns.arena import Arena
+from arkml.runtime.shim import control as at
 
 _SLAB_BYTES = 64 << 20  # beyond this a slab holds fewer regions than there are guests
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import assert_never
 
-from arkml.runtime.wasmtypes import (
+from arkml.runtime.module.types import (
     ExternalType,
     FunctionType,
     GlobalType,

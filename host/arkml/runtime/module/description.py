@@ -7,8 +7,8 @@ from enum import Enum
 
 from arkml.abi.catalog import APIS
 from arkml.errors import ModuleRejected
-from arkml.runtime.binary import Binary, Kind
-from arkml.runtime.wasmtypes import ExternalType, FunctionType, MemoryType
+from arkml.runtime.module.binary import Binary, Kind
+from arkml.runtime.module.types import ExternalType, FunctionType, MemoryType
 
 NOTHING = FunctionType()
 STATUS = FunctionType((), ("i32",))

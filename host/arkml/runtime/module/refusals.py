@@ -10,8 +10,8 @@ from arkml.errors import (
     TableLimitExceeded,
 )
 from arkml.limits import Limits
-from arkml.runtime.binary import Binary
-from arkml.runtime.wasmtypes import PAGE, MemoryType
+from arkml.runtime.module.binary import Binary
+from arkml.runtime.module.types import PAGE, MemoryType
 
 
 def check_size(data: bytes, limits: Limits) -> None:

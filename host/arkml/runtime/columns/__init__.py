@@ -1,0 +1,1 @@
+"""The shared memory that sessions push into: blocks, slabs, regions, records."""

@@ -1,0 +1,1 @@
+"""WASI for guests: what is granted, what waits, how it is linked."""
