@@ -79,7 +79,7 @@ class Region:
         return found
 
     def clear(self) -> None:
-        for field in (at.COUNT, at.ENDED, at.METADATA_USED):
+        for field in (at.COUNT, at.ENDED, at.METADATA_USED, at.SUSPECT):
             self._words[self._record.word(field)] = 0
 
     def publish(self, handle: int, kind: Kind) -> None:

@@ -44,6 +44,7 @@ GIVEN = 48
 METADATA = 52
 METADATA_CAPACITY = 56  # bytes
 METADATA_USED = 60  # bytes
+SUSPECT = 64  # not zero: a feature of these rows may not be finite
 
 METADATA_HEADER = 16  # u32 row, u32 items, u32 bytes an item, u32 zero; then the items
 

@@ -89,7 +89,8 @@ FRAME = f"""
 (func $clear (param $r i32)
   (i32.store $c offset={at.COUNT} (local.get $r) (i32.const 0))
   (i32.store $c offset={at.ENDED} (local.get $r) (i32.const 0))
-  (i32.store $c offset={at.METADATA_USED} (local.get $r) (i32.const 0)))
+  (i32.store $c offset={at.METADATA_USED} (local.get $r) (i32.const 0))
+  (i32.store $c offset={at.SUSPECT} (local.get $r) (i32.const 0)))
 
 (func $refuse_submit (param $r i32) (result i32)
   (call $clear (local.get $r))
@@ -157,12 +158,15 @@ FRAME = f"""
     (br_if $row (i32.lt_u (local.get $n) {_field(at.COUNT)}))))
 
 ;; Suspend until the policy has answered the rows of a session; the queue is emptied if it cannot.
-(func $ask (param $r i32) (result i32) (local $code i32)
+(func $ask (param $r i32) (result i32) (local $code i32) (local $reason i32)
   (if (i32.eqz {_field(at.COUNT)}) (then (return (i32.const {ErrorCode.SUCCESS}))))
   (i32.store $c offset={at.RECORD} (global.get $base) (call $index (local.get $r)))
-  (local.set $code (call $wait (select
-    (i32.const {Reason.SUBMIT}) (i32.const {Reason.SUBMIT_NON_FINITE}) (call $finite
-      {_field(at.FEATURES)} (i32.mul {_field(at.COUNT)} {_field(at.NUM_FEATURES)})))))
+  (local.set $reason (i32.const {Reason.SUBMIT}))
+  (if {_field(at.SUSPECT)} (then
+    (if (i32.eqz (call $finite {_field(at.FEATURES)}
+          (i32.mul {_field(at.COUNT)} {_field(at.NUM_FEATURES)})))
+      (then (local.set $reason (i32.const {Reason.SUBMIT_NON_FINITE}))))))
+  (local.set $code (call $wait (local.get $reason)))
   (if (local.get $code) (then (call $clear (local.get $r)) (return (local.get $code))))
   (call $count (i32.const {at.SUBMITS}) (i32.const 1))
   (call $count (i32.const {at.ANSWERED_ROWS}) {_field(at.COUNT)})

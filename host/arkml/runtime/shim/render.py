@@ -90,6 +90,7 @@ def _push(api: Api, function: Function) -> Iterator[str]:
     given = next((p for p in rest if p.name == "actions"), None)
     metadata = next((p for p in rest if p.name == "metadata"), None)
     yield _head(api, function, "r", "n", "row", "from", "to", "left", "need")
+    yield " ".join(f"(local ${name} v128)" for name in ("x", *_SUMS))
     yield _session(context, _kind(context))
     yield _refuse(f"(i32.gt_u (local.get ${state.name}) (i32.const {max(EpisodeState)}))")
     yield _same(f"{features.name}_len", _load(at.NUM_FEATURES))
@@ -103,10 +104,11 @@ def _push(api: Api, function: Function) -> Iterator[str]:
         yield _metadata_need(metadata)
     yield _room(metadata)
     yield from _store_row(function, given, metadata)
-    yield from _copy_row(features, at.FEATURES, at.NUM_FEATURES)
+    yield from _copy_row(features, at.FEATURES, at.NUM_FEATURES, look=True)
+    yield _SUSPECT
     if given:
         yield f"(if {_length(given)} (then"
-        yield from _copy_row(given, at.GIVEN, at.NUM_ACTIONS)
+        yield from _copy_row(given, at.GIVEN, at.NUM_ACTIONS, look=False)
         yield "))"
     if metadata:
         yield _append_metadata(metadata)
@@ -149,33 +151,53 @@ def _store_row(function: Function, given: Param | None, metadata: Param | None) 
     yield f" (i32.const {last - first + 1}))))"
 
 
-def _copy_row(param: Param, column: int, width: int) -> Iterator[str]:
-    """Copy one row of floats: whole blocks in a loop, the tail by the bits of what is left."""
+def _copy_row(param: Param, column: int, width: int, *, look: bool) -> Iterator[str]:
+    """Copy a row of floats, blocks in a loop, the tail by its bits; `look` sums them up as well."""
     yield f"(local.set $left (local.get ${param.name}_len))"
     yield f"(local.set $from (local.get ${param.name}_ptr))"
     row = f"(i32.mul (local.get $n) (i32.shl {_load(width)} (i32.const 2)))"
     yield f"(local.set $to (i32.add {_load(column)} {row}))"
     yield f"(if (i32.ge_u (local.get $left) (i32.const {BLOCK})) (then (loop $block"
-    yield _vectors(BLOCK)
+    yield _vectors(BLOCK, look=look)
     yield f"(local.set $left (i32.sub (local.get $left) (i32.const {BLOCK})))"
     yield f"(br_if $block (i32.ge_u (local.get $left) (i32.const {BLOCK}))))))"
     for floats in (32, 16, 8, 4, 2, 1):
-        yield f"(if (i32.and (local.get $left) (i32.const {floats})) (then {_vectors(floats)}))"
+        moves = _vectors(floats, look=look)
+        yield f"(if (i32.and (local.get $left) (i32.const {floats})) (then {moves}))"
 
 
-def _vectors(floats: int) -> str:
+def _vectors(floats: int, *, look: bool) -> str:
     """Move `floats` floats from the guest to the columns, unrolled, and advance."""
-    kind, size = {1: ("i32", 4), 2: ("i64", 8)}.get(floats, ("v128", 16))
-    moves = (
-        f"({kind}.store $c offset={o} (local.get $to)"
-        f" ({kind}.load $g offset={o} (local.get $from)))"
-        for o in range(0, 4 * floats, size)
+    load, store = {1: ("load32_zero", "store32_lane"), 2: ("load64_zero", "store64_lane")}.get(
+        floats, ("load", "store")
     )
+    lane = "" if floats >= 4 else " 0"
+    moves = []
+    for index, offset in enumerate(range(0, 4 * floats, 16)):
+        place = f"offset={offset}"
+        value = f"(v128.{load} $g {place} (local.get $from))"
+        if look:
+            value = f"(local.tee $x {value})"
+        moves.append(f"(v128.{store} $c {place}{lane} (local.get $to) {value})")
+        if look:
+            total = f"${_SUMS[index % len(_SUMS)]}"
+            moves.append(f"(local.set {total} (f32x4.add (local.get {total}) (local.get $x)))")
     step = f"(i32.const {4 * floats})"
     advance = (
         f"(local.set ${name} (i32.add (local.get ${name}) {step}))" for name in ("from", "to")
     )
     return " ".join([*moves, *(advance if floats > 1 else ())])
+
+
+# A sum is finite only if all its floats are. Large ones may overflow it: a submit looks again.
+_SUMS = ("sum0", "sum1", "sum2", "sum3")  # four, because one addition waits for another
+_SUSPECT = (
+    "(local.set $x (f32x4.add (f32x4.add (local.get $sum0) (local.get $sum1))"
+    " (f32x4.add (local.get $sum2) (local.get $sum3))))"
+    " (local.set $x (f32x4.sub (local.get $x) (local.get $x)))"
+    " (if (v128.any_true (f32x4.ne (local.get $x) (local.get $x)))"
+    f" (then (i32.store $c offset={at.SUSPECT} (local.get $r) (i32.const 1))))"
+)
 
 
 def _metadata_need(metadata: Param) -> str:
