@@ -679,3 +679,14 @@ with Host() as host:
 
     assert run.stdout.splitlines() == ["interrupted True", str([True] * 5), "42"] * 2
     assert run.stderr == ""
+
+
+def test_statistics_outlive_the_guest(host):
+    guest = host.load(ACTOR)
+    guest.call("open")
+    guest.call("step", 3)
+    before = guest.statistics
+    guest.close()
+
+    assert guest.statistics == before
+    assert before.submits == 1
