@@ -3,19 +3,23 @@ The tree of what the package raises.
 
     ArkmlError
     ├── AbiError                a guest's import call was refused; the linker turns it into a code
-    │   ├── InvalidArguments    ├── ModelRejected    ├── TooManyRows    ├── SnapshotTooLarge
+    │   ├── InvalidArguments    ├── ModelRejected
     │   ├── NotFound
-    │   ├── Unavailable         ├── TooManyHandles   ├── TooManyFutures
+    │   ├── Unavailable
     │   ├── ApiNotAvailable
-    │   └── HttpRequestFailed
+    │   ├── HttpRequestFailed
+    │   └── LimitError          one of `Limits` was reached; each is one of the above as well:
+    │       TooManyRows  TooMuchMetadata  SnapshotTooLarge  TextTooLong  TooManyBytes
+    │       TooManyHandles  TooManyFutures  ColumnsFull
     ├── ModuleError             a module cannot be loaded
     │   ├── ModuleRejected      ├── ModuleTooLarge   ├── FunctionTooLarge
     │   ├── LinkError
     │   └── EntryPointMissing
     ├── GuestError              a guest failed while it ran
-    │   ├── GuestTrap           ├── MemoryLimitExceeded  ├── TableLimitExceeded  ├── StackExhausted
+    │   ├── GuestTrap           ├── StackExhausted
+    │   ├── MemoryLimitExceeded ├── TableLimitExceeded
     │   ├── GuestTimeout        ├── GuestExit        ├── CmdletFailed
-    │   ├── GuestFailed         ├── GuestBusy        └── GuestCancelled
+    │   └── GuestFailed         ├── GuestBusy        └── GuestCancelled
     ├── InstanceLimitExceeded
     └── UsageError              the embedder asked for something that makes no sense
 """
@@ -42,12 +46,28 @@ class ModelRejected(InvalidArguments):
     """A model file is malformed, or contains what an untrusted model may not contain."""
 
 
-class SnapshotTooLarge(InvalidArguments):
-    """A snapshot has more bytes than `Limits.snapshot_bytes`."""
+class LimitError(AbiError):
+    """A guest reached one of `Limits`; the guest sees the code of the other base."""
 
 
-class TooManyRows(InvalidArguments):
-    """A batch has more rows than `Limits.rows`, or more metadata than `Limits.metadata_bytes`."""
+class SnapshotTooLarge(InvalidArguments, LimitError):
+    """A snapshot, or all that a guest uses together, has too many bytes."""
+
+
+class TooManyRows(InvalidArguments, LimitError):
+    """A batch has more rows than `Limits.rows`."""
+
+
+class TooMuchMetadata(InvalidArguments, LimitError):
+    """A batch has more bytes of metadata than `Limits.metadata_bytes`."""
+
+
+class TextTooLong(InvalidArguments, LimitError):
+    """A text has more bytes than `Limits.text_bytes`."""
+
+
+class TooManyBytes(InvalidArguments, LimitError):
+    """Bytes that a guest hands over in one call are more than `Limits.snapshot_bytes`."""
 
 
 class NotFound(AbiError):
@@ -58,12 +78,16 @@ class Unavailable(AbiError):
     """The thing asked for is not there now."""
 
 
-class TooManyHandles(Unavailable):
+class TooManyHandles(Unavailable, LimitError):
     """A guest holds `Limits.handles` live handles."""
 
 
-class TooManyFutures(Unavailable):
+class TooManyFutures(Unavailable, LimitError):
     """A guest holds `Limits.futures` live futures."""
+
+
+class ColumnsFull(Unavailable, LimitError):
+    """The sessions of a guest need more than `Limits.column_bytes`, or the host is full."""
 
 
 class ApiNotAvailable(AbiError):

@@ -16,6 +16,7 @@ from arkml.runtime.entry import Number
 from arkml.runtime.fiber import Event, Pause
 from arkml.runtime.flight import Flight
 from arkml.runtime.lockstep import Lockstep
+from arkml.runtime.mappings import require_mappings
 from arkml.runtime.module.normalise import START_NAME
 from arkml.runtime.waits import Wait
 from arkml.serving import DEFAULT_BUDGET
@@ -94,10 +95,17 @@ class Fleet(Closing):
         if count < 1:
             raise UsageError(f"{count} guests to join: 1 at least")
         first = len(self.guests)
-        with self._flight.kept(self.name):
-            added = [self._make(first + index) for index in range(count)]
-            self.guests += added
-            self._crews.clear()
+        require_mappings(count)
+        added: list[Guest] = []
+        try:
+            with self._flight.kept(self.name):
+                added.extend(map(self._make, range(first, first + count)))
+                self.guests += added
+                self._crews.clear()
+        except BaseException:
+            for guest in added:
+                guest.close()
+            raise
         self._initialise(range(first, first + count), DEFAULT_BUDGET)
         return added
 

@@ -106,6 +106,7 @@ class Host(Closing):
             raise UsageError(f"a fleet of {instances} guests: 1 at least")
         program = source if isinstance(source, Program) else self.compile(source, name=name)
         require_mappings(instances)
+        self._require_room(instances)
         label = name or program.name
         columns = Columns(self._engine.arena, self.limits, siblings=instances)
         library = self._library()
@@ -134,7 +135,15 @@ class Host(Closing):
                 guest.close()
         self._closed = True
         self._engine.close()
+        self._models.close()
         GUARD.uninstall()
+
+    def _require_room(self, count: int) -> None:
+        live, limit = len(self._guests), self.limits.instances
+        if live + count > limit:
+            raise InstanceLimitExceeded(
+                f"this host has {live} guests: {count} more are over its limit of {limit}"
+            )
 
     def _library(self) -> PolicyLibrary:
         return PolicyLibrary(
@@ -154,8 +163,7 @@ class Host(Closing):
     ) -> Guest:
         if self._closed:
             raise UsageError("this host is closed")
-        if len(self._guests) >= self.limits.instances:
-            raise InstanceLimitExceeded(f"this host has {len(self._guests)} guests, its limit")
+        self._require_room(1)
         columns, library, flight = shared or (
             Columns(self._engine.arena, self.limits),
             self._library(),

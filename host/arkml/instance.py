@@ -11,6 +11,7 @@ import numpy as np
 from arkml.abi.codes import ErrorCode
 from arkml.closing import Closing
 from arkml.errors import EntryPointMissing, GuestError, GuestFailed
+from arkml.handles import U64_LAYOUT
 from arkml.policies.library import PolicyLibrary
 from arkml.runtime.abort import EnvironmentCalls
 from arkml.runtime.columns.region import Region
@@ -68,14 +69,13 @@ class Instance(Closing):
         wasi_calls = WasiCalls(wasi or WasiGrant(), self._sandbox.memory)
         environment = EnvironmentCalls(sandbox.memory, self.services.register_panic)
         modules = {**self.services.handlers, OURS: wasi_calls, "env": environment}
-        self._handlers = Handlers(modules, self.services.offer)
+        self._handlers = Handlers(modules, self.services.offer, self._tell)
         waiting = Waiting(self.services, wasi_calls)
         self.fiber = Fiber(
             sandbox,
             flight or Flight(engine.ticker),
             self._handlers,
             waiting.after_import,
-            self._tell,
         )
         self._bad_features = 0
         self._bad_actions_word = (self._sandbox.control + at.BAD_ACTIONS) >> 2
@@ -114,7 +114,7 @@ class Instance(Closing):
         """The submit that the guest is suspended in has features that are not finite."""
         features = self.submitted().queue.batch().features
         self._bad_features += int(np.count_nonzero(~np.isfinite(features)))
-        self._tell("non-finite features are passed on to the policy as they are")
+        self._tell("features", "non-finite features are passed on to the policy as they are")
 
     @property
     def statistics(self) -> Statistics:
@@ -171,6 +171,7 @@ class Instance(Closing):
             non_finite_actions=self.services.non_finite_actions,
         )
         found.errors.update(errors)
+        found.limits.update(self._handlers.limits)
         found.submits = words[(control + at.SUBMITS) >> 2]
         found.rows = words[(control + at.ANSWERED_ROWS) >> 2]
         found.non_finite_actions += words[self._bad_actions_word]
@@ -185,7 +186,7 @@ class Instance(Closing):
     ) -> Region:
         """Make the queue of a new session and tell the shim of it."""
         columns, records = self._columns, self._sandbox.records
-        index = (handle & 0xFFFF_FFFF) - 1
+        index = U64_LAYOUT.index(handle)
         shape = Shape(num_features, num_actions, training, columns.first_rows)
         region = Region(columns, records.open(index), shape, key)
         records.regions[index] = region
@@ -193,9 +194,10 @@ class Instance(Closing):
         return region
 
     def _tell_actions(self) -> None:
-        self._tell("the policy gave non-finite actions or values: answered as zeros")
+        self._tell("actions", "the policy gave non-finite actions or values: answered as zeros")
 
-    def _tell(self, what: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
-            self.services.log.say(logging.WARNING, what)
+    def _tell(self, kind: str, text: str) -> None:
+        """Say `text`, unless something of that kind was said before."""
+        if kind not in self._told:
+            self._told.add(kind)
+            self.services.log.say(logging.WARNING, text)

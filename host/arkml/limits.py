@@ -26,8 +26,9 @@ class Limits:
     futures: int = 1_024
     rows: int = 65_536
     metadata_bytes: int = 1 * MIB
-    column_bytes: int = 256 * MIB
+    column_bytes: int = 64 * MIB
     snapshot_bytes: int = 64 * MIB
     wasm_stack: int = 512 * KIB
     run_seconds: float | None = 1.0
+    text_bytes: int = 1 * MIB
     log_bytes: int = 64 * KIB

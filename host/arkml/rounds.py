@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,16 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import ROW, Batch
-from arkml.errors import AbiError
 from arkml.policies.policy import Policy
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Slab
-from arkml.runtime.linker import error_code
 from arkml.runtime.shim import control as at
 from arkml.serving import ServedGuest
-
-logger = logging.getLogger(__name__)
 
 _Indices = npt.NDArray[np.intp]
 
@@ -112,18 +107,24 @@ class Rounds:
         self._seen: Any = None
 
     def answer(self, guests: list[ServedGuest]) -> None:
-        """Let every guest, each suspended in a submit, go on with its answer."""
+        """
+        Let every guest, each suspended in a submit, go on with its answer.
+
+        Where a policy refuses the rows of all, each guest is answered by itself, so that only
+        those are refused whose own rows are the reason.
+        """
         if not self._fits(guests):
             self._plan(guests)
-        refused: list[tuple[Group, Exception]] = []
+        failed: list[Group] = []
         for group in self._groups:
             try:
                 group.act()
-            except Exception as error:  # noqa: BLE001  each guest is told below
-                refused.append((group, error))
+            except Exception:  # noqa: BLE001  each guest is answered by itself below
+                failed.append(group)
         self._words[self._answers] = 1
-        for group, cause in refused:
-            _refuse(group.guests, cause)
+        for group in failed:
+            for guest in group.guests:
+                guest.answer()
 
     def _fits(self, guests: list[ServedGuest]) -> bool:
         if self._version != self._columns.version or guests != self._guests:
@@ -148,10 +149,3 @@ class Rounds:
         self._guests = list(guests)
         self._version = self._columns.version
         self._seen = np.concatenate((self._words[self._records], self._words[self._counts]))
-
-
-def _refuse(guests: Sequence[ServedGuest], error: Exception) -> None:
-    if not isinstance(error, AbiError):
-        logger.error("a policy failed, a bug of the host", exc_info=error)
-    for guest in guests:
-        guest.fiber.answer(error_code(error))

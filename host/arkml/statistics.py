@@ -13,7 +13,8 @@ class Statistics:
 
     `actions` counts rows that were answered with actions; `non_finite_features` values that were
     passed on as they are, `non_finite_actions` values that were answered as zero; `errors` import
-    calls that were refused, by the name of their code.
+    calls that were refused, by the name of their code; `limits` those of them that reached one of
+    `Limits`, by the name of the error.
     """
 
     submits: int = 0
@@ -21,6 +22,7 @@ class Statistics:
     non_finite_features: int = 0
     non_finite_actions: int = 0
     errors: Counter[str] = field(default_factory=Counter)
+    limits: Counter[str] = field(default_factory=Counter)
 
     def __add__(self, other: Statistics) -> Statistics:
         return Statistics(
@@ -29,4 +31,5 @@ class Statistics:
             self.non_finite_features + other.non_finite_features,
             self.non_finite_actions + other.non_finite_actions,
             self.errors + other.errors,
+            self.limits + other.limits,
         )

@@ -257,6 +257,22 @@ def test_the_limit_of_snapshot_bytes_is_kept(make_host, caplog):
     assert make_host(limits=Limits(snapshot_bytes=len(POINTMASS))).load(ACTOR).call("open") == 0
 
 
+def test_the_limit_of_text_bytes_is_kept(make_host, caplog):
+    text, say = logging_of("x" * 5_000, at=1000)
+    guest = module(text, function("say", say), uses=(LOG,))
+    host = make_host(limits=Limits(text_bytes=1000))
+    caplog.set_level("INFO")
+    host.load(guest).call("say")
+    address = " ".join(i32(number) for number in (1000, 1001, 80, 0))
+    ask = function("ask", f"(call $ark-ml-v1.ml__can_connect_to_hive {address})", result="i32")
+    asking = host.load(module(text, ask, uses=("ark-ml-v1.ml__can_connect_to_hive",)))
+    told = list(caplog.messages)
+
+    assert told == ["x" * 1000 + "… [4000 bytes cut]"]
+    assert asking.call("ask") == INVALID_ARGUMENTS
+    assert asking.statistics.limits == {"TextTooLong": 1}
+
+
 def test_the_limit_of_wasm_stack_is_kept(make_host):
     """The deeper stack goes deeper, in about the ratio of the sizes."""
     counting = module(

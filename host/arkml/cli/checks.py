@@ -161,7 +161,11 @@ class _Performance:
         return Check("handles", live <= self._halfway, detail)
 
     def limits(self) -> Check:
-        """The run kept its limits, or it would not have come this far: how near it came."""
+        """Whether no import call reached a limit, and how near the run came to the others."""
+        reached = self._guest.statistics.limits
+        if reached:
+            told = ", ".join(f"{name} {count} times" for name, count in sorted(reached.items()))
+            return Check("limits", False, f"import calls were refused: {told}")
         limits = self._guest.program.limits
         slowest = self.steps.timings.quantiles(1.0)[0]
         allowed = limits.run_seconds if self._budget == DEFAULT_BUDGET else self._budget

@@ -42,7 +42,7 @@ class Fiber:
     The fiber of one guest. `flight` lets one call at a time through.
 
     `handlers` answer host-lane imports; `wait` is asked after each import whether the guest has
-    to wait for something; `warn` is told why a push was refused.
+    to wait for something.
     """
 
     def __init__(
@@ -51,7 +51,6 @@ class Fiber:
         flight: Flight,
         handlers: Handlers,
         wait: Callable[[], Wait | None],
-        warn: Callable[[str], None],
     ) -> None:
         self.flight = flight
         self.used = 0.0
@@ -63,7 +62,6 @@ class Fiber:
         self._sandbox = sandbox
         self._handlers = handlers
         self._wait = wait
-        self._warn = warn
         self._name = sandbox.program.name
         self._turn = TURN_TICKS
         self._asked: float | None = None
@@ -224,7 +222,7 @@ class Fiber:
                 words[(control + at.WANTED_ROWS) >> 2], words[(control + at.WANTED_BYTES) >> 2]
             )
         except AbiError as error:
-            self._warn(str(error))
+            self._handlers.note(error)
             self.answer(error_code(error))
         else:
             self.answer(ErrorCode.SUCCESS)

@@ -46,6 +46,7 @@ from arkml.errors import (
     ApiNotAvailable,
     HttpRequestFailed,
     InvalidArguments,
+    LimitError,
     NotFound,
     Unavailable,
 )
@@ -74,12 +75,22 @@ class Handlers:
     Who answers a guest's imports.
 
     `modules` has one object for each import module, with a method for each host-lane row; `offer`
-    keeps bytes for `core__take_host_return_vec`; `errors` counts refused calls by code.
+    keeps bytes for `core__take_host_return_vec`; `errors` counts refused calls by code, `limits`
+    by the limit that was reached; `tell` says a thing of one kind once.
     """
 
     modules: Mapping[str, object]
     offer: Offer
+    tell: Callable[[str, str], None]
     errors: Counter[ErrorCode] = field(default_factory=Counter)
+    limits: Counter[str] = field(default_factory=Counter)
+
+    def note(self, error: AbiError) -> None:
+        """Count and tell which limit was reached, if that is what `error` says."""
+        if isinstance(error, LimitError):
+            kind = type(error).__name__
+            self.limits[kind] += 1
+            self.tell(kind, str(error))
 
 
 _FORMATS = {"i32": "I4x", "i64": "Q", "f32": "f4x"}
@@ -135,6 +146,7 @@ class ImportCall:
                 memory.write(raw[-1], self._encode(value, handlers.offer))
         except AbiError as error:
             logger.debug("%s: %s", self.name, error)
+            handlers.note(error)
             if self._cannot_fail:
                 return int(ErrorCode.SUCCESS)
             code = error_code(error)
@@ -176,7 +188,9 @@ class ImportCall:
         match kind:
             case Str(lossy=lossy):
                 pointer, length = self._index[f"{name}_ptr"], self._index[f"{name}_len"]
-                return lambda memory, raw: _text(memory.read(raw[pointer], raw[length]), lossy)
+                if lossy:
+                    return lambda memory, raw: memory.lossy_text(raw[pointer], raw[length])
+                return lambda memory, raw: memory.text(raw[pointer], raw[length])
             case Slice(item=item):
                 pointer, length = self._index[f"{name}_ptr"], self._index[f"{name}_len"]
                 size = size_of(item)
@@ -216,15 +230,6 @@ class ImportCall:
 def import_calls() -> Sequence[ImportCall]:
     """Every host-lane function, by the index that the shim suspends with."""
     return tuple(ImportCall(api, function) for api, function in IMPORTS)
-
-
-def _text(data: bytes, lossy: bool) -> str:
-    if lossy:
-        return data.decode("utf-8", "replace")
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidArguments(f"text is not UTF-8 at byte {error.start}") from None
 
 
 def _items(item: Scalar | Handle | Struct, data: bytes) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
-from arkml.errors import InvalidArguments
+from arkml.errors import InvalidArguments, TextTooLong, TooManyBytes
+from arkml.limits import Limits
 
 PAGE = 65_536
 
@@ -15,12 +16,14 @@ class GuestMemory:
 
     `pages` is set from the control block before a handler runs. Pointers and lengths are unsigned;
     a pointer of length 0 is never looked at, because an empty Rust slice has a dangling one.
+    What is read is bounded by `limits` before a byte of it is copied.
     """
 
-    __slots__ = ("_base", "pages")
+    __slots__ = ("_base", "_limits", "pages")
 
-    def __init__(self, base: int) -> None:
+    def __init__(self, base: int, limits: Limits) -> None:
         self._base = base
+        self._limits = limits
         self.pages = 0
 
     def check(self, pointer: int, size: int) -> None:
@@ -33,7 +36,30 @@ class GuestMemory:
     def read(self, pointer: int, size: int) -> bytes:
         """A copy of `size` bytes."""
         self.check(pointer, size)
+        if size > self._limits.snapshot_bytes:
+            raise TooManyBytes(
+                f"{size} bytes in one call are over the limit of {self._limits.snapshot_bytes}"
+            )
         return ctypes.string_at(self._base + pointer, size) if size else b""
+
+    def text(self, pointer: int, size: int) -> str:
+        """UTF-8 text of `size` bytes."""
+        self.check(pointer, size)
+        if size > self._limits.text_bytes:
+            raise TextTooLong(
+                f"a text of {size} bytes is over the limit of {self._limits.text_bytes}"
+            )
+        try:
+            return self.read(pointer, size).decode()
+        except UnicodeDecodeError as error:
+            raise InvalidArguments(f"text is not UTF-8 at byte {error.start}") from None
+
+    def lossy_text(self, pointer: int, size: int) -> str:
+        """A text for people, without what is over the limit; what is not UTF-8 is replaced."""
+        self.check(pointer, size)
+        shown = min(size, self._limits.text_bytes)
+        text = self.read(pointer, shown).decode("utf-8", "replace")
+        return text if shown == size else f"{text}… [{size - shown} bytes cut]"
 
     def write(self, pointer: int, data: bytes) -> None:
         """Write `data`, all or nothing."""
@@ -45,7 +71,9 @@ class GuestMemory:
         """The AssemblyScript string at `pointer`; empty for null or a place outside the memory."""
         try:
             size = int.from_bytes(self.read(pointer - 4, 4), "little") if pointer >= 4 else 0
-            return self.read(pointer, size).decode("utf-16-le", "replace")
+            self.check(pointer, size)
+            shown = min(size, self._limits.text_bytes)
+            return self.read(pointer, shown).decode("utf-16-le", "replace")
         except InvalidArguments:
             return ""
 

@@ -39,7 +39,7 @@ class Sandbox:
         self.program = program
         self.columns = columns
         self.control = engine.arena.allocate(at.CONTROL_SIZE)
-        self.records = Records(engine.arena, self.control)
+        self.records = Records(engine.arena, self.control, program.limits.column_bytes)
         self._store = wasmtime.Store(engine.engine)
         self.entries: dict[str, Entry] = {}
         """The exported functions that were asked for."""
@@ -100,7 +100,7 @@ class Sandbox:
         native = bindings.Memory(context, memory)
         if self.program.memory is not None:
             self._reserve(native, self.program.memory.minimum)
-        self.memory = GuestMemory(native.base)
+        self.memory = GuestMemory(native.base, self.program.limits)
         self.native_memory = native
         with engine.linking:
             linker = engine.wasi.linker if linkage.wasi else engine.linker
@@ -113,8 +113,8 @@ class Sandbox:
                 engine.wasi.link(context, shim)
             if self.program.stubs is not None:
                 stubs = bindings.Instance.linked(context, linker, self.program.stubs)
-                for stub in linkage.stubs:
-                    extern = stubs.export(f"{stub.module}.{stub.name}")
+                for number, stub in enumerate(linkage.stubs):
+                    extern = stubs.export(str(number))
                     bindings.define(linker, context, stub.module, stub.name, extern)
             self._guest = bindings.Instance.linked(context, linker, self.program.module)
         bindings.yield_at_deadline(context, TURN_TICKS)

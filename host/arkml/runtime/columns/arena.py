@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import wasmtime
 
-from arkml.errors import Unavailable
+from arkml.errors import ColumnsFull
 from arkml.runtime import bindings
 
 PAGE = 65_536
@@ -19,13 +19,13 @@ _SMALLEST = 64
 
 class Arena:
     """
-    Blocks of a wasm SharedMemory, in size classes of powers of two, reused when freed.
+    Blocks of a wasm SharedMemory, in size classes of powers of two, reused or cut up when freed.
 
     The memory grows as needed and never moves, so an address and a view stay valid until their
     block is freed. Offset 0 is never handed out.
     """
 
-    def __init__(self, engine: wasmtime.Engine, limit: int = 4096 * PAGE * 8) -> None:
+    def __init__(self, engine: wasmtime.Engine, limit: int = PAGE * PAGE) -> None:
         kind = wasmtime.MemoryType(wasmtime.Limits(1, PAGE), shared=True)
         self.memory = wasmtime.SharedMemory(engine, kind)
         self.base = bindings.address_of(self.memory.data_ptr())
@@ -42,11 +42,12 @@ class Arena:
         self.word_array: npt.NDArray[np.uint32] = self._array.view(np.uint32)
 
     def allocate(self, size: int) -> int:
-        """The offset of a zeroed block of at least `size` bytes, or raise Unavailable."""
+        """The offset of a zeroed block of at least `size` bytes, or raise ColumnsFull."""
         size = _block(size)
         with self._lock:
-            free = self._free.get(size)
-            offset = free.pop() if free else self._extend(size)
+            offset = self._reuse(size)
+            if offset is None:
+                offset = self._extend(size)
         ctypes.memset(self.base + offset, 0, size)
         return offset
 
@@ -61,15 +62,32 @@ class Arena:
         found: npt.NDArray[Any] = self._array[offset : offset + count * item.itemsize].view(item)
         return found
 
+    def _reuse(self, size: int) -> int | None:
+        """A free block of that size, cut from a larger one if need be."""
+        larger = size
+        while larger < self._top:
+            free = self._free.get(larger)
+            if free:
+                offset = free.pop()
+                while larger > size:
+                    larger //= 2
+                    self._free.setdefault(larger, []).append(offset + larger)
+                return offset
+            larger *= 2
+        return None
+
     def _extend(self, size: int) -> int:
         offset = self._top
         end = offset + size
         if end > self._limit:
-            raise Unavailable(f"column memory is full: {self._top} of {self._limit} bytes in use")
+            raise ColumnsFull(f"column memory is full: {self._top} of {self._limit} bytes in use")
         if end > self._size:
             pages = max(-(-(end - self._size) // PAGE), min(self._size // PAGE, 1024))
             pages = min(pages, PAGE - self._size // PAGE)
-            self.memory.grow(pages)
+            try:
+                self.memory.grow(pages)
+            except wasmtime.WasmtimeError:
+                raise ColumnsFull(f"the system has no {end} bytes for column memory") from None
             self._size += pages * PAGE
         self._top = end
         return offset

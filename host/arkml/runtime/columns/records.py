@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
+from arkml.errors import ColumnsFull
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.shim import control as at
 
@@ -30,6 +31,10 @@ class RecordPlace:
         """Index of a record's field in the arena's words."""
         return self.start + (field >> 2)
 
+    def charge(self, size: int) -> None:
+        """Count column memory that the guest takes or, if negative, gives back."""
+        self._table.charge(size)
+
     def release(self) -> None:
         self._table.close(self._index)
 
@@ -37,7 +42,9 @@ class RecordPlace:
 class Records:
     """The session records of one guest, by handle index; the control block says where they are."""
 
-    def __init__(self, arena: Arena, control: int) -> None:
+    def __init__(self, arena: Arena, control: int, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
         self._arena = arena
         self._control = control
         self._capacity = 2
@@ -52,6 +59,15 @@ class Records:
             self._resize(1 << index.bit_length())
         place = self._places[index] = RecordPlace(self, index)
         return place
+
+    def charge(self, size: int) -> None:
+        """Count column memory of the guest's sessions, or raise ColumnsFull."""
+        if self._used + size > self._limit and size > 0:
+            raise ColumnsFull(
+                f"{self._used + size} bytes of column memory for the sessions of one guest are over"
+                f" the limit of {self._limit}"
+            )
+        self._used += size
 
     def close(self, index: int) -> None:
         self.regions.pop(index, None)

@@ -12,7 +12,7 @@ from arkml.abi.catalog import APIS
 from arkml.abi.layout import struct_size, unpack
 from arkml.abi.schema import FixedStr, Struct
 from arkml.batches import Batch, Metadata, MetadataLog
-from arkml.errors import TooManyRows
+from arkml.errors import ColumnsFull, TooManyRows, TooMuchMetadata
 from arkml.runtime.columns.records import RecordPlace
 from arkml.runtime.columns.slabs import Columns, Shape
 from arkml.runtime.shim import control as at
@@ -33,7 +33,12 @@ class Region:
         self._columns = columns
         self._words = columns.arena.words
         self._record = record
-        self.slab, self.number = columns.take(shape)
+        record.charge(shape.region_bytes())
+        try:
+            self.slab, self.number = columns.take(shape)
+        except ColumnsFull:
+            record.charge(-shape.region_bytes())
+            raise
         self.keys = np.uint64(key)
         self.session: Any = None
         """Whatever answers the submits of this queue; the runtime does not look at it."""
@@ -100,7 +105,7 @@ class Region:
         if rows > limits.rows:
             raise TooManyRows(f"a batch of {rows} rows is over the limit of {limits.rows}")
         if metadata_bytes > limits.metadata_bytes:
-            raise TooManyRows(
+            raise TooMuchMetadata(
                 f"{metadata_bytes} bytes of metadata in a batch are over the limit of"
                 f" {limits.metadata_bytes}"
             )
@@ -114,7 +119,13 @@ class Region:
         """Move to a region of `capacity` rows, with the rows pushed so far."""
         old, old_rows, shape = self.slab, self.rows(), self.slab.shape
         new = Shape(shape.num_features, shape.num_actions, shape.training, capacity)
-        slab, number = self._columns.take(new)
+        more = new.region_bytes() - shape.region_bytes()
+        self._record.charge(more)
+        try:
+            slab, number = self._columns.take(new)
+        except ColumnsFull:
+            self._record.charge(-more)
+            raise
         start = number * capacity
         for field in (at.ROWS, at.FEATURES, at.GIVEN):
             source = old.view(field, old_rows.start, old_rows.stop)
@@ -132,6 +143,7 @@ class Region:
             self._words[record.word(field)] = 0
         if self._metadata[1]:
             self._columns.arena.free(*self._metadata)
+        record.charge(-self.slab.shape.region_bytes() - self._metadata[1])
         self._metadata = (0, 0)
         self._columns.give(self.slab, self.number)
         record.release()
@@ -148,8 +160,13 @@ class Region:
     def _grow_metadata(self, size: int) -> None:
         arena, record = self._columns.arena, self._record
         size = max(1024, 1 << (size - 1).bit_length())
-        offset = arena.allocate(size)
         old, old_size = self._metadata
+        record.charge(size - old_size)
+        try:
+            offset = arena.allocate(size)
+        except ColumnsFull:
+            record.charge(old_size - size)
+            raise
         if old_size:
             used = self._words[record.word(at.METADATA_USED)]
             ctypes.memmove(arena.base + offset, arena.base + old, used)

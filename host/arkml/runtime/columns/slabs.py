@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from arkml.batches import ROW, Batch
-from arkml.errors import Unavailable
+from arkml.errors import ColumnsFull
 from arkml.limits import Limits
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.shim import control as at
@@ -37,6 +37,10 @@ class Shape:
             *given,
         ]
 
+    def region_bytes(self) -> int:
+        """Bytes of column memory that one region takes."""
+        return self.rows * self.row_bytes()
+
     def row_bytes(self) -> int:
         """Bytes of column memory that one row takes."""
         return sum(np.dtype(dtype).itemsize * width for _, dtype, width in self.columns())
@@ -55,7 +59,7 @@ class Slab:
             size = max(1, rows * width * np.dtype(dtype).itemsize)
             try:
                 offset = arena.allocate(size)
-            except Unavailable:
+            except ColumnsFull:
                 self.release()
                 raise
             self._blocks.append((offset, size))
@@ -112,17 +116,12 @@ class Columns:
 
     def take(self, shape: Shape) -> tuple[Slab, int]:
         """A free region of that shape: its slab and number."""
-        if shape.rows * shape.row_bytes() > self.limits.column_bytes:
-            raise Unavailable(
-                f"{shape.rows} rows of {shape.num_features} features and {shape.num_actions}"
-                f" actions need more than {self.limits.column_bytes} bytes of column memory"
-            )
         self.version += 1
         slabs = self._slabs.setdefault(shape, [])
         for slab in slabs:
             if slab.free:
                 return slab, heappop(slab.free)
-        most = max(1, _SLAB_BYTES // max(1, shape.rows * shape.row_bytes()))
+        most = max(1, _SLAB_BYTES // max(1, shape.region_bytes()))
         slab = Slab(self.arena, shape, min(most, max(1, self._siblings // (1 + len(slabs)))))
         slabs.append(slab)
         return slab, heappop(slab.free)

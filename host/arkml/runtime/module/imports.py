@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from arkml.abi.catalog import find
@@ -56,7 +56,7 @@ def resolve(
     """
     shim: list[tuple[str, str]] = []
     wasi: list[tuple[str, str]] = []
-    stubs: list[Import] = []
+    stubs: dict[tuple[str, str], Import] = {}
     missing: list[Missing] = []
     for entry in binary.imports:
         if isinstance(entry.type, MemoryType):
@@ -72,16 +72,17 @@ def resolve(
             shim.append((entry.module, entry.name))
         elif (
             stub_missing
+            and stubs.get((entry.module, entry.name), entry).type == entry.type
             and found is None
             and entry.module.startswith("ark-")
             and isinstance(entry.type, FunctionType)
         ):
-            stubs.append(entry)
+            stubs[entry.module, entry.name] = entry
         else:
             missing.append(_missing(entry, found, granted=wasi_type is not None))
     if missing:
         raise LinkError(_message(name, missing))
-    return Linkage(tuple(dict.fromkeys(shim)), tuple(dict.fromkeys(wasi)), tuple(stubs))
+    return Linkage(tuple(dict.fromkeys(shim)), tuple(dict.fromkeys(wasi)), tuple(stubs.values()))
 
 
 def unmet(binary: Binary, wasi_type: Callable[[str], FunctionType | None]) -> tuple[Missing, ...]:
@@ -100,44 +101,34 @@ def unmet(binary: Binary, wasi_type: Callable[[str], FunctionType | None]) -> tu
 
 def stub_note(stub: Import) -> str:
     """What the stub of an import does, for people."""
-    kind = stub.type
-    assert isinstance(kind, FunctionType)
+    kind = _function(stub)
     does = {(): "does nothing", ("i32",): f"answers {UNAVAILABLE_API}"}.get(kind.results, "traps")
     return f"no {harmless(f'{stub.module}.{stub.name}')} here: a stub that {does}"
 
 
 def stub_module(stubs: tuple[Import, ...]) -> str:
     """
-    A module that exports `MODULE.NAME` for each stub.
+    A module that exports the number of each stub.
 
     A function with one i32 result answers ApiNotAvailable, one without result does nothing, any
     other traps in a frame that bears the import's name.
     """
-    return "\n".join(["(module", *_stubs(stubs), ")"])
+    return "\n".join(["(module", *map(_stub, range(len(stubs)), stubs), ")"])
 
 
-def _stubs(stubs: tuple[Import, ...]) -> Iterator[str]:
-    for stub in stubs:
-        kind = stub.type
-        assert isinstance(kind, FunctionType)
-        params = f"(param {' '.join(kind.params)})" if kind.params else ""
-        returned = f"(result {' '.join(kind.results)})" if kind.results else ""
-        match kind.results:
-            case ():
-                body = ""
-            case ("i32",):
-                body = f"(i32.const {UNAVAILABLE_API})"
-            case _:
-                body = "unreachable"
-        label = "".join(
-            c if c.isalnum() or c in "-_." else "_" for c in f"{stub.module}.{stub.name}"
-        )
-        exported = _quoted(f"{stub.module}.{stub.name}")
-        yield f"(func $stub-of-{label} (export {exported}) {params} {returned} {body})"
+def _stub(number: int, stub: Import) -> str:
+    kind = _function(stub)
+    params = f"(param {' '.join(kind.params)})" if kind.params else ""
+    returned = f"(result {' '.join(kind.results)})" if kind.results else ""
+    body = {(): "", ("i32",): f"(i32.const {UNAVAILABLE_API})"}.get(kind.results, "unreachable")
+    name = f"{stub.module}.{stub.name}"
+    label = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)
+    return f'(func $stub-{number}-of-{label} (export "{number}") {params} {returned} {body})'
 
 
-def _quoted(text: str) -> str:
-    return '"' + "".join(f"\\{byte:02x}" for byte in text.encode()) + '"'
+def _function(stub: Import) -> FunctionType:
+    assert isinstance(stub.type, FunctionType)
+    return stub.type
 
 
 def _missing(entry: Import, found: FunctionType | None, *, granted: bool) -> Missing:

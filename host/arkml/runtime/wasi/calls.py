@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import select
 import struct
@@ -17,6 +18,8 @@ from arkml.errors import InvalidArguments
 from arkml.runtime.memory import GuestMemory
 from arkml.runtime.waits import Wait
 from arkml.runtime.wasi.linking import WasiGrant
+
+logger = logging.getLogger(__name__)
 
 _SUBSCRIPTION = struct.Struct("<QB7x32s")  # userdata, tag, the clock or the descriptor
 _CLOCK = struct.Struct("<I4xQQH6x")  # id, timeout, precision, flags
@@ -34,6 +37,7 @@ class Errno(IntEnum):
     BADF = 8
     FAULT = 21
     INVAL = 28
+    IO = 29
 
 
 class Tag(IntEnum):
@@ -68,7 +72,9 @@ class Stdin:
         """Whether a read would not block, after waiting for at most `timeout` seconds."""
         if self._descriptor is None:
             return True
-        return bool(select.select([self._descriptor], [], [], timeout)[0])
+        waiting = select.poll()
+        waiting.register(self._descriptor, select.POLLIN)
+        return bool(waiting.poll(1000 * timeout))
 
     def read(self, size: int) -> bytes:
         """What is there, at most `size` bytes; nothing at the end."""
@@ -117,7 +123,11 @@ class WasiCalls:
             self._memory.write(num_written, struct.pack("<I", len(data)))
         except InvalidArguments:
             return Errno.FAULT
-        write(data)
+        try:
+            write(data)
+        except OSError as error:
+            logger.warning("what a guest wrote to descriptor %d is lost: %s", fd, error)
+            return Errno.IO
         return Errno.SUCCESS
 
     def poll_oneoff(
@@ -183,7 +193,11 @@ class WasiCalls:
         return found
 
     def _read(self, room: list[tuple[int, int]], num_read: int) -> int:
-        data = self._stdin.read(sum(size for _, size in room))
+        try:
+            data = self._stdin.read(sum(size for _, size in room))
+        except OSError as error:
+            logger.warning("standard input cannot be read: %s", error)
+            return Errno.IO
         self._memory.write(num_read, struct.pack("<I", len(data)))
         for start, size in room:
             self._memory.write(start, data[:size])
