@@ -99,9 +99,9 @@ class Guest(ServedGuest):
         Call a function that takes bytes: `(ptr, len) -> status`.
 
         The bytes lie in memory from `ark_alloc` while the function runs. Raises EntryPointMissing
-        if the module does not export the function, `ark_alloc` and `ark_free`.
+        if the module does not export the function or, with bytes to give, the allocator.
         """
-        self._require_bytes(function)
+        self._require_bytes(function, data)
         pointer = self._lend(data)
         try:
             status = self._run(self.begin(function, (pointer, len(data)), budget, data)) or 0
@@ -157,7 +157,7 @@ class Guest(ServedGuest):
             )
         return reply.data
 
-    def _require_bytes(self, function: str) -> None:
+    def _require_bytes(self, function: str, data: bytes) -> None:
         functions = self.program.functions
         if function not in functions:
             raise EntryPointMissing(f"{self.name} exports no function {function!r}")
@@ -165,9 +165,10 @@ class Guest(ServedGuest):
             raise EntryPointMissing(
                 f"{function} of {self.name} is {functions[function]}: it does not take bytes"
             )
-        if not self.info.takes_bytes:
+        if data and not self.info.takes_bytes:
             raise EntryPointMissing(
-                f"{self.name} exports no ark_alloc and ark_free, so no bytes can be given to it"
+                f"{self.name} exports no ark_alloc and ark_free, so the {len(data)} bytes for"
+                f" {function} have no place in its memory: export both, or give no bytes"
             )
 
     def _lend(self, data: bytes) -> int:

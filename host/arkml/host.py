@@ -49,6 +49,10 @@ class Host(Closing):
         wasi: WasiGrant | None = None,
         stub_missing: bool = False,
     ) -> None:
+        if not isinstance(limits, Limits | None):
+            raise UsageError(f"limits is {limits!r}: it takes arkml.Limits")
+        if not isinstance(seed, int):
+            raise UsageError(f"seed is {seed!r}: it takes a whole number")
         self.limits = limits or Limits()
         self._seed = seed
         self._deterministic = deterministic

@@ -87,6 +87,10 @@ class Instance(Closing):
         self._final: Statistics | None = None
         self._closed = False
 
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "failed" if self.failure else "ready"
+        return f"<{type(self).__name__} {self.name} {state}>"
+
     def entry(self, function: str) -> Entry:
         """The exported function, or raise EntryPointMissing."""
         found = self._sandbox.entry(function)

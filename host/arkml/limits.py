@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from arkml.errors import UsageError
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -32,3 +34,16 @@ class Limits:
     run_seconds: float | None = 1.0
     text_bytes: int = 1 * MIB
     log_bytes: int = 64 * KIB
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a value that limits nothing or everything."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "run_seconds":
+                fits = value is None or (isinstance(value, int | float) and value > 0)
+                wanted = "a number of seconds above 0, or None"
+            else:
+                fits = isinstance(value, int) and 0 <= value < 1 << 63
+                wanted = "a whole number from 0"
+            if not fits:
+                raise UsageError(f"Limits.{field.name} is {value!r}: it takes {wanted}")

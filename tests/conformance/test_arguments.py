@@ -142,6 +142,11 @@ def storm(world, chance):
     return draw
 
 
+def cut(slot, number):
+    """The number as a slot of that type holds it."""
+    return number & 0xFFFF_FFFF if slot.wasm == "i32" else number
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_a_guest_gives_only_codes_come_back_and_nothing_breaks(make_world, caplog, seed):
     chance = random.Random(seed)
@@ -158,7 +163,7 @@ def test_whatever_a_guest_gives_only_codes_come_back_and_nothing_breaks(make_wor
             api, function = chance.choice(functions)
             if function.name in silent:
                 continue
-            arguments = [draw(slot) for slot in slots(function)]
+            arguments = [cut(slot, draw(slot)) for slot in slots(function)]
             seen.add(world.guest.call(name_of(api, function), *arguments))
 
     assert seen <= CODES - {ErrorCode.INTERNAL_ERROR}

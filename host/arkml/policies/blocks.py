@@ -55,11 +55,22 @@ def run_in_blocks(
     for block in chunks(count, rows):
         size = block.stop - block.start
         missing = rows - size if padded else 0
-        results = run({name: _padded(array[block], missing) for name, array in feeds.items()})
+        inputs = {name: rows_of(array, block) for name, array in feeds.items()}
+        results = run({name: _padded(array, missing) for name, array in inputs.items()})
         for name, result in zip(names, results, strict=True):
             if name in fetches:
                 target = fetches[name][block]
                 target[...] = result[:size].reshape(target.shape)
+
+
+def rows_of(feed: Floats, part: slice) -> Floats:
+    """Some rows of a feed, also of one that has fewer since all its rows are alike."""
+    if part.stop <= len(feed):
+        return feed[part]
+    size = part.stop - part.start
+    if size <= len(feed):
+        return feed[:size]
+    return np.broadcast_to(feed[:1], (size, *feed.shape[1:]))
 
 
 def _padded(array: Floats, missing: int) -> Floats:

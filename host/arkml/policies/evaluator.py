@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +12,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
 from arkml.errors import AbiError, Unavailable
 from arkml.policies.agents import AgentTable
+from arkml.policies.memory import PolicyMemory
 from arkml.policies.models import Call, Model
 from arkml.policies.noise import Words, fill_normal, streams
 from arkml.policies.signature import Port, Roles
@@ -29,10 +30,11 @@ class Lines:
     """
     Everything one model needs to run on one batch: arrays by port name, and the calls.
 
-    It keeps the arrays alive that the calls use by address.
+    It keeps the arrays alive that the calls use by address. `alike` names the feeds whose rows
+    are all alike.
     """
 
-    __slots__ = ("calls", "count", "epsilon", "feeds", "fetches", "owner")
+    __slots__ = ("alike", "calls", "count", "epsilon", "feeds", "fetches", "owner")
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class Lines:
         feeds: Mapping[str, Floats],
         fetches: Mapping[str, Floats],
         epsilon: Floats | None,
+        alike: Collection[str] = (),
     ) -> None:
         self.owner = owner
         self.count = count
@@ -49,6 +52,7 @@ class Lines:
         self.feeds = feeds
         self.fetches = fetches
         self.epsilon = epsilon
+        self.alike = alike
 
 
 class Evaluator:
@@ -60,13 +64,22 @@ class Evaluator:
     zero. An agent that comes twice in a batch takes its steps in row order.
     """
 
-    def __init__(self, model: Model, roles: Roles, *, seed: int, deterministic: bool) -> None:
+    def __init__(
+        self,
+        model: Model,
+        roles: Roles,
+        *,
+        seed: int,
+        deterministic: bool,
+        memory: PolicyMemory,
+    ) -> None:
         self._model = model
         self._roles = roles
         self._seed = seed
         self._draws = roles.epsilon is not None and not deterministic
         self._columns = _columns([source for source, _ in roles.recurrent])
-        self._agents = AgentTable(sum(source.width for source, _ in roles.recurrent))
+        self._memory = memory
+        self._agents = AgentTable(sum(source.width for source, _ in roles.recurrent), memory=memory)
         self.is_stateless = not self._draws and not roles.recurrent
 
     def bind(

@@ -19,6 +19,9 @@ Call = Callable[[], object]
 SECONDS = 2.0
 """A model may take so long to load, to run on a row, or to answer one batch."""
 
+ALIKE = 1_024
+"""Of an input whose rows are all alike so many are made: no model reads more at once."""
+
 _LIMITS = Limits()
 _RECENT = 16
 
@@ -39,7 +42,8 @@ class Model(Protocol):
         Calls that together run the model from `feeds` into `fetches`.
 
         Both are contiguous float32, [count, *shape], and are used in place by every call. The
-        caller keeps them alive.
+        caller keeps them alive. A feed may have `ALIKE` rows only where `count` is more: then all
+        its rows are alike.
         """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from arkml.runtime import bindings
 
 _ENCODED = {"i32": "<I", "i64": "<Q", "f32": "<f", "f64": "<d"}
 _DECODED = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d"}
-_MASKS = {"i32": 0xFFFF_FFFF, "i64": 0xFFFF_FFFF_FFFF_FFFF}
+_BITS = {"i32": 32, "i64": 64}
 
 Number = int | float
 
@@ -67,11 +68,10 @@ class Entry:
             )
         offset = bindings.VALUE_OFFSET
         for kind, encode, value in zip(self.params, self._encode, arguments, strict=True):
-            mask = _MASKS.get(kind)
             try:
-                encode(self._arguments, offset, value if mask is None else int(value) & mask)
-            except (TypeError, ValueError, struct.error):
-                raise UsageError(f"{self.name}: {value!r} is no {kind}") from None
+                encode(self._arguments, offset, _number(kind, value))
+            except (TypeError, ValueError, OverflowError, struct.error):
+                raise UsageError(f"{self.name}: {value!r} does not fit an {kind}") from None
             offset += bindings.VALUE_SIZE
 
     def result(self) -> Number | tuple[Number, ...] | None:
@@ -103,6 +103,17 @@ class Entry:
     def failed(self) -> bool:
         """Whether the call that just ended left a trap or an error."""
         return self._errors[0] != 0 or self._errors[1] != 0
+
+
+def _number(kind: str, value: Number) -> Number:
+    """`value` as its bits are stored; an integer may be signed or unsigned. Raises ValueError."""
+    bits = _BITS.get(kind)
+    if bits is None:
+        return float(value)
+    whole = operator.index(value)  # type: ignore[arg-type]  # a float is a TypeError, which is meant
+    if not -(1 << bits - 1) <= whole < 1 << bits:
+        raise ValueError(value)
+    return whole & (1 << bits) - 1
 
 
 def _values(kinds: Sequence[str]) -> Any:
