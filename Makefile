@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	  "arkml needs Python 3.11, 3.12 or 3.13; this is %d.%d. Name another: make PYTHON=python3.12" \
 	  % sys.version_info[:2])'
 	@$(PYTHON) -m venv $(VENV)
-	@$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@PIP_CONSTRAINT=constraints.txt $(RUN) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
 demo: $(READY) ## Guests acting with policies: a game in C, a Rust cmdlet, a fleet of a thousand

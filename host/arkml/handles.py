@@ -43,6 +43,16 @@ U32_LAYOUT = HandleLayout(index_bits=20, generation_bits=12)
 """The layout of ml-inference-v0, whose handles have 32 bits."""
 
 
+class HandleRoom:
+    """How many handles may live, in all tables that share the room."""
+
+    __slots__ = ("limit", "live")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.live = 0
+
+
 class HandleTable(Generic[T]):
     """
     Objects of one guest, named by handles.
@@ -56,12 +66,12 @@ class HandleTable(Generic[T]):
         self,
         name: str,
         *,
-        limit: int,
+        limit: int | HandleRoom,
         layout: HandleLayout = U64_LAYOUT,
         error: type[ArkmlError] = TooManyHandles,
     ) -> None:
         self._name = name
-        self._limit = limit
+        self._room = HandleRoom(limit) if isinstance(limit, int) else limit
         self._error = error
         self._layout = layout
         self._mask = layout.index_mask
@@ -85,8 +95,9 @@ class HandleTable(Generic[T]):
 
     def upcoming(self) -> int:
         """The handle that the next `insert` returns. Raises the limit's error where it would."""
-        if self._live >= self._limit:
-            raise self._error(f"{self._name}: {self._live} are live, the limit is {self._limit}")
+        room = self._room
+        if room.live >= room.limit:
+            raise self._error(f"{self._name}: {room.live} are live, the limit is {room.limit}")
         if self._free:
             return self._handle(self._free[-1])
         if len(self._items) >= self._layout.slots:
@@ -102,6 +113,7 @@ class HandleTable(Generic[T]):
             self._items.append(item)
             self._generations.append(0)
         self._live += 1
+        self._room.live += 1
         return handle
 
     def get(self, handle: int, kind: type[K]) -> K:
@@ -120,6 +132,7 @@ class HandleTable(Generic[T]):
         if self._generations[index] < self._layout.generations:
             self._free.append(index)
         self._live -= 1
+        self._room.live -= 1
         return item
 
     def at(self, index: int) -> T:

@@ -3,6 +3,7 @@ import pytest
 
 from arkml.errors import Unavailable
 from arkml.policies.agents import AgentTable
+from arkml.policies.memory import PolicyMemory
 
 
 def words(*values):
@@ -133,3 +134,56 @@ def test_thousands_of_agents_come_and_go_like_in_a_plain_dictionary():
             steps = {agent: n for agent, n in steps.items() if agent[0] != key}
             sums = {agent: n for agent, n in sums.items() if agent[0] != key}
         assert len(table) == len(steps)
+
+
+def test_fresh_agents_of_one_session_never_evict_those_of_another():
+    table = AgentTable(1, ended_agents=4, agents=16)
+    act(table, range(10), key=1, ended=[True] * 4 + [False] * 6, state=np.ones((10, 1), np.float32))
+    for start in range(0, 400, 8):
+        act(table, range(start, start + 8), key=2, ended=[start % 16 == 0] * 8)
+
+    assert len(table) <= 10 + 16
+    assert states(table, range(10)) == [1] * 10
+    assert act(table, range(10)) == [1] * 10
+
+
+def test_a_session_with_too_many_agents_is_named_and_nobody_is_forgotten():
+    table = AgentTable(agents=16)
+    act(table, range(16), key=1)
+    act(table, range(12), key=2)
+    ids, keys = [*range(100, 105), *range(17)], [2] * 5 + [0xAB] * 17
+
+    with pytest.raises(Unavailable, match="17 agents of session 0xab"):
+        act(table, ids, keys)
+    assert len(table) == 28
+    assert act(table, range(12), key=2) == [1] * 12
+
+
+def test_many_sessions_may_hold_more_together_than_one_of_them_may():
+    table = AgentTable(agents=16)
+    keys = np.repeat(np.arange(50), 16)
+    act(table, [*range(16)] * 50, keys)
+
+    assert len(table) == 800
+    assert act(table, [*range(16)] * 50, keys) == [1] * 800
+
+
+def test_the_sessions_of_one_guest_share_what_it_may_keep():
+    entry = AgentTable(4)._entry_bytes
+    table = AgentTable(4, memory=PolicyMemory(agent_bytes=20 * entry))
+    first, second, other = 7 << 32, 7 << 32 | 1, 8 << 32
+    act(table, range(15), key=first)
+
+    with pytest.raises(Unavailable, match="guest 7"):
+        act(table, range(6), key=second)
+    assert act(table, range(15), key=other) == [0] * 15
+    table.forget(first)
+    assert act(table, range(6), key=second) == [0] * 6
+    assert table.held(7) == 6 * entry
+
+
+def test_the_room_for_wide_states_grows_with_the_agents():
+    table = AgentTable(1 << 20)
+    act(table, [1])
+
+    assert len(table._state) < 16

@@ -8,6 +8,7 @@ from arkml.errors import (
     InvalidArguments,
     ModelRejected,
     NotFound,
+    SnapshotTooLarge,
     TooManyHandles,
     TooManyRows,
     Unavailable,
@@ -492,3 +493,27 @@ def test_close_ends_runtimes(world):
     world.services.close()
 
     assert world.services.live_handles == 0
+
+
+def test_snapshots_of_brains_have_a_limit_together_and_come_back_when_they_end():
+    names = [bytes([letter]) * 20 for letter in b"abc"]
+    world = World({name: FakeNetwork() for name in names}, limits=Limits(snapshot_bytes=10))
+    first, _ = world.load(names[0]), world.load(names[1])
+
+    with pytest.raises(SnapshotTooLarge, match="20 bytes beside 40"):
+        world.calls.load_inference_async(world.runtime, ONNX, names[2])
+    world.calls.unload_inference(world.runtime, first)
+    assert world.load(names[2])
+    world.calls.destroy_runtime(world.runtime)
+    assert world.services._guest.snapshots.used == 0
+
+
+def test_a_refused_brain_and_a_destroyed_load_use_no_snapshot(world):
+    with pytest.raises(ModelRejected):
+        world.load(b"garbage")
+
+    assert world.services._guest.snapshots.used == 0
+    world.calls.load_inference_async(world.runtime, ONNX, b"model")
+    assert world.services._guest.snapshots.used == 5
+    world.calls.destroy_runtime(world.runtime)
+    assert world.services._guest.snapshots.used == 0

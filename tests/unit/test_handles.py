@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arkml.errors import NotFound, TooManyFutures, TooManyHandles
-from arkml.handles import U32_LAYOUT, U64_LAYOUT, HandleLayout, HandleTable
+from arkml.handles import U32_LAYOUT, U64_LAYOUT, HandleLayout, HandleRoom, HandleTable
 
 
 def table(*, limit=4096, layout=U64_LAYOUT):
@@ -154,3 +154,18 @@ def test_every_live_handle_names_its_object_and_every_other_one_nothing(steps, l
         for handle in [0, *dropped]:
             with pytest.raises(NotFound):
                 things.get(handle, int)
+
+
+def test_tables_that_share_a_room_have_one_limit():
+    room = HandleRoom(3)
+    first, second = HandleTable("first", limit=room), HandleTable("second", limit=room)
+    handle = first.insert("a")
+    first.insert("b")
+    second.insert("c")
+
+    for table in (first, second):
+        with pytest.raises(TooManyHandles, match="3 are live, the limit is 3"):
+            table.upcoming()
+    first.remove(handle, str)
+    second.insert("d")
+    assert (len(first), len(second)) == (1, 2)

@@ -226,3 +226,14 @@ def test_onnxruntime_prints_nothing_about_a_model_it_refuses(library, capfd):
     with pytest.raises(ModelRejected):
         library.load(data, ONNX, 2, 3)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_cache_keeps_no_large_models_that_nobody_uses(monkeypatch):
+    datas = [build.linear([[number]]) for number in range(8)]
+    monkeypatch.setattr("arkml.policies.models._RECENT_BYTES", 3 * len(datas[0]))
+    models = ModelCache()
+    for data in datas:
+        models.onnx(data)
+    gc.collect()
+
+    assert len(models._models) == 3

@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +7,8 @@ from tests.unit import policy_models as build
 from tests.unit.policy_models import INITIAL, INTERRUPTED, RUNNING, TERMINAL, acted, batch, load
 
 from arkml.errors import ModelRejected, Unavailable
-from arkml.policies import models, session
+from arkml.policies import library, models, session
+from arkml.policies.memory import PolicyMemory
 
 POLICIES = Path(__file__).parents[2] / "fixtures" / "policies"
 
@@ -334,3 +336,78 @@ def test_a_batch_that_takes_too_long_is_given_up_and_nobody_moves_on(monkeypatch
 def test_a_model_that_is_slow_on_one_row_is_rejected():
     with pytest.raises(ModelRejected, match=r"longer than|did not load"):
         load_fresh(deep(2048, 50, remember=False), seconds=0.02)
+
+
+def rows_times_masks(width, *, batch="N"):
+    """actions = obs * (the sum of the masks) + epsilon"""
+    return build.model(
+        [
+            build.node("ReduceMean", "action_masks", "mean", axes=[1], keepdims=1),
+            build.node("Mul", "obs mean", "product"),
+            build.node("Add", "product epsilon", "actions"),
+        ],
+        [
+            build.port("obs", batch, 1),
+            build.port("action_masks", batch, width),
+            build.port("epsilon", batch, 1),
+        ],
+        [build.port("actions", batch, 1)],
+    )
+
+
+@pytest.mark.parametrize("size", ["N", 3, 1_500])
+def test_masks_of_many_rows_are_made_once_and_read_for_all(size):
+    policy = load(rows_times_masks(4, batch=size), deterministic=True)
+    features = numbers(2_500, 1)
+    asked = batch(features, 1)
+    policy.act(asked)
+
+    assert np.array_equal(asked.actions, features)
+    assert asked.scratch.feeds["action_masks"].shape == (1_024, 4)
+    assert asked.scratch.feeds["epsilon"].shape == (1_024, 1)
+
+
+def test_rows_that_take_turns_see_the_masks_too():
+    one, other = (load(build.ml_agents(masks=3), 4, 2, deterministic=True) for _ in range(2))
+    features, first, second = numbers(2_200, 4), np.arange(1_500), np.arange(700)
+    together = acted(one, features, ids=[*first, *second])
+    apart = [acted(other, features[:1_500], ids=first), acted(other, features[1_500:], ids=second)]
+
+    assert np.array_equal(together, np.concatenate(apart))
+
+
+def limited(monkeypatch, data, size):
+    monkeypatch.setattr(library, "PolicyMemory", partial(PolicyMemory, batch_bytes=size))
+    return load(data, deterministic=True)
+
+
+def test_a_batch_whose_masks_would_take_too_much_memory_is_refused(monkeypatch):
+    policy = limited(monkeypatch, rows_times_masks(99), 100 * 4 * 100)
+
+    with pytest.raises(Unavailable, match="101 rows take 40400 bytes, 40000 are allowed"):
+        acted(policy, np.ones((101, 1)))
+    assert acted(policy, np.ones((100, 1))).ravel().tolist() == [1] * 100
+
+
+def test_a_batch_whose_states_would_take_too_much_memory_moves_nobody_on(monkeypatch):
+    policy = limited(monkeypatch, build.adding(5), 10 * 2 * 5 * 4)
+    acted(policy, np.ones((2, 5)))
+
+    with pytest.raises(Unavailable, match="11 rows take 440 bytes, 400 are allowed"):
+        acted(policy, np.ones((11, 5)))
+    assert acted(policy, np.ones((10, 5)))[:3, 0].tolist() == [2, 2, 1]
+
+
+def test_batches_that_take_turns_with_one_memory_do_not_mix():
+    policies = build.PolicyLibrary(build.CACHE, seed=3)
+    adding, noisy = (
+        policies.load(data, build.SnapshotFormat.ONNX, 2, 2)
+        for data in (build.adding(2), build.noisy(2))
+    )
+    alone = acted(load(build.noisy(2), seed=3), np.zeros((40, 2)))
+    few, many = batch(np.ones((3, 2)), 2), batch(np.zeros((40, 2)), 2)
+    for policy, asked in ((adding, few), (noisy, many), (adding, few)):
+        policy.act(asked)
+
+    assert few.actions.tolist() == [[2, 2]] * 3
+    assert np.array_equal(many.actions, alone)

@@ -23,6 +23,7 @@ from arkml.errors import (
     InvalidArguments,
     ModelRejected,
     NotFound,
+    SnapshotTooLarge,
     TooManyFutures,
     TooManyHandles,
     Unavailable,
@@ -684,3 +685,50 @@ def test_no_handle_of_one_kind_equals_one_of_another(world):
         world.v1.drop_future(handles[0])
     with pytest.raises(NotFound):
         world.v1.stop_inference(handles[2])
+
+
+def test_snapshots_in_use_have_a_limit_together_and_the_same_one_counts_once(caplog):
+    world = World(Limits(snapshot_bytes=10))
+    handles = [
+        world.v1.start_inference(3, 2, snapshot, SnapshotFormat.ONNX)
+        for snapshot in (b"a" * 20, b"a" * 20, b"b" * 20)
+    ]
+
+    with pytest.raises(SnapshotTooLarge, match="1 bytes beside 40"):
+        world.v5.start_inference(b"c", SnapshotFormat.ONNX)
+    assert len(caplog.messages) == 1
+    assert world.library.loaded == 3
+    world.v1.stop_inference(handles[0])
+    with pytest.raises(SnapshotTooLarge):
+        world.v5.start_inference(b"c", SnapshotFormat.ONNX)
+    world.v1.stop_inference(handles[1])
+    assert world.v5.start_inference(b"c", SnapshotFormat.ONNX)
+
+
+def test_a_session_that_could_not_be_opened_uses_no_snapshot():
+    world = World(Limits(snapshot_bytes=10), num_actions=16_384)
+    for byte in range(5):
+        with pytest.raises(InvalidArguments, match="16384 actions"):
+            world.v5.start_inference(bytes([byte]) * 40, SnapshotFormat.ONNX)
+
+    assert world.infer()
+
+
+def test_close_gives_every_snapshot_back(world):
+    world.infer()
+    world.services.close()
+
+    assert world.services._guest.snapshots.used == 0
+
+
+def test_handles_of_both_widths_share_one_limit():
+    world = World(Limits(handles=2))
+    brains = world.services.handlers["ark-ml-inference-v0"]
+    runtime = brains.create_runtime()
+    session = world.infer()
+
+    with pytest.raises(TooManyHandles):
+        world.infer()
+    assert brains.create_runtime() == 0
+    world.v1.stop_inference(session)
+    assert brains.create_runtime() not in (0, runtime)

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-import io
 import sys
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from arkml.cli import bench, describe, inspect, pack, smoke
 from arkml.cli import run as run_module
-from arkml.cli.exits import GOOD, UNUSABLE, leave, run, say_failure
+from arkml.cli.exits import GOOD, run
+from arkml.cli.options import epilog
+from arkml.cli.output import open_streams
+from arkml.errors import UsageError
 
 # Typer brings its own click, older ones used the separate one: this is the class of either.
 _Misuse: type[Exception] = typer.BadParameter.__mro__[2]
 
-_EPILOG = """
+_EPILOG = epilog(
+    "arkml run npc.wasm --policy walk.onnx",
+    "arkml smoke build/*.wasm",
+    "arkml describe walk.onnx",
+    notes="""
 **Exit codes**: 0 good; 1 the guest failed; 2 bad usage, or a file that cannot be loaded or linked
 (1 under smoke); 130 after Ctrl-C. Logs go to stderr.
-"""
+""",
+)
 
 app = typer.Typer(
     name="arkml",
     help="Run WebAssembly guests that act with trained policies.",
-    epilog=" ".join(_EPILOG.split()),
+    epilog=_EPILOG,
     add_completion=False,
     no_args_is_help=False,
     pretty_exceptions_enable=False,
@@ -57,7 +65,9 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show it.")
+        bool, typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version."
+        ),
     ] = False,
 ) -> None:
     del version  # its callback has answered
@@ -66,18 +76,18 @@ def _main(
 def run_command_line() -> None:
     """Parse the arguments of the process, do what they ask for and end the process."""
     words = sys.argv[1:] or ["--help"]
-    as_json, debug = "--json" in words, "--debug" in words
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a guest may say what the terminal cannot show
-            stream.reconfigure(errors="backslashreplace")
+    run(partial(_obey, words), as_json="--json" in words, debug="--debug" in words)
+
+
+def _obey(words: list[str]) -> int:
+    open_streams()
     try:
         outcome = app(args=words, prog_name="arkml", standalone_mode=False)
     except _Misuse as error:
-        say_failure(_usage(error), error, as_json=as_json)
-        leave(UNUSABLE)
-    if callable(outcome):
-        run(outcome, as_json=as_json, debug=debug)
-    sys.exit(outcome or GOOD)
+        raise UsageError(_usage(error)) from None
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    return outcome() if callable(outcome) else outcome or GOOD
 
 
 def _usage(error: Exception) -> str:

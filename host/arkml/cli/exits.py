@@ -9,9 +9,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from arkml.cli.output import StdoutUnwritable
 from arkml.errors import ArkmlError, CmdletFailed, GuestError, GuestExit
 
-GOOD, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+GOOD, FAILED, UNUSABLE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 
 Job = Callable[[], int]
 """What a command does once its options are understood; it returns the exit code."""
@@ -27,22 +28,35 @@ def exit_code(error: BaseException) -> int:
 def run(job: Job, *, as_json: bool, debug: bool) -> NoReturn:
     """Do the job and end the process."""
     try:
-        status = job()
+        status = _done(job, as_json=as_json, debug=debug)
         sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):  # SystemExit is how click and rich tell of a broken pipe
+        leave(UNREAD)  # whoever read the output has seen enough
+    except StdoutUnwritable as error:
+        print_error(f"stdout cannot be written: {error.strerror}")
+        leave(FAILED)
+    if status == INTERRUPTED:
+        leave(INTERRUPTED)
+    sys.exit(status)
+
+
+def _done(job: Job, *, as_json: bool, debug: bool) -> int:
+    """Do the job, tell what went wrong, and return the exit code."""
+    try:
+        return job()
     except KeyboardInterrupt as interrupt:
         text = f"interrupted {interrupt}".rstrip()
         sys.stderr.write(f"{text}\n")
         if as_json:
             print_json({"error": text, "type": "KeyboardInterrupt"})
-        leave(INTERRUPTED)
-    except BrokenPipeError:  # whoever read the output has seen enough
-        leave(FAILED)
+        return INTERRUPTED
+    except (BrokenPipeError, StdoutUnwritable):
+        raise
     except Exception as error:  # noqa: BLE001  a bug of the host, too, is told in a sentence
         if debug:
             traceback.print_exc()
         say_failure(sentence(error, debug=debug), error, as_json=as_json)
-        sys.exit(exit_code(error))
-    sys.exit(status)
+        return exit_code(error)
 
 
 def sentence(error: Exception, *, debug: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,21 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.errors import Unavailable
+from arkml.policies.memory import PolicyMemory
 from arkml.policies.noise import Words, mix
 
 ENDED_AGENTS = 65_536
-"""So many agents whose episode ended are remembered."""
+"""So many agents whose episode ended are remembered for each session."""
 
-AGENTS = 1 << 20
-"""So many agents are remembered in all; the ones not seen for longest are forgotten first."""
+AGENTS = 1 << 17
+"""So many agents are remembered for each session; those not seen for longest are forgotten."""
 
-STATE_BYTES = 512 << 20
-"""So much recurrent state is kept by one policy."""
+STATE_BYTES = 128 << 20
+"""So much recurrent state is kept for each session."""
+
+_ENTRY_BYTES = 48
+_SPARE_BYTES = 16 << 20
+_GUEST = 32  # the bits of a session's key above these are the number of its guest
 
 Slots = npt.NDArray[np.int64]
 
@@ -50,7 +56,8 @@ class AgentTable:
     One entry for each (session, agent id) seen; `state_width` floats of state each.
 
     Agents are found by a 64-bit hash with a secret salt: no guest can aim at the entry of
-    another guest's agent.
+    another guest's agent. Every session has a share of its own, and so has every guest: what one
+    of them does, makes nobody else's agents be forgotten.
     """
 
     def __init__(
@@ -60,7 +67,10 @@ class AgentTable:
         ended_agents: int = ENDED_AGENTS,
         agents: int = AGENTS,
         state_bytes: int = STATE_BYTES,
+        memory: PolicyMemory | None = None,
     ) -> None:
+        self._memory = memory or PolicyMemory()
+        self._entry_bytes = 4 * state_width + _ENTRY_BYTES
         self._ended_limit = ended_agents
         self._limit = min(agents, state_bytes // (4 * state_width) if state_width else agents)
         self._salt = np.array([secrets.randbits(64)], np.uint64)
@@ -72,18 +82,24 @@ class AgentTable:
         self._seen: Slots = np.zeros(0, np.int64)
         self._ended: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._state: Floats = np.zeros((0, state_width), np.float32)
+        self._live: Counter[int] = Counter()  # entries by session
+        self._held: Counter[int] = Counter()  # entries by guest
         self._tick = 0
         self._last: tuple[bytes, bytes, Visit] | None = None
 
     def __len__(self) -> int:
         return len(self._hashes)
 
+    def held(self, guest: int) -> int:
+        """How many bytes are kept of the agents of one guest."""
+        return self._held[guest] * self._entry_bytes
+
     def visit(self, keys: Words, ids: Words) -> Visit:
         """
         Find the agents of a batch, new ones with step 0 and a state of zeros.
 
         ids: uint64, [rows]. keys: uint64, [] or [rows]. Raises Unavailable if there are more
-        agents than the table may hold.
+        agents of one session, or of one guest, than may be kept.
         """
         seen = (ids.tobytes(), keys.tobytes())
         last = self._last
@@ -139,7 +155,7 @@ class AgentTable:
         known[known] = self._hashes[at[known]] == agents[known]
         new = ~known
         if new.any():
-            self._insert(agents[new], keys[first[new]], at[new], keep=agents)
+            self._insert(agents, keys[first], new)
             at = np.searchsorted(self._hashes, agents)
         slots = self._slots[at]
         if len(agents) == len(hashes):
@@ -152,58 +168,86 @@ class AgentTable:
         if self._last is not None:
             self._seen[self._last[2].slots] = self._tick
 
-    def _insert(self, hashes: Words, keys: Words, at: Any, keep: Words) -> None:
-        if len(keep) > self._limit:
-            raise Unavailable(
-                f"{len(keep)} agents in one batch; this policy keeps the state of {self._limit}"
-            )
-        if self._evict(len(hashes), keep):
-            at = np.searchsorted(self._hashes, hashes)
+    def _insert(self, agents: Words, keys: Words, new: npt.NDArray[np.bool_]) -> None:
+        """Give the `new` ones of the agents of a batch an entry each."""
+        coming = _counted(keys[new])
+        self._make_room(agents, keys, coming)
+        hashes = agents[new]
         if len(self._free) < len(hashes):
             self._grow(len(self._hashes) + len(hashes))
         slots, self._free = self._free[: len(hashes)], self._free[len(hashes) :]
-        self._keys[slots] = keys
+        self._keys[slots] = keys[new]
         self._steps[slots] = 0
         self._seen[slots] = self._tick
         self._ended[slots] = False
         self._state[slots] = 0
+        at = np.searchsorted(self._hashes, hashes)
         self._hashes = np.insert(self._hashes, at, hashes)
         self._slots = np.insert(self._slots, at, slots)
+        self._live.update(coming)
+        self._held.update(_by_guest(coming))
 
-    def _evict(self, coming: int, keep: Words) -> bool:
-        """Make room: agents that ended go first, then any; the longest unseen ones of each."""
-        if len(self._hashes) + coming <= min(self._ended_limit, self._limit):
-            return False
-        ended = self._ended[self._slots]
+    def _make_room(self, agents: Words, keys: Words, coming: Counter[int]) -> None:
+        """
+        Forget agents of the sessions that have too many; those of others stay.
+
+        agents, keys: uint64, [agents], all that are in the batch. coming: new agents by session.
+        Raises Unavailable, and then nobody is forgotten.
+        """
         drop = np.zeros(len(self._hashes), np.bool_)
-        # A slack of an eighth, so that not every batch pays for a few agents over the limit.
-        surplus = int(ended.sum()) - self._ended_limit
-        if surplus > self._ended_limit // 8:
-            self._mark_oldest(drop, ended & ~np.isin(self._hashes, keep), surplus)
-        surplus = len(self._hashes) + coming - int(drop.sum()) - self._limit
-        if surplus > 0:
-            surplus += self._limit // 8
-            self._mark_oldest(drop, ~drop & ~np.isin(self._hashes, keep), surplus)
+        quiet = min(self._ended_limit, self._limit)
+        for key, count in coming.items():
+            if self._live[key] + count > quiet:
+                present = int(np.count_nonzero(keys == np.uint64(key)))
+                if present > self._limit:
+                    raise Unavailable(
+                        f"{present} agents of session {key:#x} in one batch;"
+                        f" the states of {self._limit} are kept for each session"
+                    )
+                self._mark_surplus(drop, key, count, agents)
+        going = _counted(self._keys[self._slots[drop]]) if drop.any() else Counter()
+        leaving = _by_guest(going)
+        for guest, count in _by_guest(coming).items():
+            more = (count - leaving[guest]) * self._entry_bytes
+            self._memory.require_agents(self, guest, more)
         self._drop(drop)
-        return bool(drop.any())
 
-    def _mark_oldest(
-        self, drop: npt.NDArray[np.bool_], among: npt.NDArray[np.bool_], count: int
+    def _mark_surplus(
+        self, drop: npt.NDArray[np.bool_], key: int, coming: int, agents: Words
     ) -> None:
-        candidates = np.flatnonzero(among)
-        order = np.argsort(self._seen[self._slots[candidates]], kind="stable")
-        drop[candidates[order[:count]]] = True
+        """Of one session: agents that ended go first, then any; of each the longest unseen."""
+        own = np.flatnonzero(self._keys[self._slots] == np.uint64(key))
+        ended = self._ended[self._slots[own]]
+        # A slack of an eighth, so that not every batch pays for a few agents over the limit.
+        quiet = int(ended.sum()) - self._ended_limit
+        over = len(own) + coming - self._limit
+        if quiet <= self._ended_limit // 8 and over <= 0:
+            return
+        idle = ~np.isin(self._hashes[own], agents)
+        if quiet > self._ended_limit // 8:
+            self._mark_oldest(drop, own[idle & ended], quiet)
+        over -= int(drop[own].sum())
+        if over > 0:
+            self._mark_oldest(drop, own[idle & ~drop[own]], over + self._limit // 8)
+
+    def _mark_oldest(self, drop: npt.NDArray[np.bool_], among: Slots, count: int) -> None:
+        order = np.argsort(self._seen[self._slots[among]], kind="stable")
+        drop[among[order[:count]]] = True
 
     def _drop(self, drop: npt.NDArray[np.bool_]) -> None:
         if drop.any():
-            self._free = np.concatenate([self._free, self._slots[drop]])
+            slots = self._slots[drop]
+            going = _counted(self._keys[slots])
+            self._live -= going
+            self._held -= _by_guest(going)
+            self._free = np.concatenate([self._free, slots])
             self._hashes = self._hashes[~drop]
             self._slots = self._slots[~drop]
             self._last = None
 
     def _grow(self, agents: int) -> None:
         old = len(self._keys)
-        size = max(16, agents, min(2 * old, self._limit))
+        size = max(agents, min(max(16, 2 * old), old + _SPARE_BYTES // self._entry_bytes))
         self._keys = _resized(self._keys, size)
         self._steps = _resized(self._steps, size)
         self._seen = _resized(self._seen, size)
@@ -219,6 +263,20 @@ def _turns(inverse: Slots, counts: Slots) -> Slots:
     turns = np.empty(len(inverse), np.int64)
     turns[order] = np.arange(len(inverse)) - starts
     return turns
+
+
+def _counted(keys: Words) -> Counter[int]:
+    """How often each key comes."""
+    found, counts = np.unique(keys, return_counts=True)
+    return Counter(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+
+
+def _by_guest(counts: Counter[int]) -> Counter[int]:
+    """Counts by session as counts by guest."""
+    found: Counter[int] = Counter()
+    for key, count in counts.items():
+        found[key >> _GUEST] += count
+    return found
 
 
 def _resized(values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

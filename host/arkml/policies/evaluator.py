@@ -13,7 +13,7 @@ from arkml.batches import Floats
 from arkml.errors import AbiError, Unavailable
 from arkml.policies.agents import AgentTable
 from arkml.policies.memory import PolicyMemory
-from arkml.policies.models import Call, Model
+from arkml.policies.models import ALIKE, Call, Model
 from arkml.policies.noise import Words, fill_normal, streams
 from arkml.policies.signature import Port, Roles
 
@@ -76,29 +76,46 @@ class Evaluator:
         self._model = model
         self._roles = roles
         self._seed = seed
-        self._draws = roles.epsilon is not None and not deterministic
+        self._drawn = None if deterministic else roles.epsilon
+        self._constants = [(port, 1.0) for port in roles.masks]
+        if deterministic and roles.epsilon is not None:
+            self._constants.append((roles.epsilon, 0.0))
+        self._targets = [target for _, target in roles.recurrent]
+        self._inputs = [source for source, _ in roles.recurrent]
+        if self._drawn is not None:
+            self._inputs.append(self._drawn)
         self._columns = _columns([source for source, _ in roles.recurrent])
         self._memory = memory
         self._agents = AgentTable(sum(source.width for source, _ in roles.recurrent), memory=memory)
-        self.is_stateless = not self._draws and not roles.recurrent
+        self.is_stateless = self._drawn is None and not roles.recurrent
 
     def bind(
         self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], owner: object
     ) -> Lines:
-        """Add the host's arrays and make the calls."""
-        roles = self._roles
+        """
+        Add the host's arrays and make the calls.
+
+        Raises Unavailable, before there is any array, if they would take too much memory. What
+        they hold lasts for one run: the arrays of other lines may lie in the same place.
+        """
+        constants = [(port, value) for port, value in self._constants if port.name not in feeds]
+        self._require_room(count, constants)
         given, taken = dict(feeds), dict(fetches)
+        for port, value in constants:
+            shape = (min(count, ALIKE), *port.shape)
+            given[port.name] = self._memory.constant(value, shape)
+        ports = (*self._inputs, *self._targets)
+        arrays = self._memory.arrays([(count, *port.shape) for port in ports])
+        for port, array in zip(self._inputs, arrays, strict=False):
+            given[port.name] = array
+        for port, array in zip(self._targets, arrays[len(self._inputs) :], strict=True):
+            taken[port.name] = array
         epsilon = None
-        if roles.epsilon is not None:
-            array = given[roles.epsilon.name] = _zeros(count, roles.epsilon)
-            epsilon = array.reshape(count, roles.epsilon.width) if self._draws else None
-        for mask in roles.masks:
-            given.setdefault(mask.name, np.ones((count, *mask.shape), np.float32))
-        for source, target in roles.recurrent:
-            given[source.name] = _zeros(count, source)
-            taken[target.name] = _zeros(count, target)
+        if self._drawn is not None:
+            epsilon = given[self._drawn.name].reshape(count, self._drawn.width)
         calls = self._model.prepare(count, given, taken)
-        return Lines(owner, count, calls, given, taken, epsilon)
+        alike = [port.name for port, _ in constants]
+        return Lines(owner, count, calls, given, taken, epsilon, alike)
 
     def run(self, lines: Lines, keys: Words, ids: Words, states: States | None) -> None:
         """
@@ -130,6 +147,11 @@ class Evaluator:
         """Session `key` is closed."""
         self._agents.forget(key)
 
+    def _require_room(self, count: int, constants: Sequence[tuple[Port, float]]) -> None:
+        floats = count * sum(port.width for port in (*self._inputs, *self._targets))
+        floats += min(count, ALIKE) * sum(port.width for port, _ in constants)
+        self._memory.require_batch(count, 4 * floats)
+
     def _remember(self, lines: Lines, memory: Floats, states: States | None) -> None:
         """Run with the states in `memory`, [n, state_width], and put the new ones there."""
         if states is not None:
@@ -154,7 +176,8 @@ class Evaluator:
             if part.count != len(rows):
                 part = self._part(lines, len(rows))
             for name, array in part.feeds.items():
-                np.take(lines.feeds[name], rows, axis=0, out=array)
+                if name not in part.alike:
+                    np.take(lines.feeds[name], rows, axis=0, out=array)
             agents = inverse[rows]
             moved = memory[agents]
             self._remember(part, moved, None if states is None else states[rows])
@@ -163,10 +186,13 @@ class Evaluator:
                 lines.fetches[name][rows] = array
 
     def _part(self, lines: Lines, count: int) -> Lines:
-        feeds = {name: _like(array, count) for name, array in lines.feeds.items()}
+        feeds = {
+            name: array[:count] if name in lines.alike else _like(array, count)
+            for name, array in lines.feeds.items()
+        }
         fetches = {name: _like(array, count) for name, array in lines.fetches.items()}
         calls = self._model.prepare(count, feeds, fetches)
-        return Lines(None, count, calls, feeds, fetches, None)
+        return Lines(None, count, calls, feeds, fetches, None, lines.alike)
 
 
 def execute(calls: Sequence[Call]) -> None:
@@ -188,10 +214,6 @@ def failed(error: Exception) -> Unavailable:
 def _columns(ports: Sequence[Port]) -> list[slice]:
     ends = np.cumsum([0, *(port.width for port in ports)]).tolist()
     return [slice(start, end) for start, end in pairwise(ends)]
-
-
-def _zeros(count: int, port: Port) -> Floats:
-    return np.zeros((count, *port.shape), np.float32)
 
 
 def _like(array: Floats, count: int) -> Floats:

@@ -12,6 +12,7 @@ from arkml.abi.codes import SnapshotFormat
 from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
 from arkml.policies.cervo import Kind, is_cervo, unpack
+from arkml.policies.memory import PolicyMemory
 from arkml.policies.models import Model, ModelCache
 from arkml.policies.network import Network
 from arkml.policies.onnx import OnnxPolicy
@@ -47,6 +48,7 @@ class PolicyLibrary:
         self._deterministic = deterministic
         self._override = override
         self._limits = limits
+        self._memory = PolicyMemory()
         self._lock = Lock()
         # A policy lives as long as a session uses it; its model may stay longer in the cache.
         self._policies: WeakValueDictionary[_Key, Policy] = WeakValueDictionary()
@@ -81,12 +83,13 @@ class PolicyLibrary:
         `key` sets its noise apart from that of others. Raises as `load` does.
         """
         model, _ = self._model(snapshot, snapshot_format)
-        return Network(model, key=key, seed=self._seed, deterministic=self._deterministic)
-
-    def close(self) -> None:
-        """Forget all policies. Those in use live on."""
-        with self._lock:
-            self._policies.clear()
+        return Network(
+            model,
+            key=key,
+            seed=self._seed,
+            deterministic=self._deterministic,
+            memory=self._memory,
+        )
 
     def _policy(
         self, model: Model, num_features: int | None, num_actions: int | None
@@ -100,7 +103,13 @@ class PolicyLibrary:
             if self._override is None:
                 raise
             raise InvalidArguments(f"the policy that overrides the guest's: {error}") from error
-        return OnnxPolicy(model, signature, seed=self._seed, deterministic=self._deterministic)
+        return OnnxPolicy(
+            model,
+            signature,
+            seed=self._seed,
+            deterministic=self._deterministic,
+            memory=self._memory,
+        )
 
     def _model(self, snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[Model, bytes]:
         if self._override is not None:

@@ -24,6 +24,7 @@ ALIKE = 1_024
 
 _LIMITS = Limits()
 _RECENT = 16
+_RECENT_BYTES = 64 << 20
 
 
 class Model(Protocol):
@@ -59,7 +60,7 @@ class ModelCache:
         self._seconds = seconds
         self._lock = Lock()
         self._models: WeakValueDictionary[bytes, Model] = WeakValueDictionary()
-        self._recent: OrderedDict[bytes, Model] = OrderedDict()
+        self._recent: OrderedDict[bytes, tuple[Model, int]] = OrderedDict()
 
     def onnx(self, data: bytes) -> Model:
         """The model in the bytes of an ONNX file. Raises ModelRejected."""
@@ -97,8 +98,10 @@ class ModelCache:
             with self._lock:
                 model = self._models.setdefault(key, loaded)
         with self._lock:
-            self._recent[key] = model
+            self._recent[key] = model, len(data)
             self._recent.move_to_end(key)
-            if len(self._recent) > _RECENT:
-                self._recent.popitem(last=False)
+            size = sum(size for _, size in self._recent.values())
+            while len(self._recent) > _RECENT or size > _RECENT_BYTES:
+                _, (_, dropped) = self._recent.popitem(last=False)
+                size -= dropped
         return model

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from arkml.batches import Floats
 from arkml.errors import InvalidArguments
 from arkml.policies.evaluator import Evaluator
+from arkml.policies.memory import PolicyMemory
 from arkml.policies.models import Model
 from arkml.policies.signature import Port, find_roles
 
@@ -24,7 +25,13 @@ class Network:
     """
 
     def __init__(
-        self, model: Model, *, key: int = 0, seed: int = 0, deterministic: bool = False
+        self,
+        model: Model,
+        *,
+        memory: PolicyMemory,
+        key: int = 0,
+        seed: int = 0,
+        deterministic: bool = False,
     ) -> None:
         roles = find_roles(model.inputs, model.outputs)
         hosts = {source for source, _ in roles.recurrent} | {roles.epsilon}
@@ -33,7 +40,9 @@ class Network:
         if not self.outputs:
             raise InvalidArguments("the model has no output besides its recurrent state")
         self._key = np.array(key, np.uint64)
-        self._evaluator = Evaluator(model, roles, seed=seed, deterministic=deterministic)
+        self._evaluator = Evaluator(
+            model, roles, seed=seed, deterministic=deterministic, memory=memory
+        )
 
     def run(
         self, agents: npt.NDArray[np.uint64], inputs: Mapping[str, Floats]

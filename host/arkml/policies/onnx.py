@@ -8,6 +8,7 @@ import numpy as np
 
 from arkml.batches import Batch, Floats
 from arkml.policies.evaluator import Evaluator, Lines, execute, failed
+from arkml.policies.memory import PolicyMemory
 from arkml.policies.models import Call, Model
 from arkml.policies.signature import Port, Signature
 
@@ -26,7 +27,13 @@ class BatchLines(Lines):
 
     def __init__(self, lines: Lines, before: Sequence[Copy], after: Sequence[Copy]) -> None:
         super().__init__(
-            lines.owner, lines.count, lines.calls, lines.feeds, lines.fetches, lines.epsilon
+            lines.owner,
+            lines.count,
+            lines.calls,
+            lines.feeds,
+            lines.fetches,
+            lines.epsilon,
+            lines.alike,
         )
         self.before = before
         self.after = after
@@ -42,12 +49,20 @@ class OnnxPolicy:
     """
 
     def __init__(
-        self, model: Model, signature: Signature, *, seed: int = 0, deterministic: bool = False
+        self,
+        model: Model,
+        signature: Signature,
+        *,
+        memory: PolicyMemory,
+        seed: int = 0,
+        deterministic: bool = False,
     ) -> None:
         self.num_features = signature.num_features
         self.num_actions = signature.num_actions
         self._signature = signature
-        self._evaluator = Evaluator(model, signature.roles, seed=seed, deterministic=deterministic)
+        self._evaluator = Evaluator(
+            model, signature.roles, seed=seed, deterministic=deterministic, memory=memory
+        )
 
     def act(self, batch: Batch) -> None:
         lines = batch.scratch

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from arkml.abi.codes import SnapshotFormat
 from arkml.errors import AbiError
-from arkml.policies.policy import Policy
 from arkml.sessions import responses
 from arkml.sessions.session import InferenceSession, Origin, Session, TrainingSession
 from arkml.sessions.snapshots import refusals_told
@@ -21,16 +20,23 @@ class _Starting(Family):
 
     __slots__ = ()
 
-    def _policy(
+    def _start(
         self,
         snapshot: bytes,
         snapshot_format: SnapshotFormat,
         num_features: int | None,
         num_actions: int | None,
-    ) -> Policy:
-        self._guest.roster.require_room()
-        with refusals_told(self._guest):
-            return self._guest.library.load(snapshot, snapshot_format, num_features, num_actions)
+    ) -> int:
+        """The handle of a session with a snapshot; None takes the number that it has itself."""
+        guest = self._guest
+        guest.roster.require_room()
+        with refusals_told(guest), guest.snapshots.take(snapshot) as lease:
+            policy = guest.library.load(snapshot, snapshot_format, num_features, num_actions)
+            features = policy.num_features if num_features is None else num_features
+            actions = policy.num_actions if num_actions is None else num_actions
+            if num_actions is None:
+                responses.require_countable(0, actions)
+            return guest.roster.open_inference(policy, features, actions, released=lease.release)
 
 
 class InferenceV1(_Starting):
@@ -45,8 +51,7 @@ class InferenceV1(_Starting):
         snapshot_data: bytes,
         snapshot_format: SnapshotFormat,
     ) -> int:
-        policy = self._policy(snapshot_data, snapshot_format, num_features, num_actions)
-        return self._guest.roster.open_inference(policy, num_features, num_actions)
+        return self._start(snapshot_data, snapshot_format, num_features, num_actions)
 
     def stop_inference(self, context: int) -> None:
         self._guest.roster.close(context, InferenceSession)
@@ -88,9 +93,7 @@ class SubmitV5(_Starting):
     __slots__ = ()
 
     def start_inference(self, snapshot_data: bytes, snapshot_format: SnapshotFormat) -> int:
-        policy = self._policy(snapshot_data, snapshot_format, None, None)
-        responses.require_countable(0, policy.num_actions)
-        return self._guest.roster.open_inference(policy, policy.num_features, policy.num_actions)
+        return self._start(snapshot_data, snapshot_format, None, None)
 
     def submit_training_observations(self, context: int) -> bytes:
         return self._submit(context, TrainingSession)

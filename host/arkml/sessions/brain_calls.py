@@ -17,7 +17,7 @@ from arkml.policies.signature import Port
 from arkml.sessions import brains, runtimes
 from arkml.sessions.brains import Brain
 from arkml.sessions.runtimes import Load, Runtime
-from arkml.sessions.snapshots import Packing
+from arkml.sessions.snapshots import Packing, refusals_told
 from arkml.sessions.state import GuestState
 
 _NONE = 0  # no handle is zero
@@ -45,8 +45,11 @@ class MlInferenceV0(Packing):
 
     def load_inference_async(self, handle: int, format: SnapshotFormat, data: bytes) -> int:
         runtime = self._table.get(handle, Runtime)
+        self._table.upcoming()  # raises what `insert` would
+        with refusals_told(self._guest):
+            lease = self._guest.snapshots.take(data)
         future = Future(runtimes.NETWORK, self._guest.changes)
-        load = self._table.insert(Load(handle, future))
+        load = self._table.insert(Load(handle, future, lease))
         runtime.loads.add(load)
         self._guest.background(partial(self._load, future, format, data, self._guest.keys.next()))
         return load
@@ -59,6 +62,7 @@ class MlInferenceV0(Packing):
         try:
             network = load.future.result()
         except AbiError as error:
+            load.lease.release()
             if not load.is_told:
                 load.is_told = True
                 self._guest.log.say(logging.WARNING, f"a brain was refused: {error}")
@@ -145,7 +149,7 @@ class MlInferenceV0(Packing):
         runtime = self._table.get(load.runtime, Runtime)
         self._table.remove(handle, Load)
         runtime.loads.remove(handle)
-        brain = Brain(load.runtime, network, self._budget, rows=self._guest.limits.rows)
+        brain = Brain(load.runtime, network, self._budget, load.lease, rows=self._guest.limits.rows)
         place = self._table.insert(brain)
         runtime.brains[place] = brain
         return place

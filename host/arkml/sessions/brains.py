@@ -10,6 +10,7 @@ from arkml.batches import Floats
 from arkml.errors import InvalidArguments, ModelRejected, NotFound, TooManyRows
 from arkml.policies.network import Network
 from arkml.policies.signature import Port
+from arkml.sessions.leases import Lease
 
 COUNTABLE = 0xFF
 """Lists are counted in a u8: names, agents, and the floats of one output."""
@@ -85,11 +86,14 @@ class Brain:
     those of the last execution.
     """
 
-    def __init__(self, runtime: int, network: Network, budget: Budget, *, rows: int) -> None:
+    def __init__(
+        self, runtime: int, network: Network, budget: Budget, lease: Lease, *, rows: int
+    ) -> None:
         self.runtime = runtime
         self.network = network
         self._ports = dict(zip(names_of(network.inputs), network.inputs, strict=True))
         self._budget = budget
+        self._lease = lease
         self._rows = rows
         self._row_bytes = 4 * sum(port.width for port in network.inputs) + 64
         self._submission: Submission | None = None
@@ -145,7 +149,8 @@ class Brain:
         self._results = {}
 
     def close(self) -> None:
-        """Give up what is queued."""
+        """Give up what is queued, and the snapshot."""
+        self._lease.release()
         self._budget.give_back(self._row_bytes * len(self._queue))
         self._queue.clear()
 

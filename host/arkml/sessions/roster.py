@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from arkml.errors import NotFound
@@ -41,11 +42,23 @@ class Roster:
         """Raise what opening a session would raise, before work is spent on it."""
         self._handles.upcoming()
 
-    def open_inference(self, policy: Policy, num_features: int, num_actions: int) -> int:
-        """The handle of a new session that acts with `policy`."""
+    def open_inference(
+        self,
+        policy: Policy,
+        num_features: int,
+        num_actions: int,
+        *,
+        released: Callable[[], object] = lambda: None,
+    ) -> int:
+        """The handle of a new session that acts with `policy`, until it calls `released`."""
         queue, key = self._queue(num_features, num_actions, training=False)
         session = InferenceSession(
-            queue, policy, key=key, num_features=num_features, num_actions=num_actions
+            queue,
+            policy,
+            key=key,
+            num_features=num_features,
+            num_actions=num_actions,
+            released=released,
         )
         return self._handles.insert(session)
 

@@ -10,6 +10,7 @@ from arkml.futures import Future, ResultType
 from arkml.handles import HandleTable
 from arkml.policies.network import Network
 from arkml.sessions.brains import COUNTABLE, Brain
+from arkml.sessions.leases import Lease
 
 NETWORK: ResultType[Network] = ResultType("brain")
 
@@ -20,6 +21,7 @@ class Load:
 
     runtime: int
     future: Future[Network]
+    lease: Lease
     is_told: bool = False
 
 
@@ -59,6 +61,6 @@ def destroy(table: HandleTable[Any], handle: int) -> None:
     """Forget a runtime, its brains and its loads."""
     runtime = table.remove(handle, Runtime)
     for load in runtime.loads:
-        table.remove(load, Load)
+        table.remove(load, Load).lease.release()
     for brain in runtime.brains:
         table.remove(brain, Brain).close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -81,7 +80,7 @@ class Services:
 
     `number` is unique among the guests of the host and seeds the keys of the sessions. `clock` is
     the time of day in nanoseconds, `stopwatch` measures seconds, `background` runs a job, now or
-    on another thread. `errors` counts for whoever refuses calls.
+    on another thread.
     """
 
     def __init__(
@@ -109,7 +108,6 @@ class Services:
         self.handlers: Mapping[str, object] = {
             module: family(self._guest) for module, family in HANDLERS.items()
         }
-        self.errors: Counter[str] = Counter()
         self.log: GuestLog = self._guest.log
         self.changes: Changes = self._guest.changes
         self.futures: FutureTable = self._guest.futures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
@@ -50,12 +51,14 @@ class Session:
     Acts for the agents of one handle. Whoever answers a submit is its policy.
 
     `key` is unique in the host and names the session to its policy. `non_finite_actions` counts
-    what was answered with zeros where the shim does not see it (`ark-ml-v5`).
+    what was answered with zeros where the shim does not see it (`ark-ml-v5`). `released` is called
+    when the session does not use its policy any more.
     """
 
     __slots__ = (
         "_act",
         "_batch",
+        "_released",
         "key",
         "non_finite_actions",
         "num_actions",
@@ -65,7 +68,14 @@ class Session:
     )
 
     def __init__(
-        self, queue: Queue, policy: Policy, *, key: int, num_features: int, num_actions: int
+        self,
+        queue: Queue,
+        policy: Policy,
+        *,
+        key: int,
+        num_features: int,
+        num_actions: int,
+        released: Callable[[], object] = lambda: None,
     ) -> None:
         self.queue = queue
         self.policy = policy
@@ -75,6 +85,7 @@ class Session:
         self.non_finite_actions = 0
         self._batch = queue.batch
         self._act = policy.act
+        self._released = released
 
     def answer(self) -> Batch:
         """Fill the actions and values of the rows pushed since the last submit."""
@@ -87,7 +98,10 @@ class Session:
         try:
             self.queue.close()
         finally:
-            self.policy.forget(self.key)
+            try:
+                self.policy.forget(self.key)
+            finally:
+                self._released()
 
 
 class InferenceSession(Session):
@@ -138,15 +152,11 @@ class TrainingSession(Session):
                 self._sink.leave(stop=stop)
 
 
-_MASK = (1 << 64) - 1
-
-
 class Keys:
     """
     Numbers that name the sessions and brains of one guest to policies, unique in the host.
 
-    The guest's number and a count, both below 2**32, are spread over 64 bits by the finaliser of
-    splitmix64, which maps no two numbers to one.
+    The upper half is the guest's number, the lower half counts.
     """
 
     def __init__(self, guest: int) -> None:
@@ -155,6 +165,4 @@ class Keys:
     def next(self) -> int:
         key = self._next
         self._next += 1
-        key = (key ^ key >> 30) * 0xBF58476D1CE4E5B9 & _MASK
-        key = (key ^ key >> 27) * 0x94D049BB133111EB & _MASK
-        return key ^ key >> 31
+        return key

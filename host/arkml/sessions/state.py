@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from arkml.futures import Changes, FutureTable
-from arkml.handles import U32_LAYOUT, HandleTable
+from arkml.handles import U32_LAYOUT, HandleRoom, HandleTable
 from arkml.limits import Limits
+from arkml.sessions.leases import PORTION, SnapshotLeases
 from arkml.sessions.roster import Roster
 from arkml.sessions.session import Keys, QueueOpener
 from arkml.sessions.text import GuestLog
@@ -20,7 +21,8 @@ class GuestState:
     """
     The ML side of one guest, seen by its handlers.
 
-    `handles` holds sessions and futures, `brains` what ml-inference-v0 names with 32 bits.
+    `handles` holds sessions and futures, `brains` what ml-inference-v0 names with 32 bits; one
+    limit counts both. `snapshots` counts the bytes that sessions and brains use.
     `clock` is the time of day in nanoseconds, `stopwatch` measures seconds, and `background` runs
     a job now or on another thread.
     """
@@ -44,10 +46,12 @@ class GuestState:
         self.stopwatch = stopwatch
         self.background = background
         self.log = GuestLog(name, limit=limits.log_bytes, stopwatch=stopwatch)
-        self.handles: HandleTable[Any] = HandleTable("handles", limit=limits.handles)
+        room = HandleRoom(limits.handles)
+        self.handles: HandleTable[Any] = HandleTable("handles", limit=room)
         self.brains: HandleTable[Any] = HandleTable(
-            "ml-inference handles", limit=limits.handles, layout=U32_LAYOUT
+            "ml-inference handles", limit=room, layout=U32_LAYOUT
         )
+        self.snapshots = SnapshotLeases(PORTION * limits.snapshot_bytes)
         self.changes = Changes()
         self.futures = FutureTable(self.handles, limit=limits.futures, changes=self.changes)
         self.keys = Keys(number)

@@ -1,0 +1,48 @@
+"""The standard streams of a command: a stdout that says so when it cannot be written."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Any
+
+
+class StdoutUnwritable(OSError):
+    """Stdout does not take any more, as on a full disk. Nobody reads it is BrokenPipeError."""
+
+
+class _Stdout(io.FileIO):
+    """Tells its errors apart from those of other files."""
+
+    def write(self, data: Any) -> int | None:  # type: ignore[override]  # typeshed says int
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise StdoutUnwritable(error.errno, error.strerror) from None
+
+
+def open_streams() -> None:
+    """Make the streams of the process fit for what guests say. Raises StdoutUnwritable."""
+    if sys.stderr is None:
+        sys.stderr = io.TextIOWrapper(io.FileIO(os.devnull, "w"), "utf-8")
+    if sys.stdout is None:
+        raise StdoutUnwritable(None, "it is closed")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a guest may say what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout = _watched(sys.stdout)
+
+
+def _watched(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Stdout(stream.fileno(), "w", closefd=False)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )

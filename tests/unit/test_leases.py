@@ -1,0 +1,36 @@
+import pytest
+
+from arkml.errors import SnapshotTooLarge
+from arkml.sessions.leases import SnapshotLeases
+
+
+def test_snapshots_over_the_limit_together_are_refused_with_all_numbers():
+    leases = SnapshotLeases(10)
+    leases.take(b"123456")
+
+    with pytest.raises(SnapshotTooLarge, match=r"5 bytes beside 6 .*: 10 bytes may be"):
+        leases.take(b"12345")
+    assert leases.used == 6
+
+
+def test_the_same_bytes_count_once_until_the_last_user_is_gone():
+    leases = SnapshotLeases(10)
+    first, second = leases.take(b"123456"), leases.take(b"123456")
+    first.release()
+    first.release()
+
+    assert leases.used == 6
+    second.release()
+    assert leases.used == 0
+
+
+def test_a_block_that_fails_releases_and_one_that_does_not_keeps():
+    leases = SnapshotLeases(10)
+    with leases.take(b"123") as kept:
+        pass
+    with pytest.raises(KeyError), leases.take(b"4567"):
+        raise KeyError
+
+    assert leases.used == 3
+    kept.release()
+    assert leases.used == 0
