@@ -1,24 +1,21 @@
 """With the compilers at hand, the files of `guest_abi` compile, for wasm and for this machine."""
 
-import runpy
 import shutil
 import subprocess
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from tests.compilers.building import ROOT, regenerate
 
-ROOT = Path(__file__).parents[2]
 GUEST_ABI = ROOT / "guest_abi"
 HEADERS = sorted(path.name for path in (GUEST_ABI / "c").glob("*.h"))
-
-regenerate = SimpleNamespace(**runpy.run_path(str(ROOT / "fixtures" / "regenerate.py")))
 
 pytestmark = pytest.mark.compilers
 
 
 def compiles(arguments, cwd):
-    ran = subprocess.run(arguments, cwd=cwd, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        arguments, cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+    )
     return ran.returncode == 0, ran.stderr
 
 
@@ -67,11 +64,11 @@ def test_the_rust_module_compiles_without_std_or_warnings(target, tmp_path):
     assert is_good, errors
 
 
-def test_the_assemblyscript_files_compile(tmp_path):
+def test_the_assemblyscript_files_compile(compilers, tmp_path):
     shutil.copytree(GUEST_ABI / "assemblyscript", tmp_path / "abi")
     names = sorted(path.name for path in (tmp_path / "abi").glob("*.ts"))
-    with regenerate.assemblyscript_compiler() as asc:
-        sources = [f"abi/{name}" for name in names]
-        is_good, errors = compiles([*asc, *sources, "--outFile", "all.wasm"], tmp_path)
+    sources = [f"abi/{name}" for name in names]
+    asc = compilers.command("asc")
+    is_good, errors = compiles([*asc, *sources, "--outFile", "all.wasm"], tmp_path)
 
     assert is_good, errors

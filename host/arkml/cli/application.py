@@ -65,9 +65,8 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _main(
     version: Annotated[
-        bool, typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Show the version."
-        ),
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     del version  # its callback has answered

@@ -10,27 +10,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arkml.cli import options
-from arkml.cli.exits import GOOD, Job, print_json
+from arkml.cli.exits import Job, print_json
 from arkml.cli.launch import Grants
 from arkml.cli.logs import LogOptions
+from arkml.cli.values import whole_number
 from arkml.errors import UsageError
 
 if TYPE_CHECKING:
     from arkml.cli.measuring import Timings
     from arkml.cli.tasks import Task
 
-_EXAMPLES = """
-Examples:
-
-    arkml bench npc.wasm --policy walk.onnx
-
-    arkml bench npc.wasm --instances 1000 --frames 200
-
-    arkml bench module.wasm --invoke step 16
-
+_EPILOG = options.epilog(
+    "arkml bench npc.wasm --policy walk.onnx",
+    "arkml bench npc.wasm --instances 1000 --frames 200",
+    "arkml bench module.wasm --invoke step 16",
+    notes="""
 The first calls, which load policies and warm caches, are not counted (--warmup). The spread is half
 the distance between the quartiles. A call includes what policies take.
-"""
+""",
+)
 _FRAMES, _CALLS = (1000, 50), (20, 2)  # counted, and before that for warming up
 
 
@@ -55,7 +53,7 @@ class Bench:
 def register(app: typer.Typer) -> None:
     """Add the command."""
     settings = {"ignore_unknown_options": True}  # -1 is an argument; `bench` refuses the others
-    app.command("bench", epilog=_EXAMPLES, context_settings=settings)(command)
+    app.command("bench", epilog=_EPILOG, context_settings=settings)(command)
 
 
 def command(
@@ -68,11 +66,18 @@ def command(
     frames: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, help="So many frames or calls: 1000, or 20 where they take bytes."
+            metavar="N",
+            parser=whole_number("--frames", 1),
+            help="So many frames or calls: 1000 by default, 20 where they take bytes.",
         ),
     ] = None,
     warmup: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Calls before that are not counted.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            parser=whole_number("--warmup", 0),
+            help="Calls before that, not counted: 50 by default, 2 where they take bytes.",
+        ),
     ] = None,
     instances: options.Instances = 1,
     policy: options.Policy = None,
@@ -111,6 +116,7 @@ def command(
 
 def bench(wanted: Bench) -> int:
     """Measure and show."""
+    from arkml.cli.complaints import complaints_of, error_document, say_complaints
     from arkml.cli.launch import open_host
     from arkml.cli.measuring import Steps
     from arkml.cli.playing import announce, budget_of, compiled, perform, player_of
@@ -131,14 +137,17 @@ def bench(wanted: Bench) -> int:
     before, steps = player.statistics, Steps(player.step)
     with ProgressBar(program.name, count) as progress:
         steps.run(count, after=progress)
-    rows = player.statistics.rows - before.rows
+    after = player.statistics
     host.close()
-    document = _document(wanted, program.name, task, steps.timings, warmup, rows)
+    document = _document(
+        wanted, program.name, task, steps.timings, warmup, after.rows - before.rows
+    )
+    complaints = complaints_of(wanted.grants, player, wanted.instances)
     if wanted.as_json:
-        print_json(document)
+        print_json(error_document(complaints) | document)
     else:
         _show(document)
-    return GOOD
+    return say_complaints(complaints)
 
 
 def _counts(wanted: Bench, task: Task) -> tuple[int, int]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arkml.cli.complaints import idle_policy
+from arkml.cli.files import named, read_module
 from arkml.cli.launch import Grants, open_host
 from arkml.cli.measuring import Steps
 from arkml.cli.players import Solo
@@ -71,13 +73,13 @@ class Trial:
 
     def _checks(self, host: Host, path: Path) -> Iterator[Check]:
         try:
-            program = host.compile(path)
+            program = host.compile(read_module(path), name=path.name)
         except LinkError as error:
             yield Check("load", True, path.name)
             yield Check("link", False, str(error))
             return
         except ArkmlError as error:
-            yield _failed("load", error)
+            yield _failed("load", error, path)
             return
         yield Check("load", True, f"{program.info.kind.value}, {size(program.info.size)}")
         yield Check("link", True, _linked(program))
@@ -85,7 +87,7 @@ class Trial:
             guest = host.load(program, initialise=False)
             guest.initialise()
         except GuestError as error:
-            yield _failed("initialise", error)
+            yield _failed("initialise", error, path)
             return
         yield Check("initialise", True, "no trap")
         yield from self._task_checks(guest, program)
@@ -99,12 +101,12 @@ class Trial:
         try:
             performance.run()
         except GuestError as error:
-            yield _failed("run", error, performance.place(error))
+            yield _failed("run", error, program.name, performance.place(error))
             return
         if task.function:
             yield Check("run", True, performance.outcome())
         yield performance.handles()
-        yield _actions(guest)
+        yield _actions(guest, self.grants)
         yield performance.limits()
 
 
@@ -208,18 +210,20 @@ def _linked(program: Program) -> str:
     return f"{counted(count, 'import')}, " + (f"{stubs:,} of them stubs" if stubs else "all there")
 
 
-def _actions(guest: Guest) -> Check:
+def _actions(guest: Guest, grants: Grants) -> Check:
     done = guest.statistics
+    if idle := idle_policy(grants, done):
+        return Check("actions", False, idle)
     bad = done.non_finite_actions
     if bad:
         return Check("actions", False, f"{bad:,} values were not finite, in {done.rows:,} rows")
     return Check("actions", True, f"{done.rows:,} rows, all finite" if done.rows else "none")
 
 
-def _failed(name: str, error: ArkmlError, text: str = "%s") -> Check:
+def _failed(name: str, error: ArkmlError, file: str | Path, text: str = "%s") -> Check:
     """A failed check; a limit that was hit is the one of limits."""
     name = "limits" if isinstance(error, _OVER_LIMITS) else name
-    return Check(name, False, text.replace("%s", str(error)))
+    return Check(name, False, text.replace("%s", named(file, str(error))))
 
 
 def _timed(checks: Iterator[Check]) -> Iterator[Check]:

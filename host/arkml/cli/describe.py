@@ -11,33 +11,30 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import GOOD, UNUSABLE, Job, print_json
+from arkml.cli.files import read_model
 from arkml.cli.logs import LogOptions
 from arkml.cli.values import read_limits
 
 if TYPE_CHECKING:
     from arkml.policies.describe import ModelReport, PortReport
 
-_EXAMPLES = """
-Examples:
-
-    arkml describe walk.onnx
-
-    arkml describe walk.crvo --json
-
-The exit code is 2 if the model is rejected.
-"""
+_EPILOG = options.epilog(
+    "arkml describe walk.onnx",
+    "arkml describe walk.crvo --json",
+    notes="The exit code is 2 if the model is rejected.",
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("describe", epilog=_EXAMPLES)(command)
+    app.command("describe", epilog=_EPILOG)(command)
 
 
 def command(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="An ONNX or Cervo file.", show_default=False)
     ],
-    limit: options.LimitValues = None,
+    limit: options.ModelLimits = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> Job:
@@ -48,11 +45,10 @@ def command(
 def describe_file(path: Path, limits: tuple[str, ...], logs: LogOptions, as_json: bool) -> int:
     """Describe one file."""
     from arkml.policies.describe import ACCEPTED, describe
-    from arkml.policies.files import read_policy_file
 
     logs.start()
     allowed = read_limits(limits)
-    report = describe(read_policy_file(path, allowed), allowed)
+    report = describe(read_model(path, allowed), allowed)
     if as_json:
         print_json({"file": str(path), "accepted": report.verdict == ACCEPTED, **asdict(report)})
     else:

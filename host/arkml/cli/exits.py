@@ -96,7 +96,7 @@ def print_json(document: dict[str, Any]) -> None:
 
 def leave(status: int) -> NoReturn:
     """End the process at once, without what Python does at its end."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None is closed from the start
         try:
             stream.flush()
         except OSError:  # nobody reads it any more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from enum import Enum
@@ -47,7 +48,7 @@ def read_module(path: Path) -> bytes:
         raise ModuleError(_unreadable(path, error)) from None
     match kind_of(data):
         case FileKind.EMPTY:
-            raise ModuleRejected(f"{path} is empty: it takes a WebAssembly module")
+            raise ModuleRejected(f"{path} is empty: a WebAssembly module is wanted")
         case FileKind.CERVO | FileKind.ONNX as kind:
             raise ModuleRejected(
                 f"{path} is {kind.value}, not a WebAssembly module: `arkml describe` shows it,"
@@ -70,7 +71,7 @@ def read_model(path: Path, limits: Limits) -> bytes:
     data = read_policy_file(path, limits)
     match kind_of(data):
         case FileKind.EMPTY:
-            raise ModelRejected(f"{path} is empty: it takes an ONNX or Cervo file")
+            raise ModelRejected(f"{path} is empty: an ONNX or Cervo file is wanted")
         case FileKind.MODULE:
             raise ModelRejected(
                 f"{path} is a WebAssembly module, not an ONNX or Cervo file: `arkml inspect` shows"
@@ -121,7 +122,7 @@ def named(name: str | Path, text: str) -> str:
 def _replace(target: Path, data: bytes) -> None:
     exists = target.exists()
     if exists and not os.access(target, os.W_OK):
-        raise PermissionError(None, "Permission denied")
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     part = target.with_name(f".arkml-{os.getpid()}.part")
     try:
         with part.open("xb") as file:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,43 +14,56 @@ from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.logs import LogOptions
 
 if TYPE_CHECKING:
-    from arkml.cli.inspection import Inspection
+    from arkml.cli.inspection import Import, Inspection
 
-_EXAMPLES = """
-Examples:
+_EPILOG = options.epilog(
+    "arkml inspect npc.wasm",
+    "arkml inspect npc.wasm --json",
+    notes="The exit code is 0 if imports are missing, too: `arkml smoke` fails then.",
+)
 
-    arkml inspect npc.wasm
 
-    arkml inspect npc.wasm --json
-"""
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The options of one inspection."""
+
+    guest: Path
+    limits: tuple[str, ...]
+    logs: LogOptions
+    verbose: bool
+    as_json: bool
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("inspect", epilog=_EXAMPLES)(command)
+    app.command("inspect", epilog=_EPILOG)(command)
 
 
 def command(
     guest: options.GuestFile,
-    limit: options.LimitValues = None,
+    limit: options.ModuleLimits = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Name the parameters of the imports.")
+    ] = False,
 ) -> Job:
     """Show kind, required APIs, imports and exports of a module, and what is missing here."""
-    return partial(inspect, guest, tuple(limit or ()), LogOptions(debug=debug), as_json)
+    look = Look(guest, tuple(limit or ()), LogOptions(debug=debug), verbose, as_json)
+    return partial(inspect, look)
 
 
-def inspect(path: Path, limits: tuple[str, ...], logs: LogOptions, as_json: bool) -> int:
+def inspect(look: Look) -> int:
     """Look at one module, without running or linking it."""
     from arkml.cli.inspection import look_at
     from arkml.cli.values import read_limits
 
-    logs.start()
-    found = look_at(path, read_limits(limits))
-    if as_json:
+    look.logs.start()
+    found = look_at(look.guest, read_limits(look.limits))
+    if look.as_json:
         print_json(_document(found))
     else:
-        _show(found)
+        _show(found, verbose=look.verbose)
     return GOOD
 
 
@@ -85,7 +99,7 @@ def _document(found: Inspection) -> dict[str, Any]:
     }
 
 
-def _show(found: Inspection) -> None:
+def _show(found: Inspection, *, verbose: bool) -> None:
     from arkml.cli.inspection import memory_text
     from arkml.cli.tables import facts, grid, show
     from arkml.cli.units import size
@@ -110,12 +124,15 @@ def _show(found: Inspection) -> None:
             for api in info.required
         ]
         show("Required APIs", grid(("name", "id", "import module"), apis))
-    if found.imports:
-        header = ("import", "the guest wants", "the host has")
-        cells = [
-            (f"{i.module}.{i.name}", i.wants, i.has if i.is_met else f"{i.has}  ← missing")
-            for i in found.imports
-        ]
-        show("Imports", grid(header, cells))
+    for module in dict.fromkeys(each.module for each in found.imports):
+        cells = [(i.name, _type(i, verbose)) for i in found.imports if i.module == module]
+        show(f"Imports from {module}", grid(("name", "type"), cells))
     if info.exports:
         show("Exports", grid(("name", "type"), [(e.name, str(e.type)) for e in info.exports]))
+
+
+def _type(entry: Import, verbose: bool) -> str:
+    """The type of an import; what the host has under its name if that does not meet it."""
+    if not entry.is_met:
+        return f"{entry.wants}  ← missing, the host has {entry.has}"
+    return entry.has if verbose else entry.wants

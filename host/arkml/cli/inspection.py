@@ -8,6 +8,7 @@ from pathlib import Path
 from arkml.abi.catalog import find
 from arkml.abi.layout import results, slots
 from arkml.abi.schema import Function
+from arkml.cli.files import named, read_module
 from arkml.cli.units import size
 from arkml.errors import GuestError, ModuleError
 from arkml.limits import Limits
@@ -48,12 +49,12 @@ class Inspection:
 
 def look_at(path: Path, limits: Limits) -> Inspection:
     """Inspect the module in a file. Raises ModuleError if it is none."""
-    data = to_binary(_read(path), path.name)
+    data = to_binary(read_module(path), path.name)
     try:
         binary = parse(data)
         info = describe(binary)
     except ModuleError as error:
-        raise ModuleError(f"{path}: {error}") from error
+        raise ModuleError(named(path, str(error))) from error
     engine = Engine(limits)
     try:
         wasi_type = engine.wasi.type_of
@@ -88,13 +89,6 @@ def _refusal(data: bytes, limits: Limits) -> str | None:
     except (ModuleError, GuestError) as error:
         return str(error)
     return None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ModuleError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def memory_text(memory: MemoryType | None) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from arkml.cli.exits import UNREAD, leave
+from arkml.cli.files import named, read_model
 from arkml.cli.values import read_directory, read_limits
 from arkml.errors import ModelRejected
 from arkml.limits import Limits
@@ -64,12 +66,11 @@ def open_host(
 def read_policy(path: Path, limits: Limits) -> bytes:
     """The bytes of a policy file that may act here. Raises UsageError and ModelRejected."""
     from arkml.policies.describe import ACCEPTED, describe
-    from arkml.policies.files import read_policy_file
 
-    data = read_policy_file(path, limits)
+    data = read_model(path, limits)
     verdict = describe(data, limits).verdict
     if verdict != ACCEPTED:
-        raise ModelRejected(f"{path}: {verdict}")
+        raise ModelRejected(named(path, verdict))
     return data
 
 
@@ -93,7 +94,10 @@ def _stdin() -> BinaryIO | bytes:
 
 def _writer(stream: BinaryIO) -> Callable[[bytes], None]:
     def write(data: bytes) -> None:
-        stream.write(data)
-        stream.flush()
+        try:
+            stream.write(data)
+            stream.flush()
+        except BrokenPipeError:  # the guest would be told of an I/O error and go on in vain
+            leave(UNREAD)
 
     return write

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from arkml.cli.values import whole_number
+
 _HOST, _OUTPUT = "What the host gives", "What is shown"
+
+
+def epilog(*examples: str, notes: str = "") -> str:
+    """The end of a help text: examples, a line each, and what else is to say."""
+    lines = "  \n".join(examples)  # two spaces keep the line's end in Markdown
+    return f"Examples:\n\n{lines}\n\n{notes.strip()}"
+
+
+def _limits(examples: str) -> Any:
+    return typer.Option(
+        "--limit",
+        metavar="NAME=VALUE",
+        help=f"Change a limit: {examples}, ... (any number of times).",
+        rich_help_panel=_HOST,
+        show_default=False,
+    )
+
 
 GuestFile = Annotated[
     Path, typer.Argument(metavar="GUEST", help="A WebAssembly module.", show_default=False)
@@ -22,21 +41,20 @@ Policy = Annotated[
     ),
 ]
 Seed = Annotated[
-    int, typer.Option(metavar="N", help="Seed of stochastic policies.", rich_help_panel=_HOST)
+    int,
+    typer.Option(
+        metavar="N",
+        parser=whole_number("--seed"),
+        help="Seed of stochastic policies.",
+        rich_help_panel=_HOST,
+    ),
 ]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="Act without noise.", rich_help_panel=_HOST)
 ]
-LimitValues = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--limit",
-        metavar="NAME=VALUE",
-        help="Change a limit: memory_bytes=64MiB, run_seconds=none, ... (any number of times).",
-        rich_help_panel=_HOST,
-        show_default=False,
-    ),
-]
+LimitValues = Annotated[list[str] | None, _limits("memory_bytes=64MiB, run_seconds=none")]
+ModuleLimits = Annotated[list[str] | None, _limits("memory_bytes=64MiB, module_bytes=128MiB")]
+ModelLimits = Annotated[list[str] | None, _limits("snapshot_bytes=128MiB")]
 Wasi = Annotated[
     bool, typer.Option("--wasi", help="Grant WASI, without files.", rich_help_panel=_HOST)
 ]
@@ -84,7 +102,14 @@ Input = Annotated[
         metavar="FILE", help="Bytes for --invoke or a servlet; - is stdin.", show_default=False
     ),
 ]
-Instances = Annotated[int, typer.Option(metavar="N", min=1, help="Step a fleet of so many guests.")]
+Instances = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        parser=whole_number("--instances", 1),
+        help="Step a fleet of so many guests.",
+    ),
+]
 Json = Annotated[
     bool,
     typer.Option(

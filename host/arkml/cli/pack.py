@@ -11,25 +11,22 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
+from arkml.cli.files import keep_apart, write_file
 from arkml.cli.launch import read_policy
 from arkml.cli.logs import LogOptions
 from arkml.errors import UsageError
 from arkml.limits import Limits
 
-_EXAMPLES = """
-Examples:
-
-    arkml pack walk.onnx
-
-    arkml pack walk.onnx -o assets/walk.crvo
-
-Weights that lie in a file beside the model are packed too.
-"""
+_EPILOG = options.epilog(
+    "arkml pack walk.onnx",
+    "arkml pack walk.onnx -o assets/walk.crvo",
+    notes="Weights that lie in a file beside the model are packed too.",
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("pack", epilog=_EXAMPLES)(command)
+    app.command("pack", epilog=_EPILOG)(command)
 
 
 def command(
@@ -44,23 +41,21 @@ def command(
     debug: options.Debug = False,
 ) -> Job:
     """Pack an ONNX model into a Cervo container."""
-    target = model.with_suffix(".crvo") if output is None else output
-    return partial(pack, model, target, LogOptions(debug=debug), as_json)
+    return partial(pack, model, output, LogOptions(debug=debug), as_json)
 
 
-def pack(model: Path, target: Path, logs: LogOptions, as_json: bool) -> int:
+def pack(model: Path, output: Path | None, logs: LogOptions, as_json: bool) -> int:
     """Check the model and write the container."""
     from arkml.policies.cervo import is_cervo, pack_onnx
 
     logs.start()
     data = read_policy(model, Limits())
     if is_cervo(data):
-        raise UsageError(f"{model} is a Cervo container already")
+        raise UsageError(f"{model} is a Cervo container already: use it as it is")
+    target = model.with_suffix(".crvo") if output is None else output
+    keep_apart(target, model)
     container = pack_onnx(data)
-    try:
-        target.write_bytes(container)
-    except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}") from None
+    write_file(target, container)
     if as_json:
         print_json({"file": str(target), "bytes": len(container)})
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from arkml.abi.codes import ErrorCode
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from arkml.fleet import Fleet
     from arkml.guest import Guest, Reply
     from arkml.statistics import Statistics
+
+
+class FleetFailed(GuestError):
+    """No guest of a fleet is left."""
 
 
 class Player(Protocol):
@@ -120,10 +124,16 @@ class Together:
         return self._failures
 
     def _note(self) -> None:
-        """Gather the failures; raise the first if no guest is left."""
+        """Gather the failures; raise FleetFailed if no guest is left."""
         self._failures = [g.failure for g in self._fleet.guests if g.failure is not None]
         if len(self._failures) == len(self._fleet):
-            raise self._failures[0]
+            raise FleetFailed(told(self._failures, len(self._fleet))) from self._failures[0]
+
+
+def told(failures: Sequence[GuestError], count: int) -> str:
+    """How many of so many guests failed, and with what the first of them."""
+    some = f"{len(failures):,} of {count:,}" if len(failures) < count else f"all {count:,}"
+    return f"{some} guests failed, the first: {failures[0]}"
 
 
 def _refusal(name: str, function: str, reply: Reply) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arkml.cli.files import named, read_module
 from arkml.cli.launch import Grants
 from arkml.cli.measuring import Pacer, Steps
 from arkml.cli.players import Player, Solo, Together
@@ -27,11 +28,11 @@ def compiled(host: Host, path: Path) -> Program:
     Raises ModuleError, for a memory or tables over their limits too: nothing ran yet, so whatever
     is wrong is the file.
     """
+    data = read_module(path)
     try:
-        return host.compile(path)
+        return host.compile(data, name=path.name)
     except (ModuleError, GuestError) as error:
-        text = str(error)
-        raise ModuleError(text if path.name in text else f"{path}: {text}") from error
+        raise ModuleError(named(path, str(error))) from error
 
 
 def budget_of(task: Task, grants: Grants) -> float | None:
@@ -66,6 +67,10 @@ def perform(
     """Initialise the player and let it do its steps; tell in which one it failed."""
     try:
         player.initialise()
+    except GuestError:
+        sys.stderr.write("failed while it was initialised\n")
+        raise
+    try:
         steps.run(count, pacer=pacer, after=after)
     except GuestError:
         if count > 1:

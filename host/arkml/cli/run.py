@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arkml.cli import options
-from arkml.cli.exits import FAILED, GOOD, Job, print_error, print_json
+from arkml.cli.exits import Job, print_json
+from arkml.cli.files import keep_apart, write_file
 from arkml.cli.launch import Grants
 from arkml.cli.logs import LogOptions, say_echoes
+from arkml.cli.values import rate, whole_number
 from arkml.errors import UsageError
 from arkml.sessions.text import presentable
 
@@ -22,28 +25,20 @@ if TYPE_CHECKING:
     from arkml.cli.tasks import Task
     from arkml.host import Host
 
-_EXAMPLES = """
-Examples:
-
-    arkml run npc.wasm
-
-    arkml run npc.wasm --frames 3600 --fps 60 --policy walk.onnx
-
-    arkml run npc.wasm --instances 1000 --json
-
-    arkml run tool.wasm --cmdlet "infer all"
-
-    arkml run module.wasm --invoke transform --input net.onnx --out net.crvo
-
-    arkml run command.wasm --wasi --cmdlet "first second" --dir ./data:/data:ro
-
+_EPILOG = options.epilog(
+    "arkml run npc.wasm",
+    "arkml run npc.wasm --frames 3600 --fps 60 --policy walk.onnx",
+    "arkml run npc.wasm --instances 1000 --json",
+    'arkml run tool.wasm --cmdlet "infer all"',
+    "arkml run module.wasm --invoke transform --input net.onnx --out net.crvo",
+    'arkml run command.wasm --wasi --cmdlet "first second" --dir ./data:/data:ro',
+    notes="""
 Without --cmdlet or --invoke the exports decide: an applet runs 600 frames, a cmdlet runs without
 arguments, a servlet answers one request, a WASI command starts; a module with several functions is
 loaded and initialised, nothing more. A frame may run for a second (--limit run_seconds=2s), one
 call of anything else as long as it likes unless --limit says otherwise.
-"""
-
-
+""",
+)
 _MOST_TEXT = 1 << 20  # bytes of a return slice that are shown
 
 
@@ -69,7 +64,7 @@ class Run:
 def register(app: typer.Typer) -> None:
     """Add the command."""
     settings = {"ignore_unknown_options": True}  # -1 is an argument; `play` refuses the others
-    app.command("run", epilog=_EXAMPLES, context_settings=settings)(command)
+    app.command("run", epilog=_EPILOG, context_settings=settings)(command)
 
 
 def command(
@@ -82,12 +77,16 @@ def command(
     frames: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, help="So many frames, or calls: 600 frames or 1 call by default."
+            metavar="N",
+            parser=whole_number("--frames", 1),
+            help="So many frames, or calls: 600 frames or 1 call by default.",
         ),
     ] = None,
     fps: Annotated[
         float | None,
-        typer.Option(metavar="F", min=0.01, help="Pace the frames and count late ones."),
+        typer.Option(
+            metavar="F", parser=rate("--fps", 0.01), help="Pace the frames and count late ones."
+        ),
     ] = None,
     instances: options.Instances = 1,
     out: Annotated[
@@ -132,11 +131,13 @@ def command(
 
 def play(run: Run) -> int:
     """Load the guest, let it do its task, show what came of it."""
+    from arkml.cli.complaints import say_complaints
     from arkml.cli.launch import open_host
     from arkml.cli.values import check_words
 
     run.logs.start()
     check_words((str(run.guest), *run.arguments), run.known)
+    keep_apart(run.out, run.guest, run.grants.policy)
     host = open_host(
         run.grants,
         program=run.guest.name,
@@ -146,14 +147,14 @@ def play(run: Run) -> int:
     summary = _played(run, host)  # if it raises, the process ends, and the host with it
     host.close()
     _show(run, summary)
-    if summary.failed:
-        print_error(f"{summary.failed:,} of {summary.instances:,} guests failed")
-    return FAILED if summary.failed else GOOD
+    return say_complaints(summary.complaints)
 
 
 def _played(run: Run, host: Host) -> Summary:
     from arkml.cli import playing
+    from arkml.cli.complaints import complaints_of
     from arkml.cli.measuring import Pacer, Steps
+    from arkml.cli.players import FleetFailed
     from arkml.cli.progress import ProgressBar
     from arkml.cli.summary import Summary
     from arkml.cli.tasks import Wanted, choose, names
@@ -166,11 +167,15 @@ def _played(run: Run, host: Host) -> Summary:
     pacer = None if run.fps is None else Pacer(run.fps)
     steps = Steps(player.step)
     playing.announce(program, run.instances)
-    with ProgressBar(program.name, count) as progress:
+    # A fleet of which nothing is left has a summary all the same, and the complaint is in it.
+    with suppress(FleetFailed), ProgressBar(program.name, count) as progress:
         playing.perform(player, steps, count, pacer=pacer, after=progress)
     say_echoes()
     if not task.function:
         sys.stderr.write(f"nothing was called; --invoke takes one of {names(program.info)}\n")
+    complaints = complaints_of(run.grants, player, run.instances)
+    if run.out is not None and not player.returned:
+        complaints += (f"{program.name} returned nothing: {run.out} is not written",)
     return Summary(
         guest=program.name,
         kind=program.info.kind.value,
@@ -183,6 +188,7 @@ def _played(run: Run, host: Host) -> Summary:
         failed=len(player.failures),
         result=player.result,
         returned=player.returned,
+        complaints=complaints,
     )
 
 
@@ -199,8 +205,9 @@ def _show(run: Run, summary: Summary) -> None:
     """What the guest returned to --out or stdout, then the table; or all of it as JSON."""
     from arkml.cli.summary import text_of
 
-    if run.out is not None:
-        _write(run.out, summary.returned)
+    if run.out is not None and summary.returned:
+        write_file(run.out, summary.returned)
+        sys.stderr.write(f"wrote {len(summary.returned):,} bytes to {run.out}\n")
     if run.as_json:
         print_json(summary.document())
         return
@@ -215,11 +222,3 @@ def _show(run: Run, summary: Summary) -> None:
 
     # What a WASI command prints may be piped on.
     show_run(summary, sys.stderr if summary.kind == "wasi-command" else sys.stdout)
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise UsageError(f"--out {path} cannot be written: {error.strerror}") from None
-    sys.stderr.write(f"wrote {len(data):,} bytes to {path}\n")

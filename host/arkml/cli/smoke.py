@@ -11,33 +11,31 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, Job, print_json
+from arkml.cli.files import keep_apart, write_file
 from arkml.cli.launch import Grants
 from arkml.cli.logs import LogOptions
-from arkml.errors import UsageError
+from arkml.cli.values import whole_number
 from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.cli.checks import Check, Trial
 
-_EXAMPLES = """
-Examples:
-
-    arkml smoke npc.wasm
-
-    arkml smoke build/*.wasm --junit smoke.xml
-
-    arkml smoke tool.wasm --cmdlet "infer all"
-
+_EPILOG = options.epilog(
+    "arkml smoke npc.wasm",
+    "arkml smoke build/*.wasm --junit smoke.xml",
+    'arkml smoke tool.wasm --cmdlet "infer all"',
+    notes="""
 A guest passes if it loads, finds every import, initialises and does its task without a trap and
 within its limits; if nothing is live after a cmdlet, and no more after N frames than after N/2; and
 if all actions were finite. Without --cmdlet a cmdlet runs without arguments; without --input the
 status of a servlet is its own affair. The exit code is 1 if any check fails.
-"""
+""",
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("smoke", epilog=_EXAMPLES)(command)
+    app.command("smoke", epilog=_EPILOG)(command)
 
 
 def command(
@@ -46,13 +44,22 @@ def command(
         typer.Argument(metavar="GUEST...", help="WebAssembly modules.", show_default=False),
     ],
     frames: Annotated[
-        int, typer.Option(metavar="N", min=2, help="Frames that an applet runs.")
+        int,
+        typer.Option(
+            metavar="N", parser=whole_number("--frames", 2), help="Frames that an applet runs."
+        ),
     ] = 120,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the checks as JUnit XML, too.")
     ] = None,
     cmdlet: options.Cmdlet = None,
-    input: options.Input = None,
+    input: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Bytes for a servlet or for a single function of bytes; - is stdin.",
+        ),
+    ] = None,
     policy: options.Policy = None,
     seed: options.Seed = 0,
     deterministic: options.Deterministic = False,
@@ -87,6 +94,7 @@ def smoke(
 ) -> int:
     """Try all guests, one after the other."""
     logs.start()
+    keep_apart(junit, trial.grants.policy, trial.input, *guests)
     found: dict[str, list[Check]] = {}
     for path in guests:
         if not as_json:
@@ -98,7 +106,9 @@ def smoke(
             if not as_json:
                 _say(check)
     if junit is not None:
-        _write(junit, found)
+        from arkml.cli.junit import render
+
+        write_file(junit, render(found))
     passed = {guest: all(check.passed for check in checks) for guest, checks in found.items()}
     if as_json:
         print_json(_document(found, passed))
@@ -130,12 +140,3 @@ def _document(found: dict[str, list[Check]], passed: dict[str, bool]) -> dict[st
         for guest, checks in found.items()
     ]
     return {"passed": all(passed.values()), "guests": guests}
-
-
-def _write(path: Path, found: dict[str, list[Check]]) -> None:
-    from arkml.cli.junit import render
-
-    try:
-        path.write_bytes(render(found))
-    except OSError as error:
-        raise UsageError(f"--junit {path} cannot be written: {error.strerror}") from None

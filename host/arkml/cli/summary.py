@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from arkml.cli.complaints import error_document
 from arkml.cli.measuring import Timings
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ class Summary:
     A finished run.
 
     `late` is None where frames were not paced; `result` is what a function of numbers returned
-    last, `returned` what the last call gave to `return_slice`.
+    last, `returned` what the last call gave to `return_slice`; `complaints` are the sentences that
+    make it a failure.
     """
 
     guest: str
@@ -33,6 +35,7 @@ class Summary:
     failed: int = 0
     result: Any = None
     returned: bytes = b""
+    complaints: tuple[str, ...] = ()
 
     @property
     def actions_per_second(self) -> float:
@@ -50,6 +53,7 @@ class Summary:
         median, p99, longest = self.timings.quantiles(0.5, 0.99, 1.0)
         counted = self.statistics
         return {
+            **error_document(self.complaints),
             "guest": self.guest,
             "kind": self.kind,
             "function": self.function,
@@ -64,6 +68,7 @@ class Summary:
             "fps": self.fps,
             "late_frames": self.late,
             "errors": dict(sorted(counted.errors.items())),
+            "limits": dict(sorted(counted.limits.items())),
             "non_finite_features": counted.non_finite_features,
             "non_finite_actions": counted.non_finite_actions,
             "result": plain(self.result),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich import box
@@ -17,13 +18,14 @@ from arkml.terminal import harmless
 if TYPE_CHECKING:
     from arkml.cli.summary import Summary
 
-_WIDE = 160  # columns, where nobody looks: in files and pipes
+_WIDE = 160  # columns in files and pipes, unless COLUMNS says otherwise
+_WHOLE = 48  # characters of a name that is not broken
 
 
 def show(title: str, table: Table, stream: TextIO | None = None) -> None:
     """Print a table under its title."""
     stream = stream or sys.stdout
-    console = Console(file=stream, width=None if stream.isatty() else _WIDE, highlight=False)
+    console = Console(file=stream, width=_width(stream), highlight=False)
     console.print(Text(harmless(title), style="bold"))
     console.print(table)
 
@@ -40,9 +42,10 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """A table with a header. What stands in it is shown as it is."""
-    table = _table(show_header=True)
+    table, rows = _table(show_header=True), list(rows)
+    is_short = all(len(row[0]) <= _WHOLE for row in rows)
     for place, name in enumerate(header):
-        table.add_column(name, overflow="fold", no_wrap=place == 0)
+        table.add_column(name, overflow="fold", no_wrap=place == 0 and is_short)
     for row in rows:
         table.add_row(*(Text(harmless(cell)) for cell in row))
     return table
@@ -68,13 +71,28 @@ def _run_rows(summary: Summary) -> Iterable[tuple[str, str]]:
     yield f"{unit} time", times(median, p99, longest) if frames > 1 else duration(longest)
     if summary.late is not None:
         yield "late frames", f"{summary.late:,} at {summary.fps:g} frames a second"
-    errors = ", ".join(f"{name} {count:,}" for name, count in sorted(counted.errors.items()))
-    yield "errors", errors or "none"
+    elif summary.is_of_frames:
+        yield "late frames", "none (no --fps)"
+    yield "errors", _counts(counted.errors) or "none"
+    if counted.limits:
+        yield "limits reached", _counts(counted.limits)
     for name in ("features", "actions"):
         if count := getattr(counted, f"non_finite_{name}"):
             yield f"non-finite {name}", f"{count:,}"
     if summary.result is not None:
         yield "result", value(summary.result)
+
+
+def _width(stream: TextIO) -> int | None:
+    """So many columns; None where the terminal knows."""
+    if stream.isatty():
+        return None
+    wanted = os.environ.get("COLUMNS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) else _WIDE
+
+
+def _counts(counter: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counter.items()))
 
 
 def value(result: Any) -> str:

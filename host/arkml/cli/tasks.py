@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arkml.cli.files import read_input
 from arkml.cli.values import read_numbers
 from arkml.errors import EntryPointMissing, UsageError
 from arkml.runtime.module.description import BYTES_TO_STATUS, ModuleKind
@@ -121,6 +123,10 @@ def _named(program: Program, name: str, wanted: Wanted) -> Task:
     takes_bytes = function == BYTES_TO_STATUS and program.info.takes_bytes
     if takes_bytes and not wanted.arguments:
         return Task(ModuleKind.MODULE_RUN, name, data=_input(wanted))
+    if wanted.input is not None and function == BYTES_TO_STATUS:
+        raise UsageError(
+            f"{program.name} exports no ark_alloc and ark_free, so {name} takes no --input"
+        )
     if wanted.input is not None:
         raise UsageError(f"{name} of {program.name} is {function}: it takes no --input")
     return Task(
@@ -144,11 +150,14 @@ def _input(wanted: Wanted) -> bytes:
     if wanted.input is None:
         return b""
     if str(wanted.input) == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return wanted.input.read_bytes()
-    except OSError as error:
-        raise UsageError(f"--input {wanted.input} cannot be read: {error.strerror}") from None
+        return _stdin()
+    return read_input(wanted.input)
+
+
+@cache
+def _stdin() -> bytes:
+    """All of stdin, for every guest that is given it."""
+    return b"" if sys.stdin is None else sys.stdin.buffer.read()
 
 
 def _a(kind: ModuleKind) -> str:

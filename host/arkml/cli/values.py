@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -31,9 +32,47 @@ def read_limits(settings: Sequence[str]) -> Limits:
         if not equals:
             raise UsageError(f"--limit {setting}: it takes NAME=VALUE, as in memory_bytes=64MiB")
         if name not in known:
-            raise UsageError(f"there is no limit {name!r}: there are {', '.join(known)}")
+            raise UsageError(_unknown_limit(name, known))
         changed[name] = _seconds(value) if name == "run_seconds" else _count(name, value)
     return replace(Limits(), **changed)  # type: ignore[arg-type]
+
+
+def _unknown_limit(name: str, known: Sequence[str]) -> str:
+    close = get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]}? There are" if close else "there are"
+    listed = textwrap.fill(", ".join(known), 78, initial_indent="  ", subsequent_indent="  ")
+    return f"there is no limit {name!r}: {hint}\n{listed}"
+
+
+def whole_number(option: str, least: int | None = None) -> Callable[[object], int]:
+    """What reads the value of an option that takes a whole number. It raises UsageError."""
+
+    def read(text: object) -> int:
+        try:
+            number = int(str(text))
+        except ValueError:
+            number = None
+        if number is None or (least is not None and number < least):
+            bound = "" if least is None else f" from {least}"
+            raise UsageError(f"{option} {text}: it takes a whole number{bound}")
+        return number
+
+    return read
+
+
+def rate(option: str, least: float) -> Callable[[object], float]:
+    """What reads the value of an option that takes so many things a second."""
+
+    def read(text: object) -> float:
+        try:
+            number = float(str(text))
+        except ValueError:
+            number = math.nan
+        if not least <= number < math.inf:
+            raise UsageError(f"{option} {text}: it takes a number from {least:g}")
+        return number
+
+    return read
 
 
 def read_directory(text: str) -> Directory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ def read_policy_file(path: str | os.PathLike[str], limits: Limits) -> bytes:
     try:
         data = _read(path, limits.snapshot_bytes, os.O_RDONLY)
     except OSError as error:
-        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     # `location` is the key without which no weight lies elsewhere.
     return _with_weights(data, path.parent, limits) if b"location" in data else data
 
@@ -95,9 +96,8 @@ def _read_side_file(path: Path, title: str, limits: Limits) -> bytes:
     try:
         # No link, at the moment of opening; a pipe must not block.
         return _read(path, limits.snapshot_bytes, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except (OSError, UsageError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ModelRejected(f"{title}: the file cannot be read: {reason}") from error
+    except OSError as error:
+        raise ModelRejected(f"{title}: the file cannot be read: {error.strerror}") from error
 
 
 def _read(path: Path, most: int, flags: int) -> bytes:
@@ -105,7 +105,7 @@ def _read(path: Path, most: int, flags: int) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"{str(path)!r} is not a regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         if status.st_size > most:
             raise SnapshotTooLarge(f"{str(path)!r} has {status.st_size} bytes, more than {most}")
         return file.read(most)

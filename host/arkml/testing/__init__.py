@@ -39,3 +39,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'arkml.testing' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

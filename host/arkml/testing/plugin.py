@@ -1,4 +1,4 @@
-"""The pytest plugin: `--guest FILE`, and the fixtures `guest`, `host` and `proxy_guest`."""
+"""The pytest plugin: `--guest=PATH`, and the fixtures `guest`, `host` and `proxy_guest`."""
 
 from __future__ import annotations
 
@@ -22,27 +22,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--guest",
         action="append",
         default=[],
-        metavar="FILE",
-        help="a module for the `guest` fixture; given again, tests run with each of them",
+        metavar="PATH",
+        help="a module for the `guest` fixture, with =; given again, tests run with each of them",
     )
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
+    for word, path in zip(config.getoption("--guest"), _guest_files(config), strict=True):
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise pytest.UsageError(f"--guest={word} cannot be read: {error.strerror}") from None
     plugins = config.pluginmanager.get_plugins()
     if not any(hasattr(plugin, "host") for plugin in plugins):  # theirs must not change
         config.pluginmanager.register(short_names, "arkml-short-names")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    files = metafunc.config.getoption("--guest")
+    files = _guest_files(metafunc.config)
     marks = metafunc.definition.iter_markers("parametrize")
     if not files or _FILE not in metafunc.fixturenames or any(_FILE in m.args[0] for m in marks):
         return
-    folder = metafunc.config.invocation_params.dir
-    metafunc.parametrize(
-        _FILE, [folder / file for file in files], ids=[Path(f).name for f in files]
-    )
+    metafunc.parametrize(_FILE, files, ids=[file.name for file in files])
+
+
+def _guest_files(config: pytest.Config) -> list[Path]:
+    """What `--guest` names, relative to where pytest was started."""
+    return [config.invocation_params.dir / file for file in config.getoption("--guest")]
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +71,7 @@ def arkml_host(arkml_options: dict[str, Any]) -> Iterator[ThreadedHost]:
 @pytest.fixture
 def guest_file() -> Path:
     """The module that `--guest` names; override it to name one in the test suite."""
-    pytest.fail("which guest? Give --guest FILE, or override the fixture guest_file", pytrace=False)
+    pytest.fail("which guest? Give --guest=PATH, or override the fixture guest_file", pytrace=False)
 
 
 @pytest.fixture

@@ -1,0 +1,134 @@
+"""What the documents tell guest authors to write and to run builds guests that act."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from tests.compilers.building import ROOT, regenerate
+
+from arkml import Host
+from arkml.guest import INITIALISERS
+from arkml.runtime.module import description
+
+GUIDE = (ROOT / "docs" / "guests.md").read_text()
+README = (ROOT / "guest_abi" / "README.md").read_text()
+SOURCES = {"c": "npc.c", "rust": "npc.rs", "ts": "npc.ts"}
+HEADINGS = {"c": "C and C++", "rust": "Rust", "ts": "AssemblyScript"}
+INSTALLATION = f"npm install assemblyscript@{regenerate.ASSEMBLYSCRIPT}\n"
+
+
+def blocks(text, language):
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def build_lines(language):
+    """The shell lines of a language's section in the README of `guest_abi`."""
+    section = README.partition(f"\n## {HEADINGS[language]}\n")[2].partition("\n## ")[0]
+    (lines,) = blocks(section, "sh")
+    return lines
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """A folder of programs under the names that the documents call them by."""
+    folder = tmp_path_factory.mktemp("bin")
+    clang = shutil.which("clang") or shutil.which("clang-14")
+    for name, path in {"rustc": regenerate.rust_compiler(), "clang": clang}.items():
+        (folder / name).symlink_to(path)
+    arkml = folder / "arkml"
+    arkml.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m arkml "$@"\n')
+    arkml.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def shell(programs, tmp_path):
+    """Runs shell lines in a folder that holds what the guide says it holds."""
+    shutil.copytree(ROOT / "guest_abi", tmp_path / "guest_abi")
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
+    host = [str(ROOT / "host"), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(filter(None, host)),
+    }
+
+    def run(lines):
+        ran = subprocess.run(
+            ["sh", "-ec", lines], cwd=tmp_path, env=environment, capture_output=True,
+            text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    return run
+
+
+def without_installation(lines, compilers, folder):
+    """The lines after the installation, which is the one that the session has made already."""
+    assert lines.startswith(INSTALLATION)
+    (folder / "node_modules").symlink_to(compilers.node_modules)
+    return lines.removeprefix(INSTALLATION)
+
+
+@pytest.mark.compilers
+@pytest.mark.parametrize("language", SOURCES)
+def test_a_guest_of_the_guide_is_built_by_the_readme_and_acts(language, compilers, shell, tmp_path):
+    policy, trial, *_ = blocks(GUIDE, "sh")
+    (source,) = blocks(GUIDE, language)
+    lines = build_lines(language)
+    assert lines in GUIDE
+    assert SOURCES[language] in source.partition("\n")[0]
+    (tmp_path / SOURCES[language]).write_text(source)
+    if language == "ts":
+        lines = without_installation(lines, compilers, tmp_path)
+    shell(policy)
+    shell(lines)
+    tried = shell(trial)
+
+    assert "1 of 1 guests passed" in tried
+    assert "rows" in tried
+    with Host() as host:
+        guest = host.load(tmp_path / "npc.wasm")
+        before = guest.call("position")
+        for _ in range(120):
+            guest.update()
+
+        assert [api.module for api in guest.info.required] == ["ark-ml-v1"]
+        assert before == 1.0
+        assert abs(guest.call("position")) < 1e-3
+        assert guest.statistics.rows == 120
+        assert guest.statistics.errors == {}
+
+
+@pytest.mark.compilers
+def test_the_options_of_the_c_line_are_needed(shell, tmp_path):
+    source = """
+#include "ark_ml.h"
+__attribute__((used, visibility("default"))) const uint64_t ARK_API_ML = ARK_ML_V1_ID;
+static float rows[4096], copies[4096];
+ARK_EXPORT("copy") float *copy(uint32_t n) { __builtin_memcpy(copies, rows, n); return copies; }
+"""
+    (tmp_path / "npc.c").write_text(source)
+    shell(build_lines("c"))
+    with Host() as host:
+        required = host.compile(tmp_path / "npc.wasm").info.required
+        shell(build_lines("c").replace("-Wl,--export=ARK_API_ML ", ""))
+        unexported = host.compile(tmp_path / "npc.wasm").info.required
+
+    assert [api.name for api in required] == ["ARK_API_ML"]
+    assert unexported == ()
+    with pytest.raises(AssertionError, match=r"undefined symbol: mem(cpy|set)"):
+        shell(build_lines("c").replace("-mbulk-memory ", ""))
+
+
+def test_the_guide_names_what_the_host_calls_with_its_type():
+    rows = re.findall(r"^\| `(\w+)`.*? \| `(.*?)` \|", GUIDE, re.MULTILINE)
+    told = dict(rows)
+    fixed = {name: str(kind) for name, (_, kind) in description._FIXED.items()}
+
+    assert {name: told[name] for name in fixed} == fixed
+    assert {told[name] for name in INITIALISERS} == {"() -> ()"}
