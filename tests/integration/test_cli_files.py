@@ -5,8 +5,10 @@ import pty
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import onnx
+import pytest
 from tests.integration.command_line import (
     ENVIRONMENT,
     GUESTS,
@@ -15,6 +17,8 @@ from tests.integration.command_line import (
     arkml,
     arkml_for_each,
 )
+
+from arkml.cli.files import FileKind, kind_of
 
 
 def test_inspect_shows_what_a_module_is_and_wants():
@@ -25,7 +29,9 @@ def test_inspect_shows_what_a_module_is_and_wants():
     assert re.search(r"ark-api crate +0\.17\.0-pre\.43", run.out)
     assert re.search(r"missing +nothing", run.out)
     assert re.search(r"ARK_API_ML +0xaed601094f073c83 +ark-ml-v4", run.out)
-    assert re.search(r"ark-ml-v1\.ml__drop_future +\(i64\) -> \(i32\) +\(handle i64\)", run.out)
+    assert re.search(
+        r"Imports from ark-ml-v1\n.*?ml__drop_future +\(i64\) -> \(i32\)", run.out, re.DOTALL
+    )
     assert "ark_get_alloc_stats" in run.out
 
 
@@ -49,11 +55,82 @@ def test_inspect_lays_what_is_missing_beside_what_there_is(tmp_path):
     assert "shared memory" in run.json["refused"]
 
 
+def test_inspect_names_parameters_and_what_does_not_fit(tmp_path):
+    (tmp_path / "odd.wat").write_text(
+        '(module (import "ark-ml-v1" "ml__drop_future" (func (param i64) (result i32)))'
+        ' (import "ark-time-v1" "time__time_utc" (func (param i64))))'
+    )
+    run = arkml("inspect", "odd.wat", "-v", cwd=tmp_path)
+
+    assert run.status == 0
+    assert "(handle i64) -> (i32)" in run.out
+    assert "(i64) -> ()  ← missing, the host has (i32) -> ()" in run.out
+
+
+def test_inspect_says_which_imports_must_be_granted():
+    run = arkml("inspect", GUESTS / "wasi_command.wasm")
+
+    assert "Imports from wasi_snapshot_preview1 (granted by --wasi)" in run.out
+    assert re.search(r"proc_exit +\(i32\) -> \(\)", run.out)
+
+
 def test_inspect_refuses_what_is_no_module():
     run = arkml("inspect", "README.md")
 
     assert run.status == 2
     assert "README.md: the module is no WebAssembly" in run.err
+
+
+MODEL, CONTAINER = POLICIES / "det.onnx", POLICIES / "cervo" / "plain.onnx.crvo"
+GUEST = GUESTS / "c_applet.wasm"
+NO_MODULE, NO_MODEL = "not a WebAssembly module: `arkml desc", "not an ONNX or Cervo file: `arkml i"
+WRONG = {
+    f"run {MODEL}": f"{MODEL} is an ONNX model, {NO_MODULE}",
+    f"inspect {CONTAINER}": f"{CONTAINER} is a Cervo container, {NO_MODULE}",
+    f"bench {MODEL}": f"{MODEL} is an ONNX model, {NO_MODULE}",
+    "run empty": "empty is empty: a WebAssembly module is wanted",
+    "inspect empty": "empty is empty: a WebAssembly module is wanted",
+    f"describe {GUEST}": f"{GUEST} is a WebAssembly module, {NO_MODEL}",
+    f"pack {GUEST}": f"{GUEST} is a WebAssembly module, {NO_MODEL}",
+    "pack empty": "empty is empty: an ONNX or Cervo file is wanted",
+    f"run {GUEST} --policy {GUEST}": f"{GUEST} is a WebAssembly module, {NO_MODEL}",
+    f"bench {GUEST} --policy empty": "empty is empty: an ONNX or Cervo file is wanted",
+    "describe gone": "gone cannot be read: No such file or directory",
+    "inspect gone": "gone cannot be read: No such file or directory",
+    "pack folder": "folder cannot be read: Is a directory",
+    "bench folder": "folder cannot be read: Is a directory",
+}
+
+
+def test_a_file_of_the_wrong_kind_is_told_what_it_is(tmp_path):
+    (tmp_path / "empty").touch()
+    (tmp_path / "folder").mkdir()
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(lambda words: arkml(*words.split(), cwd=tmp_path), WRONG))
+
+    for run, sentence in zip(runs, WRONG.values(), strict=True):
+        assert run.status == 2
+        assert run.err.startswith(f"error: {sentence}")
+        assert run.err.count("\n") == 1
+        assert run.out == ""
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"", FileKind.EMPTY),
+        (b"\0asm\1\0\0\0", FileKind.MODULE),
+        (b"\n (module)", FileKind.MODULE),
+        (b"CRVO\0\0\0\1", FileKind.CERVO),
+        (b"\x08\x08\x12\x03abc", FileKind.ONNX),
+        (b"\x08\x0d\x3a\x00", FileKind.ONNX),
+        (b"\x08", FileKind.OTHER),
+        (b"\x08\x09", FileKind.OTHER),
+        (b"# arkml", FileKind.OTHER),
+    ],
+)
+def test_a_file_is_known_by_how_it_begins(data, kind):
+    assert kind_of(data) is kind
 
 
 def test_describe_shows_inputs_outputs_size_and_verdict():
@@ -91,12 +168,60 @@ def test_pack_makes_a_container_with_the_weights_that_lie_beside_the_model(tmp_p
     assert arkml("describe", moved, "--json").json["parameters"] == 195
 
 
+def test_pack_does_not_write_over_its_model(tmp_path):
+    model, data = tmp_path / "model.onnx", MODEL.read_bytes()
+    model.write_bytes(data)
+    (tmp_path / "link.onnx").symlink_to("model.onnx")
+    (tmp_path / "hard.onnx").hardlink_to(model)
+    targets = ["model.onnx", "./model.onnx", "link.onnx", "hard.onnx"]
+    runs = [arkml("pack", "model.onnx", "-o", target, cwd=tmp_path) for target in targets]
+
+    assert [run.status for run in runs] == [2] * 4
+    assert runs[0].err == (
+        "error: model.onnx is the file that is read: name another one to write\n"
+    )
+    assert runs[2].err == (
+        "error: link.onnx is model.onnx, a file that is read: name another one to write\n"
+    )
+    assert model.read_bytes() == data
+
+
+def test_pack_replaces_a_container_as_a_whole_and_through_a_link(tmp_path):
+    (tmp_path / "real.crvo").write_bytes(b"old")
+    (tmp_path / "real.crvo").chmod(0o640)
+    (tmp_path / "link.crvo").symlink_to("real.crvo")
+    run = arkml("pack", MODEL, "-o", "link.crvo", cwd=tmp_path)
+
+    assert run.status == 0
+    assert (tmp_path / "link.crvo").is_symlink()
+    assert (tmp_path / "real.crvo").read_bytes()[:4] == b"CRVO"
+    assert (tmp_path / "real.crvo").stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.crvo", "real.crvo"]
+
+
+def test_pack_leaves_what_was_there_if_it_cannot_write_all_of_it(tmp_path):
+    target = tmp_path / "kept.crvo"
+    target.write_bytes(b"old")
+    model = POLICIES / "mlp_f256_a3.onnx"
+    run = subprocess.run(  # no file may grow beyond a kilobyte
+        ["sh", "-c", f"ulimit -f 1; exec {sys.executable} -m arkml pack {model} -o kept.crvo"],
+        cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    nowhere = arkml("pack", MODEL, "-o", "gone/kept.crvo", cwd=tmp_path)
+
+    assert run.returncode == nowhere.status == 2
+    assert run.stderr == "error: kept.crvo cannot be written: File too large\n"
+    assert nowhere.err == "error: gone/kept.crvo cannot be written: No such file or directory\n"
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
 def test_pack_refuses_what_would_not_load():
     packed = arkml("pack", POLICIES / "cervo" / "plain.onnx.crvo", "-o", os.devnull)
     garbage = arkml("pack", "README.md", "-o", os.devnull, "--json")
 
     assert packed.status == garbage.status == 2
-    assert "is a Cervo container already" in packed.err
+    assert "plain.onnx.crvo is a Cervo container already: use it as it is" in packed.err
     assert "README.md: not an ONNX model" in garbage.json["error"]
 
 
@@ -112,6 +237,17 @@ def test_bench_measures_frames_and_fleets():
         assert re.search(rf"{name} +(± )?[\d.]+ (µs|ms)", alone.out)
         assert together.json["seconds"][name] >= 0
     assert together.json["rows"] == 20 * 20 * 8
+
+
+def test_bench_fails_with_a_policy_that_never_acts_and_refuses_odd_numbers():
+    idle = arkml("bench", GUEST, "--policy", MODEL, "--frames", "5", "--json")
+    odd = arkml("bench", GUEST, "--warmup", "-1")
+
+    assert idle.status == 1
+    assert "det.onnx never acted" in idle.json["error"]
+    assert idle.json["frames"] == 5
+    assert odd.status == 2
+    assert odd.err == "error: --warmup -1: it takes a whole number from 0\n"
 
 
 def test_bench_measures_calls_with_bytes_but_nothing_that_runs_once():
@@ -133,7 +269,8 @@ def test_every_command_explains_itself_with_examples():
     assert all(f" {command} " in plain.out for command in COMMANDS)
     for command, run in zip(COMMANDS, runs, strict=True):
         assert run.status == 0
-        assert f"arkml {command} " in run.out.partition("Examples:")[2]
+        assert re.search(rf"Examples: *\n *\n arkml {command} .*\n arkml {command} ", run.out)
+    assert re.search(r"Examples: *\n *\n arkml run .*\n arkml smoke ", plain.out)
 
 
 def test_the_version_names_what_matters():

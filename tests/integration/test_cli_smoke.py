@@ -1,8 +1,9 @@
 """`arkml smoke`, as a user calls it."""
 
+import re
 from xml.etree import ElementTree
 
-from tests.integration.command_line import GUESTS, LOOP, arkml
+from tests.integration.command_line import GUESTS, LOOP, POLICIES, arkml
 
 CHECKS = ["load", "link", "initialise", "run", "handles", "actions", "limits"]
 ASK = """(import "ark-ml-v1" "ml__can_connect_to_hive"
@@ -86,6 +87,42 @@ def test_a_cmdlet_is_smoked_with_its_arguments():
     assert bad.status == 1
     details = [check["detail"] for check in bad.json["guests"][0]["checks"]]
     assert details[-1] == ("cmdlet_infer_016.wasm failed with status 1: deliberate failure: it")
+
+
+def test_a_failed_check_names_its_file(tmp_path):
+    (tmp_path / "empty.wasm").touch()
+    (tmp_path / "text.txt").write_text("no module")
+    (tmp_path / "model.onnx").write_bytes((POLICIES / "det.onnx").read_bytes())
+    run = arkml("smoke", "empty.wasm", "text.txt", "model.onnx", cwd=tmp_path)
+
+    assert run.status == 1
+    assert "FAIL  load        empty.wasm is empty: a WebAssembly module is wanted" in run.out
+    assert "FAIL  load        text.txt: the module is no WebAssembly" in run.out
+    assert "FAIL  load        model.onnx is an ONNX model, not a WebAssembly module" in run.out
+
+
+def test_a_policy_that_never_acts_is_a_failed_check():
+    run = arkml("smoke", GUESTS / "c_applet.wasm", "--policy", POLICIES / "det.onnx")
+
+    assert run.status == 1
+    assert re.search(r"FAIL  actions     .*det\.onnx never acted: nothing was submitted", run.out)
+
+
+def test_every_guest_is_given_all_of_standard_input():
+    guest = GUESTS / "c_servlet.wasm"
+    run = arkml("smoke", guest, guest, "--input", "-", "--json", stdin="hello")
+
+    assert run.status == 0
+    assert run.json["passed"] is True
+
+
+def test_junit_is_not_written_over_a_guest(tmp_path):
+    guest = tmp_path / "guest.wat"
+    guest.write_text(LOOP)
+    run = arkml("smoke", guest, "--junit", guest)
+
+    assert run.status == 2
+    assert guest.read_text() == LOOP
 
 
 def test_bad_usage_is_exit_code_2_here_too():

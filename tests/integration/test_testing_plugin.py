@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from tests.integration.command_line import ENVIRONMENT, FRAMES, GUESTS, LOOP, ROOT
 
+import arkml
+import arkml.testing
 from arkml.abi.codes import EpisodeState
 from arkml.errors import InvalidArguments, Unavailable
 from arkml.sessions.session import InferenceSession
@@ -67,7 +69,7 @@ def test_the_examples_of_the_page_pass(run_pytest):
                      f"--guest={APPLET}", f"--guest={GUESTS / 'as_applet.wasm'}", "-v")  # fmt: skip
 
     assert run.returncode == 0, run.stdout
-    assert "8 passed" in run.stdout
+    assert "10 passed" in run.stdout
     assert "test_it_runs_for_ten_seconds[as_applet.wasm] PASSED" in run.stdout
 
 
@@ -91,7 +93,39 @@ def test_a_test_without_a_guest_says_what_to_do(run_pytest):
     run = run_pytest("def test_it(guest):\n    pass\n")
 
     assert run.returncode == 1
-    assert "which guest? Give --guest FILE, or override the fixture guest_file" in run.stdout
+    assert "which guest? Give --guest=PATH, or override the fixture guest_file" in run.stdout
+
+
+def test_a_guest_that_is_not_there_is_one_sentence_before_collection(run_pytest):
+    run = run_pytest("raise SystemExit('collected')\n", "--guest=nope.wasm")
+
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR
+    assert (
+        run.stderr.strip() == "ERROR: --guest=nope.wasm cannot be read: No such file or directory"
+    )
+    assert "collected" not in run.stdout
+
+
+def test_lines_of_a_guest_come_to_caplog_from_the_level_on_that_was_set(run_pytest):
+    run = run_pytest(
+        "def lines(caplog):\n"
+        "    return [r.getMessage() for r in caplog.records if r.name.startswith('arkml.guest.')]\n"
+        "def test_info(guest, caplog):\n"
+        "    caplog.set_level('INFO', logger='arkml.guest')\n"
+        "    guest.update(frames=60)\n"
+        "    assert any('8 episodes' in line for line in lines(caplog))\n"
+        "def test_default(guest, caplog):\n"
+        "    guest.update(frames=60)\n"
+        "    assert lines(caplog) == []\n",
+        f"--guest={APPLET}",
+    )
+
+    assert run.returncode == 0, run.stdout
+
+
+def test_the_packages_list_their_public_names_only():
+    assert dir(arkml) == sorted(arkml.__all__)
+    assert dir(arkml.testing) == sorted(arkml.testing.__all__)
 
 
 def test_a_host_of_another_plugin_stays_theirs(run_pytest, tmp_path):

@@ -113,5 +113,5 @@ def test_the_model_and_its_weights_together_are_a_snapshot(tmp_path):
 def test_a_file_that_is_not_there_is_a_wrong_use(tmp_path):
     with pytest.raises(UsageError, match=r"nothing.onnx cannot be read: No such file"):
         read_policy_file(tmp_path / "nothing.onnx", LIMITS)
-    with pytest.raises(UsageError, match="cannot be read: it is not"):
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
         read_policy_file(tmp_path, LIMITS)

@@ -96,7 +96,8 @@ def keep_apart(target: Path | None, *sources: Path | None) -> None:
     for source in sources:
         if target is None or source is None or not _is_same(target, source):
             continue
-        raise UsageError(f"{target} is {source}, which is read: name another file to write")
+        what = "the file" if target == source else f"{source}, a file"
+        raise UsageError(f"{target} is {what} that is read: name another one to write")
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -124,8 +125,9 @@ def _replace(target: Path, data: bytes) -> None:
     if exists and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     part = target.with_name(f".arkml-{os.getpid()}.part")
+    file = part.open("xb")
     try:
-        with part.open("xb") as file:
+        with file:
             file.write(data)
         if exists:
             shutil.copymode(target, part)

@@ -103,6 +103,7 @@ def _show(found: Inspection, *, verbose: bool) -> None:
     from arkml.cli.inspection import memory_text
     from arkml.cli.tables import facts, grid, show
     from arkml.cli.units import size
+    from arkml.runtime.module.imports import WASI_MODULE
 
     info = found.info
     entries = "\n".join(f"{e.name} {e.type}, {e.kind.value}" for e in info.entry_points)
@@ -126,7 +127,8 @@ def _show(found: Inspection, *, verbose: bool) -> None:
         show("Required APIs", grid(("name", "id", "import module"), apis))
     for module in dict.fromkeys(each.module for each in found.imports):
         cells = [(i.name, _type(i, verbose)) for i in found.imports if i.module == module]
-        show(f"Imports from {module}", grid(("name", "type"), cells))
+        granted = " (granted by --wasi)" if module == WASI_MODULE else ""
+        show(f"Imports from {module}{granted}", grid(("name", "type"), cells))
     if info.exports:
         show("Exports", grid(("name", "type"), [(e.name, str(e.type)) for e in info.exports]))
 

@@ -1,0 +1,74 @@
+"""The stdout of a command: on a full disk, with nobody who reads, and how wide tables are."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, arkml, start
+
+APPLET = GUESTS / "c_applet.wasm"
+COMMANDS = [
+    pytest.param(["run", APPLET, "--frames", "3"], id="table"),
+    pytest.param(["run", APPLET, "--frames", "3", "--json"], id="json"),
+    pytest.param(["smoke", APPLET], id="smoke"),
+    pytest.param(["run", GUESTS / "wasi_command.wasm", "--wasi"], id="wasi"),
+    pytest.param(["--help"], id="help"),
+    pytest.param(["--version"], id="version"),
+]
+
+
+def written_to(stdout, words):
+    """Run a command with that stdout, a file or a descriptor of one."""
+    return subprocess.run(
+        [sys.executable, "-m", "arkml", *map(str, words)],
+        cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
+        text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_full_disk_is_one_sentence_and_exit_code_1(words):
+    with Path("/dev/full").open("w") as full:
+        run = written_to(full, words)
+
+    assert run.returncode == 1
+    assert run.stderr.endswith("error: stdout cannot be written: No space left on device\n")
+    assert "bug of the host" not in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_an_early_end_of_the_reader_is_quiet(words):
+    with start(*words) as process:
+        process.stdout.close()
+        err = process.stderr.read()
+        process.stdin.close()
+        process.wait(60)
+
+    assert process.returncode == 141
+    assert "error" not in err
+    assert "lost" not in err
+    assert "Traceback" not in err
+    assert "BrokenPipe" not in err
+
+
+def test_a_stdout_that_is_closed_is_one_sentence():
+    line = f"exec {sys.executable} -m arkml run {APPLET} >&-"
+    run = subprocess.run(
+        ["sh", "-c", line],
+        cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+    assert run.returncode == 1
+    assert run.stderr == "error: stdout cannot be written: it is closed\n"
+
+
+def test_tables_in_a_pipe_are_as_wide_as_columns_says():
+    guest = GUESTS / "ark_api" / "cmdlet_infer_017.wasm"
+    narrow = arkml("inspect", guest, COLUMNS="80").out.splitlines()
+    wide = arkml("inspect", guest, "-v", COLUMNS="200").out.splitlines()
+
+    assert max(map(len, narrow)) <= 80
+    assert 80 < max(map(len, wide)) <= 200
+    assert not any("…" in line for line in narrow)
