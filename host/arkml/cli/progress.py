@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
+
+from arkml.closing import Closing
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -14,7 +15,7 @@ _PATIENCE = 1.0  # seconds before the bar appears
 _REFRESH = 0.1
 
 
-class ProgressBar:
+class ProgressBar(Closing):
     """Shows how many of `total` steps are done: on a terminal, and only after a second."""
 
     def __init__(self, title: str, total: int, *, hidden: bool = False) -> None:
@@ -37,15 +38,8 @@ class ProgressBar:
         progress.update(task, completed=done)
         progress.refresh()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Take the bar away."""
         if self._shown is not None:
             self._shown[0].stop()
 

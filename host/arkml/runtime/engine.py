@@ -40,6 +40,7 @@ class Engine:
         config.shared_memory = True
         config.wasm_memory64 = False
         config.epoch_interruption = True
+        config.memory_may_move = False  # base addresses are kept
         stack = limits.wasm_stack
         if not _SMALLEST_STACK <= stack <= _LARGEST_STACK:
             raise UsageError(

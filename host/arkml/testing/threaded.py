@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
+from arkml.closing import Closing
 from arkml.errors import GuestError
 from arkml.guest import Guest, Reply
 from arkml.host import Host
@@ -21,7 +21,7 @@ from arkml.testing.worker import Worker
 T = TypeVar("T")
 
 
-class ThreadedGuest:
+class ThreadedGuest(Closing):
     """
     A guest whose calls run on a thread.
 
@@ -113,17 +113,6 @@ class ThreadedGuest:
     def close(self) -> None:
         """Free the instance."""
         self._run(self.guest.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _run(self, work: Callable[[], T]) -> T:
         return self._worker.run(work, self.guest.cancel)

@@ -11,7 +11,6 @@ from arkml.runtime.module.binary import Binary, Kind
 from arkml.runtime.module.types import ExternalType, FunctionType, MemoryType
 
 NOTHING = FunctionType()
-STATUS = FunctionType((), ("i32",))
 BYTES_TO_STATUS = FunctionType(("i32", "i32"), ("i32",))
 
 _VERSION_NAME = "ARK_PACKED_FFI_CRATE_VERSION"
