@@ -63,7 +63,7 @@ class ServedGuest(Instance):
                     self.answer()
                 elif isinstance(event, Wait):
                     await sleep_async(event, self.fiber)
-                if time.perf_counter() - turn > TICK:
+                if event is Pause.TURN or time.perf_counter() - turn > TICK:
                     await give_way()
                     turn = time.perf_counter()
         except BaseException as error:
