@@ -274,11 +274,15 @@ class _Crew:
         self, waiting: list[tuple[int, Wait]], *, patient: bool
     ) -> tuple[list[tuple[int, Wait]], list[int]]:
         """Those that still wait, and those that may go on; with `patient` after a moment."""
+        steps = self._steps
+        assert steps is not None
         left: list[tuple[int, Wait]] = []
         ready: list[int] = []
         for position, wait in waiting:
             if wait.ready(0.0):
-                settle(wait, self.guests[position].fiber, time.perf_counter())
+                fiber = self.guests[position].fiber
+                settle(wait, fiber)
+                steps.used[position] = fiber.used
                 ready.append(position)
             else:
                 left.append((position, wait))

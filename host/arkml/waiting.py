@@ -35,36 +35,35 @@ class Waiting:
 
     def _spin(self) -> Wait:
         changes = self._services.changes
-        seen, until = changes.count, time.perf_counter() + _SPIN_WAIT
+        now = time.perf_counter()
+        seen, until = changes.count, now + _SPIN_WAIT
         self._services.pending_polls = _SPIN_POLLS
 
         def ready(timeout: float) -> bool:
             left = until - time.perf_counter()
             return left <= 0 or changes.wait(seen, min(left, timeout)) or left <= timeout
 
-        return Wait(ready, is_spin=True)
+        return Wait(ready, spun_since=now)
 
 
 def sleep(wait: Wait, fiber: Fiber) -> None:
     """Block until the guest may go on. Raises KeyboardInterrupt after SIGINT."""
-    started = time.perf_counter()
     while not wait.ready(_SLICE):
         fiber.flight.check_interrupt()
     fiber.flight.check_interrupt()
-    settle(wait, fiber, started)
+    settle(wait, fiber)
 
 
 async def sleep_async(wait: Wait, fiber: Fiber) -> None:
     """The same, while other tasks run."""
     import asyncio  # 20 ms at start that only coroutines need
 
-    started = time.perf_counter()
     pause = 0.0
     while not wait.ready(0.0):
         await asyncio.sleep(pause)
         fiber.flight.check_interrupt()
         pause = min(_SLICE, pause + 0.001)
-    settle(wait, fiber, started)
+    settle(wait, fiber)
 
 
 async def give_way() -> None:
@@ -74,9 +73,9 @@ async def give_way() -> None:
     await asyncio.sleep(0)
 
 
-def settle(wait: Wait, fiber: Fiber, started: float) -> None:
-    """What the guest waited for since `started` is there: let its call return."""
+def settle(wait: Wait, fiber: Fiber) -> None:
+    """What the guest waited for is there: let its call return."""
     if wait.answer is not None:
         fiber.answer_value(wait.answer())
-    if wait.is_spin:
-        fiber.charge(time.perf_counter() - started)
+    if wait.spun_since is not None:
+        fiber.charge(time.perf_counter() - wait.spun_since)

@@ -592,6 +592,16 @@ def test_guests_that_poll_wait_without_burning_the_processor(host):
     assert used < 0.15
 
 
+def test_guests_that_poll_for_ever_use_up_their_budget(host):
+    fleet = host.fleet(ACTOR, 3)
+    handles = [guest.services.futures.open(BOOL)[0] for guest in fleet.guests]
+    started = time.perf_counter()
+    results = fleet.call("poll_until_ready", handles[0], budget=0.2)
+
+    assert [type(result) for result in results] == [GuestTimeout] * 3
+    assert 0.18 <= time.perf_counter() - started < 5
+
+
 def test_guests_that_exit_leave_the_others_in_the_fleet(make_host):
     leaver = module(
         function(
