@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from arkml.closing import Closing
-from arkml.errors import ArkmlError, GuestError, GuestFailed, UsageError
-from arkml.guest import INITIALISERS, Guest
+from arkml.errors import ArkmlError, GuestError, UsageError
+from arkml.guest import Guest, initialisers
 from arkml.rounds import Rounds
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.engine import Engine
@@ -17,7 +17,6 @@ from arkml.runtime.fiber import Event, Pause
 from arkml.runtime.flight import Flight
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.mappings import require_mappings
-from arkml.runtime.module.normalise import START_NAME
 from arkml.runtime.waits import Wait
 from arkml.serving import DEFAULT_BUDGET
 from arkml.statistics import Statistics
@@ -120,10 +119,8 @@ class Fleet(Closing):
             guest.close()
 
     def _initialise(self, indices: range, budget: float | None) -> list[Any]:
-        program = self.guests[0].program
-        names = [name for name in INITIALISERS if name in program.functions]
         results: list[Any] = [None] * len(indices)
-        for name in [START_NAME, *names] if program.has_start else names:
+        for name in initialisers(self.guests[0].program):
             outcomes = self.call(name, budget=budget, only=indices)
             results = [
                 before if isinstance(before, ArkmlError) else outcome
@@ -160,12 +157,8 @@ class _Crew:
         self._lost: dict[int, GuestError] = {}
         entries = []
         for place, guest in enumerate(chosen):
-            if guest.is_closed:
-                self._lost[place] = GuestFailed(f"{guest.name} is closed")
-                continue
-            if guest.failure is not None:
-                text = f"{guest.name} failed before: {guest.failure}"
-                self._lost[place] = GuestFailed(text)
+            if refusal := guest.refusal():
+                self._lost[place] = refusal
                 continue
             entries.append(guest.entry(function))
             self.guests.append(guest)

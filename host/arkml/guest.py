@@ -13,6 +13,7 @@ from arkml.errors import (
 )
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.normalise import START_NAME
+from arkml.runtime.program import Program
 from arkml.serving import DEFAULT_BUDGET, ServedGuest
 
 _ALIGNMENT = 8
@@ -49,11 +50,8 @@ class Guest(ServedGuest):
 
     def initialise(self, *, budget: float | None = DEFAULT_BUDGET) -> None:
         """Run the start function and what else a module wants to be called first."""
-        if self.program.has_start:
-            self.call(START_NAME, budget=budget)
-        for name in INITIALISERS:
-            if name in self.program.functions:
-                self.call(name, budget=budget)
+        for name in initialisers(self.program):
+            self.call(name, budget=budget)
 
     def update(self, *, budget: float | None = DEFAULT_BUDGET) -> None:
         """Run one frame of an applet."""
@@ -183,3 +181,9 @@ class Guest(ServedGuest):
         except InvalidArguments as error:
             raise GuestError(f"{self.name}: ark_alloc gave room outside memory: {error}") from None
         return pointer
+
+
+def initialisers(program: Program) -> list[str]:
+    """What a new instance runs before anything else, in this order."""
+    names = [name for name in INITIALISERS if name in program.functions]
+    return [START_NAME, *names] if program.has_start else names

@@ -132,10 +132,15 @@ class Instance(Closing):
         with self.fiber.flight.kept(self.name):
             self._release()
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether the instance is freed."""
-        return self._closed
+    def refusal(self) -> GuestFailed | None:
+        """Why the instance takes no call, or None if it does."""
+        if self._closed:
+            return GuestFailed(f"{self.name} is closed")
+        if self.failure is None:
+            return None
+        error = GuestFailed(f"{self.name} failed before: {self.failure}")
+        error.__cause__ = self.failure
+        return error
 
     def __del__(self) -> None:
         if not (sys.is_finalizing() or getattr(self, "_closed", True)):
@@ -155,17 +160,12 @@ class Instance(Closing):
 
     def _readable(self) -> GuestMemory:
         """The guest's memory, between calls; raises GuestBusy during one."""
-        if self._closed:
-            self._refuse_call()
+        if self._closed and (refusal := self.refusal()):
+            raise refusal
         memory = self._sandbox.memory
         with self.fiber.flight.kept(self.name):
             memory.pages = self._sandbox.native_memory.pages()
         return memory
-
-    def _refuse_call(self) -> None:
-        if self._closed:
-            raise GuestFailed(f"{self.name} is closed")
-        raise GuestFailed(f"{self.name} failed before: {self.failure}") from self.failure
 
     def _count(self) -> Statistics:
         words, control = self._arena.words, self._sandbox.control

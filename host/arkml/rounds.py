@@ -33,10 +33,7 @@ class Group:
         self.policy = policy
         self.guests = guests
         self._moves: list[tuple[Slab, _Indices, slice]] = []
-        keys = np.repeat(
-            np.array([region.keys for region in regions], np.uint64),
-            [region.count() for region in regions],
-        )
+        keys = _keys(regions)
         self.batch = _view(regions, keys) or self._compacted(regions, keys)
 
     def act(self) -> None:
@@ -63,10 +60,7 @@ class Group:
             rows = np.concatenate([np.arange(r.rows().start, r.rows().stop) for r in group])
             self._moves.append((group[0].slab, rows, slice(done, done + len(rows))))
             done += len(rows)
-        keys = np.repeat(
-            np.array([region.keys for region in ordered], np.uint64),
-            [region.count() for region in ordered],
-        )
+        keys = _keys(ordered)
         return Batch(
             np.zeros(total, ROW),
             np.zeros((total, shape.num_features), np.float32),
@@ -75,6 +69,12 @@ class Group:
             keys,
             np.zeros((total, shape.num_actions), np.float32) if shape.training else None,
         )
+
+
+def _keys(regions: Sequence[Region]) -> npt.NDArray[np.uint64]:
+    """The key of the session that each row belongs to, [rows]."""
+    keys = np.array([region.keys for region in regions], np.uint64)
+    return np.repeat(keys, [region.count() for region in regions])
 
 
 def _view(regions: Sequence[Region], keys: npt.NDArray[np.uint64]) -> Batch | None:

@@ -79,8 +79,8 @@ class ServedGuest(Instance):
         data: bytes = b"",
     ) -> Entry:
         """Start a call; `data` is its input for `core__get_input_slice`."""
-        if self.failure is not None or self._closed:
-            self._refuse_call()
+        if (self.failure is not None or self._closed) and (refusal := self.refusal()):
+            raise refusal
         entry = self._entries.get(function)
         if entry is None:
             with self.fiber.flight.kept(self.name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -124,11 +125,8 @@ def _with_ports(
     results = dict.fromkeys(roles.outputs, "output")
     for source, target in roles.recurrent:
         names[source], results[target] = "state", "state"
-    try:
+    with suppress(InvalidArguments):  # named networks: none is surely the actions
         signature = find_signature(roles, None, None, deterministic=False)
-    except InvalidArguments:
-        pass  # named networks need no output that is surely the actions
-    else:
         results[signature.actions] = "actions"
         if signature.values is not None:
             results[signature.values] = "values"

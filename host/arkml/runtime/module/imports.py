@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from arkml.abi.catalog import find
 from arkml.abi.layout import results, slots
@@ -15,6 +16,8 @@ from arkml.terminal import harmless
 
 WASI_MODULE = "wasi_snapshot_preview1"
 UNAVAILABLE_API = 2
+
+WasiType: TypeAlias = Callable[[str], FunctionType | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ def resolve(
     binary: Binary,
     name: str,
     *,
-    wasi_type: Callable[[str], FunctionType | None] | None = None,
+    wasi_type: WasiType | None = None,
     stub_missing: bool = False,
 ) -> Linkage:
     """
@@ -61,11 +64,7 @@ def resolve(
     for entry in binary.imports:
         if isinstance(entry.type, MemoryType):
             continue
-        row = find(entry.module, entry.name) if entry.module != WASI_MODULE else None
-        has_wasi = wasi_type is not None and entry.module == WASI_MODULE
-        found = wasi_type(entry.name) if has_wasi and wasi_type else None
-        if row is not None:
-            found = signature(row[1])
+        found = _found(entry, wasi_type)
         if found == entry.type and entry.module == WASI_MODULE:
             wasi.append((entry.module, entry.name))
         elif found == entry.type:
@@ -85,18 +84,16 @@ def resolve(
     return Linkage(tuple(dict.fromkeys(shim)), tuple(dict.fromkeys(wasi)), tuple(stubs.values()))
 
 
-def unmet(binary: Binary, wasi_type: Callable[[str], FunctionType | None]) -> tuple[Missing, ...]:
+def unmet(binary: Binary, wasi_type: WasiType) -> tuple[Missing, ...]:
     """The imports that this host does not have, WASI granted."""
-    found: list[Missing] = []
+    missing: list[Missing] = []
     for entry in binary.imports:
         if isinstance(entry.type, MemoryType):
             continue
-        row = find(entry.module, entry.name) if entry.module != WASI_MODULE else None
-        has = wasi_type(entry.name) if entry.module == WASI_MODULE else None
-        has = signature(row[1]) if row else has
-        if has != entry.type:
-            found.append(_missing(entry, has, granted=True))
-    return tuple(found)
+        found = _found(entry, wasi_type)
+        if found != entry.type:
+            missing.append(_missing(entry, found, granted=True))
+    return tuple(missing)
 
 
 def stub_note(stub: Import) -> str:
@@ -129,6 +126,14 @@ def _stub(number: int, stub: Import) -> str:
 def _function(stub: Import) -> FunctionType:
     assert isinstance(stub.type, FunctionType)
     return stub.type
+
+
+def _found(entry: Import, wasi_type: WasiType | None) -> FunctionType | None:
+    """The type of what the host has under the name of `entry`."""
+    if entry.module == WASI_MODULE:
+        return wasi_type(entry.name) if wasi_type is not None else None
+    row = find(entry.module, entry.name)
+    return signature(row[1]) if row is not None else None
 
 
 def _missing(entry: Import, found: FunctionType | None, *, granted: bool) -> Missing:
