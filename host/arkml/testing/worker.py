@@ -23,7 +23,8 @@ class _Job:
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.work = work
-        self.done = threading.Event()
+        self.running = threading.Lock()
+        self.running.acquire()
         self.is_wanted = True
         self.result: Any = None
         self.error: BaseException | None = None
@@ -35,7 +36,7 @@ class _Job:
         except BaseException as error:  # noqa: BLE001  whoever waits raises it
             self.error = error
         finally:
-            self.done.set()
+            self.running.release()
 
 
 class Worker:
@@ -44,6 +45,8 @@ class Worker:
 
     Python runs signal handlers on the main thread only. One that raises, as those of time limits
     do, ends the wait for a job and not the job; the job is then asked to stop, and waited for.
+    Jobs are waited for with bare locks: an exception out of a handler that runs in the middle of
+    `threading.Event`, which is Python, leaves the lock in it taken for good.
     """
 
     def __init__(self) -> None:
@@ -62,7 +65,7 @@ class Worker:
         job = _Job(work)
         try:
             self._jobs.put(job)
-            job.done.wait()
+            job.running.acquire()
         except BaseException:
             job.is_wanted = False
             self._stop(cancel)
@@ -82,7 +85,7 @@ class Worker:
         fence = _Job(_nothing)
         self._jobs.put(fence)
         deadline = time.monotonic() + _PATIENCE
-        while not fence.done.wait(_LOOK) and time.monotonic() < deadline:
+        while not fence.running.acquire(timeout=_LOOK) and time.monotonic() < deadline:
             cancel()
 
     def _work(self) -> None:
