@@ -1,4 +1,4 @@
-"""A host for WebAssembly guests that act with trained policies."""
+"""A host for WebAssembly guests that learn."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from arkml.errors import ArkmlError, GuestError, ModuleError
     from arkml.fleet import Fleet
     from arkml.guest import Guest, Reply
+    from arkml.hives import HiveGrant
     from arkml.host import Host
     from arkml.limits import Limits
     from arkml.runtime.module.description import EntryPoint, ModuleInfo, ModuleKind
@@ -23,6 +24,7 @@ __all__ = [
     "Fleet",
     "Guest",
     "GuestError",
+    "HiveGrant",
     "Host",
     "Limits",
     "ModuleError",
@@ -42,6 +44,7 @@ _HOMES = {
     "Fleet": "arkml.fleet",
     "Guest": "arkml.guest",
     "GuestError": "arkml.errors",
+    "HiveGrant": "arkml.hives",
     "Host": "arkml.host",
     "Limits": "arkml.limits",
     "ModuleError": "arkml.errors",

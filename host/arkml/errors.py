@@ -3,7 +3,7 @@ The tree of what the package raises.
 
     ArkmlError
     ├── AbiError                a guest's import call was refused; the linker turns it into a code
-    │   ├── InvalidArguments    ├── ModelRejected
+    │   ├── InvalidArguments    ├── ModelRejected    ├── InvalidSettings
     │   ├── NotFound
     │   ├── Unavailable
     │   ├── ApiNotAvailable
@@ -20,6 +20,9 @@ The tree of what the package raises.
     │   ├── MemoryLimitExceeded ├── TableLimitExceeded
     │   ├── GuestTimeout        ├── GuestExit        ├── CmdletFailed
     │   └── GuestFailed         ├── GuestBusy        └── GuestCancelled
+    ├── HiveError               something between a host and its hive went wrong
+    │   ├── ProtocolError       ├── HiveUnreachable
+    │   ├── HiveRefused         └── RunGone
     ├── InstanceLimitExceeded
     └── UsageError              the embedder asked for something that makes no sense
 """
@@ -199,6 +202,38 @@ class GuestBusy(GuestError):
 
 class GuestCancelled(GuestError):
     """The call was cancelled by its host."""
+
+
+class HiveError(ArkmlError):
+    """Something between a host and its hive went wrong."""
+
+
+class ProtocolError(HiveError):
+    """Bytes that are not what `hive.protocol` says."""
+
+
+class HiveUnreachable(HiveError):
+    """Nothing answers at the address of the hive."""
+
+
+class HiveRefused(HiveError):
+    """
+    The hive answered with an error.
+
+    `status` is the HTTP status.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class RunGone(HiveError):
+    """The run is not there any more."""
+
+
+class InvalidSettings(InvalidArguments):
+    """How a run is to learn makes no sense."""
 
 
 class InstanceLimitExceeded(ArkmlError):

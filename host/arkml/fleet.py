@@ -23,6 +23,7 @@ from arkml.statistics import Statistics
 from arkml.waiting import settle
 
 _PAUSE = 0.001  # seconds, when every guest that is left waits for something
+_PATIENCE = 0.02  # seconds between two looks at SIGINT, when a learner's pace holds all up
 
 
 class Fleet(Closing):
@@ -197,6 +198,9 @@ class _Crew:
                 if submitted:
                     guests = self.guests
                     rounds.answer([guests[position] for position in submitted])
+                    for admitted in rounds.held():
+                        while not admitted(_PATIENCE):
+                            guests[submitted[0]].fiber.flight.check_interrupt()
                 running = submitted
                 if waiting:
                     waiting, ready = self._look(waiting, patient=not submitted)

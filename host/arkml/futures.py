@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -14,10 +15,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ResultType(Generic[T]):
-    """What a future will hold. `counted` results have a length, which `poll` tells."""
+    """
+    What a future will hold. `counted` results have a length, which `poll` tells.
+
+    `discard` gives back a result that was dropped and not taken, on whichever thread that shows.
+    """
 
     name: str
     counted: bool = False
+    discard: Callable[[T], object] | None = None
 
 
 class Readiness(NamedTuple):
@@ -57,12 +63,13 @@ class Future(Generic[T]):
     The thread of the guest reads it; `resolve` and `fail` are the only methods for others.
     """
 
-    __slots__ = ("_changes", "_lock", "_outcome", "type")
+    __slots__ = ("_changes", "_is_dropped", "_lock", "_outcome", "type")
 
     def __init__(self, result: ResultType[T], changes: Changes) -> None:
         self.type = result
         self._changes = changes
         self._lock = threading.Lock()
+        self._is_dropped = False
         self._outcome: tuple[T] | Exception | None = None
 
     @property
@@ -97,12 +104,26 @@ class Future(Generic[T]):
             case (value,):
                 return value
 
+    def drop(self) -> None:
+        """Nobody will take the result: what it is, or will be, is given back."""
+        with self._lock:
+            self._is_dropped = True
+            outcome = self._outcome
+        self._discard(outcome)
+
     def _settle(self, outcome: tuple[T] | Exception) -> None:
         with self._lock:
             if self._outcome is not None:
                 raise UsageError(f"this future already has its {self.type.name}")
             self._outcome = outcome
+            dropped = self._is_dropped
+        if dropped:
+            self._discard(outcome)
         self._changes.announce()
+
+    def _discard(self, outcome: tuple[T] | Exception | None) -> None:
+        if self.type.discard is not None and isinstance(outcome, tuple):
+            self.type.discard(outcome[0])
 
 
 class FutureTable:
@@ -138,19 +159,23 @@ class FutureTable:
         future = self._find(handle, result)
         if not future.is_ready:
             raise Unavailable(f"future {handle:#x}: the {result.name} is still pending")
-        self.drop(handle)
+        self._forget(handle)
         return future.result()
 
     def drop(self, handle: int) -> None:
-        """Forget a future, pending or not."""
-        self._handles.remove(handle, Future)
-        self._live -= 1
+        """Forget a future, pending or not, and what it brings."""
+        self._forget(handle).drop()
 
     def clear(self) -> None:
         """Forget every future."""
         for handle, item in self._handles:
             if isinstance(item, Future):
                 self.drop(handle)
+
+    def _forget(self, handle: int) -> Future[Any]:
+        future: Future[Any] = self._handles.remove(handle, Future)
+        self._live -= 1
+        return future
 
     def _find(self, handle: int, result: ResultType[T]) -> Future[T]:
         future: Future[Any] = self._handles.get(handle, Future)

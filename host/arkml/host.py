@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from arkml.closing import Closing
 from arkml.errors import InstanceLimitExceeded, ModuleError, UsageError
@@ -23,8 +24,14 @@ from arkml.runtime.engine import Engine
 from arkml.runtime.flight import Flight
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.mappings import require_mappings
+from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.program import Program
 from arkml.runtime.wasi.linking import WasiGrant
+from arkml.sessions.gateway import HiveGateway
+
+if TYPE_CHECKING:
+    from arkml.evaluation import Evaluator
+    from arkml.hives import HiveGrant, Hives
 
 Source = str | Path | bytes
 
@@ -35,8 +42,8 @@ class Host(Closing):
 
     `policy` is the path or the bytes of an ONNX or Cervo file that takes the place of whatever the
     guests load. `seed` and `deterministic` rule the noise of stochastic policies. `wasi` grants
-    WASI; `stub_missing` links unknown `ark-*` functions to stubs. Guests may be used from any
-    thread, each from one at a time.
+    WASI, `hive` what guests may train on; `stub_missing` links unknown `ark-*` functions to stubs.
+    Guests may be used from any thread, each from one at a time.
     """
 
     def __init__(
@@ -48,6 +55,7 @@ class Host(Closing):
         limits: Limits | None = None,
         wasi: WasiGrant | None = None,
         stub_missing: bool = False,
+        hive: HiveGrant | None = None,
     ) -> None:
         if not isinstance(limits, Limits | None):
             raise UsageError(f"limits is {limits!r}: it takes arkml.Limits")
@@ -61,11 +69,17 @@ class Host(Closing):
         self._policy = _policy(policy, self.limits)
         self._engine = Engine(self.limits)
         self._models = ModelCache(self.limits)
+        self._hives = _hives(hive)
         self._numbers = itertools.count()
         self._guests: dict[int, weakref.ref[Guest]] = {}
         self._keys = itertools.count()
         self._closed = False
         GUARD.install()
+
+    @property
+    def hives(self) -> Hives | None:
+        """The hives that the guests may use, or None."""
+        return self._hives
 
     def compile(self, source: Source, *, name: str | None = None) -> Program:
         """
@@ -98,6 +112,26 @@ class Host(Closing):
                 raise
         return guest
 
+    def evaluator(self, guest: Guest | Fleet) -> Evaluator:
+        """
+        A new guest of the same module, not initialised, that plays what `guest` trains.
+
+        It acts without noise and its rows teach nobody. Raises UsageError without a hive.
+        """
+        from arkml.evaluation import EvaluationHives, Evaluator
+        from arkml.training import GuestHives
+
+        trained = guest.guests[0] if isinstance(guest, Fleet) else guest
+        hives = trained.services.hives
+        if not isinstance(hives, GuestHives):
+            raise UsageError("there is nothing to evaluate: the host has no hive")
+        library = self._library()
+        rated = EvaluationHives(hives, library)
+        columns = Columns(self._engine.arena, self.limits)
+        shared = _Shared(columns, library, rated, Flight(self._engine.ticker))
+        name = f"{trained.program.name} (evaluation)"
+        return Evaluator(self._make(trained.program, name, next(self._numbers), shared), rated)
+
     def fleet(self, source: Source | Program, instances: int, *, name: str | None = None) -> Fleet:
         """
         Make `instances` guests of one module that are stepped together.
@@ -113,11 +147,10 @@ class Host(Closing):
         self._require_room(instances)
         label = name or program.name
         columns = Columns(self._engine.arena, self.limits, siblings=instances)
-        library = self._library()
-        flight = Flight(self._engine.ticker)
+        shared = self._shared(program, columns)
 
         def make(number: int) -> Guest:
-            return self._make(program, f"{label}#{number}", number, (columns, library, flight))
+            return self._make(program, f"{label}#{number}", number, shared)
 
         guests: list[Guest] = []
         try:
@@ -127,7 +160,7 @@ class Host(Closing):
             for guest in guests:
                 guest.close()
             raise
-        return Fleet(guests, self._engine, columns, flight, make)
+        return Fleet(guests, self._engine, columns, shared.flight, make)
 
     def close(self) -> None:
         """Close every guest. Raises GuestBusy if one is in a call. Safe to call again."""
@@ -138,6 +171,8 @@ class Host(Closing):
             if guest is not None:
                 guest.close()
         self._closed = True
+        if self._hives is not None:
+            self._hives.close()
         self._engine.close()
         self._models.close()
         GUARD.uninstall()
@@ -158,35 +193,62 @@ class Host(Closing):
             limits=self.limits,
         )
 
+    def _shared(self, program: Program, columns: Columns) -> _Shared:
+        library = self._library()
+        hives = None
+        if self._hives is not None:
+            from arkml.training import GuestHives
+
+            block = self._hives.grant.block
+            if block is None:
+                block = program.info.kind is not ModuleKind.APPLET
+            hives = GuestHives(self._hives, library, block=block)
+        return _Shared(columns, library, hives, Flight(self._engine.ticker))
+
     def _make(
         self,
         program: Program,
         name: str,
         number: int,
-        shared: tuple[Columns, PolicyLibrary, Flight] | None,
+        shared: _Shared | None,
     ) -> Guest:
         if self._closed:
             raise UsageError("this host is closed")
         self._require_room(1)
-        columns, library, flight = shared or (
-            Columns(self._engine.arena, self.limits),
-            self._library(),
-            Flight(self._engine.ticker),
-        )
+        if shared is None:
+            shared = self._shared(program, Columns(self._engine.arena, self.limits))
         key = next(self._keys)
         guest = Guest(
             self._engine,
             program,
             name=name,
             number=number,
-            columns=columns,
-            library=library,
+            columns=shared.columns,
+            library=shared.library,
+            hives=shared.hives,
             wasi=self._wasi,
-            flight=flight,
+            flight=shared.flight,
             released=partial(self._guests.pop, key, None),
         )
         self._guests[key] = weakref.ref(guest)
         return guest
+
+
+class _Shared(NamedTuple):
+    """What the guests of one thread share."""
+
+    columns: Columns
+    library: PolicyLibrary
+    hives: HiveGateway | None
+    flight: Flight
+
+
+def _hives(grant: HiveGrant | None) -> Hives | None:
+    if grant is None:
+        return None
+    from arkml.hives import Hives
+
+    return Hives(grant)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Kind
 from arkml.runtime.wasi.calls import WasiCalls
 from arkml.runtime.wasi.linking import OURS, WasiGrant
+from arkml.sessions.gateway import HiveGateway
 from arkml.sessions.services import Services
 from arkml.sessions.session import Session
 from arkml.statistics import Statistics
@@ -50,6 +51,7 @@ class Instance(Closing):
         number: int,
         columns: Columns,
         library: PolicyLibrary,
+        hives: HiveGateway | None = None,
         wasi: WasiGrant | None = None,
         flight: Flight | None = None,
         released: Callable[[], object] = lambda: None,
@@ -64,7 +66,12 @@ class Instance(Closing):
         self._columns = columns
         self._sandbox = sandbox = Sandbox(engine, program, columns, wasi)
         self.services = Services(
-            name, number, limits=program.limits, library=library, open_queue=self._open_queue
+            name,
+            number,
+            limits=program.limits,
+            library=library,
+            open_queue=self._open_queue,
+            hives=hives,
         )
         wasi_calls = WasiCalls(wasi or WasiGrant(), self._sandbox.memory)
         environment = EnvironmentCalls(sandbox.memory, self.services.register_panic)

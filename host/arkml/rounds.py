@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Slab
 from arkml.runtime.shim import control as at
 from arkml.serving import ServedGuest
+from arkml.sessions.session import Ready, Session
 
 _Indices = npt.NDArray[np.intp]
 
@@ -28,10 +29,15 @@ class Group:
     """
 
     def __init__(
-        self, policy: Policy, guests: Sequence[ServedGuest], regions: Sequence[Region]
+        self,
+        policy: Policy,
+        guests: Sequence[ServedGuest],
+        regions: Sequence[Region],
+        sessions: Sequence[Session],
     ) -> None:
         self.policy = policy
         self.guests = guests
+        self.sessions = sessions
         self._moves: list[tuple[Slab, _Indices, slice]] = []
         keys = _keys(regions)
         self.batch = _view(regions, keys) or self._compacted(regions, keys)
@@ -48,6 +54,9 @@ class Group:
         for slab, rows, place in self._moves:
             slab.view(at.ACTIONS)[rows] = batch.actions[place]
             slab.view(at.VALUES)[rows] = batch.values[place]
+        if batch.given is not None and batch.rows["metadata"].any():  # a training session's
+            for session in self.sessions:
+                session.note()
 
     def _compacted(self, regions: Sequence[Region], keys: npt.NDArray[np.uint64]) -> Batch:
         by_slab: dict[int, list[Region]] = {}
@@ -126,6 +135,12 @@ class Rounds:
             for guest in group.guests:
                 guest.answer()
 
+    def held(self) -> Iterator[Ready]:
+        """What the guests that were just answered wait for before they go on, all together."""
+        for group in self._groups:
+            if (ready := group.sessions[0].held()) is not None:
+                yield ready
+
     def _fits(self, guests: list[ServedGuest]) -> bool:
         if self._version != self._columns.version or guests != self._guests:
             return False
@@ -133,13 +148,14 @@ class Rounds:
         return bool((seen == self._seen).all())
 
     def _plan(self, guests: list[ServedGuest]) -> None:
-        members: dict[int, tuple[Policy, list[ServedGuest], list[Region]]] = {}
+        members: dict[int, tuple[Policy, list[ServedGuest], list[Region], list[Session]]] = {}
         counts: list[int] = []
         for guest in guests:
             session, region = guest.submitted(), guest.submitted_region()
-            group = members.setdefault(id(session.policy), (session.policy, [], []))
+            group = members.setdefault(id(session.policy), (session.policy, [], [], []))
             group[1].append(guest)
             group[2].append(region)
+            group[3].append(session)
             counts.append(region.count_word())
         self._groups = [Group(*group) for group in members.values()]
         controls = np.array([guest.control for guest in guests], np.intp)

@@ -57,11 +57,11 @@ class ServedGuest(Instance):
         try:
             while (event := self.fiber.advance(cooperative=True)) is not None:
                 if event is Pause.SUBMIT:
-                    self.answer()
+                    event = self.answer()
                 elif event is Pause.SUBMIT_NON_FINITE:
                     self.count_features()
-                    self.answer()
-                elif isinstance(event, Wait):
+                    event = self.answer()
+                if isinstance(event, Wait):
                     await sleep_async(event, self.fiber)
                 if event is Pause.TURN or time.perf_counter() - turn > TICK:
                     await give_way()
@@ -92,10 +92,15 @@ class ServedGuest(Instance):
             self.fiber.imports = len(data)
         return entry
 
-    def answer(self) -> None:
-        """Answer the submit that the guest is suspended in, by the policy of its session."""
+    def answer(self) -> Wait | None:
+        """
+        Answer the submit that the guest is suspended in, by the policy of its session.
+
+        Returns what the guest waits for before it goes on.
+        """
+        session = self.submitted()
         try:
-            self.submitted().answer()
+            session.answer()
         except AbiError as error:
             self.refuse(error)
         except Exception:
@@ -103,6 +108,9 @@ class ServedGuest(Instance):
             self.fiber.answer(ErrorCode.INTERNAL_ERROR)
         else:
             self.fiber.answer(0)
+            if (ready := session.held()) is not None:
+                return Wait(ready)
+        return None
 
     def refuse(self, error: AbiError) -> None:
         """Let the import call that the guest is suspended in return the code of `error`."""
@@ -149,11 +157,11 @@ class ServedGuest(Instance):
         try:
             while (event := advance()) is not None:
                 if event is Pause.SUBMIT:
-                    self.answer()
+                    event = self.answer()
                 elif event is Pause.SUBMIT_NON_FINITE:
                     self.count_features()
-                    self.answer()
-                elif isinstance(event, Wait):
+                    event = self.answer()
+                if isinstance(event, Wait):
                     sleep(event, self.fiber)
         except BaseException as error:
             self.abandon(error)

@@ -56,5 +56,11 @@ class Sink:
     def accept(self, batch, metadata, origin):
         self.accepted.append((Copied(batch, metadata), origin))
 
+    def note(self, metadata):
+        self.noted = [*getattr(self, "noted", []), *metadata]
+
+    def held(self):
+        return None
+
     def leave(self, *, stop):
         self.left.append(stop)

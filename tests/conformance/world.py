@@ -33,7 +33,7 @@ FUTURES = {
     ("ark-ml-v1", "bool"): (results.BOOL, True, 1),
     ("ark-ml-v1", "vec_u8"): (results.BYTES, b"policy", 6),
     ("ark-ml-v1", "vec_metric"): (results.METRICS_V1, METRICS, 2),
-    ("ark-ml-v1", "training_handle"): (results.TRAINING, None, 1),
+    ("ark-ml-v1", "training_handle"): (results.TRAINING, TrainingStart(None, 0, 0), 1),
     ("ark-ml-v1", "vec_experiment_info"): (results.EXPERIMENTS, [EXPERIMENT], 1),
     ("ark-ml-v2", "ark_experiment_config"): (results.SHAPE, results.ExperimentShape(5, 6), 1),
     ("ark-ml-v3", "vec_metric"): (results.METRICS_V3, METRICS, 2),

@@ -131,6 +131,12 @@ class FakeSink:
     def accept(self, batch, metadata, origin):  # noqa: ARG002
         self.origins.append(origin)
 
+    def note(self, metadata):
+        self.noted = [*getattr(self, "noted", []), *metadata]
+
+    def held(self):
+        return None
+
     def leave(self, *, stop):
         self.left.append(stop)
 

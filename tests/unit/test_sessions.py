@@ -72,6 +72,12 @@ class FakeSink:
             raise self.failure
         self.taken.append((len(batch), list(metadata), origin))
 
+    def note(self, metadata):
+        self.noted = [*getattr(self, "noted", []), *metadata]
+
+    def held(self):
+        return None
+
     def leave(self, *, stop):
         self.left.append(stop)
 

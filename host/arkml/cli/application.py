@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from arkml.cli import bench, describe, inspect, pack, smoke
+from arkml.cli import bench, describe, hive, inspect, pack, smoke, train
 from arkml.cli import run as run_module
 from arkml.cli.exits import GOOD, run
 from arkml.cli.options import epilog
@@ -20,6 +20,7 @@ _Misuse: type[Exception] = typer.BadParameter.__mro__[2]
 
 _EPILOG = epilog(
     "arkml run npc.wasm --policy walk.onnx",
+    "arkml train npc.wasm --minutes 5",
     "arkml smoke build/*.wasm",
     "arkml describe walk.onnx",
     notes="""
@@ -30,7 +31,7 @@ _EPILOG = epilog(
 
 app = typer.Typer(
     name="arkml",
-    help="Run WebAssembly guests that act with trained policies.",
+    help="Run WebAssembly guests that act with trained policies, and train them.",
     epilog=_EPILOG,
     add_completion=False,
     no_args_is_help=False,
@@ -39,6 +40,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 run_module.register(app)
+train.register(app)
+hive.register(app)
 smoke.register(app)
 inspect.register(app)
 describe.register(app)

@@ -2,22 +2,73 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from arkml.cli.exits import UNREAD, leave
 from arkml.cli.files import named, read_model
 from arkml.cli.values import read_directory, read_limits
-from arkml.errors import ModelRejected
+from arkml.errors import ModelRejected, UsageError
 from arkml.limits import Limits
 
 if TYPE_CHECKING:
+    from arkml.hives import HiveGrant
     from arkml.host import Host
     from arkml.runtime.wasi.linking import WasiGrant
+
+_HIVE_NEEDS = ("torch", "stable_baselines3", "fastapi", "uvicorn", "tensorboardX")
+
+TOKEN = "ARKML_HIVE_TOKEN"
+"""The variable of the environment that holds the token of a hive."""
+
+
+@dataclass(frozen=True, slots=True)
+class HiveWish:
+    """
+    What guests may train on: "embedded" or HOST:PORT, and how they do.
+
+    `block` is whether submits wait for the learner's pace. The rest is as in `HiveGrant`.
+    """
+
+    hive: str
+    allowed: tuple[str, ...] = ()
+    data: Path | None = None
+    block: bool | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    shared: bool = False
+    resume: bool = False
+
+    def grant(self) -> HiveGrant:
+        """For a host. Raises UsageError."""
+        require_hive(embedded=self.hive == "embedded")
+        from arkml.hives import HiveGrant
+
+        return HiveGrant(
+            hive=self.hive,
+            token=os.environ.get(TOKEN),
+            allowed=self.allowed,
+            data=self.data,
+            settings=self.settings,
+            block=self.block,
+            shared=self.shared,
+            resume=self.resume,
+        )
+
+
+def require_hive(*, embedded: bool = True) -> None:
+    """Raise UsageError if a hive is to run here and its packages are not installed."""
+    missing = [name for name in _HIVE_NEEDS if embedded and find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"a hive needs {', '.join(missing)}: pip install 'arkml[hive]' (PyTorch comes along;"
+            " the README says how to take its small CPU build)"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +82,7 @@ class Grants:
     wasi: bool = False
     directories: tuple[str, ...] = ()
     stub_missing: bool = False
+    hive: HiveWish | None = None
 
     @property
     def has_budget(self) -> bool:
@@ -60,6 +112,7 @@ def open_host(
         limits=limits,
         wasi=wasi,
         stub_missing=grants.stub_missing,
+        hive=None if grants.hive is None else grants.hive.grant(),
     )
 
 

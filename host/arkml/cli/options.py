@@ -76,6 +76,49 @@ StubMissing = Annotated[
         rich_help_panel=_HOST,
     ),
 ]
+_HIVE = "Training"
+AllowHive = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-hive",
+        metavar="HOST:PORT",
+        help="Let the guest name this hive too (any number of times).",
+        rich_help_panel=_HIVE,
+        show_default=False,
+    ),
+]
+HiveData = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Where an embedded hive keeps its runs; without it they are gone at the end.",
+        rich_help_panel=_HIVE,
+        show_default=False,
+    ),
+]
+HiveAt = Annotated[
+    str,
+    typer.Option(
+        "--hive",
+        metavar="HOST:PORT",
+        help="The hive; its token is in the variable ARKML_HIVE_TOKEN.",
+        rich_help_panel=_HIVE,
+    ),
+]
+
+
+def hive(default: str, words: str) -> Any:
+    """The option that names the hive of a guest."""
+    return typer.Option(
+        "--hive",
+        metavar="|".join((*words.split(), "HOST:PORT")),
+        help=f"What the guest may train on: {default} unless told otherwise;"
+        " the token of a HOST:PORT is in the variable ARKML_HIVE_TOKEN.",
+        rich_help_panel=_HIVE,
+    )
+
+
 Cmdlet = Annotated[
     str | None,
     typer.Option(

@@ -32,6 +32,8 @@ class Player(Protocol):
     def statistics(self) -> Statistics: ...
     @property
     def failures(self) -> list[GuestError]: ...
+    @property
+    def subject(self) -> Guest | Fleet: ...
 
 
 class Solo:
@@ -55,6 +57,10 @@ class Solo:
     @property
     def failures(self) -> list[GuestError]:
         return []
+
+    @property
+    def subject(self) -> Guest:
+        return self.guest
 
     def _step_of(self, kind: ModuleKind) -> Callable[[], None]:
         match kind:
@@ -122,6 +128,10 @@ class Together:
     def failures(self) -> list[GuestError]:
         """What the guests failed with that failed, each once."""
         return self._failures
+
+    @property
+    def subject(self) -> Fleet:
+        return self._fleet
 
     def _note(self) -> None:
         """Gather the failures; raise FleetFailed if no guest is left."""

@@ -14,7 +14,7 @@ import typer
 from arkml.cli import options
 from arkml.cli.exits import Job, print_json
 from arkml.cli.files import keep_apart, write_file
-from arkml.cli.launch import Grants
+from arkml.cli.launch import Grants, HiveWish
 from arkml.cli.logs import LogOptions, say_echoes
 from arkml.cli.values import rate, whole_number
 from arkml.errors import UsageError
@@ -100,6 +100,9 @@ def command(
     wasi: options.Wasi = False,
     directory: options.Directories = None,
     stub_missing: options.StubMissing = False,
+    hive: Annotated[str, options.hive("none", "none embedded")] = "none",
+    allow_hive: options.AllowHive = None,
+    data: options.HiveData = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
     verbose: options.Verbose = 0,
@@ -121,12 +124,22 @@ def command(
             out=out,
             grants=Grants(
                 policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directory or ()),
-                stub_missing,
+                stub_missing, _hive(hive, allow_hive, data, fps),
             ),
             logs=LogOptions(log_level, verbose, debug),
             as_json=as_json,
         ),
     )  # fmt: skip
+
+
+def _hive(
+    hive: str, allowed: list[str] | None, data: Path | None, fps: float | None
+) -> HiveWish | None:
+    if hive == "none":
+        if allowed or data is not None:
+            raise UsageError("--allow-hive and --data go with --hive embedded or --hive HOST:PORT")
+        return None
+    return HiveWish(hive, tuple(allowed or ()), data, block=fps is None)
 
 
 def play(run: Run) -> int:

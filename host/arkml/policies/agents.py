@@ -118,6 +118,16 @@ class AgentTable:
             return steps
         return steps[visit.inverse] + visit.turns.astype(np.uint64)
 
+    def ended(self, visit: Visit) -> npt.NDArray[np.bool_]:
+        """Whether the episode of each row's agent has ended before this batch, [rows]."""
+        ended = self._ended[visit.slots]
+        return ended if visit.inverse is None else ended[visit.inverse]
+
+    def end(self, visit: Visit, ended: npt.NDArray[np.bool_]) -> None:
+        """The agents of the rows marked in `ended`, [rows], do not come back."""
+        slots = visit.slots if visit.inverse is None else visit.slots[visit.inverse]
+        self._ended[slots[ended]] = True
+
     def state(self, visit: Visit) -> Floats:
         """A copy of the recurrent states, [agents, state_width]."""
         return self._state[visit.slots]

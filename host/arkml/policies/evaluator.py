@@ -61,7 +61,8 @@ class Evaluator:
 
     Noise depends on (seed, session, agent id, agent's step, index) and nothing else, so results
     depend neither on the order of a batch nor on who else is in it. `deterministic` makes it
-    zero. An agent that comes twice in a batch takes its steps in row order.
+    zero. An agent that comes twice in a batch takes its steps in row order. `agents` is a table
+    that outlives the model, which then may have no recurrent inputs.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Evaluator:
         seed: int,
         deterministic: bool,
         memory: PolicyMemory,
+        agents: AgentTable | None = None,
     ) -> None:
         self._model = model
         self._roles = roles
@@ -86,7 +88,8 @@ class Evaluator:
             self._inputs.append(self._drawn)
         self._columns = _columns([source for source, _ in roles.recurrent])
         self._memory = memory
-        self._agents = AgentTable(sum(source.width for source, _ in roles.recurrent), memory=memory)
+        width = sum(source.width for source, _ in roles.recurrent)
+        self._agents = AgentTable(width, memory=memory) if agents is None else agents
         self.is_stateless = self._drawn is None and not roles.recurrent
 
     def bind(

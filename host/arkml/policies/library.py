@@ -18,6 +18,7 @@ from arkml.policies.network import Network
 from arkml.policies.onnx import OnnxPolicy
 from arkml.policies.policy import Policy
 from arkml.policies.signature import find_roles, find_signature
+from arkml.policies.training import TrainingPolicy
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,37 @@ class PolicyLibrary:
             if policy is None:
                 policy = self._policies[key] = self._policy(model, num_features, num_actions)
             return policy
+
+    @property
+    def memory(self) -> PolicyMemory:
+        """What the policies of the library share."""
+        return self._memory
+
+    def load_version(self, data: bytes, policy: TrainingPolicy) -> OnnxPolicy:
+        """
+        One version of a run's policy, an ONNX file, that acts for `policy`.
+
+        Raises ModelRejected, SnapshotTooLarge or InvalidArguments.
+        """
+        if len(data) > self._limits.snapshot_bytes:
+            raise SnapshotTooLarge(
+                f"a policy of {len(data)} bytes is larger than {self._limits.snapshot_bytes}"
+            )
+        model = self._models.version(data)
+        roles = find_roles(model.inputs, model.outputs)
+        if roles.recurrent:
+            raise ModelRejected("the policy of a run has recurrent inputs")
+        signature = find_signature(
+            roles, policy.num_features, policy.num_actions, deterministic=policy.deterministic
+        )
+        return OnnxPolicy(
+            model,
+            signature,
+            seed=policy.seed,
+            deterministic=policy.deterministic,
+            memory=self._memory,
+            agents=policy.agents,
+        )
 
     def load_network(
         self, snapshot: bytes, snapshot_format: SnapshotFormat, *, key: int = 0

@@ -70,6 +70,12 @@ class ModelCache:
             b"onnx", data, lambda: load_onnx(data, self._limits, seconds=self._seconds)
         )
 
+    def version(self, data: bytes) -> Model:
+        """The same for a model that nobody else will load: it is not kept."""
+        from arkml.policies.session import load_onnx
+
+        return load_onnx(data, self._limits, seconds=self._seconds)
+
     def nnef(self, data: bytes) -> Model:
         """The model in the bytes of an NNEF archive. Raises ModelRejected or Unavailable."""
         from arkml.policies.nnef import NnefModel

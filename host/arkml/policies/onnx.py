@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from arkml.batches import Batch, Floats
+from arkml.policies.agents import AgentTable
 from arkml.policies.evaluator import Evaluator, Lines, execute, failed
 from arkml.policies.memory import PolicyMemory
 from arkml.policies.models import Call, Model
@@ -56,12 +57,18 @@ class OnnxPolicy:
         memory: PolicyMemory,
         seed: int = 0,
         deterministic: bool = False,
+        agents: AgentTable | None = None,
     ) -> None:
         self.num_features = signature.num_features
         self.num_actions = signature.num_actions
         self._signature = signature
         self._evaluator = Evaluator(
-            model, signature.roles, seed=seed, deterministic=deterministic, memory=memory
+            model,
+            signature.roles,
+            seed=seed,
+            deterministic=deterministic,
+            memory=memory,
+            agents=agents,
         )
 
     def act(self, batch: Batch) -> None:

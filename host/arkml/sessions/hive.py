@@ -1,50 +1,34 @@
-"""Handlers of the functions that ask a hive, answering as a host without one does."""
+"""Handlers of the functions that ask a hive; without one they answer as for none configured."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from arkml.abi.codes import HardwareType
 from arkml.errors import Unavailable
 from arkml.sessions import results
+from arkml.sessions.asking import Asking
 from arkml.sessions.launch import HiveAddress, Launch
-from arkml.sessions.session import TrainingSession
-from arkml.sessions.state import Family
+from arkml.sessions.run import settled
 
 
-class _Asking(Family):
-    """What every version asks of a hive."""
-
-    __slots__ = ()
-
-    def _launch(self, launch: Launch) -> int:
-        self._refuse(f"start experiment {launch.experiment!r} on {launch.hive}")
-
-    def _ask(self, wish: str, hive_url: str, hive_port: int) -> NoReturn:
-        self._refuse(f"{wish} on {HiveAddress(hive_url, hive_port)}")
-
-    def _ask_own(self, wish: str, context: int) -> NoReturn:
-        self._guest.roster.get(context, TrainingSession)
-        self._refuse(wish)
-
-    def _refuse(self, wish: str) -> NoReturn:
-        raise Unavailable(f"guest {self._guest.name} wants to {wish}: no hive is configured")
-
-
-class HiveV1(_Asking):
+class HiveV1(Asking):
     """What `ark-ml-v1` asks."""
 
     __slots__ = ()
 
     def can_connect_to_hive(self, hive_url: str, hive_port: int) -> int:
-        HiveAddress(hive_url, hive_port)
-        handle, future = self._guest.futures.open(results.BOOL)
-        future.resolve(value=False)
-        return handle
+        address, hives = HiveAddress(hive_url, hive_port), self._guest.hives
+        return self._bring(
+            results.BOOL,
+            lambda: settled(value=False) if hives is None else hives.answers(address),
+        )
 
     def list_experiments(self, hive_url: str, hive_port: int) -> int:
-        self._ask("list experiments", hive_url, hive_port)
+        address = HiveAddress(hive_url, hive_port)
+        hives = self._hives(f"list the experiments of {address}")
+        return self._bring(results.EXPERIMENTS, lambda: hives.experiments(address))
 
     def start_training(
         self,
@@ -80,22 +64,27 @@ class HiveV1(_Asking):
         )
 
     def download_snapshot(self, context: int) -> int:
-        self._ask_own("download a snapshot", context)
+        run = self._own(context, "download a snapshot")
+        return self._bring(results.BYTES, run.snapshot)
 
     def download_metrics(self, context: int) -> int:
-        self._ask_own("download metrics", context)
+        run = self._own(context, "download metrics")
+        return self._bring(results.METRICS_V1, run.metrics)
 
 
-class HiveV2(_Asking):
+class HiveV2(Asking):
     """What `ark-ml-v2` asks."""
 
     __slots__ = ()
 
     def set_worker_module_link(self, cid: str) -> None:
-        self._refuse(f"run module {cid!r} on workers")
+        raise Unavailable(f"guest {self._guest.name} names module {cid!r}: there are no workers")
 
     def connect_to_experiment(self, hive_url: str, hive_port: int, run_id: str) -> int:
-        self._ask(f"join experiment {run_id!r}", hive_url, hive_port)
+        address = HiveAddress(hive_url, hive_port)
+        hives = self._hives(f"join experiment {run_id!r} on {address}")
+        self._guest.roster.require_room()
+        return self._bring(results.TRAINING, lambda: hives.connect(address, run_id))
 
     def start_training(
         self,
@@ -146,18 +135,19 @@ class HiveV2(_Asking):
         )
 
     def experiment_config(self, context: int) -> Mapping[str, Any]:
-        self._ask_own("read its configuration", context)
+        return self._configurations(self._own(context, "read its configuration"))
 
     def experiment_config_from_registry(
         self, hive_url: str, hive_port: int, run_id: str
     ) -> Mapping[str, Any]:
-        self._ask(f"read the configuration of {run_id!r}", hive_url, hive_port)
+        return self._configurations(self._other(hive_url, hive_port, run_id, "read what started"))
 
     def download_snapshot_from_registry(self, hive_url: str, hive_port: int, run_id: str) -> int:
-        self._ask(f"download the snapshot of {run_id!r}", hive_url, hive_port)
+        run = self._other(hive_url, hive_port, run_id, "download the snapshot")
+        return self._bring(results.BYTES, run.snapshot)
 
 
-class HiveV3(_Asking):
+class HiveV3(Asking):
     """What `ark-ml-v3` asks."""
 
     __slots__ = ()
@@ -190,10 +180,11 @@ class HiveV3(_Asking):
         )
 
     def download_metrics(self, context: int) -> int:
-        self._ask_own("download metrics", context)
+        run = self._own(context, "download metrics")
+        return self._bring(results.METRICS_V3, run.metrics)
 
 
-class HiveV4(_Asking):
+class HiveV4(Asking):
     """What `ark-ml-v4` asks."""
 
     __slots__ = ()
@@ -228,10 +219,11 @@ class HiveV4(_Asking):
     def raw_experiment_config_from_registry(
         self, hive_url: str, hive_port: int, run_id: str
     ) -> int:
-        self._ask(f"read the configuration of {run_id!r}", hive_url, hive_port)
+        run = self._other(hive_url, hive_port, run_id, "read the configuration")
+        return self._text(run, results.TEXT)
 
 
-class HiveV5(_Asking):
+class HiveV5(Asking):
     """What `ark-ml-v5` asks."""
 
     __slots__ = ()
@@ -262,4 +254,4 @@ class HiveV5(_Asking):
         )
 
     def raw_experiment_config(self, context: int) -> int:
-        self._ask_own("read its configuration", context)
+        return self._text(self._own(context, "read its configuration"), results.TEXT)

@@ -4,52 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from arkml.abi import layout
-from arkml.abi.codes import ExperimentStatus
 from arkml.abi.ml_v1 import EXPERIMENT_INFO
 from arkml.abi.ml_v2 import ARK_EXPERIMENT_CONFIG
 from arkml.abi.schema import Struct
 from arkml.futures import ResultType
 from arkml.sessions.roster import TrainingStart
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A named number."""
-
-    name: str
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class ExperimentInfo:
-    """One experiment of a hive. Times are nanoseconds since the Unix epoch, 0 for not yet."""
-
-    name: str
-    id: str
-    started_at: int
-    ended_at: int
-    max_duration: int
-    experiment_status: ExperimentStatus
-    worker_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class ExperimentShape:
-    """How wide an experiment's rows are."""
-
-    num_features: int
-    num_actions: int
-
+from arkml.sessions.run import ExperimentInfo, ExperimentShape, Metric
 
 BOOL: ResultType[bool] = ResultType("bool")
 BYTES: ResultType[bytes] = ResultType("byte vector", counted=True)
 TEXT: ResultType[str] = ResultType("string")
-TRAINING: ResultType[TrainingStart] = ResultType("training session")
+TRAINING: ResultType[TrainingStart] = ResultType("training session", discard=TrainingStart.give_up)
 SHAPE: ResultType[ExperimentShape] = ResultType("experiment shape")
 EXPERIMENTS: ResultType[Sequence[ExperimentInfo]] = ResultType("experiment vector", counted=True)
 METRICS_V1: ResultType[Sequence[Metric]] = ResultType("metric vector of v1", counted=True)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from arkml.errors import NotFound
 from arkml.handles import HandleTable
 from arkml.policies.policy import Policy
+from arkml.sessions.run import Run
 from arkml.sessions.session import (
     InferenceSession,
     Keys,
@@ -28,6 +29,12 @@ class TrainingStart(NamedTuple):
     num_features: int
     num_actions: int
     sink: TransitionSink | None = None
+    run: Run | None = None
+
+    def give_up(self) -> None:
+        """Nobody will take the session: leave the run."""
+        if self.sink is not None:
+            self.sink.leave(stop=False)
 
 
 class Roster:
@@ -72,6 +79,7 @@ class Roster:
             num_features=start.num_features,
             num_actions=start.num_actions,
             sink=start.sink,
+            run=start.run,
         )
         return self._handles.insert(session)
 

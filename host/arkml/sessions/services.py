@@ -11,6 +11,7 @@ from arkml.limits import Limits
 from arkml.sessions import core, hive, pending
 from arkml.sessions.acting import InferenceV1, SubmitV5, TrainingV1, TrainingV2
 from arkml.sessions.brain_calls import MlInferenceV0
+from arkml.sessions.gateway import HiveGateway
 from arkml.sessions.roster import Roster
 from arkml.sessions.runtimes import Runtime, destroy
 from arkml.sessions.session import QueueOpener, Session
@@ -94,6 +95,7 @@ class Services:
         clock: Callable[[], int] = time.time_ns,
         stopwatch: Callable[[], float] = time.perf_counter,
         background: Callable[[Callable[[], None]], object] = run_now,
+        hives: HiveGateway | None = None,
     ) -> None:
         self._guest = GuestState(
             name,
@@ -104,6 +106,7 @@ class Services:
             clock=clock,
             stopwatch=stopwatch,
             background=background,
+            hives=hives,
         )
         self.handlers: Mapping[str, object] = {
             module: family(self._guest) for module, family in HANDLERS.items()
@@ -120,6 +123,11 @@ class Services:
         self._guest.panic = None
         self._guest.pending_vector = None
         self._guest.pending_polls = 0
+
+    @property
+    def hives(self) -> HiveGateway | None:
+        """The way to the hives that the guest may use, or None."""
+        return self._guest.hives
 
     @property
     def returned(self) -> bytes | None:

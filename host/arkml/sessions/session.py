@@ -8,6 +8,7 @@ from typing import Protocol
 
 from arkml.batches import Batch, MetadataLog
 from arkml.policies.policy import Policy
+from arkml.sessions.run import Run
 
 
 class Queue(Protocol):
@@ -34,11 +35,23 @@ class Origin(Enum):
     DEMONSTRATION = "demonstration"
 
 
+Ready = Callable[[float], bool]
+"""Whether to go on; blocks for at most the seconds it is given."""
+
+
 class TransitionSink(Protocol):
     """A run, as one of its training sessions sees it."""
 
     def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
-        """Take rows. The views live until the call returns: copy what is kept."""
+        """Take rows that no policy answered. The views live until the call returns."""
+        ...
+
+    def note(self, metadata: MetadataLog) -> None:
+        """Take metrics that came with rows."""
+        ...
+
+    def held(self) -> Ready | None:
+        """What the guest has to wait for before it goes on, or None."""
         ...
 
     def leave(self, *, stop: bool) -> None:
@@ -93,6 +106,13 @@ class Session:
         self._act(batch)
         return batch
 
+    def note(self) -> None:
+        """Metadata came with the rows of the batch that is being answered."""
+
+    def held(self) -> Ready | None:
+        """What the guest has to wait for after a submit was answered, or None."""
+        return None
+
     def close(self) -> None:
         """Give up the queue and what the policy remembers of the agents."""
         try:
@@ -113,7 +133,7 @@ class InferenceSession(Session):
 class TrainingSession(Session):
     """Acts with the policy of a run, and hands the rows of others to the run's sink."""
 
-    __slots__ = ("_sink",)
+    __slots__ = ("_run", "_sink")
 
     def __init__(
         self,
@@ -124,9 +144,24 @@ class TrainingSession(Session):
         num_features: int,
         num_actions: int,
         sink: TransitionSink | None = None,
+        run: Run | None = None,
     ) -> None:
         super().__init__(queue, policy, key=key, num_features=num_features, num_actions=num_actions)
         self._sink = sink
+        self._run = run
+
+    def answer(self) -> Batch:
+        batch = super().answer()
+        if batch.rows["metadata"].any():
+            self.note()
+        return batch
+
+    def note(self) -> None:
+        if self._sink is not None:
+            self._sink.note(self.queue.metadata())
+
+    def held(self) -> Ready | None:
+        return None if self._sink is None else self._sink.held()
 
     def hand_over(self, origin: Origin) -> None:
         """Give the pushed rows to the sink, if there is one. The queue is empty afterwards."""
@@ -139,6 +174,11 @@ class TrainingSession(Session):
     def close(self) -> None:
         """Leave the run, which goes on for others."""
         self._leave(stop=False)
+
+    @property
+    def run(self) -> Run | None:
+        """What can be asked of the run that the session takes part in."""
+        return self._run
 
     def stop(self) -> None:
         """End the run for everybody."""

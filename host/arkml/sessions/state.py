@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from arkml.futures import Changes, FutureTable
 from arkml.handles import U32_LAYOUT, HandleRoom, HandleTable
 from arkml.limits import Limits
+from arkml.sessions.gateway import HiveGateway
 from arkml.sessions.leases import PORTION, SnapshotLeases
 from arkml.sessions.roster import Roster
 from arkml.sessions.session import Keys, QueueOpener
@@ -24,7 +25,7 @@ class GuestState:
     `handles` holds sessions and futures, `brains` what ml-inference-v0 names with 32 bits; one
     limit counts both. `snapshots` counts the bytes that sessions and brains use.
     `clock` is the time of day in nanoseconds, `stopwatch` measures seconds, and `background` runs
-    a job now or on another thread.
+    a job now or on another thread. `hives` is the way to the hives it may use, if there are any.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class GuestState:
         clock: Callable[[], int],
         stopwatch: Callable[[], float],
         background: Callable[[Callable[[], None]], object],
+        hives: HiveGateway | None,
     ) -> None:
         self.name = name
         self.limits = limits
@@ -45,6 +47,7 @@ class GuestState:
         self.clock = clock
         self.stopwatch = stopwatch
         self.background = background
+        self.hives = hives
         self.log = GuestLog(name, limit=limits.log_bytes, stopwatch=stopwatch)
         room = HandleRoom(limits.handles)
         self.handles: HandleTable[Any] = HandleTable("handles", limit=room)

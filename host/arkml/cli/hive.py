@@ -1,0 +1,268 @@
+"""`arkml hive`: the service, and what people ask of one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arkml.cli import options
+from arkml.cli.exits import GOOD, Job, print_json
+from arkml.cli.files import write_file
+from arkml.cli.launch import TOKEN, require_hive
+from arkml.cli.logs import LogOptions
+from arkml.cli.values import whole_number
+from arkml.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from arkml.hive.client import HiveClient
+    from arkml.hive.protocol.runs import RunInfo
+
+_HERE = "127.0.0.1:12356"
+
+RunName = Annotated[
+    str, typer.Argument(metavar="RUN", help="The id of a run, or its name.", show_default=False)
+]
+OutFile = Annotated[
+    Path,
+    typer.Option(
+        "-o", "--output", metavar="FILE", help="Where to; .crvo packs it.", show_default=False
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    hive = typer.Typer(
+        name="hive",
+        help="Serve a hive, or look after the runs of one.",
+        rich_markup_mode="markdown",
+        no_args_is_help=True,
+        epilog=options.epilog(
+            "arkml hive serve --data runs",
+            "arkml hive list",
+            "arkml hive export walker -o walker.onnx",
+        ),
+    )
+    for command in (serve, list_, show, stop, metrics, snapshot, export, rm):
+        hive.command(command.__name__.rstrip("_"))(command)
+    app.add_typer(hive)
+
+
+def serve(
+    host: Annotated[str, typer.Option(metavar="HOST", help="Listen there.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", parser=whole_number("--port", 0), help="0 picks one.")
+    ] = 12356,
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="Where the runs are kept.")
+    ] = Path("hive"),
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda", help="What learners run on.")
+    ] = "auto",
+    idle_stop: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="Stop a run that nobody uses for so long."),
+    ] = 600.0,
+    debug: options.Debug = False,
+) -> Job:
+    """
+    Serve a hive until Ctrl-C.
+
+    The token that clients need is read from the variable ARKML_HIVE_TOKEN; without one only this
+    machine may be served.
+    """
+    return partial(_serve, host, port, data, device, idle_stop, debug)
+
+
+def _serve(host: str, port: int, data: Path, device: str, idle_stop: float, debug: bool) -> int:
+    require_hive()
+    token = os.environ.get(TOKEN)
+    if token is None and host not in ("127.0.0.1", "localhost", "::1"):
+        raise UsageError(f"--host {host} is open to others: set {TOKEN} to the token they need")
+    LogOptions(debug=debug).start()
+    from arkml.cli.serving import serve_hive
+
+    return serve_hive(host, port, data, token=token, device=device, idle_stop=idle_stop)
+
+
+def list_(hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
+    """List the runs, the newest first."""
+
+    def show_runs(client: HiveClient) -> int:
+        runs = client.runs().result()
+        if as_json:
+            print_json({"runs": [run.as_json() for run in runs]})
+            return GOOD
+        from arkml.cli.tables import grid, show
+
+        header = ("run", "name", "game", "status", "started", "rows", "updates", "mean return")
+        show(f"{len(runs)} runs", grid(header, [_row(run) for run in runs]))
+        return GOOD
+
+    return partial(_with, hive, show_runs)
+
+
+def show(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
+    """Show one run: what it is, how it learns, where it stands."""
+
+    def show_run(client: HiveClient) -> int:
+        found = _find(client, run)
+        settings = client.settings(found.id).result().as_json()
+        if as_json:
+            print_json({"run": found.as_json(), "settings": settings})
+            return GOOD
+        from arkml.cli.tables import facts, show
+
+        told = {name: value for name, value in found.as_json().items() if name != "latest"}
+        told["started_at"] = _time(found.started_at)
+        told["ended_at"] = _time(found.ended_at)
+        show(f"run {found.name}", facts((name, str(value)) for name, value in told.items()))
+        show("how it learns", facts((name, str(value)) for name, value in settings.items()))
+        return GOOD
+
+    return partial(_with, hive, show_run)
+
+
+def stop(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
+    """Stop a run for everybody; its checkpoints stay."""
+
+    def stop_run(client: HiveClient) -> int:
+        found = _find(client, run)
+        client.stop(found.id).result()
+        return _said(f"run {found.name} ({found.id}) is stopped", {"stopped": found.id}, as_json)
+
+    return partial(_with, hive, stop_run)
+
+
+def metrics(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
+    """Show the newest value of every metric of a run."""
+
+    def show_metrics(client: HiveClient) -> int:
+        found = _find(client, run)
+        values = client.metrics(found.id).result()
+        if as_json:
+            print_json({"metrics": {name: value for name, value, _ in values}})
+            return GOOD
+        from arkml.cli.tables import grid, show
+
+        rows = [(name, f"{value:.6g}", f"{step:,}") for name, value, step in values]
+        show(f"metrics of {found.name}", grid(("metric", "value", "at step"), rows))
+        return GOOD
+
+    return partial(_with, hive, show_metrics)
+
+
+def snapshot(
+    run: RunName, output: OutFile, hive: options.HiveAt = _HERE, as_json: options.Json = False
+) -> Job:
+    """Write the policy as the learner has it now."""
+    return partial(
+        _with, hive, lambda client: _write(client, run, ("now", "latest"), output, as_json)
+    )
+
+
+def export(
+    run: RunName, output: OutFile, hive: options.HiveAt = _HERE, as_json: options.Json = False
+) -> Job:
+    """Write the best policy of a run, or the last one where none was rated."""
+    return partial(
+        _with, hive, lambda client: _write(client, run, ("best", "latest"), output, as_json)
+    )
+
+
+def rm(
+    run: RunName,
+    hive: options.HiveAt = _HERE,
+    force: Annotated[bool, typer.Option("--force", help="Stop it first.")] = False,
+    as_json: options.Json = False,
+) -> Job:
+    """Delete a run that is stopped, with all that is kept of it."""
+
+    def delete(client: HiveClient) -> int:
+        found = _find(client, run)
+        client.delete(found.id, force=force).result()
+        return _said(f"run {found.name} ({found.id}) is deleted", {"deleted": found.id}, as_json)
+
+    return partial(_with, hive, delete)
+
+
+def _with(hive: str, job: Callable[[HiveClient], int]) -> int:
+    with _client(hive) as client:
+        return job(client)
+
+
+@contextmanager
+def _client(hive: str) -> Iterator[HiveClient]:
+    from arkml.hive.client import HiveClient
+    from arkml.hives import read_address
+
+    host, port = read_address(hive)
+    client = HiveClient(lambda: (host, port, os.environ.get(TOKEN)))
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _find(client: HiveClient, wanted: str) -> RunInfo:
+    """The run of that id, or the newest of that name. Raises UsageError."""
+    runs = client.runs().result()
+    for run in runs:
+        if run.id == wanted:
+            return run
+    for run in runs:
+        if run.name == wanted:
+            return run
+    raise UsageError(f"there is no run {wanted!r}; `arkml hive list` shows {len(runs)}")
+
+
+def _write(
+    client: HiveClient, run: str, kinds: tuple[str, ...], output: Path, as_json: bool
+) -> int:
+    from arkml.cli.snapshots import fetch, packed
+
+    found = _find(client, run)
+    which, data = fetch(client, found.id, kinds)
+    data = packed(data, output)
+    write_file(output, data)
+    text = f"{output}: {len(data):,} bytes, the {which} policy of {found.name}"
+    return _said(text, {"file": str(output), "bytes": len(data), "which": which}, as_json)
+
+
+def _said(text: str, document: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        print_json(document)
+    else:
+        sys.stdout.write(f"{text}\n")
+    return GOOD
+
+
+def _row(run: RunInfo) -> tuple[str, ...]:
+    reward = run.latest.get("rollout/ep_rew_mean")
+    return (
+        run.id,
+        run.name,
+        run.game,
+        run.status.value,
+        _time(run.started_at),
+        f"{run.rows:,}",
+        f"{run.n_opts:,}",
+        "" if reward is None else f"{reward:.4g}",
+    )
+
+
+def _time(nanoseconds: int) -> str:
+    if not nanoseconds:
+        return ""
+    moment = datetime.fromtimestamp(nanoseconds / 1e9, tz=UTC).astimezone()
+    return moment.isoformat(" ", "seconds")

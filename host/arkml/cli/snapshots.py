@@ -1,0 +1,33 @@
+"""Policies of runs, fetched and written as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arkml.errors import HiveRefused, NotFound
+
+if TYPE_CHECKING:
+    from arkml.hive.client import HiveClient
+
+_ABSENT = (404, 503)  # there is none yet; there is no learner
+
+
+def fetch(client: HiveClient, run_id: str, kinds: tuple[str, ...]) -> tuple[str, bytes]:
+    """The first of the kinds "now", "best", "latest" that a run has. Raises NotFound."""
+    for kind in kinds:
+        try:
+            return kind, client.snapshot(run_id, kind).result()
+        except HiveRefused as error:
+            if error.status not in _ABSENT:
+                raise
+    raise NotFound(f"run {run_id} has no policy yet")
+
+
+def packed(data: bytes, target: Path) -> bytes:
+    """The bytes for a file of that name: .crvo is a Cervo container, anything else ONNX."""
+    if target.suffix != ".crvo":
+        return data
+    from arkml.policies.cervo import pack_onnx
+
+    return pack_onnx(data)

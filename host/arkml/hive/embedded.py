@@ -1,0 +1,167 @@
+"""A hive of a host's own: the same server as everywhere, as a child process on loopback."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from arkml.closing import Closing
+from arkml.errors import HiveUnreachable
+
+_log = logging.getLogger(__name__)
+
+_HOST = "127.0.0.1"
+_STARTING = 30.0
+_ENDING = 8.0
+"""Seconds for the hive to answer, and for its learners' last checkpoints."""
+
+Where = tuple[str, int, str]
+"""Host, port and token of a hive."""
+
+
+class EmbeddedHive(Closing):
+    """
+    A hive in a process that ends with this one, however this one ends.
+
+    `data` is its directory, or None for a temporary one that is removed at the end. `settings`
+    are what `arkml.server` takes besides, as JSON has them. Any thread may call anything.
+    """
+
+    def __init__(self, data: Path | None = None, settings: Mapping[str, Any] | None = None) -> None:
+        self._is_temporary = data is None
+        self._data = data
+        self._settings = dict(settings or {})
+        self._token = secrets.token_urlsafe(32)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._where: Where | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The process, None if there is none."""
+        return self._process.pid if self._process else None
+
+    @property
+    def data(self) -> Path | None:
+        """Its directory; None for a temporary one that was not needed yet."""
+        return self._data
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its process ended without being told to."""
+        return self._process is not None and self._process.poll() is not None
+
+    def locate(self) -> Where:
+        """
+        Where the hive is. It is started if it is not there, or not any more, on the same directory.
+
+        May take seconds. Raises HiveUnreachable if it does not start, or was closed.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise HiveUnreachable("the embedded hive is closed")
+            if self._where is None or self._process is None or self._process.poll() is not None:
+                self._forget()
+                self._where = self._started()
+            return self._where
+
+    def close(self) -> None:
+        """End the hive and its learners, which write a last checkpoint. Safe to call again."""
+        with self._lock:
+            self._is_closed = True
+            if self._process is not None:
+                self._process.terminate()
+                try:
+                    self._process.wait(_ENDING)
+                except subprocess.TimeoutExpired:
+                    _log.warning("the embedded hive did not end within %g s", _ENDING)
+            self._forget()
+            if self._is_temporary and self._data is not None:
+                shutil.rmtree(self._data, ignore_errors=True)
+                self._data = None
+
+    def _forget(self) -> None:
+        """Let go of a process, which ends if it has not."""
+        process, self._process, self._where = self._process, None, None
+        if process is not None:
+            process.kill()
+            with process:
+                pass
+
+    def _started(self) -> Where:
+        if self._data is None:
+            self._data = Path(tempfile.mkdtemp(prefix="arkml-hive-"))
+        self._data.mkdir(parents=True, exist_ok=True)
+        with (self._data / "hive.log").open("ab") as output:
+            self._process = process = subprocess.Popen(
+                [sys.executable, "-m", "arkml.server", "--embedded"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                bufsize=0,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C is for the host
+            )
+        told = {
+            "host": _HOST,
+            "port": 0,
+            **self._settings,
+            "data": str(self._data.absolute()),
+            "token": self._token,
+            "parent": os.getpid(),
+            "temporary": self._is_temporary,
+        }
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(told).encode() + b"\n")
+            found = _announced(process)
+        except (OSError, EOFError, TypeError, ValueError) as error:
+            self._forget()
+            raise HiveUnreachable(f"the embedded hive does not start: {error}") from error
+        except BaseException:  # Ctrl-C while it starts
+            self._forget()
+            raise
+        if "error" in found:
+            self._forget()
+            raise HiveUnreachable(f"the embedded hive does not start: {found['error']}")
+        return str(found["host"]), int(found["port"]), self._token
+
+
+def _announced(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """
+    The line by which a hive says where it is.
+
+    Raises OSError, EOFError, TypeError or ValueError if no such line comes.
+    """
+    assert process.stdout is not None
+    deadline = time.monotonic() + _STARTING
+    line = b""
+    while not line.endswith(b"\n"):
+        left = max(0.0, deadline - time.monotonic())
+        if not select.select([process.stdout], [], [], left)[0]:
+            raise TimeoutError(f"it says nothing for {_STARTING:g} s")
+        read = process.stdout.read(4_096)
+        if not read:
+            raise EOFError("its process ended; hive.log in its directory says why")
+        line += read
+    found = json.loads(line)
+    return dict(found)
+
+
+def _environment() -> dict[str, str]:
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}

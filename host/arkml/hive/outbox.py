@@ -1,0 +1,209 @@
+"""Rows on their way out: written by the thread of the frames, read by the thread of the client."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.hive.protocol.rows import META, Columns, Kind, payload_size
+from arkml.hive.protocol.runs import BATCH_ROWS
+
+MAX_BYTES = 64 << 20
+"""Rows beyond so many bytes are given up, the oldest first."""
+
+_MAX_NOTES = 1 << 16
+_POOL = 8  # chunks that are kept for later
+
+
+class _Chunk:
+    """
+    Room for so many rows of one kind.
+
+    The writer moves `filled` on after it has written, the reader `taken` after it has read. A
+    chunk that `is_over` gets no more rows.
+    """
+
+    __slots__ = ("columns", "filled", "is_over", "kind", "taken")
+
+    def __init__(self, columns: Columns, kind: Kind) -> None:
+        self.columns = columns
+        self.reset(kind)
+
+    def reset(self, kind: Kind) -> None:
+        self.kind = kind
+        self.filled = self.taken = 0
+        self.is_over = False
+
+
+class Outbox:
+    """
+    A queue of rows for one writer and one reader, without a lock.
+
+    The writer calls `append` and `note`, the reader everything else. What each of them writes, the
+    other one only reads; single assignments and the ends of a deque are atomic. `wake` is called
+    by the writer when a body is full.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        actions: int,
+        *,
+        wake: Callable[[], object],
+        max_bytes: int = MAX_BYTES,
+        rows: int = BATCH_ROWS,
+    ) -> None:
+        self.appended = 0
+        """Rows that were appended and not refused at once. Written by the writer."""
+        self._refused = 0  # by the writer
+        self._given_up = 0  # by the reader
+        self._told = 0  # of both, what was told to the hive
+        self._released = 0
+        self._features = features
+        self._actions = actions
+        self._rows = rows
+        self._wake = wake
+        row_bytes = payload_size(1, features, actions, 0)
+        self._limit = max(rows, max_bytes // row_bytes)
+        self._open: _Chunk | None = None
+        self._chunks: deque[_Chunk] = deque()
+        self._free: deque[_Chunk] = deque()
+        self._notes: deque[tuple[str, float]] = deque(maxlen=_MAX_NOTES)
+
+    def append(
+        self,
+        agent: npt.NDArray[Any],
+        step: npt.NDArray[Any],
+        version: int,
+        reward: npt.NDArray[Any],
+        state: npt.NDArray[Any],
+        features: npt.NDArray[Any],
+        action: npt.NDArray[Any],
+        keep: npt.NDArray[np.bool_] | None = None,
+        kind: Kind = Kind.TRAINING,
+    ) -> None:
+        """
+        Copy n rows, or those marked in `keep`, bool, [n]. Never blocks.
+
+        agent, step, reward, state: [n]. features: [n, F]. action: [n, A].
+        """
+        if keep is not None:
+            agent, step, reward, state = agent[keep], step[keep], reward[keep], state[keep]
+            features, action = features[keep], action[keep]
+        count, done = len(agent), 0
+        while done < count:
+            chunk = self._open
+            if chunk is None or chunk.kind is not kind:
+                chunk = self._begin(kind)
+                if chunk is None:
+                    self._refused += count - done
+                    return
+            start = chunk.filled
+            size = min(count - done, self._rows - start)
+            end, to = start + size, done + size
+            columns = chunk.columns
+            columns.agent[start:end] = agent[done:to]
+            columns.step[start:end] = step[done:to]
+            columns.version[start:end] = version
+            columns.reward[start:end] = reward[done:to]
+            columns.state[start:end] = state[done:to]
+            columns.features[start:end] = features[done:to]
+            columns.action[start:end] = action[done:to]
+            self.appended += size
+            chunk.filled = end
+            done = to
+            if end == self._rows:
+                chunk.is_over = True
+                self._open = None
+                self._wake()
+
+    def note(self, items: Iterable[tuple[str, float]]) -> None:
+        """Send metrics along, each a name and a value."""
+        self._notes.extend(items)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits to be taken."""
+        return all(chunk.filled == chunk.taken for chunk in self._chunks)
+
+    @property
+    def dropped(self) -> int:
+        """Rows that were given up."""
+        return self._refused + self._given_up
+
+    def untold(self) -> int:
+        """Rows that were given up since the last call."""
+        told, self._told = self._told, self.dropped
+        return self._told - told
+
+    def take(self, *, partial: bool) -> tuple[Kind, Columns] | None:
+        """
+        The oldest rows, of a full body or with `partial` of any, or None.
+
+        The columns are copies. Their meta is empty: see `take_notes`.
+        """
+        while self._chunks:
+            chunk = self._chunks[0]
+            is_over = chunk.is_over  # before `filled`: what is over gets no more rows
+            filled = chunk.filled
+            if filled > chunk.taken and (is_over or partial):
+                rows = slice(chunk.taken, filled)
+                found = Columns(
+                    *(*(array[rows].copy() for array in chunk.columns.arrays()[:-1]), _NO_META)
+                )
+                chunk.taken = filled
+                return chunk.kind, found
+            if not is_over:
+                return None
+            self._recycle()
+        return None
+
+    def take_notes(self) -> list[tuple[str, float]]:
+        """The metrics that were noted since the last call."""
+        found = []
+        while self._notes:
+            found.append(self._notes.popleft())
+        return found
+
+    def release(self, rows: int) -> None:
+        """So many of the rows that were taken are at the hive, or lost."""
+        self._released += rows
+
+    def trim(self) -> None:
+        """Give up the oldest rows while there are too many."""
+        while self.appended - self._released > self._limit and self._chunks:
+            chunk = self._chunks[0]
+            if not chunk.is_over:
+                return
+            lost = chunk.filled - chunk.taken
+            chunk.taken = chunk.filled
+            self._given_up += lost
+            self._released += lost
+            self._recycle()
+
+    def _begin(self, kind: Kind) -> _Chunk | None:
+        """A chunk for rows of a kind; None if far too many rows wait, and the reader is stuck."""
+        if self.appended - self._released >= 2 * self._limit:
+            return None
+        if self._open is not None:
+            self._open.is_over = True
+        try:
+            chunk = self._free.popleft()
+            chunk.reset(kind)
+        except IndexError:
+            chunk = _Chunk(Columns.empty(self._rows, self._features, self._actions), kind)
+        self._open = chunk
+        self._chunks.append(chunk)
+        return chunk
+
+    def _recycle(self) -> None:
+        chunk = self._chunks.popleft()
+        if len(self._free) < _POOL:
+            self._free.append(chunk)
+
+
+_NO_META = np.zeros(0, META)

@@ -1,0 +1,1 @@
+"""What the client, the server and the learner agree on. Knows none of the three."""

@@ -1,0 +1,46 @@
+"""Messages between the server and a learner: JSON objects, each after its length in 4 bytes."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+from arkml.errors import ProtocolError
+
+MAX_MESSAGE = 4 << 20
+
+_LENGTH = struct.Struct("<I")
+
+Message = dict[str, Any]
+
+
+def pack(kind: str, **fields: Any) -> bytes:
+    """The bytes of a message."""
+    data = json.dumps({"kind": kind, **fields}).encode()
+    return _LENGTH.pack(len(data)) + data
+
+
+class Unpacker:
+    """Makes messages of the bytes that arrive."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        """The messages that are complete now. Raises ProtocolError."""
+        self._data += data
+        found: list[Message] = []
+        while len(self._data) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self._data)
+            if size > MAX_MESSAGE:
+                raise ProtocolError(f"a message of {size} bytes, {MAX_MESSAGE} at most")
+            end = _LENGTH.size + size
+            if len(self._data) < end:
+                break
+            message = json.loads(self._data[_LENGTH.size : end])
+            if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
+                raise ProtocolError(f"no message: {message!r}")
+            found.append(message)
+            del self._data[:end]
+        return found

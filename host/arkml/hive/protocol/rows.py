@@ -1,0 +1,217 @@
+"""Rows on the wire: a header of 64 bytes, then columns, each filled up to 8 bytes."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.batches import Floats
+from arkml.errors import ProtocolError
+
+CONTENT_TYPE = "application/x-arkml-rows"
+MAGIC = b"AKR1"
+VERSION = 1
+MAX_ROWS = 65_536
+MAX_BODY = 32 << 20
+MAX_WIDTH = 1 << 16
+
+_HEADER = struct.Struct("<4sHHQIIIIIIQQ8x")
+HEADER_SIZE = _HEADER.size
+
+META = np.dtype([("row", "<u4"), ("name", "<u4"), ("value", "<f4")])
+
+
+class Kind(IntEnum):
+    """What rows are for. Agents of different kinds are different agents."""
+
+    TRAINING = 0
+    DEMONSTRATION = 1
+    AUGMENTED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """
+    What a body says of itself.
+
+    `seq` counts the bodies of one session from 1. `dropped` is how many rows the sender gave up
+    before this body. `sent_ns` is the sender's monotonic clock.
+    """
+
+    seq: int
+    rows: int
+    features: int
+    actions: int
+    kind: Kind = Kind.TRAINING
+    metas: int = 0
+    dropped: int = 0
+    crc: int = 0
+    payload: int = 0
+    sent_ns: int = 0
+
+
+@dataclass(slots=True)
+class Columns:
+    """
+    n rows of one session, in push order.
+
+    agent: uint64, [n]. step: uint32, [n]: 0 for Initial, one more for each row of that agent.
+    version: uint32, [n]: of the policy that acted. reward: float32, [n], led to this row. state:
+    uint8, [n], the numbers of EpisodeState. features: float32, [n, F]. action: float32, [n, A],
+    chosen at this row, zero where the episode ended. meta: META, [m].
+    """
+
+    agent: npt.NDArray[np.uint64]
+    step: npt.NDArray[np.uint32]
+    version: npt.NDArray[np.uint32]
+    reward: Floats
+    state: npt.NDArray[np.uint8]
+    features: Floats
+    action: Floats
+    meta: npt.NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.agent)
+
+    @classmethod
+    def empty(cls, rows: int, features: int, actions: int, metas: int = 0) -> Columns:
+        """Columns of zeros."""
+        kinds = _row_columns(features, actions)
+        return cls(*(*(np.zeros((rows, *s), dtype) for dtype, s in kinds), np.zeros(metas, META)))
+
+    def take(self, chosen: slice | npt.NDArray[Any]) -> Columns:
+        """The chosen rows. `chosen`: a slice, or bool, [n]. Their meta comes along, renumbered."""
+        kept = np.zeros(len(self), bool)
+        kept[chosen] = True
+        numbers = np.cumsum(kept) - 1
+        meta = self.meta[kept[self.meta["row"]]]
+        meta["row"] = numbers[meta["row"]]
+        return Columns(*(*(array[chosen] for array in self._rows()), meta))
+
+    def _rows(self) -> tuple[npt.NDArray[Any], ...]:
+        return (
+            self.agent,
+            self.step,
+            self.version,
+            self.reward,
+            self.state,
+            self.features,
+            self.action,
+        )
+
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """The columns in the order of the wire."""
+        return (*self._rows(), self.meta)
+
+
+def _row_columns(features: int, actions: int) -> Iterator[tuple[np.dtype[Any], tuple[int, ...]]]:
+    for dtype, shape in (
+        ("<u8", ()),
+        ("<u4", ()),
+        ("<u4", ()),
+        ("<f4", ()),
+        ("u1", ()),
+        ("<f4", (features,)),
+        ("<f4", (actions,)),
+    ):
+        yield np.dtype(dtype), shape
+
+
+def payload_size(rows: int, features: int, actions: int, metas: int) -> int:
+    """Bytes of the columns."""
+    size = 0
+    for dtype, shape in _row_columns(features, actions):
+        size += _padded(rows * dtype.itemsize * (shape[0] if shape else 1))
+    return size + _padded(metas * META.itemsize)
+
+
+def encode(
+    columns: Columns,
+    *,
+    seq: int,
+    kind: Kind = Kind.TRAINING,
+    dropped: int = 0,
+    sent_ns: int = 0,
+) -> bytes:
+    """One body: header and columns."""
+    parts: list[bytes] = []
+    for array in columns.arrays():
+        data = array.tobytes()
+        parts += (data, bytes(_padded(len(data)) - len(data)))
+    payload = b"".join(parts)
+    head = _HEADER.pack(
+        MAGIC,
+        VERSION,
+        kind,
+        seq,
+        len(columns),
+        columns.features.shape[1],
+        columns.action.shape[1],
+        len(columns.meta),
+        dropped,
+        zlib.crc32(payload),
+        len(payload),
+        sent_ns,
+    )
+    return head + payload
+
+
+def parse_header(data: bytes | memoryview) -> Header:
+    """
+    The header at the start of a body, with its sizes checked against each other.
+
+    Raises ProtocolError.
+    """
+    if len(data) < HEADER_SIZE:
+        raise ProtocolError(f"{len(data)} bytes are no header of {HEADER_SIZE}")
+    magic, version, kind, seq, rows, features, actions, metas, dropped, crc, size, sent = (
+        _HEADER.unpack_from(data)
+    )
+    if magic != MAGIC or version != VERSION:
+        raise ProtocolError(f"rows start with {magic!r} version {version}, not {MAGIC!r} 1")
+    if kind not in list(Kind):
+        raise ProtocolError(f"rows of kind {kind}: 0, 1 or 2")
+    if rows > MAX_ROWS or features > MAX_WIDTH or actions > MAX_WIDTH:
+        raise ProtocolError(f"{rows} rows of {features} features and {actions} actions: too many")
+    expected = payload_size(rows, features, actions, metas)
+    if size != expected or size + HEADER_SIZE > MAX_BODY:
+        raise ProtocolError(
+            f"{rows} rows and {metas} metrics take {expected} bytes, {MAX_BODY} at most;"
+            f" the header says {size}"
+        )
+    return Header(seq, rows, features, actions, Kind(kind), metas, dropped, crc, size, sent)
+
+
+def decode(header: Header, payload: bytes | memoryview, *, check: bool = True) -> Columns:
+    """
+    The columns as read-only views of `payload`.
+
+    Raises ProtocolError if it is not what the header says; `check` compares the checksum too.
+    """
+    if len(payload) != header.payload:
+        raise ProtocolError(f"a body of {len(payload)} bytes, its header says {header.payload}")
+    if check and zlib.crc32(payload) != header.crc:
+        raise ProtocolError("the checksum of the rows is wrong")
+    arrays: list[npt.NDArray[Any]] = []
+    at = 0
+    for dtype, shape in _row_columns(header.features, header.actions):
+        count = header.rows * (shape[0] if shape else 1)
+        array = np.frombuffer(payload, dtype, count, at).reshape((header.rows, *shape))
+        arrays.append(array)
+        at += _padded(array.nbytes)
+    meta = np.frombuffer(payload, META, header.metas, at)
+    if header.metas and int(meta["row"].max()) >= header.rows:
+        raise ProtocolError("a metric belongs to no row")
+    arrays.append(meta)
+    return Columns(*arrays)
+
+
+def _padded(size: int) -> int:
+    return (size + 7) & ~7

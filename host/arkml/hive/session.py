@@ -1,0 +1,252 @@
+"""A session of a run, as the host holds it: its rows go out, newer policies come in."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import httpx
+
+from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
+from arkml.hive.delivery import FIRST_PAUSE, LAST_PAUSE, Delivery, Ledger
+from arkml.hive.link import GONE, RETRIED, Link
+from arkml.hive.outbox import Outbox
+from arkml.hive.protocol.runs import BATCH_SECONDS, POLL_SECONDS, Role
+
+log = logging.getLogger(__name__)
+
+_BEAT = 5.0  # seconds without rows after which the hive is told that the session lives
+_WAITING_BEAT = 0.05  # the same while the guest waits for credit
+_READ = POLL_SECONDS + 10.0
+
+
+class RunSession:
+    """
+    One session of a run.
+
+    The thread of the frames appends to `outbox`, asks `must_wait` and calls `wait`; the rest runs
+    on the client's event loop. `failure` is why rows can go nowhere any more, or None. `ended` is
+    done when the session has left.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        run_id: str,
+        features: int,
+        actions: int,
+        *,
+        role: Role,
+        block: bool,
+        sync: bool,
+        on_policy: Callable[[int, bytes], object],
+    ) -> None:
+        self.run_id = run_id
+        self.index = -1
+        self.failure: str | None = None
+        self.ended: Future[None] = Future()
+        self.outbox = Outbox(features, actions, wake=self._wake)
+        self._delivery = Delivery(link, self.outbox, self)
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        self._role = role
+        self._block = block or sync
+        self._sync = sync
+        self._on_policy = on_policy
+        self._join_key = str(uuid.uuid4())
+        self.sid = ""
+        self._widths = features, actions
+        self._credit = 0
+        self._hold = False
+        self._known_version = 0  # newest the hive has
+        self._loaded_version = 0
+        self._work = asyncio.Event()
+        self._is_waiting = False
+        self._gate = threading.Lock()  # a bare lock: a signal handler that raises leaves it whole
+        self._gate.acquire()
+        self._leaving: bool | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def begin(self) -> None:
+        """Join. Raises HiveUnreachable, HiveRefused, RunGone."""
+        self._delivery.seq = await self.join()
+        self._tasks = [asyncio.ensure_future(self._pump())]
+        self._tasks.append(asyncio.ensure_future(self._follow()))
+
+    @property
+    def ledger(self) -> Ledger:
+        """What became of the rows."""
+        return self._delivery.ledger
+
+    def note(self, items: list[tuple[str, float]]) -> None:
+        """Send metrics along with the rows."""
+        self.outbox.note(items)
+
+    def loaded(self, version: int) -> None:
+        """The host acts with this version from now on. From any thread."""
+        self._loaded_version = version
+        self._open_gate()
+
+    def must_wait(self) -> bool:
+        """Whether the guest may not go on yet. Costs next to nothing."""
+        if not self._block or self.failure is not None:
+            return False
+        out = self.outbox.appended - self._delivery.arrived
+        if self._sync:
+            return out > 0 or self._loaded_version < self._known_version
+        return self._hold or out >= self._credit
+
+    def wait(self, timeout: float) -> bool:
+        """Block until the guest may go on, for at most `timeout` seconds; whether it may."""
+        self._is_waiting = True  # before looking: what changes from here on opens the gate
+        try:
+            if self.must_wait():
+                self._wake()
+                self._gate.acquire(timeout=timeout)
+            return not self.must_wait()
+        finally:
+            self._is_waiting = False
+
+    def leave(self, *, stop: bool) -> Future[None]:
+        """Send what is left and leave; `stop` stops the run for everybody. From any thread."""
+
+        def begin() -> None:
+            if self._leaving is None:
+                self._leaving = stop
+            self._leaving |= stop
+            self._work.set()
+
+        self._loop.call_soon_threadsafe(begin)
+        return self.ended
+
+    async def join(self) -> int:
+        """Join, or join again; the number of the last body that the hive has."""
+        features, actions = self._widths
+        wish = {
+            "join_key": self._join_key,
+            "features": features,
+            "actions": actions,
+            "role": self._role.value,
+        }
+        try:
+            found = await self._link.fetch("POST", f"/runs/{self.run_id}/sessions", body=wish)
+        except HiveRefused as error:
+            if error.status in GONE:
+                raise RunGone(f"run {self.run_id} is gone: {error}") from error
+            raise
+        self.sid = found["sid"]
+        self.index = int(found["index"])
+        self.settle(found)
+        return int(found["acked"])
+
+    async def _pump(self) -> None:
+        """Send rows as they come, until the session leaves or fails."""
+        try:
+            last = time.monotonic()
+            while self.failure is None:
+                is_urgent = self._sync or self._is_waiting or self._leaving is not None
+                if await self._delivery.send(partial=is_urgent or not self._work.is_set()):
+                    last = time.monotonic()
+                    continue
+                if self._leaving is not None and self.outbox.is_empty:
+                    break
+                await self._rest()
+                silence = time.monotonic() - last
+                if silence > (_WAITING_BEAT if self._is_waiting else _BEAT):
+                    await self._beat()
+                    last = time.monotonic()
+            await self._say_goodbye()
+        except HiveError as error:
+            self._fail(str(error))
+        finally:
+            for task in self._tasks[1:]:
+                task.cancel()
+            self._open_gate()
+            if not self.ended.done():
+                self.ended.set_result(None)
+
+    def settle(self, answer: Mapping[str, Any]) -> None:
+        """Take over what every answer to a session says."""
+        self._credit = int(answer.get("credit", 0))
+        self._hold = bool(answer.get("hold", False))
+        self._known_version = max(self._known_version, int(answer["policy_version"]))
+        self._open_gate()
+
+    async def _beat(self) -> None:
+        try:
+            found = await self._link.fetch("POST", f"/sessions/{self.sid}/beat", body={})
+        except HiveRefused as error:
+            if error.status in GONE:
+                await self.join()
+            elif error.status not in RETRIED:
+                raise
+        except (HiveUnreachable, ProtocolError) as error:
+            log.debug("%s", error)
+        else:
+            self.settle(found)
+
+    async def _say_goodbye(self) -> None:
+        body = {"stop": bool(self._leaving)}
+        try:
+            await self._link.ask("POST", f"/sessions/{self.sid}/leave", body=body)
+        except (HiveUnreachable, HiveRefused) as error:
+            log.debug("the hive was not told that a session left: %s", error)
+
+    async def _follow(self) -> None:
+        """Fetch each newer policy."""
+        version, pause = 0, FIRST_PAUSE
+        while True:
+            path = f"/runs/{self.run_id}/policy?after={version}&wait={POLL_SECONDS:g}"
+            started = time.monotonic()
+            try:
+                answer = await self._link.send("GET", path, timeout=_READ)
+            except HiveUnreachable:
+                answer = None
+            if answer is not None and answer.status_code == 200:
+                version = self._received(answer, version)
+                pause = FIRST_PAUSE
+            elif answer is None or answer.status_code != 204 or _is_quick(started):
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, LAST_PAUSE)
+
+    def _received(self, answer: httpx.Response, before: int) -> int:
+        """Hand a policy on; its version, or the one before if it is damaged."""
+        headers = answer.headers
+        version = int(headers.get("x-arkml-version", before))
+        if hashlib.sha256(answer.content).hexdigest() != headers.get("x-arkml-sha256"):
+            log.warning("version %d of run %s arrived damaged", version, self.run_id)
+            return before
+        self._known_version = max(self._known_version, version)
+        self._on_policy(version, answer.content)
+        return version
+
+    async def _rest(self) -> None:
+        """Wait until a body is full, or the rows that there are have waited long enough."""
+        self._work.clear()
+        try:
+            await asyncio.wait_for(self._work.wait(), BATCH_SECONDS)
+        except TimeoutError:
+            return
+
+    def _wake(self) -> None:
+        self._loop.call_soon_threadsafe(self._work.set)
+
+    def _open_gate(self) -> None:
+        if self._is_waiting and self._gate.locked():
+            self._gate.release()
+
+    def _fail(self, why: str) -> None:
+        log.warning("the session of run %s failed: %s", self.run_id, why)
+        self.failure = why
+
+
+def _is_quick(started: float) -> bool:
+    return time.monotonic() - started < 1.0

@@ -1,0 +1,173 @@
+"""The hives that a host may use: who grants them, where they are, one client for each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arkml.closing import Closing
+from arkml.errors import InvalidSettings, Unavailable, UsageError
+from arkml.hive.protocol.runs import DEFAULT_PORT, OnConflict, RunInfo, RunRequest
+from arkml.sessions.launch import HiveAddress
+from arkml.sessions.run import mapped
+
+if TYPE_CHECKING:
+    from arkml.hive.client import HiveClient
+    from arkml.hive.embedded import EmbeddedHive
+
+EMBEDDED = "embedded"
+
+_OWN = (("localhost", DEFAULT_PORT), ("", 0))
+"""What a guest says for the hive that its host is configured with."""
+
+_THREADS = 8
+_LEAVING = 10.0  # seconds that a host which closes waits for the rows on their way
+
+
+@dataclass(frozen=True, slots=True)
+class HiveGrant:
+    """
+    What the guests of a host may train on.
+
+    `hive` is "embedded", a hive that starts with the first use and ends with this process, or
+    "HOST:PORT" of one that `arkml hive serve` runs, with its `token`. `allowed` are further
+    "HOST:PORT" that guests may name. `data` is where an embedded hive keeps its runs; without it
+    they are gone with the host. `settings` override what guests ask for (the keys of
+    `hive.protocol.settings.Settings`). `block` says whether a submit waits while the learner's
+    pace admits no more rows; None lets applets drop rows instead and everything else wait.
+    With `shared` all guests of the host that start a run of one game and name take part in one
+    run, which goes on from where it was with `resume`; otherwise each starts its own.
+    """
+
+    hive: str = EMBEDDED
+    token: str | None = None
+    allowed: tuple[str, ...] = ()
+    data: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    block: bool | None = None
+    shared: bool = False
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for an address that is none."""
+        for text in (*self.allowed, *(() if self.hive == EMBEDDED else (self.hive,))):
+            read_address(text)
+
+
+def read_address(text: str) -> tuple[str, int]:
+    """Host and port of "HOST:PORT", or of "HOST" with the usual port. Raises UsageError."""
+    host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
+    if not colon:
+        host, port = text, str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 0 < int(port) <= 0xFFFF:
+        raise UsageError(f"{text!r} is no address of a hive: HOST:PORT, such as localhost:12356")
+    return host, int(port)
+
+
+class Hives(Closing):
+    """
+    The clients of one host, each made when a guest first asks for its hive.
+
+    `threads` does what may take a while; `farewells` are sessions on their way out, which `close`
+    gives some seconds. `is_training` says whether a guest has been given a policy that learns.
+    """
+
+    def __init__(self, grant: HiveGrant) -> None:
+        self.grant = grant
+        self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="arkml-hive")
+        self.farewells: set[Future[Any]] = set()
+        self.is_training = False
+        self._allowed = {read_address(text) for text in grant.allowed}
+        self._embedded: EmbeddedHive | None = None
+        self._clients: dict[tuple[str, int] | None, HiveClient] = {}
+        self._started: dict[tuple[HiveClient, str, str], Future[RunInfo]] = {}
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def client(self, address: HiveAddress | None = None) -> HiveClient:
+        """
+        The client of the hive at an address; None is the one the host is configured with.
+
+        Raises Unavailable for an address that is not allowed.
+        """
+        where = None if address is None else (address.url, address.port)
+        if where in _OWN:
+            where = None
+        configured = None if self.grant.hive == EMBEDDED else read_address(self.grant.hive)
+        if where == configured:
+            where = None
+        if where is not None and where not in self._allowed:
+            raise Unavailable(
+                f"the hive {where[0]}:{where[1]} is not allowed here;"
+                f" --allow-hive {where[0]}:{where[1]} allows it"
+            )
+        with self._lock:
+            if self._is_closed:
+                raise Unavailable("the host is closed")
+            if where not in self._clients:
+                self._clients[where] = self._connect(where, configured)
+            return self._clients[where]
+
+    def start(self, client: HiveClient, request: RunRequest) -> Future[RunInfo]:
+        """Create a run, or take the one that was created before for the same game and name."""
+        if self.grant.resume:
+            request = replace(request, on_conflict=OnConflict.JOIN)
+        if not self.grant.shared:
+            return client.create(request)
+        key = (client, request.game, request.name)
+        with self._lock:
+            found = self._started.get(key)
+            if found is None or (found.done() and found.exception() is not None):
+                self._started[key] = client.create(request)
+                return self._started[key]
+        return mapped(found, lambda run: _same_shape(run, request))
+
+    @property
+    def started(self) -> list[RunInfo]:
+        """The runs that `shared` guests have begun, in that order."""
+        done = [run for run in self._started.values() if run.done() and run.exception() is None]
+        return [run.result() for run in done]
+
+    def close(self) -> None:
+        """Let the last rows arrive, end the clients and the embedded hive. Safe to call again."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        wait(list(self.farewells), timeout=_LEAVING)
+        for client in self._clients.values():
+            client.close()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        if self._embedded is not None:
+            self._embedded.close()
+
+    def _connect(
+        self, where: tuple[str, int] | None, configured: tuple[str, int] | None
+    ) -> HiveClient:
+        from arkml.hive.client import HiveClient
+
+        if where is None and configured is None:
+            from arkml.hive.embedded import EmbeddedHive
+
+            self._embedded = embedded = EmbeddedHive(self.grant.data)
+            return HiveClient(embedded.locate)
+        address = where or configured
+        assert address is not None
+        # A token is for the configured hive: no other one is told of it.
+        token = self.grant.token if where is None else None
+        return HiveClient(lambda: (*address, token))
+
+
+def _same_shape(run: RunInfo, request: RunRequest) -> RunInfo:
+    wanted = request.settings
+    if (run.features, run.actions) != (wanted.features, wanted.actions):
+        raise InvalidSettings(
+            f"run {run.name!r} has {run.features} features and {run.actions} actions;"
+            f" another guest starts it with {wanted.features} and {wanted.actions}"
+        )
+    return run

@@ -1,0 +1,1 @@
+"""The process that learns one run."""

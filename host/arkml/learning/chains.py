@@ -1,0 +1,180 @@
+"""Which row follows which: the newest row of every agent of one session and kind."""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.abi.codes import EpisodeState
+from arkml.hive.protocol.rows import Columns
+from arkml.learning.scans import linear_recurrence
+
+Numbers = npt.NDArray[np.int64]
+Doubles = npt.NDArray[np.float64]
+
+_HEAD = np.dtype(
+    [
+        ("number", "<i8"),
+        ("step", "<i8"),
+        ("discounted", "<f8"),
+        ("total", "<f8"),
+        ("whole", "?"),
+    ]
+)
+"""
+The newest row of an agent: its number in the memory and its step; rewards so far, discounted and
+plain; whether the chain began with the first row of the episode.
+"""
+
+
+class Episodes(NamedTuple):
+    """Episodes that ended and of which no row is missing. Both: [n], float64 and int64."""
+
+    returns: Doubles
+    lengths: Numbers
+
+
+class Extension(NamedTuple):
+    """
+    What rows are to the rows before them, in row order.
+
+    previous: int64, [n], the number of the row one step earlier, -1 where a chain begins.
+    discounted: float64, [n], rewards of the chain so far, discounted; 0 where it begins.
+    """
+
+    previous: Numbers
+    discounted: Doubles
+    episodes: Episodes
+
+
+class Chains:
+    """
+    The open chains of one session and kind.
+
+    Only the dictionary is Python's, and it is asked once per agent of a body, not once per row.
+    """
+
+    def __init__(self, gamma: float) -> None:
+        self._gamma = gamma
+        self._slots: dict[int, int] = {}
+        self._heads = np.zeros(0, _HEAD)
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def clear(self) -> None:
+        """End all chains where they are."""
+        self._slots.clear()
+        self._free = list(range(len(self._heads)))
+
+    def forget(self, before: int) -> None:
+        """End the chains whose newest row has a number under `before`."""
+        numbers = self._heads["number"]
+        gone = [agent for agent, slot in self._slots.items() if numbers[slot] < before]
+        self._free += [self._slots.pop(agent) for agent in gone]
+
+    def extend(self, columns: Columns, first: int) -> Extension:
+        """Take rows in that are numbered from `first` on."""
+        order = np.argsort(columns.agent, kind="stable")
+        rows = _Sorted(columns, order, first)
+        slots = self._find(rows.agents)
+        known = slots >= 0
+        heads = self._heads[np.maximum(slots, 0)] if len(self._heads) else np.zeros(1, _HEAD)
+        rows.follow(known, heads)
+        chains = rows.chains(known, heads, self._gamma)
+        self._store(rows, slots, chains)
+        previous = np.empty(len(order), np.int64)
+        discounted = np.empty(len(order))
+        previous[order] = np.where(rows.follows, rows.previous, -1)
+        discounted[order] = np.where(rows.follows, chains["discounted"], 0.0)
+        return Extension(previous, discounted, rows.finished(chains))
+
+    def _find(self, agents: list[int]) -> Numbers:
+        found = map(self._slots.get, agents, repeat(-1))
+        return np.fromiter(found, np.int64, len(agents))
+
+    def _store(self, rows: _Sorted, slots: Numbers, chains: npt.NDArray[Any]) -> None:
+        """Make the last row of each agent its head, and forget the agents that ended."""
+        over = rows.ended[rows.lasts]
+        agents = np.array(rows.agents, object)
+        self._free += [self._slots.pop(agent) for agent in agents[over & (slots >= 0)]]
+        fresh = np.flatnonzero(~over & (slots < 0))
+        self._reserve(len(fresh))
+        slots[fresh] = [self._free.pop() for _ in range(len(fresh))]
+        self._slots.update(zip(agents[fresh], slots[fresh].tolist(), strict=True))
+        self._heads[slots[~over]] = chains[rows.lasts[~over]]
+
+    def _reserve(self, count: int) -> None:
+        missing = count - len(self._free)
+        if missing > 0:
+            size = len(self._heads)
+            more = max(missing, size, 64)
+            self._heads = np.concatenate([self._heads, np.zeros(more, _HEAD)])
+            self._free += range(size + more - 1, size - 1, -1)
+
+
+class _Sorted:
+    """
+    Rows by agent, each agent's in push order.
+
+    starts, lasts: the first and the last row of each agent. follows: bool, [n], whether the row
+    comes exactly one step after the row `previous` of an episode that had not ended.
+    """
+
+    def __init__(self, columns: Columns, order: Numbers, first: int) -> None:
+        agent = columns.agent[order]
+        state = columns.state[order]
+        self._order = order
+        self._begins = np.ones(len(order), bool)
+        np.not_equal(agent[1:], agent[:-1], out=self._begins[1:])
+        self.starts = np.flatnonzero(self._begins)
+        self.lasts = np.append(self.starts[1:], len(order)) - 1
+        self.agents: list[int] = agent[self.starts].tolist()
+        self.numbers = order + first
+        self.step = columns.step[order].astype(np.int64)
+        self.reward = columns.reward[order].astype(np.float64)
+        self.ended = (state == EpisodeState.TERMINAL) | (state == EpisodeState.INTERRUPTED)
+        self._initial = state == EpisodeState.INITIAL
+        self.previous: Numbers = np.full(len(order), -1, np.int64)
+        self.follows: npt.NDArray[np.bool_] = np.zeros(len(order), bool)
+
+    def follow(self, known: npt.NDArray[np.bool_], heads: npt.NDArray[Any]) -> None:
+        """Find the row before each row. heads: of the agents, where they are known."""
+        before = np.full(len(self.step), -2, np.int64)
+        before[1:] = np.where(self.ended[:-1], -2, self.step[:-1])
+        self.previous[1:] = self.numbers[:-1]
+        before[self.starts] = np.where(known, heads["step"], -2)
+        self.previous[self.starts] = np.where(known, heads["number"], -1)
+        self.follows = (self.step == before + 1) & ~self._initial
+
+    def chains(
+        self, known: npt.NDArray[np.bool_], heads: npt.NDArray[Any], gamma: float
+    ) -> npt.NDArray[Any]:
+        """Every row as the head it would be: HEAD, [n]."""
+        found = np.zeros(len(self.step), _HEAD)
+        found["number"] = self.numbers
+        found["step"] = self.step
+        inner = self.follows & ~self._begins
+        joins = inner.astype(np.float64)
+        going = np.where(known & self.follows[self.starts], 1.0, 0.0)
+        # The reward of a row that begins a chain led here from a row that nobody has.
+        reward = np.where(self.follows, self.reward, 0.0)
+        for name, factor in (("discounted", gamma), ("total", 1.0)):
+            values = reward.copy()
+            values[self.starts] += factor * going * heads[name]
+            found[name] = linear_recurrence(values, factor * joins)
+        begun = self.step == 0
+        begun[self.starts] = np.where(going > 0, heads["whole"], begun[self.starts])
+        origin = np.maximum.accumulate(np.where(inner, 0, np.arange(len(inner))))
+        found["whole"] = begun[origin]
+        return found
+
+    def finished(self, chains: npt.NDArray[Any]) -> Episodes:
+        """The whole episodes that ended in these rows, in push order."""
+        chosen = np.flatnonzero(self.ended & self.follows & chains["whole"])
+        chosen = chosen[np.argsort(self._order[chosen])]
+        return Episodes(chains["total"][chosen], self.step[chosen])

@@ -1,0 +1,176 @@
+"""Keeps what a learner needs to go on, in files that are whole or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import os
+import pickle
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from arkml.errors import HiveError
+from arkml.hive.protocol.segments import Place
+from arkml.learning.algorithm import State
+
+log = logging.getLogger(__name__)
+
+KEPT = 5
+"""So many of the newest checkpoints are kept, and the best."""
+
+_FORMAT = 1
+_STATE, _FACTS, _MANIFEST, _BEST = "state.pt", "state.json", "manifest.json", "best"
+
+
+class CheckpointDamaged(HiveError):
+    """A checkpoint cannot be read, or is not what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """
+    A state of learning.
+
+    `run` is the run it was written in, `rows` how many rows of that run were ingested, up to
+    `cursor` in its log. `facts` are the trainer's own, as JSON has it.
+    """
+
+    run: str
+    n_opts: int
+    rows: int
+    cursor: Place
+    state: State
+    facts: Mapping[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints in `directory`: `<n_opts>.zip`, and `best`, which names one of them."""
+
+    def __init__(self, directory: Path, *, kept: int = KEPT) -> None:
+        self._directory = directory
+        self._kept = kept
+
+    def save(self, checkpoint: Checkpoint, *, best: bool = False) -> Path:
+        """Write a checkpoint, and drop old ones. Raises OSError and leaves what was there."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        path = self._path(checkpoint.n_opts)
+        _replace(path, _packed(checkpoint))
+        if best:
+            _replace(self._directory / _BEST, str(checkpoint.n_opts).encode())
+        self._prune()
+        return path
+
+    def newest(self) -> Checkpoint | None:
+        """The newest that is whole, None if there is none."""
+        for n_opts in reversed(self.numbers()):
+            try:
+                return self.load(n_opts)
+            except CheckpointDamaged as error:
+                log.warning("checkpoint %d is passed over: %s", n_opts, error)
+        return None
+
+    def load(self, n_opts: int) -> Checkpoint:
+        """The checkpoint after so many updates. Raises CheckpointDamaged."""
+        return _unpacked(self._path(n_opts))
+
+    def numbers(self) -> list[int]:
+        """The updates of all checkpoints, least first."""
+        return sorted(int(p.stem) for p in self._directory.glob("*.zip") if p.stem.isdecimal())
+
+    @property
+    def best(self) -> int | None:
+        """The updates of the best checkpoint."""
+        try:
+            return int((self._directory / _BEST).read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def _path(self, n_opts: int) -> Path:
+        return self._directory / f"{n_opts:012d}.zip"
+
+    def _prune(self) -> None:
+        for n_opts in self.numbers()[: -self._kept]:
+            if n_opts != self.best:
+                self._path(n_opts).unlink(missing_ok=True)
+
+
+def _packed(checkpoint: Checkpoint) -> bytes:
+    tensors = io.BytesIO()
+    torch.save(dict(checkpoint.state.tensors), tensors)
+    facts = {
+        "format": _FORMAT,
+        "run": checkpoint.run,
+        "n_opts": checkpoint.n_opts,
+        "rows": checkpoint.rows,
+        "cursor": list(checkpoint.cursor),
+        "algorithm": dict(checkpoint.state.plain),
+        "facts": dict(checkpoint.facts),
+    }
+    parts = {_STATE: tensors.getvalue(), _FACTS: json.dumps(facts).encode()}
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()}
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, data in (*parts.items(), (_MANIFEST, json.dumps(sums).encode())):
+            archive.writestr(name, data)
+    return packed.getvalue()
+
+
+def _unpacked(path: Path) -> Checkpoint:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            parts = {name: archive.read(name) for name in (_STATE, _FACTS, _MANIFEST)}
+        sums = json.loads(parts.pop(_MANIFEST))
+        for name, data in parts.items():
+            if hashlib.sha256(data).hexdigest() != sums[name]:
+                raise CheckpointDamaged(f"{name} in {path.name} does not have the sum it should")
+        facts = json.loads(parts[_FACTS])
+        if facts["format"] != _FORMAT:
+            raise CheckpointDamaged(f"{path.name} has format {facts['format']}, not {_FORMAT}")
+        tensors = torch.load(io.BytesIO(parts[_STATE]), map_location="cpu", weights_only=True)
+        return Checkpoint(
+            facts["run"],
+            facts["n_opts"],
+            facts["rows"],
+            Place(*facts["cursor"]),
+            State(tensors, facts["algorithm"]),
+            facts["facts"],
+        )
+    except (
+        OSError,
+        EOFError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        pickle.UnpicklingError,
+    ) as error:
+        raise CheckpointDamaged(f"{path.name} cannot be read: {error}") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file that is the old one or the new one, also after a power loss."""
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,150 @@
+"""Running statistics of features and rewards, of which a policy version uses one state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.batches import Floats
+
+FROZEN_AFTER = 1_000_000
+"""After so many rows the statistics stay as they are: the policy they belong to shall settle."""
+
+CLIP = 10.0
+"""Normalised features lie within this, whatever comes after the statistics were frozen."""
+
+SPREAD = 10.0
+"""
+The standard deviation of discounted returns after scaling. With 1 the steps of Adam are coarse
+beside the differences between actions: a pendulum takes half as many rows again.
+"""
+
+_SMALLEST = 1e-8  # of a variance, as stable-baselines3 has it
+_RESOLUTION = 1e-6  # float32 tells no smaller steps apart, relative to the mean
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """
+    What a policy version does to its input and to rewards.
+
+    Features become clip((features - mean) * inverse), both float32, [F]. Rewards are divided by
+    `reward`; they are not shifted.
+    """
+
+    mean: Floats
+    inverse: Floats
+    reward: float = 1.0
+
+    @classmethod
+    def identity(cls, features: int) -> Scaling:
+        """Changes nothing within the bounds of the clip."""
+        return cls(np.zeros(features, np.float32), np.ones(features, np.float32))
+
+    def features(self, raw: Floats) -> Floats:
+        """Normalised features. raw: float32, [n, F]."""
+        scaled: Floats = (raw - self.mean) * self.inverse
+        return np.clip(scaled, -CLIP, CLIP, out=scaled)
+
+
+class Moments:
+    """Count, mean and variance of columns, merged batch by batch (Chan, Golub and LeVeque)."""
+
+    def __init__(self, width: int) -> None:
+        self.count = 0.0
+        self.mean: Doubles = np.zeros(width)
+        self._squares: Doubles = np.zeros(width)
+
+    @property
+    def variance(self) -> Doubles:
+        return self._squares / max(self.count, 1.0)
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """values: [n, width]."""
+        count = len(values)
+        if not count:
+            return
+        mean = values.mean(axis=0, dtype=np.float64)
+        squares = np.square(values - mean).sum(axis=0)
+        shift = mean - self.mean
+        total = self.count + count
+        self.mean = self.mean + shift * (count / total)
+        self._squares = self._squares + squares + np.square(shift) * (self.count * count / total)
+        self.count = total
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "count": self.count,
+            "mean": self.mean.tolist(),
+            "squares": self._squares.tolist(),
+        }
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        self.count = float(values["count"])
+        self.mean = np.array(values["mean"], np.float64)
+        self._squares = np.array(values["squares"], np.float64)
+
+
+class Normaliser:
+    """
+    Collects statistics of all rows, and hands them out in steps.
+
+    `current` is what the policy and the updates use; it changes at `adopt` only. Without `active`
+    it stays the identity.
+    """
+
+    def __init__(self, features: int, *, active: bool) -> None:
+        self.current = Scaling.identity(features)
+        self._active = active
+        self._features = Moments(features)
+        self._returns = Moments(1)
+
+    def observe(self, features: Floats, returns: Doubles) -> None:
+        """
+        Count rows in. features: float32, [n, F]. returns: float64, [m], discounted rewards so far.
+        """
+        if self._active and self._features.count < FROZEN_AFTER:
+            self._features.add(features)
+            self._returns.add(returns[:, None])
+
+    def adopt(self) -> None:
+        """Take the statistics so far into use. Belongs to the publication of a policy."""
+        if not self._active or self._features.count < 2:
+            return
+        moments = self._features
+        least = np.square(_RESOLUTION * moments.mean)
+        deviation = np.sqrt(moments.variance + _SMALLEST + least)
+        spread = float(np.sqrt(self._returns.variance[0]))
+        self.current = Scaling(
+            moments.mean.astype(np.float32),
+            (1.0 / deviation).astype(np.float32),
+            spread / SPREAD
+            if spread > _SMALLEST
+            else 1.0,  # no reward came yet, or always the same
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, to be written as JSON."""
+        return {
+            "features": self._features.as_json(),
+            "returns": self._returns.as_json(),
+            "mean": self.current.mean.tolist(),
+            "inverse": self.current.inverse.tolist(),
+            "reward": self.current.reward,
+        }
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Go on from what `as_json` made."""
+        self._features.restore(values["features"])
+        self._returns.restore(values["returns"])
+        self.current = Scaling(
+            np.array(values["mean"], np.float32),
+            np.array(values["inverse"], np.float32),
+            float(values["reward"]),
+        )

@@ -1,0 +1,253 @@
+"""Soft actor-critic: stable-baselines3's own `train()` on our memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3 import SAC
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.common.vec_env import VecEnv
+
+from arkml.batches import Floats
+from arkml.errors import InvalidSettings
+from arkml.hive.protocol.settings import Settings
+from arkml.learning.algorithm import Answer, Diverged, Layer, PolicyWeights, State
+from arkml.learning.checkpoints import CheckpointDamaged
+from arkml.learning.memory import Memory
+from arkml.learning.normaliser import SPREAD, Normaliser
+
+_LEAST_TEMPERATURE = 1e-3
+_SEEDS = 1 << 32  # numpy takes no larger ones
+
+
+class Sac:
+    """Learns from a memory that has at least one transition whenever `train` is called."""
+
+    def __init__(self, settings: Settings, memory: Memory, normaliser: Normaliser) -> None:
+        """Raises InvalidSettings if the device is not there."""
+        if settings.device == "cuda" and not torch.cuda.is_available():
+            raise InvalidSettings("device is 'cuda': this machine has none that torch can use")
+        self._settings = settings
+        self._normaliser = normaliser
+        self._random = np.random.default_rng(settings.seed)
+        self._model = _model(settings)
+        self._logger = Logger(None, [])
+        self._model.set_logger(self._logger)
+        buffer = Replay(memory, normaliser, settings, self._random, self._model.device)
+        self._model.replay_buffer = buffer  # type: ignore[assignment]
+
+    @property
+    def n_opts(self) -> int:
+        return self._model.updates
+
+    @property
+    def device(self) -> str:
+        """Where torch computes."""
+        return str(self._model.device)
+
+    def train(self, updates: int) -> dict[str, float]:
+        steps = self._settings.learning_rate_steps
+        self._model.ramp(max(0.0, 1.0 - self.n_opts / steps) if steps else 1.0)
+        self._model.train(updates, self._settings.batch_size)
+        losses = {tag: float(value) for tag, value in self._logger.name_to_value.items()}
+        self._logger.dump()
+        wrong = [tag for tag, value in losses.items() if not math.isfinite(value)]
+        if wrong:
+            raise Diverged(f"{', '.join(wrong)} became {losses[wrong[0]]} at update {self.n_opts}")
+        return losses
+
+    def weights(self) -> PolicyWeights:
+        actor, critic = self._model.actor, self._model.critic
+        return PolicyWeights(
+            self._normaliser.current,
+            _layers(actor.latent_pi),
+            _layer(actor.mu),
+            _layer(actor.log_std),
+            tuple(_layers(network) for network in critic.q_networks),
+            self.n_opts,
+        )
+
+    def answer(self, observations: Floats, epsilon: Floats) -> Answer:
+        actor, critic = self._model.actor, self._model.critic
+        device = self._model.device
+        scaling = self._normaliser.current
+        with torch.no_grad():
+            inputs = torch.from_numpy(scaling.features(observations)).to(device)
+            mean, log_std, _ = actor.get_action_dist_params(inputs)
+            raw = mean + log_std.exp() * torch.from_numpy(epsilon).to(device)
+            returns = torch.cat(critic(inputs, torch.tanh(mean)), dim=1).amin(1, keepdim=True)
+        largest = max(float(raw.abs().max()), float(mean.abs().max()))
+        values = returns.cpu().numpy() * np.float32(scaling.reward)
+        return Answer(torch.tanh(raw).cpu().numpy(), values, largest)
+
+    def state(self) -> State:
+        model = self._model
+        tensors = {name: part.state_dict() for name, part in model.parts().items()}
+        tensors["random"] = {"cpu": torch.get_rng_state()}
+        if model.device.type == "cuda":
+            tensors["random"]["cuda"] = torch.cuda.get_rng_state(model.device)
+        if model.log_ent_coef is not None:
+            tensors["temperature"] = {"log": model.log_ent_coef.detach()}
+        plain = {"n_opts": self.n_opts, "random": self._random.bit_generator.state}
+        return State(tensors, plain)
+
+    def restore(self, state: State) -> None:
+        model = self._model
+        try:
+            for name, part in model.parts().items():
+                part.load_state_dict(state.tensors[name])
+            if model.log_ent_coef is not None:
+                model.log_ent_coef.data.copy_(state.tensors["temperature"]["log"])
+            random = state.tensors["random"]
+            torch.set_rng_state(random["cpu"].cpu())
+            if model.device.type == "cuda" and "cuda" in random:
+                torch.cuda.set_rng_state(random["cuda"].cpu(), model.device)
+            self._random.bit_generator.state = state.plain["random"]
+            model.count_from(int(state.plain["n_opts"]))
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise CheckpointDamaged(f"the checkpoint does not fit this run: {error}") from error
+
+
+class Replay:
+    """What `train()` of stable-baselines3 takes for its replay buffer."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        normaliser: Normaliser,
+        settings: Settings,
+        random: np.random.Generator,
+        device: torch.device,
+    ) -> None:
+        self._memory = memory
+        self._normaliser = normaliser
+        self._settings = settings
+        self._random = random
+        self._device = device
+
+    def sample(self, batch_size: int, env: Any = None) -> ReplayBufferSamples:
+        """Normalised transitions. `env` is theirs to normalise with, and has nothing to do."""
+        del env
+        slots = self._memory.draw(self._random, batch_size, self._settings.demo_fraction)
+        drawn = self._memory.gather(slots, self._settings.rollout_length)
+        scaling = self._normaliser.current
+        return ReplayBufferSamples(
+            self._tensor(scaling.features(drawn.features)),
+            self._tensor(drawn.actions),
+            self._tensor(scaling.features(drawn.following)),
+            self._tensor(drawn.dones[:, None]),
+            self._tensor(drawn.rewards[:, None] / np.float32(scaling.reward)),
+            self._tensor(drawn.discounts[:, None]),
+        )
+
+    def _tensor(self, values: Floats) -> torch.Tensor:
+        return torch.from_numpy(values).to(self._device)
+
+
+class SpacesOnly(VecEnv):
+    """An environment that has spaces and is never stepped: the rows come from elsewhere."""
+
+    def __init__(self, features: int, actions: int) -> None:
+        observed = spaces.Box(-np.inf, np.inf, (features,), np.float32)
+        super().__init__(1, observed, spaces.Box(-1.0, 1.0, (actions,), np.float32))
+
+    def reset(self) -> Any:
+        raise NotImplementedError(_NEVER)
+
+    def step_async(self, actions: Any) -> None:
+        raise NotImplementedError(_NEVER)
+
+    def step_wait(self) -> Any:
+        raise NotImplementedError(_NEVER)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        del indices
+        return [None] if attr_name == "render_mode" else [getattr(self, attr_name)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        raise NotImplementedError(_NEVER)
+
+    def env_method(self, method_name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        raise NotImplementedError(_NEVER)
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        del wrapper_class, indices
+        return [False]
+
+
+_NEVER = "rows come from a hive's sessions, not from an environment"
+
+
+class _Model(SAC):
+    """With names for what stable-baselines3 keeps to itself. `train()` is theirs, unchanged."""
+
+    @property
+    def updates(self) -> int:
+        return self._n_updates
+
+    def count_from(self, updates: int) -> None:
+        self._n_updates = updates
+
+    def ramp(self, remaining: float) -> None:
+        """How much of the learning rate's way is left, from 1 to 0."""
+        self._current_progress_remaining = remaining
+
+    def parts(self) -> dict[str, Any]:
+        """What has a state."""
+        found: dict[str, Any] = {
+            "policy": self.policy,
+            "actor_optimizer": self.actor.optimizer,
+            "critic_optimizer": self.critic.optimizer,
+        }
+        if self.ent_coef_optimizer is not None:
+            found["temperature_optimizer"] = self.ent_coef_optimizer
+        return found
+
+
+def _model(settings: Settings) -> _Model:
+    start, end = settings.learning_rate_init, settings.learning_rate_end
+    return _Model(
+        "MlpPolicy",
+        SpacesOnly(settings.features, settings.actions),
+        learning_rate=lambda remaining: end + (start - end) * remaining,
+        buffer_size=1,
+        batch_size=settings.batch_size,
+        tau=settings.tau,
+        gamma=settings.gamma,
+        ent_coef=_temperature(settings),
+        policy_kwargs={"net_arch": [settings.hidden] * settings.layers},
+        seed=settings.seed % _SEEDS,
+        device=settings.device,
+    )
+
+
+def _temperature(settings: Settings) -> float | str:
+    """
+    What stable-baselines3 calls `ent_coef`.
+
+    A temperature that is learned begins at 1 there, for rewards as they are. Ours are scaled, and
+    it would take thousands of updates to come down. It begins where the entropy of a whole
+    horizon weighs half as much as the spread of returns.
+    """
+    if not isinstance(settings.alpha, str):
+        return float(settings.alpha)
+    if not settings.normalise:
+        return "auto"
+    weight = SPREAD / 2 * (1.0 - settings.gamma)
+    return f"auto_{min(max(weight, _LEAST_TEMPERATURE), 1.0):g}"
+
+
+def _layers(network: Any) -> tuple[Layer, ...]:
+    return tuple(_layer(module) for module in network if isinstance(module, torch.nn.Linear))
+
+
+def _layer(module: Any) -> Layer:
+    return Layer(*(p.detach().cpu().numpy().copy() for p in (module.weight, module.bias)))

@@ -1,0 +1,213 @@
+"""The loop of a learner: rows in, updates, policies out, and messages heard in between."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from arkml.hive.protocol.messages import Message
+from arkml.hive.protocol.segments import Place
+from arkml.learning import lifeline
+from arkml.learning.learner import Learner
+from arkml.learning.reporter import Reporter
+from arkml.learning.server import Server
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_EVERY = 30.0
+_PATIENCE = 0.25
+
+
+class Trainer:
+    """
+    Learns until it is told to stop, in turns of about a tenth of a second.
+
+    In lockstep (`Settings.sync`) every place in the log is a step of its own: its rows are read,
+    the updates they allow are made, a policy is published, and only then comes the next.
+    """
+
+    def __init__(self, learner: Learner, server: Server, reporter: Reporter) -> None:
+        self._learner = learner
+        self._server = server
+        self._reporter = reporter
+        self._sync = learner.settings.sync
+        self._places: deque[Place] = deque()
+        self._audits: list[int] = []
+        self._paused = self._stopping = False
+        self._saved = time.monotonic()
+        self._saved_opts = learner.n_opts
+        self._published_opts = -1
+        self._answers: dict[str, Callable[[Message], None]] = {
+            "rows": self._rows,
+            "names": self._names,
+            "version": self._version,
+            "export": self._export,
+            "checkpoint": self._checkpoint,
+            "audit": self._audit,
+            "pause": self._pause,
+            "resume": self._resume,
+            "stop": self._stop,
+        }
+
+    def run(self, waiting: Iterable[Message] = ()) -> None:
+        """
+        Learn until `stop`. `waiting` are messages that came already.
+
+        Raises LinkClosed, Diverged, ExportWrong, and ProtocolError if rows cannot be read.
+        """
+        self._reporter.hello()
+        self._publish()
+        messages = list(waiting)
+        while True:
+            self._reporter.turn()
+            for message in messages:
+                self._handle(message)
+            if self._stopping:
+                break
+            messages = self._server.receive(self._patience(worked=self._turn()))
+        self._finish()
+
+    def _turn(self) -> bool:
+        """Do what there is to do. Returns whether there may be more."""
+        learner = self._learner
+        self._commit()
+        came = learner.ingest()
+        made = 0 if self._paused else self._learn()
+        read = learner.experience.log.is_read and not self._places
+        if read:
+            self._answer_audits()
+        settled = learner.experience.log.is_read and not learner.due
+        self._reporter.rest(settled=settled)
+        self._reporter.report(at_once=self._sync and settled)
+        return bool(came or made or not (read or self._paused))
+
+    def _learn(self) -> int:
+        """Train, publish and save what is due. Returns how many updates were made."""
+        learner = self._learner
+        made = learner.train()
+        if self._is_publishable():
+            self._publish()
+        if time.monotonic() - self._saved >= CHECKPOINT_EVERY:
+            self._save_if_changed()
+        return made
+
+    def _commit(self) -> None:
+        learner = self._learner
+        while self._places:
+            if self._sync and (learner.due or not learner.experience.log.is_read):
+                return
+            learner.commit(self._places.popleft())
+
+    def _patience(self, *, worked: bool) -> float | None:
+        """How long to wait for a message."""
+        if worked:
+            return 0.0
+        told = self._reporter.is_done and self._published_opts == self._learner.n_opts
+        if self._paused or (told and self._saved_opts == self._learner.n_opts):
+            return None
+        return _PATIENCE
+
+    def _is_publishable(self) -> bool:
+        new = self._learner.n_opts - self._published_opts
+        if self._sync:
+            return new > 0 and not self._learner.due
+        due = self._learner.publisher.is_due(time.monotonic())
+        return due and new >= self._learner.settings.sync_interval
+
+    def _publish(self) -> None:
+        try:
+            published = self._learner.export(adopt=True)
+        except OSError as error:
+            log.warning("no policy was written: %s", error)
+            return
+        self._published_opts = published.n_opts
+        self._server.send("policy", **published._asdict(), rows_seen=self._learner.rows)
+
+    def _save(self, *, best: bool = False) -> dict[str, Any]:
+        self._saved = time.monotonic()
+        saved = self._learner.save(best=best)
+        self._saved_opts = saved.n_opts
+        told = {"file": saved.file, "n_opts": saved.n_opts, "cursor": list(saved.cursor)}
+        self._server.send("checkpoint", **told)
+        return told
+
+    def _save_if_changed(self) -> None:
+        if self._saved_opts == self._learner.n_opts:
+            return
+        try:
+            self._save()
+        except OSError as error:
+            log.warning("no checkpoint was written: %s", error)
+
+    def _answer_audits(self) -> None:
+        while self._audits:
+            held = self._learner.experience.memory.audit()
+            self._server.send(
+                "reply",
+                req=self._audits.pop(0),
+                held=held.rows,
+                overwritten=self._learner.rows - held.rows,
+                checksum=held.checksum,
+                sessions={
+                    str(session): {"rows": rows, "checksum": checksum}
+                    for session, (rows, checksum) in held.sessions.items()
+                },
+                cursor=list(self._learner.experience.log.cursor),
+            )
+
+    def _finish(self) -> None:
+        if self._published_opts != self._learner.n_opts:
+            self._publish()
+        self._save_if_changed()
+        self._reporter.close()
+
+    def _handle(self, message: Message) -> None:
+        answer = self._answers.get(message["kind"])
+        if answer is None:
+            log.warning("nobody here knows messages of the kind %r", message["kind"])
+        else:
+            answer(message)
+
+    def _rows(self, message: Message) -> None:
+        self._places.append(Place(message["segment"], message["offset"]))
+
+    def _names(self, message: Message) -> None:
+        self._learner.experience.statistics.name(message["names"])
+
+    def _version(self, message: Message) -> None:
+        self._learner.experience.versions.publish(message["version"], time.monotonic())
+
+    def _export(self, message: Message) -> None:
+        try:
+            fields = self._learner.export()._asdict()
+        except OSError as error:
+            fields = {"error": f"no policy was written: {error}"}
+        self._server.send("reply", req=message["req"], **fields)
+
+    def _checkpoint(self, message: Message) -> None:
+        try:
+            fields = self._save(best=bool(message.get("best")))
+        except OSError as error:
+            fields = {"error": f"no checkpoint was written: {error}"}
+        self._server.send("reply", req=message["req"], **fields)
+
+    def _audit(self, message: Message) -> None:
+        self._audits.append(message["req"])
+
+    def _pause(self, _: Message) -> None:
+        self._save_if_changed()
+        self._hold(paused=True)
+
+    def _resume(self, _: Message) -> None:
+        self._hold(paused=False)
+
+    def _hold(self, *, paused: bool) -> None:
+        self._paused = self._reporter.holds = paused
+        self._reporter.tell()
+
+    def _stop(self, message: Message) -> None:
+        lifeline.leave_after(float(message["deadline_s"]))
+        self._stopping = True

@@ -1,0 +1,110 @@
+"""The process of a learner: `python -m arkml.learning.worker RUN_DIR` or `--spare`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arkml.errors import HiveError, InvalidSettings
+from arkml.hive.protocol.messages import Message
+from arkml.learning import lifeline
+from arkml.learning.link import Link, LinkClosed
+
+if TYPE_CHECKING:
+    from arkml.learning.reporter import Reporter
+
+STOPPED = 0
+MISCONFIGURED = 3
+DIVERGED = 4
+
+_LIFE_LINE = 0
+_LINK = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """
+    Learn for one run. Returns the exit status.
+
+    Standard input is the life line: the process ends when that does, or its parent. File 3 is a
+    socket to the server, with messages as `hive.protocol.messages` has them.
+    """
+    parser = argparse.ArgumentParser(prog="python -m arkml.learning.worker", description=__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("run", nargs="?", type=Path, help="the directory of the run")
+    what.add_argument("--spare", action="store_true", help="warm up, then wait for a run to adopt")
+    parser.add_argument("--threads", type=int, default=1, help="threads for torch")
+    options = parser.parse_args(arguments)
+    lifeline.hold(_LIFE_LINE)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host
+    logging.basicConfig(level=logging.INFO, format="learner: %(message)s")
+    link = Link(socket.socket(fileno=_LINK))
+    try:
+        if options.spare:
+            return _spare(link, options.threads)
+        _prepare(options.threads)
+        return _learn(link, options.run, ())
+    except LinkClosed:
+        return STOPPED
+
+
+def _prepare(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def _spare(link: Link, threads: int) -> int:
+    from arkml.learning.warming import warm_up
+
+    _prepare(threads)
+    warm_up()
+    while True:
+        messages = link.receive(None)
+        for number, message in enumerate(messages):
+            if message["kind"] == "adopt":
+                return _learn(link, Path(message["run_dir"]), messages[number + 1 :])
+
+
+def _learn(link: Link, directory: Path, waiting: Sequence[Message]) -> int:
+    from arkml.learning.algorithm import Diverged
+    from arkml.learning.building import build
+    from arkml.learning.export import ExportWrong
+    from arkml.learning.reporter import Reporter
+    from arkml.learning.trainer import Trainer
+
+    try:
+        learner = build(directory)
+    except (HiveError, InvalidSettings, MemoryError) as error:
+        link.send("fatal", reason=str(error) or "no memory for the rows", retry=False)
+        return MISCONFIGURED
+    reporter = Reporter(learner, link)
+    lifeline.every_second(lambda: _tell(reporter))
+    try:
+        Trainer(learner, link, reporter).run(waiting)
+    except (Diverged, ExportWrong) as error:
+        link.send("fatal", reason=str(error), retry=True)
+        return DIVERGED
+    except LinkClosed:
+        raise
+    except Exception as error:
+        link.send("fatal", reason=f"{type(error).__name__}: {error}", retry=True)
+        raise
+    return STOPPED
+
+
+def _tell(reporter: Reporter) -> None:
+    try:
+        reporter.tell()
+    except LinkClosed:
+        os._exit(STOPPED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""The part that the guests of one thread take in one run: a session, a policy, their rows."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TimedOut
+from typing import Any
+
+import numpy as np
+
+from arkml.batches import Batch, MetadataLog
+from arkml.errors import (
+    ArkmlError,
+    HiveUnreachable,
+    InvalidArguments,
+    NotFound,
+    Unavailable,
+)
+from arkml.hive.client import HiveClient
+from arkml.hive.protocol.rows import Kind
+from arkml.hive.protocol.runs import Role, RunInfo
+from arkml.hive.session import RunSession
+from arkml.policies.agents import AgentTable
+from arkml.policies.library import PolicyLibrary
+from arkml.policies.noise import streams
+from arkml.policies.training import Rows, TrainingPolicy, Version
+from arkml.sessions.session import Origin, Ready
+
+log = logging.getLogger(__name__)
+
+_KINDS = {Origin.AUGMENTED: Kind.AUGMENTED, Origin.DEMONSTRATION: Kind.DEMONSTRATION}
+_FIRST_POLICY = 60.0  # seconds; a learner that has to be started takes eight of them at most
+
+
+class Participation:
+    """
+    One session of a run, shared by all guests of a thread that take part in it.
+
+    It is the `RowSink` of their policy and the `TransitionSink` of their sessions. The session
+    ends when the last of them leaves.
+    """
+
+    def __init__(
+        self,
+        client: HiveClient,
+        run: RunInfo,
+        library: PolicyLibrary,
+        *,
+        block: bool,
+        sync: bool,
+        threads: ThreadPoolExecutor,
+        farewells: set[Future[Any]],
+    ) -> None:
+        self._client = client
+        self._run = run
+        self._library = library
+        self._block = block or sync
+        self._threads = threads
+        self._farewells = farewells
+        self._newest: tuple[int, bytes] | None = None
+        self.latest: tuple[int, bytes] | None = None
+        """The version that was loaded last, and its ONNX file."""
+        self._lock = threading.Lock()
+        self._users = 1
+        self._acting: Future[TrainingPolicy] = Future()
+        self._joined: Future[RunSession] = Future()
+        self._session: RunSession | None = None
+        self._policy: TrainingPolicy | None = None
+        self._others: dict[Kind, AgentTable] = {}
+        joining = client.join(
+            run.id,
+            run.features,
+            run.actions,
+            role=Role.ACT,
+            block=block,
+            sync=sync,
+            on_policy=self._on_policy,
+        )
+        joining.add_done_callback(self._on_joined)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Features and actions."""
+        return self._run.features, self._run.actions
+
+    def enter(self) -> bool:
+        """One guest more; False if the last one has left before."""
+        with self._lock:
+            if not self._users:
+                return False
+            self._users += 1
+            return True
+
+    def policy(self) -> TrainingPolicy:
+        """The policy that acts, once it has a version. Blocks; raises HiveError."""
+        try:
+            return self._acting.result(_FIRST_POLICY)
+        except TimedOut:
+            raise HiveUnreachable(
+                f"run {self._run.id} gave no policy within {_FIRST_POLICY:g} s"
+            ) from None
+
+    def take(self, rows: Rows) -> None:
+        """Send rows on their way to the learner. Raises NotFound when the run is gone."""
+        session = self._session
+        assert session is not None
+        if session.failure is not None:
+            raise NotFound(f"run {self._run.id}: {session.failure}")
+        session.outbox.append(*rows)
+
+    def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
+        policy, session = self._policy, self._session
+        assert policy is not None
+        assert session is not None
+        if session.failure is not None:
+            raise NotFound(f"run {self._run.id}: {session.failure}")
+        if not len(batch):
+            return
+        rows = batch.rows
+        if batch.given is None or (rows["given"] != policy.num_actions).any():
+            raise InvalidArguments(
+                f"{origin.value} rows come with {policy.num_actions} actions each"
+            )
+        kind = _KINDS[origin]
+        agents = self._others.setdefault(kind, AgentTable(memory=policy.memory))
+        visit = agents.visit(batch.keys, rows["id"])
+        steps = agents.steps(visit)
+        states = rows["state"]
+        over = agents.ended(visit)
+        keep, ended = policy.examine(batch, steps, over)
+        agents.advance(visit, ended, None)
+        agents.end(visit, over)
+        names = streams(policy.seed, batch.keys, rows["id"])
+        given = np.where(ended[:, None], np.float32(0), batch.given)
+        session.outbox.append(
+            names, steps, policy.version, rows["reward"], states, batch.features, given, keep, kind
+        )
+        self.note(metadata)
+
+    def note(self, metadata: MetadataLog) -> None:
+        if self._session is not None:
+            self._session.note([(item.name, item.value) for item in metadata])
+
+    def held(self) -> Ready | None:
+        session = self._session
+        if self._block and session is not None and session.must_wait():
+            return session.wait
+        return None
+
+    def leave(self, *, stop: bool) -> None:
+        with self._lock:
+            if not self._users:
+                return
+            self._users -= 1
+            last = not self._users
+        if last or stop:
+            farewell: Future[Any] = Future()
+            self._farewells.add(farewell)
+            farewell.add_done_callback(self._farewells.discard)
+            self._joined.add_done_callback(lambda joined: self._part(joined, farewell, stop=stop))
+
+    def _on_joined(self, joined: Future[RunSession]) -> None:
+        try:
+            session = joined.result()
+        except BaseException as error:  # noqa: BLE001  whoever waits raises it
+            self._acting.set_exception(error)
+            self._joined.set_exception(error)
+            return
+        index = np.array([session.index], np.uint64)
+        self._policy = TrainingPolicy(
+            f"run {self._run.name}",
+            self._run.features,
+            self._run.actions,
+            sink=self,
+            seed=int(streams(self._run.seed, index, np.zeros(1, np.uint64))[0]),
+            memory=self._library.memory,
+        )
+        self._session = session
+        self._joined.set_result(session)
+
+    def _on_policy(self, version: int, data: bytes) -> None:
+        """A newer policy arrived: have it loaded; while one is being loaded, only the newest."""
+        with self._lock:
+            is_loading, self._newest = self._newest is not None, (version, data)
+        if not is_loading:
+            self._threads.submit(self._load)
+
+    def _load(self) -> None:
+        done = 0
+        while True:
+            with self._lock:
+                assert self._newest is not None
+                version, data = self._newest
+                if version == done:
+                    self._newest = None
+                    return
+            self._load_version(version, data)
+            done = version
+
+    def _load_version(self, version: int, data: bytes) -> None:
+        session, policy = self._joined.result(), self._policy
+        assert policy is not None
+        try:
+            loaded = self._library.load_version(data, policy)
+        except ArkmlError as error:
+            log.warning("version %d of run %s is not used: %s", version, self._run.id, error)
+            if not self._acting.done():
+                self._acting.set_exception(Unavailable(str(error)))
+            return
+        self.latest = version, data
+        policy.offer(Version(version, loaded))
+        session.loaded(version)
+        if not self._acting.done():
+            self._acting.set_result(policy)
+
+    def _part(self, joined: Future[RunSession], farewell: Future[Any], *, stop: bool) -> None:
+        """Leave the session, if there was one; `farewell` is over when that is done."""
+        if joined.exception() is not None:
+            farewell.set_result(None)
+            return
+        leaving = joined.result().leave(stop=stop)
+        leaving.add_done_callback(lambda _: farewell.set_result(None))

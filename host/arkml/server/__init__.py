@@ -1,0 +1,1 @@
+"""The service that keeps runs: their rows, policies, metrics and learners."""

@@ -1,0 +1,72 @@
+"""Reading the bodies of requests, with an eye on their size."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.types import Receive
+
+from arkml.errors import HiveRefused
+from arkml.hive.protocol.rows import HEADER_SIZE, MAX_BODY, Header, parse_header
+
+_MOST_JSON = 8 << 20
+
+
+async def read_rows(declared: int | None, receive: Receive) -> tuple[Header, bytes]:
+    """
+    The header of rows, and all of their body.
+
+    `declared` is the size that the request gives, None for none. The header is checked before the
+    rest is read. Raises HiveRefused, ProtocolError.
+    """
+    if declared is not None and declared > MAX_BODY:
+        raise HiveRefused(f"a body of {declared} bytes, {MAX_BODY} at most", 413)
+    parts: list[bytes] = []
+    size, header, more = 0, None, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise HiveRefused("the sender went away", 400)
+        part = message.get("body", b"")
+        more = message.get("more_body", False)
+        size += len(part)
+        parts.append(part)
+        if header is None and size >= HEADER_SIZE:
+            parts = [b"".join(parts)]
+            header = _checked(parts[0], declared)
+        if size > MAX_BODY:
+            raise HiveRefused(f"a body of more than {MAX_BODY} bytes", 413)
+        if header is not None and size > HEADER_SIZE + header.payload:
+            raise HiveRefused("the body is longer than its header says", 400)
+    if header is None or size != HEADER_SIZE + header.payload:
+        raise HiveRefused(f"a body of {size} bytes is shorter than its header says", 400)
+    return header, parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _checked(data: bytes, declared: int | None) -> Header:
+    header = parse_header(data)
+    if declared is not None and declared != HEADER_SIZE + header.payload:
+        raise HiveRefused(
+            f"a body of {declared} bytes, its header says {HEADER_SIZE + header.payload}", 400
+        )
+    return header
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """The JSON object in a request. Raises HiveRefused."""
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > _MOST_JSON:
+            raise HiveRefused(f"a body of more than {_MOST_JSON} bytes", 413)
+    try:
+        found = json.loads(data or b"{}")
+        if b"\\u" in data:  # half of a surrogate pair is JSON and no text
+            json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise HiveRefused("the body is no JSON of texts", 400) from None
+    if not isinstance(found, dict):
+        raise HiveRefused("the body is no JSON object", 400)
+    return found

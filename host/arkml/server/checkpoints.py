@@ -1,0 +1,41 @@
+"""The checkpoints that learners have written, by the names of their files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+_NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)(?:@(\d{1,12}))?", re.ASCII)
+
+
+def checkpoints(run: Path) -> list[dict[str, Any]]:
+    """The checkpoints of the run in a directory, oldest first."""
+    numbers = _numbers(run)
+    try:
+        best = int((run / "checkpoints" / "best").read_text())
+    except (OSError, ValueError):
+        best = -1
+    return [
+        {"name": checkpoint_name(run.name, number), "n_opts": number, "best": number == best}
+        for number in numbers
+    ]
+
+
+def checkpoint_name(run: str, n_opts: int) -> str:
+    """How a checkpoint is asked for."""
+    return f"{run}@{n_opts}"
+
+
+def exists(runs: Path, name: str) -> bool:
+    """Whether `run_id` or `run_id@n_opts` names a checkpoint of a run below `runs`."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return False
+    numbers = _numbers(runs / match[1])
+    return bool(numbers) if match[2] is None else int(match[2]) in numbers
+
+
+def _numbers(run: Path) -> list[int]:
+    files = (run / "checkpoints").glob("*.zip")
+    return sorted(int(path.stem) for path in files if path.stem.isdecimal())

@@ -1,0 +1,34 @@
+"""How a refusal is told over HTTP."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+from starlette.responses import JSONResponse
+
+from arkml.errors import HiveRefused, InvalidSettings, ProtocolError
+
+_log = logging.getLogger(__name__)
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def refusal(error: Exception) -> JSONResponse:
+    """The answer for an error: one sentence, and a status."""
+    match error:
+        case HiveRefused():
+            return sentence(str(error), error.status)
+        case InvalidSettings() | ProtocolError():
+            return sentence(str(error), 422)
+        case OSError() if error.errno in _FULL:
+            _log.error("the disk is full: %s", error)
+            return sentence(f"the disk of the hive is full: {error.strerror}", 507)
+        case _:
+            _log.error("a request failed", exc_info=error)
+            return sentence(f"the hive failed: {type(error).__name__}", 500)
+
+
+def sentence(text: str, status: int) -> JSONResponse:
+    """An error as it is told."""
+    return JSONResponse({"error": text}, status)

@@ -1,0 +1,70 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from arkml.errors import HiveError
+
+
+def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Put `data` in the place of a file; `durable` waits until the disk has it. Raises OSError."""
+    beside = path.with_name(path.name + ".new")
+    with beside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    beside.replace(path)
+    if durable:
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Wait until the disk has the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises HiveError if there is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise HiveError(f"{path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise HiveError(f"{path} holds no object")
+    return found
+
+
+def lock(path: Path) -> int:
+    """
+    An exclusive lock, held while the file descriptor that comes back or a copy of it is open.
+
+    Raises HiveError if somebody else holds it.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise HiveError(f"{path.parent} is in use by another hive") from None
+    return descriptor
+
+
+def inside(directory: Path, name: object) -> Path:
+    """The path of a file that must lie in `directory`. Raises HiveError."""
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise HiveError(f"{name!r} is no file of {directory}")
+    root = directory.resolve()
+    path = (root / name).resolve()
+    if root not in path.parents:
+        raise HiveError(f"{name!r} is no file of {directory}")
+    return path

@@ -1,0 +1,147 @@
+"""The index of all runs in SQLite: a copy of what their directories say, to be asked quickly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Point = tuple[str, int, float, int]
+"""A value of a metric: its name, step, value, and when it came, in nanoseconds of the Unix time."""
+
+_SCHEMA = """
+    CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, name TEXT, game TEXT, status TEXT,
+        started_at INTEGER, read INTEGER NOT NULL DEFAULT 0);
+    CREATE TABLE IF NOT EXISTS series (run TEXT, name TEXT, step INTEGER, value REAL,
+        wall_ns INTEGER);
+    CREATE INDEX IF NOT EXISTS series_by_name ON series (run, name, step);
+"""
+_FILES = ("", "-wal", "-shm")
+
+
+class Index:
+    """
+    The table `runs`, and `series` with what their files of points say.
+
+    A file that is damaged is replaced: everything in it comes from the directories. All work is
+    done by one thread.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._worker = ThreadPoolExecutor(1, "arkml-index")
+        self._connection = self._worker.submit(self._open).result()
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            return _connect(self._path)
+        except sqlite3.DatabaseError as error:
+            _log.warning("%s is made anew: %s", self._path, error)
+            for suffix in _FILES:
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+            return _connect(self._path)
+
+    async def note(self, run: str, name: str, game: str, status: str, started_at: int) -> None:
+        """What a run is."""
+        statement = (
+            "INSERT INTO runs (id, name, game, status, started_at) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET status = excluded.status"
+        )
+        values = (run, name, game, status, started_at)
+        await self._do(lambda: self._write([(statement, [values])]))
+
+    async def catch_up(self, run: str, points: Path) -> None:
+        """Read what a run's file of points has beyond what was read before."""
+        await self._do(lambda: self._read(run, points))
+
+    async def series(self, run: str, name: str, since: int) -> list[tuple[int, float, int]]:
+        """The values of one metric from a step on."""
+        statement = (
+            "SELECT step, value, wall_ns FROM series WHERE run = ? AND name = ? AND step >= ?"
+            " ORDER BY rowid"
+        )
+        values = (run, name, since)
+        return await self._do(lambda: self._connection.execute(statement, values).fetchall())
+
+    async def forget(self, run: str) -> None:
+        """Delete what is known of a run."""
+        await self._do(
+            lambda: self._write(
+                [
+                    ("DELETE FROM series WHERE run = ?", [(run,)]),
+                    ("DELETE FROM runs WHERE id = ?", [(run,)]),
+                ]
+            )
+        )
+
+    def close(self) -> None:
+        """End the thread."""
+        self._worker.submit(self._connection.close).result()
+        self._worker.shutdown()
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+
+    def _write(self, statements: Iterable[tuple[str, list[Any]]]) -> None:
+        with self._connection:
+            for statement, values in statements:
+                self._connection.executemany(statement, values)
+
+    def _read(self, run: str, points: Path) -> None:
+        known = self._connection.execute("SELECT read FROM runs WHERE id = ?", (run,)).fetchone()
+        start = known[0] if known else 0
+        try:
+            with points.open("rb") as file:
+                file.seek(start)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        data = data[: data.rfind(b"\n") + 1]
+        if not data:
+            return
+        rows = [(run, *point) for line in data.splitlines() for point in parsed(line)]
+        self._write(
+            [
+                ("INSERT INTO series VALUES (?, ?, ?, ?, ?)", rows),
+                ("UPDATE runs SET read = ? WHERE id = ?", [(start + len(data), run)]),
+            ]
+        )
+
+
+def parsed(line: bytes) -> list[Point]:
+    """The points in a line of a file of points, none if it is damaged."""
+    try:
+        when, points = json.loads(line)
+        return [(str(name), int(step), float(value), int(when)) for name, step, value in points]
+    except (ValueError, TypeError):
+        return []
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.executescript(_SCHEMA)
+        connection.execute("SELECT id, name, game, status, started_at, read FROM runs").fetchone()
+        connection.execute("SELECT run, name, step, value, wall_ns FROM series").fetchone()
+        _check(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    found = connection.execute("PRAGMA quick_check").fetchone()[0]
+    if found != "ok":
+        raise sqlite3.DatabaseError(found)

@@ -1,0 +1,71 @@
+"""The routes of runs: what there are, and what they were asked to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from arkml.errors import HiveRefused
+from arkml.hive.protocol.runs import RunRequest
+from arkml.server.bodies import read_object
+from arkml.server.hive import Hive
+from arkml.server.listing import info
+
+
+def run_routes(hive: Hive) -> APIRouter:
+    """Create, list, show, stop and delete runs."""
+    router = APIRouter()
+
+    @router.post("/runs")
+    async def create(request: Request) -> JSONResponse:
+        run, created = await hive.create(RunRequest.from_json(await read_object(request)))
+        answer = {"run": info(run).as_json(), "created": created}
+        return JSONResponse(answer, 201 if created else 200)
+
+    @router.get("/runs")
+    async def runs() -> dict[str, Any]:
+        return {"runs": [info.as_json() for info in hive.runs()]}
+
+    @router.get("/runs/{run_id}")
+    async def show(run_id: str) -> dict[str, Any]:
+        run = hive.run(run_id)
+        best = run.document.best
+        return {
+            "run": info(run).as_json(),
+            "settings": run.document.request.settings.as_json(),
+            "best": best
+            and {
+                "by": best.by,
+                "score": best.score,
+                "version": best.version,
+                "n_opts": best.n_opts,
+            },
+        }
+
+    @router.get("/runs/{run_id}/config")
+    async def config(run_id: str) -> Response:
+        text = hive.run(run_id).document.request.configuration
+        return Response(text.encode(), media_type="text/plain")
+
+    @router.post("/runs/{run_id}/stop")
+    async def stop(run_id: str) -> dict[str, Any]:
+        run = hive.run(run_id)
+        await run.stop(for_all=True)
+        return {"run": info(run).as_json()}
+
+    @router.delete("/runs/{run_id}")
+    async def delete(run_id: str, force: int = 0) -> dict[str, Any]:
+        await hive.delete(run_id, force=bool(force))
+        return {"deleted": run_id}
+
+    @router.post("/runs/{run_id}/names")
+    async def names(run_id: str, request: Request) -> dict[str, Any]:
+        found = (await read_object(request)).get("names")
+        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+            raise HiveRefused("names is a list of texts", 422)
+        return {"ids": await hive.run(run_id).name(found)}
+
+    return router

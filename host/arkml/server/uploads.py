@@ -1,0 +1,80 @@
+"""The route that takes rows, as plain ASGI: every millisecond here is a few hundred rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from arkml.errors import HiveRefused
+from arkml.hive.protocol.rows import CONTENT_TYPE, MAX_BODY
+from arkml.hive.protocol.runs import Role
+from arkml.server.bodies import read_rows
+from arkml.server.errors import refusal
+from arkml.server.hive import Hive
+from arkml.server.rows import Taken, take
+from arkml.server.run import Run
+from arkml.server.sessions import Session
+
+
+class Uploads:
+    """`POST /v1/sessions/{sid}/rows`."""
+
+    def __init__(self, hive: Hive) -> None:
+        self._hive = hive
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._answer(scope, receive)
+        except Exception as error:  # noqa: BLE001 -- the sender has to hear of it
+            answer = refusal(error)
+            if _size(scope) is None or (_size(scope) or 0) > 2 * MAX_BODY:
+                answer.headers["connection"] = "close"  # so much is not worth reading away
+        await answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> JSONResponse:
+        run, session = self._hive.session(scope["path_params"]["sid"])
+        run.touch(session)
+        if session.role is Role.EVALUATE:
+            raise HiveRefused("a session that evaluates keeps its rows", 422)
+        kind = _header(scope, b"content-type").split(b";")[0].strip()
+        if kind != CONTENT_TYPE.encode():
+            raise HiveRefused(f"rows are {CONTENT_TYPE}, not {kind.decode('latin-1')!r}", 415)
+        header, body = await read_rows(_size(scope), receive)
+        run.document.check_widths(header.features, header.actions, 422)
+        if header.seq < 1:
+            raise HiveRefused("bodies are counted from 1", 422)
+        log = run.log or await run.wake()
+        run.touch(session)
+        expected = run.acked(session) + 1
+        if header.seq > expected:
+            text = f"body {header.seq} comes before body {expected}"
+            return JSONResponse({"error": text, "expected": expected}, 409)
+        taken = None
+        if header.seq == expected:
+            # From the check to the answer nothing else runs: no other body comes in between.
+            taken = take(header, body, len(run.document.names))
+            log.append(taken.body, session.index, taken.header, taken.refused)
+            run.tell_rows()
+        await run.caught_up()
+        return JSONResponse(_told(run, session, taken))
+
+
+def _told(run: Run, session: Session, taken: Taken | None) -> dict[str, Any]:
+    return {
+        **run.standing(session),
+        "accepted": taken.header.rows if taken else 0,
+        "refused": taken.reasons if taken else [],
+        "refused_n": taken.refused if taken else 0,
+        "duplicate": taken is None,
+    }
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    return next((value for key, value in scope["headers"] if key == name), b"")
+
+
+def _size(scope: Scope) -> int | None:
+    size = _header(scope, b"content-length")
+    return int(size) if size.isdigit() else None

@@ -1,0 +1,166 @@
+"""A process that speaks as a learner does and learns nothing: `RUN_DIR` or `--spare`."""
+
+import hashlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+from arkml.hive.protocol.messages import Unpacker, pack
+from arkml.hive.protocol.segments import read_records, segment_name
+
+DIVERGED, MISCONFIGURED = 4, 3
+
+
+class FakeLearner:
+    def __init__(self, link):
+        self.link = link
+        self.unpacker = Unpacker()
+        self.messages = []
+        self.committed = [0, 0]
+        self.n_opts = 0
+        self.policies = 0
+        self.directory = None
+        self.settings = {}
+
+    def send(self, kind, **fields):
+        self.link.sendall(pack(kind, **fields))
+
+    def next(self):
+        while not self.messages:
+            data = self.link.recv(1 << 16)
+            if not data:
+                os._exit(0)
+            self.messages += self.unpacker.feed(data)
+        return self.messages.pop(0)
+
+    def open(self, directory):
+        self.directory = Path(directory)
+        document = json.loads((self.directory / "run.json").read_text())
+        self.settings = document["request"]["settings"]
+        self.misbehaviour = self.settings["other"].get("misbehaviour", "")
+        found = sorted((self.directory / "checkpoints").glob("*.zip"))
+        self.n_opts = int(found[-1].stem) if found else 0
+
+    def learn(self):
+        if self.misbehaviour == "misconfigured":
+            self.send("fatal", reason="that makes no sense", retry=False)
+            sys.exit(MISCONFIGURED)
+        self.send(
+            "hello",
+            pid=os.getpid(),
+            device="cpu",
+            n_opts=self.n_opts,
+            cursor=[0, 0],
+            restored_from=None,
+        )
+        self.publish()
+        if self.misbehaviour == "diverge":
+            self.send("fatal", reason="weights are not finite", retry=True)
+            sys.exit(DIVERGED)
+        if self.misbehaviour == "hang":
+            time.sleep(3_600)
+        while True:
+            self.handle(self.next())
+
+    def publish(self):
+        fields = self.export()
+        self.send("policy", **fields, rows_seen=0)
+
+    def export(self):
+        self.policies += 1
+        data = f"policy {os.getpid()} {self.policies} {self.n_opts}".encode()
+        name = f"policies/{os.getpid()}-{self.policies:010d}.onnx"
+        (self.directory / name).write_bytes(data)
+        return {"file": name, "sha256": hashlib.sha256(data).hexdigest(), "n_opts": self.n_opts}
+
+    def progress(self):
+        self.send(
+            "progress",
+            n_opts=self.n_opts,
+            cursor=self.committed,
+            rows=0,
+            updates_per_row=0.0,
+            admits=100_000,
+            hold=False,
+            turn_seconds=0.0,
+        )
+
+    def checkpoint(self):
+        name = f"checkpoints/{self.n_opts:012d}.zip"
+        (self.directory / name).write_bytes(b"state")
+        told = {"file": name, "n_opts": self.n_opts, "cursor": self.committed}
+        self.send("checkpoint", **told)
+        return told
+
+    def handle(self, message):
+        match message["kind"]:
+            case "rows":
+                place = [message["segment"], message["offset"]]
+                if place > self.committed:
+                    self.committed = place
+                    self.n_opts += 1
+                    self.publish()
+                    self.send("metrics", points=[["rollout/ep_rew_mean", self.n_opts, 1.5]])
+                self.progress()
+            case "export":
+                self.send("reply", req=message["req"], **self.export())
+            case "checkpoint":
+                self.send("reply", req=message["req"], **self.checkpoint())
+            case "audit":
+                self.send("reply", req=message["req"], **self.audit())
+            case "pause" | "resume":
+                self.progress()
+            case "stop":
+                self.checkpoint()
+                sys.exit(0)
+
+    def audit(self):
+        from arkml.hive.protocol.audit import checksum, row_hashes
+
+        held = total = 0
+        for path in sorted((self.directory / "rows").glob("*.rows")):
+            number = int(path.stem)
+            if number > self.committed[0]:
+                break
+            assert path.name == segment_name(number)
+            data = memoryview(path.read_bytes())
+            end = self.committed[1] if number == self.committed[0] else len(data)
+            for record in read_records(data, 0, end, check=True):
+                held += record.header.rows
+                total ^= checksum(row_hashes(record.session, record.header.kind, record.columns))
+        return {"held": held, "overwritten": 0, "checksum": total, "cursor": self.committed}
+
+
+def hold_life_line():
+    parent = os.getppid()
+
+    def read():
+        while os.read(0, 1):
+            pass
+        os._exit(0)
+
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main():
+    hold_life_line()
+    fake = FakeLearner(socket.socket(fileno=3))
+    where = sys.argv[1]
+    if where == "--spare":
+        where = fake.next()["run_dir"]
+    fake.open(where)
+    fake.learn()
+
+
+if __name__ == "__main__":
+    main()

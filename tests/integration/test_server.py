@@ -1,0 +1,623 @@
+"""The hive over HTTP: runs, sessions, rows, policies, and what it does when things go wrong."""
+
+import json
+import os
+import signal
+import sqlite3
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import pytest
+from tests.integration.hive_service import Service, request, rows, start_hive, wait_for
+
+from arkml.errors import HiveUnreachable
+from arkml.hive.protocol.audit import checksum, row_hashes
+from arkml.hive.protocol.rows import MAX_BODY, META, encode
+from arkml.hive.protocol.segments import segment_name
+
+
+@pytest.fixture
+def make_service(tmp_path):
+    """A factory of hives and clients that are closed at the end."""
+    made = []
+
+    def make(**settings):
+        hive = start_hive(tmp_path / "data", **settings)
+        made.append(hive)
+        service = Service(hive)
+        made.append(service)
+        return service
+
+    yield make
+    for one in reversed(made):
+        one.close()
+
+
+@pytest.fixture
+def service(make_service):
+    return make_service()
+
+
+@pytest.fixture
+def run_id(service):
+    return service.create()
+
+
+@pytest.fixture
+def sid(service, run_id):
+    return service.sid(run_id)
+
+
+def directory(service, run_id):
+    return service.hive.data / "runs" / run_id
+
+
+def audit(service, run_id):
+    """The audit of a learner that has read everything."""
+
+    def read():
+        found = service.get(f"/runs/{run_id}/memory")
+        if found.status_code != 200:
+            return None
+        told = found.json()
+        return told if told["cursor"] == told["committed"] else None
+
+    return wait_for(read)
+
+
+def kill(service):
+    """Kill the server; its learners follow."""
+    os.kill(service.hive.pid, signal.SIGKILL)
+    wait_for(lambda: service.hive.is_dead)
+
+
+def revive(service):
+    """Start the server again on the same directory."""
+    service.close()
+    service.connect()
+
+
+def test_health_needs_no_token_and_everything_else_does(service):
+    anybody = httpx.Client(base_url=service.base, trust_env=False)
+    with anybody:
+        health = anybody.get("/health")
+        refused = [
+            anybody.get("/runs"),
+            anybody.get("/runs", headers={"authorization": "Bearer wrong"}),
+            anybody.post("/sessions/x/rows", content=b""),
+        ]
+
+    assert (health.json()["service"], health.json()["protocol"]) == ("arkml-hive", 1)
+    assert [answer.status_code for answer in refused] == [401, 401, 401]
+    assert "token" in refused[0].json()["error"]
+
+
+def test_a_run_starts_and_publishes_a_policy(service, run_id):
+    policy = service.get(f"/runs/{run_id}/policy?after=0&wait=20")
+    info = service.wait_for_status(run_id, "running")
+
+    assert policy.status_code == 200
+    assert policy.headers["x-arkml-version"] == "1"
+    assert policy.content.startswith(b"policy")
+    assert info
+
+
+def test_a_poll_waits_for_a_newer_policy_and_gets_it(service, run_id, sid):
+    service.get(f"/runs/{run_id}/policy?after=0&wait=20")
+    with ThreadPoolExecutor(1) as thread:
+        poll = thread.submit(service.get, f"/runs/{run_id}/policy?after=1&wait=20")
+        service.push(sid, rows(10), 1)
+        newer = poll.result()
+    quick = service.get(f"/runs/{run_id}/policy?after=99&wait=0.05")
+
+    assert newer.headers["x-arkml-version"] == "2"
+    assert (quick.status_code, quick.content) == (204, b"")
+
+
+def test_the_configuration_comes_back_byte_for_byte(service):
+    text = '{"a": 1,\r\n "arkml": {},  "ü": "\\u00fc"} '
+    wish = request() | {"configuration": text}
+    run_id = service.post("/runs", wish).json()["run"]["id"]
+
+    assert service.get(f"/runs/{run_id}/config").content == text.encode()
+
+
+def test_rows_are_acknowledged_once_and_never_out_of_turn(service, run_id, sid):
+    first = service.push(sid, rows(10), 1)
+    again = service.push(sid, rows(10), 1)
+    gap = service.push(sid, rows(10, 20), 3)
+    second = service.push(sid, rows(10, 10), 2)
+
+    assert (first.json()["acked"], first.json()["accepted"]) == (1, 10)
+    assert (again.json()["duplicate"], again.json()["acked"]) == (True, 1)
+    assert (gap.status_code, gap.json()["expected"]) == (409, 2)
+    assert second.json()["acked"] == 2
+    assert audit(service, run_id)["held"] == 20
+
+
+def test_the_same_body_sent_by_many_at_once_is_stored_once(service, run_id, sid):
+    body = encode(rows(50), seq=1)
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda _: service.send(sid, body).json(), range(16)))
+
+    assert sum(not answer["duplicate"] for answer in answers) == 1
+    assert audit(service, run_id)["held"] == 50
+
+
+def test_the_audit_agrees_with_what_was_accepted(service, run_id, sid):
+    other = service.join(run_id).json()
+    sent = rows(100, agents=4)
+    sent.features[7] = np.nan
+    answer = service.push(sid, sent, 1, dropped=3).json()
+    service.push(other["sid"], rows(30), 1)
+    told = audit(service, run_id)
+
+    keep = np.ones(100, bool)
+    keep[7] = False
+    expected = checksum(row_hashes(0, 0, sent.take(keep))) ^ checksum(row_hashes(1, 0, rows(30)))
+    assert (answer["accepted"], answer["refused"], answer["refused_n"]) == (
+        99,
+        [[7, "not finite"]],
+        1,
+    )
+    assert told["checksum"] == expected
+    assert told["sessions"] == {
+        "0": {"acked": 1, "rows": 99, "refused": 1, "dropped": 3},
+        "1": {"acked": 1, "rows": 30, "refused": 0, "dropped": 0},
+    }
+
+
+def test_bodies_that_are_no_rows_are_refused_and_change_nothing(service, sid):
+    body = encode(rows(10), seq=1)
+    wrong_width = rows(10)
+    wrong_width.features = wrong_width.features[:, :2].copy()
+    answers = {
+        "short": service.send(sid, body[:-8]),
+        "long": service.send(sid, body + bytes(8)),
+        "no header": service.send(sid, b"x" * 10),
+        "magic": service.send(sid, b"XXXX" + body[4:]),
+        "checksum": service.send(sid, body[:-1] + b"\x01"),
+        "width": service.send(sid, encode(wrong_width, seq=1)),
+        "number": service.send(sid, encode(rows(10), seq=0)),
+        "type": service.send(sid, body, "application/json"),
+        "nobody": service.send("nobody", body),
+    }
+
+    assert {name: answer.status_code for name, answer in answers.items()} == {
+        "short": 400,
+        "long": 400,
+        "no header": 400,
+        "magic": 422,
+        "checksum": 422,
+        "width": 422,
+        "number": 422,
+        "type": 415,
+        "nobody": 404,
+    }
+    assert all(answer.json()["error"] for answer in answers.values())
+    assert service.push(sid, rows(10), 1).json()["acked"] == 1
+
+
+def test_a_body_that_is_too_large_is_refused(service, sid):
+    declared = service.send(sid, bytes(MAX_BODY + 1))
+    body = encode(rows(10), seq=1)
+    parts = iter([body, *(bytes(1 << 20) for _ in range(4))])
+    counted = service.http.post(
+        f"/sessions/{sid}/rows",
+        content=parts,
+        headers={"content-type": "application/x-arkml-rows"},
+    )
+
+    assert declared.status_code == 413
+    assert counted.status_code == 400
+    assert service.push(sid, rows(10), 1).status_code == 200
+
+
+def test_metric_names_get_numbers_that_stay(service, run_id, sid):
+    first = service.post(f"/runs/{run_id}/names", {"names": ["a", "b", "a"]}).json()
+    again = service.post(f"/runs/{run_id}/names", {"names": ["c", "b"]}).json()
+    many = service.post(f"/runs/{run_id}/names", {"names": [f"n{i}" for i in range(254)]})
+    known, unknown = rows(2), rows(2, 2)
+    known.meta = np.array([(0, 2, 0.5)], META)
+    unknown.meta = np.array([(0, 3, 0.5)], META)
+
+    assert (first["ids"], again["ids"]) == ({"a": 0, "b": 1}, {"c": 2, "b": 1})
+    assert many.status_code == 422
+    assert service.push(sid, known, 1).status_code == 200
+    assert service.push(sid, unknown, 2).status_code == 422
+
+
+def test_the_same_name_started_ten_times_at_once_makes_ten_runs(service):
+    with ThreadPoolExecutor(10) as threads:
+        made = [
+            f.json() for f in threads.map(lambda _: service.post("/runs", request()), range(10))
+        ]
+
+    assert len({answer["run"]["id"] for answer in made}) == 10
+    assert {answer["run"]["name"] for answer in made} == {
+        "run",
+        *(f"run-{number}" for number in range(2, 11)),
+    }
+
+
+def test_the_same_name_joined_ten_times_at_once_makes_one_run(service):
+    wish = request(on_conflict="join")
+    with ThreadPoolExecutor(10) as threads:
+        made = [f.json() for f in threads.map(lambda _: service.post("/runs", wish), range(10))]
+
+    assert len({answer["run"]["id"] for answer in made}) == 1
+    assert sum(answer["created"] for answer in made) == 1
+
+
+def test_other_widths_join_neither_a_run_nor_a_session(service, run_id):
+    run = service.post("/runs", request(features=9, on_conflict="join"))
+    session = service.join(run_id, features=9)
+
+    assert (run.status_code, session.status_code) == (409, 409)
+    assert "9" in run.json()["error"]
+
+
+def test_settings_that_make_no_sense_are_refused(service):
+    wrong = request()
+    wrong["settings"]["gamma"] = 7
+    none = request() | {"settings": None}
+    answers = [service.post("/runs", wish) for wish in (wrong, none, {})]
+    half = service.http.post("/runs", content=json.dumps(request("\ud800")).encode())
+
+    assert [answer.status_code for answer in (*answers, half)] == [422, 422, 422, 400]
+    assert "gamma is 7" in answers[0].json()["error"]
+    assert service.get("/runs").json() == {"runs": []}
+
+
+def test_the_same_key_is_the_same_session(service, run_id):
+    key = str(uuid.uuid4())
+    first = service.join(run_id, key).json()
+    service.push(first["sid"], rows(10), 1)
+    again = service.join(run_id, key).json()
+
+    assert (again["sid"], again["index"]) == (first["sid"], first["index"])
+    assert (first["rejoin"], again["rejoin"], again["acked"]) == (False, True, 1)
+
+
+@pytest.mark.parametrize("key", [None, 7, "", "short", "x" * 129, ["a"]])
+def test_a_key_that_is_none_joins_nothing(service, run_id, key):
+    wish = {"join_key": key, "features": 3, "actions": 2}
+
+    assert service.post(f"/runs/{run_id}/sessions", wish).status_code == 422
+
+
+def test_the_last_session_that_leaves_stops_the_run_with_a_checkpoint(service, run_id):
+    first, second = service.sid(run_id), service.sid(run_id)
+    service.push(first, rows(10), 1)
+    audit(service, run_id)
+    service.post(f"/sessions/{first}/leave")
+    between = service.run(run_id)["status"]
+    service.post(f"/sessions/{second}/leave")
+
+    assert between != "stopped"
+    assert service.run(run_id)["status"] == "stopped"
+    assert service.run(run_id)["ended_at"] > 0
+    assert service.get(f"/runs/{run_id}/checkpoints").json()["checkpoints"] == [
+        {"name": f"{run_id}@1", "n_opts": 1, "best": False}
+    ]
+    assert service.push(first, rows(10, 10), 2).status_code == 410
+
+
+def test_who_left_may_come_back_and_the_run_goes_on(service, run_id):
+    key = str(uuid.uuid4())
+    sid = service.sid(run_id, key)
+    service.push(sid, rows(10), 1)
+    service.post(f"/sessions/{sid}/leave")
+    again = service.join(run_id, key)
+    more = service.push(sid, rows(10, 10), 2)
+
+    assert (again.status_code, again.json()["acked"]) == (200, 1)
+    assert more.json()["acked"] == 2
+    assert audit(service, run_id)["held"] == 20
+
+
+def test_stop_ends_the_run_for_all_but_newcomers(service, run_id):
+    key = str(uuid.uuid4())
+    sid, other = service.sid(run_id, key), service.sid(run_id)
+    with ThreadPoolExecutor(1) as thread:
+        poll = thread.submit(service.get, f"/runs/{run_id}/policy?after=99&wait=25")
+        service.post(f"/sessions/{other}/leave", {"stop": True})
+        ended = poll.result()
+    old = [service.push(sid, rows(1), 1), service.join(run_id, key)]
+    new = service.join(run_id)
+
+    assert (ended.status_code, ended.headers["x-arkml-status"]) == (204, "stopped")
+    assert [answer.status_code for answer in old] == [410, 410]
+    assert new.status_code == 200
+    service.wait_for_status(run_id, "running")
+
+
+def test_only_a_run_that_is_over_is_deleted(service, run_id, sid):
+    refused = service.http.delete(f"/runs/{run_id}")
+    service.post(f"/runs/{run_id}/stop")
+    deleted = service.http.delete(f"/runs/{run_id}")
+    forced = service.http.delete(f"/runs/{service.create()}?force=1")
+
+    assert [answer.status_code for answer in (refused, deleted, forced)] == [409, 200, 200]
+    assert service.get("/runs").json() == {"runs": []}
+    assert list((service.hive.data / "runs").iterdir()) == []
+    assert service.push(sid, rows(1), 1).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../etc/passwd", "..", "a/b", "a\0b", "%2e%2e%2f", "x" * 500, "", "💥", "\n"]
+)
+def test_no_text_of_a_guest_becomes_a_path(service, name):
+    run_id = service.create(name)
+    before = sorted(path.name for path in service.hive.data.iterdir())
+    answers = [
+        service.get(f"/runs/{httpx.URL(path='/' + name).raw_path.decode()[1:]}"),
+        service.post("/runs", request() | {"checkpoint": f"{name}@1"}),
+        service.post(f"/runs/{run_id}/names", {"names": [name or "x"]}),
+    ]
+
+    assert run_id.isalnum()
+    assert [answer.status_code for answer in answers[:2]] != [200, 200]
+    assert answers[1].status_code == 404
+    assert [path.name for path in (service.hive.data / "runs").iterdir()] == [run_id]
+    assert sorted(path.name for path in service.hive.data.iterdir()) == before
+
+
+def test_a_run_starts_from_a_checkpoint_that_is_there(service, run_id, sid):
+    service.push(sid, rows(10), 1)
+    audit(service, run_id)
+    name = service.post(f"/runs/{run_id}/checkpoints").json()["checkpoint"]
+    found = service.post("/runs", request() | {"checkpoint": name})
+    missing = service.post("/runs", request() | {"checkpoint": f"{run_id}@77"})
+
+    assert name == f"{run_id}@1"
+    assert (found.status_code, missing.status_code) == (201, 404)
+
+
+def test_snapshots_are_of_now_or_the_latest_or_the_best(service, run_id):
+    service.get(f"/runs/{run_id}/policy?after=0&wait=20")
+    none = service.get(f"/runs/{run_id}/snapshot?which=best")
+    best = service.post(
+        f"/runs/{run_id}/evaluations", {"version": 1, "returns": [1.0, 2.0], "lengths": [3, 5]}
+    )
+    worse = service.post(
+        f"/runs/{run_id}/evaluations", {"version": 1, "returns": [1.0], "lengths": [3]}
+    )
+    found = {
+        which: service.get(f"/runs/{run_id}/snapshot?which={which}")
+        for which in ("now", "latest", "best", "other")
+    }
+    metrics = {
+        name: value for name, value, _ in service.get(f"/runs/{run_id}/metrics").json()["metrics"]
+    }
+
+    assert (best.json(), worse.json()) == ({"best": True}, {"best": False})
+    assert [answer.status_code for answer in (none, *found.values())] == [404, 200, 200, 200, 422]
+    assert found["now"].content != found["latest"].content == found["best"].content
+    assert (metrics["eval/mean_reward"], metrics["eval/mean_ep_length"]) == (1.0, 3.0)
+
+
+def test_metrics_come_as_the_newest_values_and_as_series(service, run_id, sid):
+    for seq in range(1, 4):
+        service.push(sid, rows(1, seq), seq)
+    path = f"/runs/{run_id}/series?name=rollout/ep_rew_mean"
+    series = wait_for(lambda: service.get(path).json()["series"])
+
+    assert series[0][1] == 1.5
+    assert service.get(path + "&since=100").json()["series"] == []
+    assert service.run(run_id)["latest"]["rollout/ep_rew_mean"] == 1.5
+
+
+def test_a_session_that_evaluates_sends_no_rows(service, run_id):
+    sid = service.join(run_id, role="eval").json()["sid"]
+
+    assert service.push(sid, rows(1), 1).status_code == 422
+
+
+def test_a_run_that_nobody_takes_part_in_rests_and_then_stops(make_service):
+    service = make_service(patience={"lease": 0.2, "pause": 0.2, "idle_stop": 2.0})
+    run_id = service.create()
+    sid = service.sid(run_id)
+    service.wait_for_status(run_id, "paused")
+    beat = service.post(f"/sessions/{sid}/beat")
+    roused = service.run(run_id)["status"]
+    service.wait_for_status(run_id, "stopped")
+
+    assert (beat.status_code, roused) == (200, "running")
+    assert service.post(f"/sessions/{sid}/beat").status_code == 410
+
+
+def test_a_learner_that_is_killed_is_started_again_and_nothing_is_lost(service, run_id, sid):
+    service.wait_for_status(run_id, "running")
+    service.push(sid, rows(10), 1)
+    version = service.run(run_id)["policy_version"]
+    os.kill(learner_of(service), signal.SIGKILL)
+    more = service.push(sid, rows(10, 10), 2)
+    newer = wait_for(
+        lambda: service.get(f"/runs/{run_id}/policy?after={version + 1}&wait=20").status_code == 200
+    )
+
+    assert more.json()["acked"] == 2
+    assert newer
+    assert audit(service, run_id)["held"] == 20
+
+
+def learner_of(service):
+    def last():
+        text = (service.hive.data / "hive.log").read_text()
+        return text.rpartition("process ")[2].split()[0] if "process " in text else ""
+
+    return int(wait_for(last))
+
+
+@pytest.mark.parametrize(
+    ("misbehaviour", "reason"),
+    [("misconfigured", "that makes no sense"), ("diverge", "weights are not finite")],
+)
+def test_a_learner_that_cannot_learn_aborts_the_run(service, misbehaviour, reason):
+    run_id = service.create(misbehaviour=misbehaviour)
+    service.wait_for_status(run_id, "aborted")
+
+    assert reason in service.run(run_id)["reason"]
+    assert service.join(run_id).status_code == 410
+
+
+def test_a_learner_that_hangs_is_replaced(make_service):
+    service = make_service(patience={"hang": 0.5})
+    service.create(misbehaviour="hang")
+    first = learner_of(service)
+    wait_for(lambda: learner_of(service) != first)
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+
+
+def test_what_was_acknowledged_outlives_the_server(service, run_id):
+    key = str(uuid.uuid4())
+    sid = service.sid(run_id, key)
+    service.post(f"/runs/{run_id}/names", {"names": ["a"]})
+    for seq in range(1, 6):
+        service.push(sid, rows(10, 10 * (seq - 1)), seq)
+    version = service.run(run_id)["policy_version"]
+    kill(service)
+    revive(service)
+    duplicate = service.push(sid, rows(10, 40), 5)
+    more = service.push(sid, rows(10, 50), 6)
+    newest = service.get(f"/runs/{run_id}/policy?after={version}&wait=20")
+
+    assert duplicate.json()["duplicate"]
+    assert more.json()["acked"] == 6
+    assert service.join(run_id, key).json()["sid"] == sid
+    assert service.post(f"/runs/{run_id}/names", {"names": ["a"]}).json() == {"ids": {"a": 0}}
+    assert int(newest.headers["x-arkml-version"]) > version
+    assert audit(service, run_id)["held"] == 60
+
+
+def test_the_server_may_die_at_any_moment_without_losing_or_doubling_a_row(service, run_id):
+    key = str(uuid.uuid4())
+    sid = service.sid(run_id, key)
+    seq, expected = 0, 0
+    for _ in range(4):
+        killer = threading.Timer(0.05, os.kill, (service.hive.pid, signal.SIGKILL))
+        killer.start()
+        try:
+            while True:
+                columns = rows(200, 200 * seq)
+                answer = service.push(sid, columns, seq + 1)
+                assert answer.status_code == 200, answer.text
+                seq += 1
+                expected ^= checksum(row_hashes(0, 0, columns))
+        except httpx.HTTPError:
+            killer.join()
+        wait_for(lambda: service.hive.is_dead)
+        service.close()
+        service.connect()
+        acked = service.join(run_id, key).json()["acked"]
+        if acked == seq + 1:
+            seq += 1
+            expected ^= checksum(row_hashes(0, 0, columns))
+        assert acked == seq
+    told = audit(service, run_id)
+
+    assert (told["held"], told["checksum"]) == (200 * seq, expected)
+
+
+def test_a_torn_segment_is_cut_and_the_sender_told_where_to_go_on(service, run_id):
+    sid = service.sid(run_id)
+    service.push(sid, rows(10), 1)
+    service.push(sid, rows(10, 10), 2)
+    wait_for(lambda: audit(service, run_id)["held"] == 20)
+    end = audit(service, run_id)["committed"]
+    kill(service)
+    segment = directory(service, run_id) / "rows" / segment_name(end[0])
+    with segment.open("r+b") as file:
+        file.seek(end[1] - 9)
+        file.write(b"\xff" * 9)
+    revive(service)
+    gap = service.push(sid, rows(10, 20), 3)
+
+    assert (gap.status_code, gap.json()["expected"]) == (409, 2)
+    assert service.push(sid, rows(10, 10), 2).json()["acked"] == 2
+    assert audit(service, run_id)["held"] == 20
+
+
+@pytest.mark.parametrize("damage", ["missing", "garbage"])
+def test_the_index_is_made_anew_from_the_directories(service, run_id, sid, damage):
+    service.push(sid, rows(1), 1)
+    path = f"/runs/{run_id}/series?name=rollout/ep_rew_mean"
+    before = wait_for(lambda: service.get(path).json()["series"])
+    kill(service)
+    for name in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm"):
+        found = service.hive.data / name
+        found.unlink(missing_ok=True)
+        if damage == "garbage":
+            found.write_bytes(os.urandom(5_000))
+    revive(service)
+    with sqlite3.connect(service.hive.data / "index.sqlite") as index:
+        known = index.execute("SELECT id, name, game FROM runs").fetchall()
+    index.close()
+
+    assert service.get(path).json()["series"][: len(before)] == before
+    assert known == [(run_id, "run", "game")]
+
+
+def test_a_run_whose_file_is_damaged_is_left_alone(service, run_id):
+    other = service.create("other")
+    kill(service)
+    (directory(service, run_id) / "run.json").write_text('{"id": ')
+    revive(service)
+
+    assert [run["id"] for run in service.get("/runs").json()["runs"]] == [other]
+    assert directory(service, run_id).exists()
+
+
+def test_a_full_disk_acknowledges_nothing_and_is_survived(make_service):
+    service = make_service(segment_bytes=1 << 16)
+    run_id = service.create()
+    sid = service.sid(run_id)
+    service.push(sid, rows(10), 1)
+    service.wait_for_status(run_id, "running")
+    limits = resource_limits(service.hive.pid, 1 << 12)
+    full = [service.push(sid, rows(1_500, 10), 2) for _ in range(3)]
+    resource_limits(service.hive.pid, limits)
+    after = service.push(sid, rows(1_500, 10), 2)
+
+    assert [answer.status_code for answer in full] == [507, 507, 507]
+    assert "full" in full[0].json()["error"]
+    assert (after.json()["acked"], after.json()["accepted"]) == (2, 1_500)
+    assert audit(service, run_id)["held"] == 1_510
+
+
+def resource_limits(pid, size):
+    """Let a process write files of at most `size` bytes; what it was before."""
+    import resource
+
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(
+        pid, resource.RLIMIT_FSIZE, (size if isinstance(size, int) else size[0], before[1])
+    )
+    return before
+
+
+def test_a_directory_has_one_hive(service):
+    other = start_hive(service.hive.data, patience={"opening": 0.2})
+
+    with other, pytest.raises(HiveUnreachable, match="in use"):
+        other.locate()
+
+
+def test_unknown_routes_and_bodies_that_are_no_objects_are_told_so(service, run_id):
+    answers = [
+        service.get("/nothing"),
+        service.http.post("/runs", content=b"["),
+        service.http.post("/runs", content=b"[]"),
+        service.get(f"/runs/{run_id}/series"),
+        service.get(f"/runs/{run_id}/policy?after=x"),
+        service.http.put("/runs", content=b""),
+    ]
+
+    assert [answer.status_code for answer in answers] == [404, 400, 400, 422, 422, 405]
+    assert all(json.loads(answer.content)["error"] for answer in answers)

@@ -1,0 +1,149 @@
+"""Rows on their way out, one writer and one reader."""
+
+import threading
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arkml.hive.outbox import Outbox
+from arkml.hive.protocol.rows import Kind
+
+FEATURES, ACTIONS = 3, 2
+
+
+class World:
+    def __init__(self, **options):
+        self.woken = 0
+        self.outbox = Outbox(FEATURES, ACTIONS, wake=self.wake, **options)
+        self.sent = 0
+
+    def wake(self):
+        self.woken += 1
+
+    def append(self, count, *, kind=Kind.TRAINING, keep=None):
+        numbers = np.arange(self.sent, self.sent + count)
+        self.sent += count
+        self.outbox.append(
+            numbers.astype(np.uint64), numbers.astype(np.uint64), 5, numbers.astype("f4"),
+            np.zeros(count, np.uint32), np.outer(numbers, [1, 2, 3]).astype("f4"),
+            np.outer(numbers, [4, 5]).astype("f4"), keep, kind,
+        )  # fmt: skip
+
+    def take_all(self):
+        found = []
+        while (taken := self.outbox.take(partial=True)) is not None:
+            found.append(taken)
+        return found
+
+
+def numbers_of(taken):
+    return [number for _, columns in taken for number in columns.agent.tolist()]
+
+
+@given(st.lists(st.integers(0, 40), max_size=20), st.lists(st.booleans(), max_size=20))
+def test_rows_come_out_once_and_in_order_however_they_went_in(sizes, reads):
+    world = World(rows=16)
+    taken = []
+    for place, size in enumerate(sizes):
+        world.append(size)
+        if place < len(reads) and (found := world.outbox.take(partial=reads[place])):
+            taken.append(found)
+    taken += world.take_all()
+
+    assert numbers_of(taken) == list(range(sum(sizes)))
+    for _, columns in taken:
+        assert np.array_equal(columns.features[:, 2], 3 * columns.reward)
+        assert np.array_equal(columns.action[:, 1], 5 * columns.reward)
+        assert (columns.version == 5).all()
+        assert len(columns) <= 16
+    assert world.outbox.is_empty
+
+
+def test_a_body_that_is_full_wakes_the_reader_once():
+    world = World(rows=16)
+    world.append(15)
+    before = world.woken
+    world.append(18)
+
+    assert before == 0
+    assert world.woken == 2
+
+
+def test_only_full_bodies_are_taken_until_time_is_up():
+    world = World(rows=16)
+    world.append(20)
+
+    assert len(world.outbox.take(partial=False)[1]) == 16
+    assert world.outbox.take(partial=False) is None
+    assert len(world.outbox.take(partial=True)[1]) == 4
+
+
+def test_rows_that_are_not_kept_do_not_go_out():
+    world = World()
+    world.append(4, keep=np.array([True, False, False, True]))
+
+    assert numbers_of(world.take_all()) == [0, 3]
+    assert world.outbox.appended == 2
+
+
+def test_a_body_holds_rows_of_one_kind():
+    world = World()
+    world.append(2)
+    world.append(1, kind=Kind.AUGMENTED)
+    world.append(1)
+    taken = world.take_all()
+
+    assert [kind for kind, _ in taken] == [Kind.TRAINING, Kind.AUGMENTED, Kind.TRAINING]
+    assert numbers_of(taken) == [0, 1, 2, 3]
+
+
+def test_the_oldest_rows_are_given_up_when_there_are_too_many():
+    world = World(rows=16, max_bytes=16 * 64 * 4)
+    world.append(128)
+    world.outbox.trim()
+    taken = numbers_of(world.take_all())
+
+    assert taken == list(range(128 - len(taken), 128))
+    assert 0 < world.outbox.dropped == 128 - len(taken)
+    assert world.outbox.untold() == world.outbox.dropped
+    assert world.outbox.untold() == 0
+
+
+def test_a_writer_whose_reader_is_stuck_uses_a_bounded_amount_of_memory():
+    world = World(rows=16, max_bytes=1)
+    for _ in range(100):
+        world.append(16)
+
+    assert world.outbox.appended <= 3 * 16
+    assert world.outbox.dropped == 1600 - world.outbox.appended
+
+
+def test_one_thread_writes_while_another_reads():
+    world = World(rows=64)
+    total = 40_000
+    done = threading.Event()
+
+    def write():
+        for _ in range(total // 50):
+            world.append(50)
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    taken = []
+    while not (done.is_set() and world.outbox.is_empty):
+        if (found := world.outbox.take(partial=True)) is not None:
+            taken.append(found)
+            world.outbox.release(len(found[1]))
+    writer.join()
+
+    assert numbers_of(taken) == list(range(total))
+
+
+def test_metrics_are_kept_until_they_are_taken():
+    world = World()
+    world.outbox.note([("speed", 1.0), ("angle", 2.0)])
+
+    assert world.outbox.take_notes() == [("speed", 1.0), ("angle", 2.0)]
+    assert world.outbox.take_notes() == []

@@ -1,0 +1,104 @@
+"""Policies as ONNX models: what they answer, and that the host takes them."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from arkml.abi.codes import SnapshotFormat
+from arkml.learning.algorithm import Answer, Layer, PolicyWeights
+from arkml.learning.export import ExportWrong, check, to_onnx
+from arkml.learning.normaliser import Scaling
+from arkml.limits import Limits
+from arkml.policies.library import PolicyLibrary
+from arkml.policies.models import ModelCache
+from arkml.policies.vetting import vet
+
+SCALING = Scaling(np.float32([1.0, -2.0]), np.float32([0.5, 4.0]), 10.0)
+
+
+def layer(*rows, bias):
+    return Layer(np.array(rows, np.float32), np.array(bias, np.float32))
+
+
+def weights():
+    """Mean: x0 - x1 of the normalised features. Critics: x0 + 2 a, and 1."""
+    return PolicyWeights(
+        SCALING,
+        (layer([1, -1], [-1, 1], bias=[0, 0]),),
+        layer([1, -1], bias=[0.0]),
+        layer([0, 0], bias=[np.log(0.5)]),
+        ((layer([1, 0, 2], bias=[0]),), (layer([0, 0, 0], bias=[1.0]),)),
+        3,
+    )
+
+
+def answer(features, epsilon):
+    x = SCALING.features(np.asarray(features, np.float32))
+    mean = x[:, :1] - x[:, 1:]
+    actions = np.tanh(mean + np.float32(0.5) * epsilon)
+    values = 10 * np.minimum(x[:, :1] + 2 * np.tanh(mean), 1)
+    return Answer(actions, values.astype(np.float32), float(np.abs(mean).max()))
+
+
+def run(model, features, epsilon):
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    given = {"observations": np.float32(features), "epsilon": np.float32(epsilon)}
+    return session.run(["actions", "values"], given)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_model_answers_what_the_formula_says(count):
+    random = np.random.default_rng(0)
+    features = random.standard_normal((count, 2)).astype(np.float32)
+    epsilon = random.standard_normal((count, 1)).astype(np.float32)
+    actions, values = run(to_onnx(weights()), features, epsilon)
+    expected = answer(features, epsilon)
+
+    assert actions == pytest.approx(expected.actions, abs=1e-6)
+    assert values == pytest.approx(expected.values, abs=1e-5)
+
+
+def test_features_far_off_are_clipped_in_the_model():
+    model = to_onnx(weights())
+    near = run(model, [[21.0, -2.0]], [[0.0]])
+    far = run(model, [[1e30, -2.0]], [[0.0]])
+
+    assert far[0] == near[0]
+    assert far[1] == near[1]
+
+
+def test_the_check_passes_what_answers_alike():
+    check(to_onnx(weights()), weights(), answer)
+
+
+@pytest.mark.parametrize("part", ["actions", "values"])
+@pytest.mark.parametrize("by", [0.1, np.nan])
+def test_the_check_refuses_what_answers_otherwise(part, by):
+    def other(features, epsilon):
+        found = answer(features, epsilon)
+        return found._replace(**{part: getattr(found, part) + np.float32(by)})
+
+    with pytest.raises(ExportWrong, match=part):
+        check(to_onnx(weights()), weights(), other)
+
+
+def test_weights_with_a_hole_are_told():
+    made = weights()
+    broken = replace(made, mean=layer([1, np.nan], bias=[0.0]))
+
+    assert made.is_finite()
+    assert not broken.is_finite()
+
+
+def test_the_host_takes_the_model_with_its_noise_and_values():
+    model = to_onnx(weights())
+    vet(model, Limits())
+    policy = PolicyLibrary(ModelCache()).load(model, SnapshotFormat.ONNX, 2, 1)
+    ports = onnx.load_from_string(model).graph
+
+    assert policy is not None
+    assert [port.name for port in ports.input] == ["observations", "epsilon"]
+    assert [port.name for port in ports.output] == ["actions", "values"]

@@ -1,0 +1,278 @@
+"""The log of a run: what was appended is there, whatever ends the process or the disk."""
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arkml.errors import HiveError
+from arkml.hive.protocol.rows import Columns, Header, encode, parse_header
+from arkml.hive.protocol.segments import Place, read_records, segment_name
+from arkml.server.files import inside, lock, write_whole
+from arkml.server.recovery import open_log
+from arkml.server.tallies import Tally
+
+SEGMENT = 1 << 16
+
+
+def opened(directory, keep=1_000_000, segment=SEGMENT):
+    return open_log(directory, keep=keep, segment=segment)
+
+
+def body(seq, rows=10, dropped=0):
+    columns = Columns.empty(rows, 3, 2)
+    columns.agent[:] = np.arange(rows)
+    columns.step[:] = seq
+    columns.action[:] = 1.0
+    return encode(columns, seq=seq, dropped=dropped)
+
+
+def append(log, seq, session=0, rows=10, refused=0, dropped=0):
+    data = body(seq, rows, dropped)
+    log.append(data, session, parse_header(data), refused)
+
+
+def records(directory):
+    found = []
+    for path in sorted(directory.glob("*.rows")):
+        data = memoryview(path.read_bytes())
+        found += read_records(data, 0, len(data), check=True)
+    return found
+
+
+def test_what_was_appended_can_be_read_in_that_order(tmp_path):
+    log = opened(tmp_path)
+    for seq in range(1, 6):
+        append(log, seq)
+
+    assert [record.header.seq for record in records(tmp_path)] == [1, 2, 3, 4, 5]
+    assert [record.first for record in records(tmp_path)] == [0, 10, 20, 30, 40]
+    assert log.rows == 50
+    log.close()
+
+
+def test_a_log_that_was_never_closed_knows_everything_it_took(tmp_path):
+    log = opened(tmp_path)
+    append(log, 1, session=0, rows=7)
+    append(log, 1, session=3, rows=5, dropped=4)
+    append(log, 2, session=0, rows=0)
+    again = opened(tmp_path)
+
+    assert again.rows == 12
+    assert again.tallies == {0: Tally(2, 7, 0, 0), 3: Tally(1, 5, 0, 4)}
+    assert again.end == log.end
+    log.close()
+
+
+def test_segments_follow_each_other_and_no_record_is_cut_in_two(tmp_path):
+    log = opened(tmp_path, segment=2_000)
+    for seq in range(1, 11):
+        append(log, seq)
+    log.close()
+
+    assert len(list(tmp_path.glob("*.rows"))) > 2
+    assert [record.header.seq for record in records(tmp_path)] == list(range(1, 11))
+
+
+def test_a_record_larger_than_a_segment_gets_one_of_its_own(tmp_path):
+    log = opened(tmp_path, segment=1_000)
+    append(log, 1, rows=1_000)
+    log.close()
+
+    assert [len(record.columns) for record in records(tmp_path)] == [1_000]
+
+
+@pytest.mark.parametrize("kept", [1, 20, 24, 100, 300])
+def test_a_torn_record_is_cut_and_the_ones_before_it_stay(tmp_path, kept):
+    log = opened(tmp_path)
+    append(log, 1)
+    whole = log.end.offset
+    append(log, 2)
+    torn = tmp_path / segment_name(log.end.segment)
+    data = bytearray(torn.read_bytes())
+    data[whole + kept : log.end.offset] = bytes(log.end.offset - whole - kept)
+    torn.write_bytes(data)
+    again = opened(tmp_path)
+    append(again, 2, rows=3)
+
+    assert again.tallies == {0: Tally(2, 13, 0, 0)}
+    assert [record.header.rows for record in records(tmp_path)] == [10, 3]
+    log.close()
+    again.close()
+
+
+def test_after_a_torn_segment_the_later_ones_are_cut_too(tmp_path):
+    log = opened(tmp_path, segment=2_000)
+    for seq in range(1, 11):
+        append(log, seq)
+    log.close()
+    first = tmp_path / segment_name(1)
+    data = bytearray(first.read_bytes())
+    data[-1] ^= 1
+    first.write_bytes(data)
+    again = opened(tmp_path, segment=2_000)
+    append(again, again.tallies[0].acked + 1)
+
+    numbers = [record.first for record in records(tmp_path)]
+    assert numbers == list(range(0, 10 * len(numbers), 10))
+    assert again.end.segment > log.end.segment
+    again.close()
+
+
+def test_a_hole_between_segments_is_noticed(tmp_path):
+    log = opened(tmp_path, segment=2_000)
+    for seq in range(1, 11):
+        append(log, seq)
+    log.close()
+    (tmp_path / segment_name(2)).unlink()
+    again = opened(tmp_path, segment=2_000)
+
+    assert again.rows == len(records(tmp_path)) * 10
+    assert all(record.first < again.rows for record in records(tmp_path))
+    again.close()
+
+
+def test_segments_beyond_the_memory_go_and_nobody_is_forgotten(tmp_path):
+    log = opened(tmp_path, keep=20, segment=2_000)
+    append(log, 1, session=7, refused=2)
+    for seq in range(1, 21):
+        append(log, seq)
+    expired = log.expired(reached=log.end.segment)
+    log.remove(expired)
+    again = opened(tmp_path, keep=20, segment=2_000)
+
+    assert expired
+    assert not (tmp_path / segment_name(1)).exists()
+    assert log.rows - records(tmp_path)[0].first >= 20
+    assert again.rows == 210
+    assert again.tallies == {7: Tally(1, 10, 2, 0), 0: Tally(20, 200, 0, 0)}
+    log.close()
+    again.close()
+
+
+def test_segments_that_the_learner_has_not_read_are_kept_for_a_while(tmp_path):
+    log = opened(tmp_path, keep=100, segment=2_000)
+    for seq in range(1, 21):
+        append(log, seq)
+    unread = log.expired(reached=1)
+    for seq in range(21, 61):
+        append(log, seq)
+
+    assert unread == []
+    assert log.expired(reached=1) != []
+    log.close()
+
+
+def full(monkeypatch, name, after=0):
+    """Make a call of the system fail as on a full disk, after so many bytes."""
+    real = getattr(os, name)
+
+    def failing(descriptor, data, *rest):
+        if after and name == "pwrite":
+            monkeypatch.setattr(os, name, no_space)
+            return real(descriptor, data[:after], *rest)
+        return no_space()
+
+    def no_space(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, name, failing)
+
+
+@pytest.mark.parametrize(("call", "after"), [("pwrite", 0), ("pwrite", 200)])
+def test_a_body_that_a_full_disk_refuses_leaves_no_trace(tmp_path, monkeypatch, call, after):
+    log = opened(tmp_path)
+    append(log, 1)
+    before = log.end, log.rows
+    with monkeypatch.context() as patch:
+        full(patch, call, after)
+        with pytest.raises(OSError, match="No space"):
+            append(log, 2)
+        after_failure = log.end, log.rows, log.tallies[0].acked
+    append(log, 2, rows=1)
+
+    assert after_failure == (*before, 1)
+    assert [record.header.rows for record in records(tmp_path)] == [10, 1]
+    log.close()
+
+
+def test_a_segment_that_cannot_be_allocated_is_not_begun(tmp_path, monkeypatch):
+    log = opened(tmp_path)
+    with monkeypatch.context() as patch:
+        full(patch, "posix_fallocate")
+        with pytest.raises(OSError, match="No space"):
+            append(log, 1)
+    append(log, 1)
+
+    assert log.end.segment == 1
+    assert [record.header.seq for record in records(tmp_path)] == [1]
+    log.close()
+
+
+def test_a_write_that_takes_only_a_part_is_gone_on_with(tmp_path, monkeypatch):
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:100], at))
+    log = opened(tmp_path)
+    append(log, 1)
+
+    assert [len(record.columns) for record in records(tmp_path)] == [10]
+    log.close()
+
+
+def test_syncing_closes_the_segments_that_are_full(tmp_path):
+    log = opened(tmp_path, segment=2_000)
+    for seq in range(1, 11):
+        append(log, seq)
+    log.sync()
+    open_files = [path.resolve() for path in Path("/proc/self/fd").iterdir()]
+    log.close()
+
+    assert sum(path.parent == tmp_path for path in open_files) == 1
+
+
+def test_damaged_tallies_are_an_error_and_not_a_new_beginning(tmp_path):
+    (tmp_path / "tallies.json").write_text("[")
+
+    with pytest.raises(HiveError, match=r"tallies\.json"):
+        opened(tmp_path)
+
+
+def test_an_empty_log_ends_where_it_begins(tmp_path):
+    log = opened(tmp_path)
+    log.close()
+
+    assert log.end == Place(0, 0)
+    assert opened(tmp_path).tallies == {}
+
+
+def test_a_tally_counts_what_a_header_says():
+    tally = Tally()
+    tally.count(Header(seq=4, rows=10, features=3, actions=2, dropped=5), refused=2)
+
+    assert tally == Tally(4, 10, 2, 5)
+
+
+def test_a_directory_is_locked_by_one_only(tmp_path):
+    held = lock(tmp_path / "lock")
+    with pytest.raises(HiveError, match="in use"):
+        lock(tmp_path / "lock")
+    os.close(held)
+
+    os.close(lock(tmp_path / "lock"))
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "", ".", "a/../../x", "a\0b", None, 3])
+def test_a_file_outside_its_directory_is_refused(tmp_path, name):
+    with pytest.raises(HiveError):
+        inside(tmp_path, name)
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path):
+    path = tmp_path / "file"
+    write_whole(path, b"one")
+    write_whole(path, b"two")
+
+    assert path.read_bytes() == b"two"
+    assert list(tmp_path.iterdir()) == [path]

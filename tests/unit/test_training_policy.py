@@ -1,0 +1,216 @@
+"""The policy of a run, with real onnxruntime and rows worked out by hand."""
+
+import logging
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from arkml.abi.codes import EpisodeState
+from arkml.batches import ROW, Batch
+from arkml.errors import ModelRejected, Unavailable
+from arkml.policies.library import PolicyLibrary
+from arkml.policies.models import ModelCache
+from arkml.policies.training import TrainingPolicy, Version
+
+RUNNING, TERMINAL, INITIAL = EpisodeState.RUNNING, EpisodeState.TERMINAL, EpisodeState.INITIAL
+
+
+def network(scale):
+    """Actions are scale * features + epsilon, the value is the first feature."""
+    nodes = [
+        helper.make_node("Mul", ["features", "scale"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "epsilon"], ["actions"]),
+        helper.make_node("Slice", ["features", "start", "end", "axis"], ["values"]),
+    ]
+    constants = [
+        onnx.numpy_helper.from_array(np.array(value), name)
+        for name, value in (
+            ("scale", np.float32(scale)),
+            ("start", np.array([0], np.int64)),
+            ("end", np.array([1], np.int64)),
+            ("axis", np.array([1], np.int64)),
+        )
+    ]
+    widths = {"features": 2, "epsilon": 2, "actions": 2, "values": 1}
+    ports = {
+        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width])
+        for name, width in widths.items()
+    }
+    graph = helper.make_graph(
+        nodes, "policy", [ports["features"], ports["epsilon"]],
+        [ports["actions"], ports["values"]], constants,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return model.SerializeToString()
+
+
+class Sink:
+    def __init__(self):
+        self.taken = []
+
+    def take(self, rows):
+        keep = slice(None) if rows.keep is None else rows.keep
+        self.taken.append([column[keep].copy() if isinstance(column, np.ndarray) else column
+                           for column in rows[:7]])  # fmt: skip
+
+    def column(self, number):
+        return [value for taken in self.taken for value in taken[number].tolist()]
+
+    @property
+    def steps(self):
+        return self.column(1)
+
+
+class World:
+    """A policy with a sink; `submit` asks it for rows of (id, state, reward, features)."""
+
+    def __init__(self, *, scale=0.1, deterministic=False):
+        self.library = PolicyLibrary(ModelCache())
+        self.sink = Sink()
+        self.policy = TrainingPolicy(
+            "run", 2, 2, sink=self.sink, seed=3, memory=self.library.memory,
+            deterministic=deterministic,
+        )  # fmt: skip
+        self.offer(1, scale)
+
+    def offer(self, number, scale):
+        loaded = self.library.load_version(network(scale), self.policy)
+        self.policy.offer(Version(number, loaded))
+
+    def submit(self, *pushed, key=1):
+        rows = np.zeros(len(pushed), ROW)
+        features = np.zeros((len(pushed), 2), np.float32)
+        for row, (agent, state, *more) in enumerate(pushed):
+            rows["id"][row], rows["state"][row] = agent, state
+            rows["reward"][row] = more[0] if more else 0
+            features[row] = more[1] if len(more) > 1 else 1
+        actions, values = np.full((len(pushed), 2), 9, np.float32), np.full(len(pushed), 9.0, "f4")
+        batch = Batch(rows, features, actions, values, np.array(key, np.uint64))
+        self.policy.act(batch)
+        return batch
+
+
+def test_each_row_is_handed_on_with_its_step_version_and_action():
+    world = World(deterministic=False)
+    first = world.submit((7, INITIAL), (8, INITIAL, 0.0, 2.0))
+    world.offer(2, 0.2)
+    second = world.submit((7, RUNNING, 1.5), (8, RUNNING, 2.5))
+
+    assert world.sink.steps == [0, 0, 1, 1]
+    assert [taken[2] for taken in world.sink.taken] == [1, 2]
+    assert world.sink.column(3) == [0.0, 0.0, 1.5, 2.5]
+    assert np.array_equal(np.clip(world.sink.taken[0][6], -1, 1), first.actions)
+    assert np.array_equal(np.clip(world.sink.taken[1][6], -1, 1), second.actions)
+    assert first.values.tolist() == [1.0, 2.0]
+
+
+def test_an_agent_has_one_name_and_no_two_have_the_same():
+    world = World()
+    world.submit((7, INITIAL), (8, INITIAL))
+    world.submit((8, RUNNING), (7, RUNNING))
+    world.submit((7, INITIAL), key=2)
+    names = world.sink.column(0)
+
+    assert names[:2] == names[3:1:-1]
+    assert len(set(names)) == 3
+
+
+def test_actions_are_clipped_and_learned_from_as_they_were_drawn():
+    world = World(scale=100.0)
+    batch = world.submit((1, INITIAL))
+
+    assert batch.actions.tolist() == [[1.0, 1.0]]
+    assert (world.sink.taken[0][6] > 90).all()
+
+
+@pytest.mark.parametrize(
+    ("number", "position"), [(np.nan, "features"), (np.inf, "features"), (np.nan, "reward")]
+)
+def test_a_row_that_is_not_finite_is_answered_with_zeros_and_leaves_a_gap(number, position, caplog):
+    world = World()
+    world.submit((1, INITIAL), (2, INITIAL))
+    bad = (1, RUNNING, 0.0, number) if position == "features" else (1, RUNNING, number)
+    with caplog.at_level(logging.WARNING):
+        batch = world.submit(bad, (2, RUNNING))
+        world.submit((1, RUNNING, np.nan), (2, RUNNING))
+    world.submit((1, RUNNING), (2, RUNNING))
+
+    assert not batch.actions[0].any()
+    assert batch.values[0] == 0
+    assert batch.actions[1].any()
+    assert world.sink.steps == [0, 0, 1, 2, 3, 3]
+    assert sum(world.policy.irregular.counts.values()) == 2
+    assert caplog.text.count("agent 1") == 1
+
+
+def test_an_id_that_comes_back_after_its_end_counts_for_nothing():
+    world = World()
+    world.submit((1, INITIAL))
+    ended = world.submit((1, TERMINAL, 5.0))
+    for state in (INITIAL, RUNNING, RUNNING):
+        batch = world.submit((1, state))
+
+        assert not batch.actions.any()
+
+    assert world.sink.steps == [0, 1]
+    assert not ended.actions.any()
+    assert not world.sink.taken[1][6].any()
+    assert world.policy.irregular.counts == {"its episode has ended": 3}
+
+
+def test_the_first_row_of_an_agent_has_to_be_initial_and_no_other():
+    world = World()
+    first = world.submit((1, RUNNING), (2, INITIAL))
+    again = world.submit((1, RUNNING), (2, INITIAL))
+
+    assert not first.actions[0].any()
+    assert not again.actions[1].any()
+    assert world.sink.steps == [0, 1]
+    assert set(world.policy.irregular.counts) == {
+        "its first row is not Initial",
+        "it is Initial again",
+    }
+
+
+def test_noise_goes_on_where_it_was_when_a_version_is_replaced():
+    replaced, kept = World(), World()
+    replaced.submit((1, INITIAL))
+    kept.submit((1, INITIAL))
+    replaced.offer(2, 0.1)
+
+    assert np.array_equal(replaced.submit((1, RUNNING)).actions, kept.submit((1, RUNNING)).actions)
+
+
+def test_without_noise_the_agents_steps_are_counted_all_the_same():
+    world = World(deterministic=True)
+    batch = world.submit((1, INITIAL))
+    world.submit((1, TERMINAL))
+    world.submit((1, RUNNING))
+
+    assert np.allclose(batch.actions, 0.1)
+    assert world.sink.steps == [0, 1]
+
+
+def test_there_is_no_answer_before_the_first_version():
+    library = PolicyLibrary(ModelCache())
+    world = World()
+    world.policy = TrainingPolicy("run", 2, 2, sink=None, seed=0, memory=library.memory)
+
+    with pytest.raises(Unavailable, match="no policy yet"):
+        world.submit((1, INITIAL))
+
+
+def test_a_version_that_is_no_model_is_refused():
+    world = World()
+
+    with pytest.raises(ModelRejected):
+        world.library.load_version(b"no model", world.policy)
+
+
+def test_nothing_is_asked_of_the_policy_for_an_empty_submit():
+    world = World()
+    world.submit()
+
+    assert world.sink.taken == []
