@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TimedOut
 from typing import Any
@@ -31,6 +32,7 @@ from arkml.sessions.session import Origin, Ready
 log = logging.getLogger(__name__)
 
 _KINDS = {Origin.AUGMENTED: Kind.AUGMENTED, Origin.DEMONSTRATION: Kind.DEMONSTRATION}
+_LOOK = 0.5  # seconds between two looks at whether the session still is there
 _FIRST_POLICY = 60.0  # seconds; a learner that has to be started takes eight of them at most
 
 
@@ -95,12 +97,14 @@ class Participation:
 
     def policy(self) -> TrainingPolicy:
         """The policy that acts, once it has a version. Blocks; raises HiveError."""
-        try:
-            return self._acting.result(_FIRST_POLICY)
-        except TimedOut:
-            raise HiveUnreachable(
-                f"run {self._run.id} gave no policy within {_FIRST_POLICY:g} s"
-            ) from None
+        until = time.monotonic() + _FIRST_POLICY
+        while time.monotonic() < until:
+            try:
+                return self._acting.result(_LOOK)
+            except TimedOut:
+                if self._session is not None and self._session.ended.done():
+                    raise HiveUnreachable(f"the session of run {self._run.id} has ended") from None
+        raise HiveUnreachable(f"run {self._run.id} gave no policy within {_FIRST_POLICY:g} s")
 
     def take(self, rows: Rows) -> None:
         """Send rows on their way to the learner. Raises NotFound when the run is gone."""

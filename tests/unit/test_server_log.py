@@ -239,6 +239,17 @@ def test_damaged_tallies_are_an_error_and_not_a_new_beginning(tmp_path):
         opened(tmp_path)
 
 
+def test_refused_rows_are_counted_also_if_nobody_closed_the_log(tmp_path):
+    log = opened(tmp_path)
+    append(log, 1, refused=3)
+    log.sync()
+    append(log, 2)
+    again = opened(tmp_path)
+
+    assert again.tallies == {0: Tally(2, 20, 3, 0)}
+    log.close()
+
+
 def test_an_empty_log_ends_where_it_begins(tmp_path):
     log = opened(tmp_path)
     log.close()
@@ -248,10 +259,9 @@ def test_an_empty_log_ends_where_it_begins(tmp_path):
 
 
 def test_a_tally_counts_what_a_header_says():
-    tally = Tally()
-    tally.count(Header(seq=4, rows=10, features=3, actions=2, dropped=5), refused=2)
+    tally = Tally(3, 1, 1, 1).and_also(Header(4, 10, features=3, actions=2, dropped=5), refused=2)
 
-    assert tally == Tally(4, 10, 2, 5)
+    assert tally == Tally(4, 11, 3, 6)
 
 
 def test_a_directory_is_locked_by_one_only(tmp_path):

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from arkml.cli.exits import FAILED, GOOD, INTERRUPTED, print_json
 from arkml.cli.files import write_file
+from arkml.cli.measuring import Pacer
 from arkml.cli.train import Goal, Training
+from arkml.cli.units import sparkline
 from arkml.cli.watch import Watch
 from arkml.errors import GuestError, HiveError, NotFound, UsageError
 
@@ -43,6 +45,7 @@ class Course:
         self.seconds = 0.0
         self.evaluated: deque[float] = deque(maxlen=_RATED)
         self.evaluations = 0
+        self.pacer: Pacer | None = None
         self._training = training
         self._goal = goal
         self._watch = watch
@@ -51,10 +54,8 @@ class Course:
 
     def run(self, step: Callable[[], None], evaluate: Callable[[], None] | None) -> None:
         """Step until the goal is reached."""
-        from arkml.cli.measuring import Pacer
-
         fps, every = self._training.fps, self._training.eval_every
-        pacer = None if fps is None else Pacer(fps)
+        pacer = self.pacer = None if fps is None else Pacer(fps)
         if pacer is not None:
             pacer.begin()
         try:
@@ -242,6 +243,8 @@ def _gathered(
         "name": run.name,
         "frames": course.frames,
         "seconds": round(course.seconds, 3),
+        "fps": training.fps,
+        "late_frames": None if course.pacer is None else course.pacer.late,
         "rows": now.rows,
         "updates": now.n_opts,
         "versions": now.policy_version,
@@ -249,6 +252,7 @@ def _gathered(
             "of": "evaluations" if rated else "training episodes",
             "first": returns[0][1] if returns else None,
             "last": returns[-1][1] if returns else None,
+            "series": returns,
         },
         "policy": {
             "which": which,
@@ -271,9 +275,12 @@ def _show(document: dict[str, Any]) -> None:
         ("updates", f"{document['updates']:,} ({document['updates'] / max(seconds, 1e-9):,.0f}/s)"),
         ("policy versions", f"{document['versions']:,}"),
     ]
+    if document["fps"] is not None:
+        late = f"{document['late_frames']:,} at {document['fps']:g} frames a second"
+        rows.append(("late frames", late))
     if means["first"] is not None:
         told = f"{means['first']:,.4g} -> {means['last']:,.4g} ({means['of']})"
-        rows.append(("mean return", told))
+        rows += [("mean return", told), ("", sparkline([value for _, value in means["series"]]))]
     best = f" (by {policy['rated_by']})" if policy["which"] == "best" else ""
     rows += [
         (f"{policy['which']} policy", f"{policy['onnx']}, {policy['crvo']}{best}"),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
 
 def times(median: float, p99: float, longest: float) -> str:
     """Three durations in a row."""
@@ -28,3 +32,14 @@ def size(count: int) -> str:
 def counted(count: int, what: str) -> str:
     """A number of things; `what` is one of them, its plural takes an s."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def sparkline(values: Sequence[float], width: int = 60) -> str:
+    """A curve in one line of text, at most `width` characters wide."""
+    if not values:
+        return ""
+    count = min(width, len(values))
+    picked = [values[place * (len(values) - 1) // max(1, count - 1)] for place in range(count)]
+    low, high = min(picked), max(picked)
+    steps = len(_BLOCKS) - 1
+    return "".join(_BLOCKS[round(steps * (v - low) / ((high - low) or 1.0))] for v in picked)

@@ -63,10 +63,10 @@ async def read_object(request: Request) -> dict[str, Any]:
             raise HiveRefused(f"a body of more than {_MOST_JSON} bytes", 413)
     try:
         found = json.loads(data or b"{}")
-        if b"\\u" in data:  # half of a surrogate pair is JSON and no text
-            json.dumps(found, ensure_ascii=False).encode()
+        # Infinities and halves of surrogate pairs can be read, and not be told again.
+        json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        raise HiveRefused("the body is no JSON of texts", 400) from None
+        raise HiveRefused("the body is no JSON of texts and numbers", 400) from None
     if not isinstance(found, dict):
         raise HiveRefused("the body is no JSON object", 400)
     return found

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-_NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)(?:@(\d{1,12}))?", re.ASCII)
+_NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?:@(\d{1,12}))?", re.ASCII)
 
 
 def checkpoints(run: Path) -> list[dict[str, Any]]:

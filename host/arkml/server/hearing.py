@@ -37,6 +37,7 @@ class Hearing:
                     "run %s learns on %s from %s updates, process %s",
                     self._run.document.id, message["device"], message["n_opts"], message["pid"],
                 )  # fmt: skip
+                self._run.holds = False
                 self._learns(message)
                 # Only now, or the next run's learner would hold this one up.
                 self._refilling = asyncio.create_task(self._learners.refill())
@@ -65,7 +66,10 @@ class Hearing:
 
     async def aborted(self, reason: str) -> None:
         """There will be no learner any more."""
-        await self._run.stop(for_all=False, aborted=reason)
+        try:
+            await self._run.stop(for_all=False, aborted=reason)
+        except OSError as error:
+            _log.error("run %s is aborted, but not on the disk: %s", self._run.document.id, error)
 
     def keep(self, best: Best) -> None:
         """A policy was found the best: the learner keeps a checkpoint of about that time."""

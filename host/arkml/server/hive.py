@@ -17,7 +17,7 @@ from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest
 from arkml.hive.protocol.settings import Settings
 from arkml.server.checkpoints import exists
-from arkml.server.document import Document, packed, read_document, write_document
+from arkml.server.document import NAME, Document, packed, read_document, write_document
 from arkml.server.files import lock, sync_directory
 from arkml.server.index import Index
 from arkml.server.listing import info
@@ -46,6 +46,7 @@ class Hive:
             options.learner, options.data / "learners.log", held, spare=options.spare
         )
         self._creating = asyncio.Lock()
+        self._waking: set[asyncio.Task[None]] = set()
         self._ending: asyncio.Future[Any] | None = None
 
     @classmethod
@@ -70,13 +71,18 @@ class Hive:
             except (HiveError, OSError) as error:
                 _log.error("run %s is left alone: %s", directory.name, error)
                 continue
-            request = run.document.request
-            await self._index.note(
-                run.document.id, request.name, request.game, run.status, run.document.started_at
-            )
+            await run.note()
             await run.measurements.catch_up()
             if not run.document.is_over:
                 run.tend()
+                self._go_on(run)
+
+    def _go_on(self, run: Run) -> None:
+        """Wake a run that had sessions just before the hive was opened: they will come back."""
+        age = time.time() - (run.directory / NAME).stat().st_mtime
+        if age < self.options.patience.idle_stop and any(not s.left for s in run.document.sessions):
+            self._waking.add(task := asyncio.create_task(_woken(run)))
+            task.add_done_callback(self._waking.discard)
 
     def _made(self, document: Document) -> Run:
         directory = self._directory / document.id
@@ -129,7 +135,7 @@ class Hive:
             document = Document(secrets.token_hex(8), request, time.time_ns())
             await asyncio.to_thread(self._write_new, document)
             run = self._made(document)
-        await run.save()
+        await run.note()
         await run.wake()
         return run, True
 
@@ -151,10 +157,14 @@ class Hive:
     def _write_new(self, document: Document) -> None:
         directory = self._directory / document.id
         directory.mkdir()
-        for part in _PARTS:
-            (directory / part).mkdir()
-        write_document(directory, packed(document))
-        sync_directory(self._directory)
+        try:
+            for part in _PARTS:
+                (directory / part).mkdir()
+            write_document(directory, packed(document))
+            sync_directory(self._directory)
+        except OSError:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
 
     async def delete(self, run_id: str, *, force: bool) -> None:
         """Delete a run and all it has. Raises HiveRefused if it is not over, unless `force`."""
@@ -184,6 +194,13 @@ class Hive:
         await self._ending
         self._index.close()
         os.close(self._held)
+
+
+async def _woken(run: Run) -> None:
+    try:
+        await run.wake()
+    except (HiveError, OSError) as error:
+        _log.error("run %s does not go on: %s", run.document.id, error)
 
 
 def _is_named(run: Run, request: RunRequest, name: str) -> bool:

@@ -57,11 +57,11 @@ class Index:
             " ON CONFLICT (id) DO UPDATE SET status = excluded.status"
         )
         values = (run, name, game, status, started_at)
-        await self._do(lambda: self._write([(statement, [values])]))
+        await self._try(lambda: self._write([(statement, [values])]))
 
     async def catch_up(self, run: str, points: Path) -> None:
         """Read what a run's file of points has beyond what was read before."""
-        await self._do(lambda: self._read(run, points))
+        await self._try(lambda: self._read(run, points))
 
     async def series(self, run: str, name: str, since: int) -> list[tuple[int, float, int]]:
         """The values of one metric from a step on."""
@@ -74,7 +74,7 @@ class Index:
 
     async def forget(self, run: str) -> None:
         """Delete what is known of a run."""
-        await self._do(
+        await self._try(
             lambda: self._write(
                 [
                     ("DELETE FROM series WHERE run = ?", [(run,)]),
@@ -87,6 +87,22 @@ class Index:
         """End the thread."""
         self._worker.submit(self._connection.close).result()
         self._worker.shutdown()
+
+    async def latest(self, run: str) -> dict[str, tuple[float, int]]:
+        """The newest value of each metric, with its step."""
+        statement = (
+            "SELECT name, value, step FROM series WHERE rowid IN"
+            " (SELECT max(rowid) FROM series WHERE run = ? GROUP BY name)"
+        )
+        found = await self._do(lambda: self._connection.execute(statement, (run,)).fetchall())
+        return {name: (value, step) for name, value, step in found}
+
+    async def _try(self, work: Callable[[], None]) -> None:
+        """Do what can be made up for later."""
+        try:
+            await self._do(work)
+        except sqlite3.Error as error:
+            _log.warning("%s is behind: %s", self._path, error)
 
     async def _do(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)

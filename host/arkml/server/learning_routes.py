@@ -24,6 +24,7 @@ _LONG = 60.0
 """Seconds for a learner that may be busy with a large network."""
 
 _MOST_EPISODES = 10_000
+_LAST_STEP = (1 << 63) - 1
 
 
 def learning_routes(hive: Hive) -> APIRouter:
@@ -45,7 +46,7 @@ def learning_routes(hive: Hive) -> APIRouter:
 
     @router.get("/runs/{run_id}/series")
     async def series(run_id: str, name: str, since: int = 0) -> dict[str, Any]:
-        points = await hive.run(run_id).measurements.series(name, since)
+        points = await hive.run(run_id).measurements.series(name, min(max(since, 0), _LAST_STEP))
         return {"series": [list(point) for point in points]}
 
     @router.post("/runs/{run_id}/evaluations")

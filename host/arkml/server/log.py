@@ -51,6 +51,7 @@ class Log:
         self._current: int | None = None
         self._retired: list[int] = []
         self._dirty = False
+        self._has_refused = False
         self.rows = contents.rows
         self.tallies = contents.tallies
 
@@ -72,7 +73,8 @@ class Log:
         self._end = Place(self._end.segment, self._end.offset + len(record))
         self.rows += header.rows
         self._dirty = True
-        self.tallies.setdefault(session, Tally()).count(header, refused)
+        self.tallies[session] = self.tallies.get(session, Tally()).and_also(header, refused)
+        self._has_refused |= refused > 0
 
     def _roll(self, need: int) -> None:
         number = self._end.segment + 1
@@ -117,6 +119,9 @@ class Log:
         if current is not None and self._dirty:
             self._dirty = False
             os.fdatasync(current)
+        if self._has_refused:  # of which the segments say nothing
+            self._has_refused = False
+            self.write_tallies()
 
     def expired(self, reached: int) -> list[Segment]:
         """
@@ -141,7 +146,7 @@ class Log:
 
     def write_tallies(self) -> None:
         """Write down who sent which rows."""
-        write_tallies(self._directory, self.rows, dict(self.tallies))
+        write_tallies(self._directory, dict(self.tallies))
 
     def close(self) -> None:
         """Sync, and give back what was allocated and not used."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from arkml.server.index import Index, parsed
+from arkml.server.index import Index
 
 _log = logging.getLogger(__name__)
 
 _NAME = "metrics.jsonl"
+_LONGEST_LINE = 1 << 20
 
 
 class Measurements:
@@ -29,21 +31,13 @@ class Measurements:
         self._path = directory / _NAME
         self._index = index
         self._end_torn_line()
-        for line in self._lines():
-            for name, step, value, _ in parsed(line):
-                self.latest[name] = (value, step)
-
-    def _lines(self) -> list[bytes]:
-        try:
-            return self._path.read_bytes().splitlines()
-        except FileNotFoundError:
-            return []
 
     def _end_torn_line(self) -> None:
         try:
             with self._path.open("r+b") as file:
-                data = file.read()
-                file.truncate(data.rfind(b"\n") + 1)
+                start = max(0, file.seek(0, os.SEEK_END) - _LONGEST_LINE)
+                file.seek(start)
+                file.truncate(start + file.read().rfind(b"\n") + 1)
         except FileNotFoundError:
             return
 
@@ -61,8 +55,9 @@ class Measurements:
         await self._index.catch_up(self._run, self._path)
 
     async def catch_up(self) -> None:
-        """Let the index read what it has not."""
+        """Let the index read what it has not, and take over what is newest."""
         await self._index.catch_up(self._run, self._path)
+        self.latest = await self._index.latest(self._run)
 
     async def series(self, name: str, since: int) -> list[tuple[int, float, int]]:
         """The values of one metric from a step on: step, value, when."""

@@ -82,6 +82,8 @@ class Policies:
 
     def keep_best(self, version: int) -> bool:
         """Keep a version as the best; False if it is not there any more. Raises OSError."""
+        if not 0 < version <= self.version:
+            return False
         try:
             data = self._file(version).read_bytes()
         except FileNotFoundError:

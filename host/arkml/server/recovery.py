@@ -23,7 +23,7 @@ def open_log(directory: Path, *, keep: int, segment: int) -> Log:
 
 
 def _recover(directory: Path) -> Contents:
-    rows, tallies = read_tallies(directory)
+    tallies = read_tallies(directory)
     contents = Contents(tallies=tallies)
     known = {index: tally.acked for index, tally in tallies.items()}
     numbers = sorted(int(path.stem) for path in directory.glob("*.rows") if path.stem.isdigit())
@@ -35,7 +35,8 @@ def _recover(directory: Path) -> Contents:
                 _cut(directory / segment_name(later), 0)
                 contents.end = Place(later, 0)
             break
-    contents.rows = contents.rows if contents.segments else rows
+    if not contents.segments:
+        contents.rows = sum(tally.rows for tally in tallies.values())
     return contents
 
 
@@ -50,9 +51,9 @@ def _read(path: Path, number: int, contents: Contents, known: dict[int, int]) ->
             break
         if offset == 0:
             contents.segments.append(Segment(number, record.first))
-        tally = contents.tallies.setdefault(record.session, Tally())
+        tally = contents.tallies.get(record.session, Tally())
         if record.header.seq > known.get(record.session, 0):
-            tally.count(record.header)
+            contents.tallies[record.session] = tally.and_also(record.header)
         contents.rows += record.header.rows
         offset = record.end
     whole = not any(data[offset : offset + 4])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from arkml.server.supervisor import Health, Supervisor
 from arkml.server.tallies import Tally
 from arkml.server.tending import tend
 
-_MOST_NAMES = 256
-_LONGEST_NAME = 256
+_log = logging.getLogger(__name__)
+
 _ALWAYS_ADMITTED = 4 * BATCH_ROWS
 _SYNC_PATIENCE = 40.0
 
@@ -116,10 +116,8 @@ class Run:
     async def wake(self) -> Log:
         """Open the log and start the learner. Returns the log. Raises HiveRefused, OSError."""
         async with self._changing:
-            if self.document.is_over:
+            if self.is_ending:
                 raise self._over()
-            if self.is_closing:
-                raise HiveRefused("the hive is ending", 503)
             if self.log is None:
                 keep = self.document.request.settings.memory_max_size
                 self.log = await asyncio.to_thread(
@@ -162,7 +160,7 @@ class Run:
 
     def touch(self, session: Session) -> None:
         """A session was heard of. Raises HiveRefused if it takes no part any more."""
-        if session.left or self.document.is_over:
+        if session.left or self.is_ending:
             raise self._over()
         session.seen = time.monotonic()
         self.rouse()
@@ -217,20 +215,6 @@ class Run:
             "hold": self.holds,
         }
 
-    async def name(self, names: Sequence[str]) -> dict[str, int]:
-        """The numbers of metric names. Raises HiveRefused, OSError."""
-        known = self.document.names
-        new = [name for name in dict.fromkeys(names) if name not in known]
-        if any(not name or len(name) > _LONGEST_NAME for name in names):
-            raise HiveRefused(f"a metric's name has 1 to {_LONGEST_NAME} letters", 422)
-        if len(known) + len(new) > _MOST_NAMES:
-            raise HiveRefused(f"a run has {_MOST_NAMES} metrics at most", 422)
-        if new:
-            known += new
-            self.supervisor.send("names", names=known)
-            await self.save()
-        return {name: known.index(name) for name in names}
-
     async def stop(self, *, for_all: bool, aborted: str = "") -> None:
         """
         Checkpoint and stop; `for_all`: those who take part may not come back with the same key.
@@ -270,10 +254,15 @@ class Run:
             document.rows = self.rows
             document.n_opts = self.n_opts
             await asyncio.to_thread(write_document, self.directory, packed(document))
-            request = document.request
-            await self._index.note(
-                document.id, request.name, request.game, self.status, document.started_at
-            )
+        await self.note()
+
+    async def note(self) -> None:
+        """Let the index know of the run."""
+        document = self.document
+        request = document.request
+        await self._index.note(
+            document.id, request.name, request.game, self.status, document.started_at
+        )
 
     async def _sleep(self, seconds: float) -> None:
         await self.supervisor.stop(seconds)
@@ -282,7 +271,10 @@ class Run:
             if self.log is not None:
                 self.document.rows = self.log.rows
                 log, self.log = self.log, None
-                await asyncio.to_thread(log.close)
+                try:
+                    await asyncio.to_thread(log.close)
+                except OSError as error:  # its segments say nearly all that is lost
+                    _log.error("the log of run %s: %s", self.document.id, error)
 
     async def sync(self) -> None:
         """Wait until the disk has the log; delete what is beyond the memory. Raises OSError."""
@@ -295,5 +287,7 @@ class Run:
                 await asyncio.to_thread(self.log.remove, expired)
 
     def _over(self) -> HiveRefused:
+        if self.is_closing:
+            return HiveRefused("the hive is ending", 503)
         reason = f": {self.document.reason}" if self.document.reason else ""
         return HiveRefused(f"run {self.document.id} is {self.status}{reason}", 410)

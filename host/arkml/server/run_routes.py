@@ -13,6 +13,7 @@ from arkml.hive.protocol.runs import RunRequest
 from arkml.server.bodies import read_object
 from arkml.server.hive import Hive
 from arkml.server.listing import info
+from arkml.server.naming import number
 
 
 def run_routes(hive: Hive) -> APIRouter:
@@ -66,6 +67,6 @@ def run_routes(hive: Hive) -> APIRouter:
         found = (await read_object(request)).get("names")
         if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
             raise HiveRefused("names is a list of texts", 422)
-        return {"ids": await hive.run(run_id).name(found)}
+        return {"ids": await number(hive.run(run_id), found)}
 
     return router

@@ -24,6 +24,7 @@ _MOST_STILLBORN = 5
 """A learner that never said hello so many times in a row will not the next time either."""
 _MOST_DIVERGED = 3
 _DIVERGED_WITHIN = 600.0
+_LONG_LIFE = 30.0
 _LOOK_EVERY = 1.0
 
 
@@ -164,6 +165,7 @@ class Supervisor:
     async def _live(self) -> int:
         """One life of a learner. Returns its exit status."""
         self._reason = ""
+        began = time.monotonic()
         learner = self._learner = await self._learners.take(self._run)
         self._heard = self._probed = time.monotonic()
         self._stillborn += 1
@@ -177,6 +179,8 @@ class Supervisor:
                 if not reply.done():
                     reply.set_exception(HiveRefused("the learner ended", 503))
             status = await asyncio.shield(ending)
+            if time.monotonic() - began > _LONG_LIFE:
+                self._crashes = 0
         return status
 
     async def _listen(self, learner: Learner) -> None:
@@ -219,9 +223,6 @@ class Supervisor:
                 await self._owner.hear(message)
             case "progress":
                 self._watch(float(message.get("turn_seconds", 0.0)))
-                await self._owner.hear(message)
-            case "policy":
-                self._crashes = 0
                 await self._owner.hear(message)
             case "reply":
                 reply = self._replies.get(message["req"])

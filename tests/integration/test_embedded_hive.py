@@ -1,0 +1,261 @@
+"""The embedded hive: there when it is needed, and gone with its host however that ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.integration.hive_service import SETTINGS, Service, request, start_hive, wait_for
+
+import arkml
+from arkml.errors import HiveUnreachable
+from arkml.hive.embedded import EmbeddedHive
+
+GONE_WITHIN = 3.0
+ROOT = Path(arkml.__file__).parents[1]
+
+HOST = """
+import json, os, sys, time
+from pathlib import Path
+import httpx
+from arkml.hive.embedded import EmbeddedHive
+
+settings, request, fork = json.loads(sys.argv[1])
+hive = EmbeddedHive(None, settings)
+host, port, token = hive.locate()
+headers = {"authorization": f"Bearer {token}"}
+with httpx.Client(base_url=f"http://{host}:{port}/v1", headers=headers, timeout=30) as http:
+    made = http.post("/runs", json=request).json()["run"]["id"]
+    http.get(f"/runs/{made}/policy?after=0&wait=20")
+forked = 0
+if fork:
+    forked = os.fork()
+    if not forked:
+        time.sleep(60)
+        os._exit(0)
+print(json.dumps({"hive": hive.pid, "data": str(hive.data), "forked": forked}), flush=True)
+time.sleep(60)
+"""
+
+
+def is_alive(pid):
+    """Whether a process runs; one that only waits to be asked for its status does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def children_of(pid):
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.fixture
+def hive(tmp_path):
+    with start_hive(tmp_path / "data", spare=True) as made:
+        yield made
+
+
+@pytest.fixture
+def start_host():
+    """A factory of hosts with an embedded hive; what they left is killed at the end."""
+    started = []
+
+    def start(*, fork=False, learner=None):
+        settings = {**SETTINGS, "spare": True, **({"learner": learner} if learner else {})}
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOST, json.dumps([settings, request(), fork])],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parents[2]}"},
+        )
+        started.append(process)
+        told = json.loads(process.stdout.readline())
+        return process, told
+
+    yield start
+    for process in started:
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+
+def test_it_answers_on_loopback_to_whoever_has_its_token(hive):
+    host, port, token = hive.locate()
+    url = f"http://{host}:{port}/v1/runs"
+    with httpx.Client(trust_env=False) as http:
+        known = http.get(url, headers={"authorization": f"Bearer {token}"})
+        unknown = http.get(url)
+
+    assert host == "127.0.0.1"
+    assert (known.status_code, unknown.status_code) == (200, 401)
+
+
+def test_its_token_is_in_no_argument_and_no_variable(hive):
+    token = hive.locate()[2].encode()
+    seen = [
+        Path(f"/proc/{pid}/{name}").read_bytes()
+        for pid in (hive.pid, *children_of(hive.pid))
+        for name in ("cmdline", "environ")
+    ]
+
+    assert not any(token in text for text in seen)
+
+
+def test_locating_it_again_finds_the_same_one(hive):
+    first, pid = hive.locate(), hive.pid
+
+    assert hive.locate() == first
+    assert hive.pid == pid
+
+
+def test_many_threads_start_one(hive):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(hive.locate())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(found) == 8
+    assert len(set(found)) == 1
+
+
+def test_it_outlives_the_thread_that_started_it(hive):
+    starter = threading.Thread(target=hive.locate)
+    starter.start()
+    starter.join()
+    service = Service(hive)
+    answers = [service.get("/health").status_code for _ in range(3)]
+    service.close()
+
+    assert answers == [200] * 3
+    assert not hive.is_dead
+
+
+def test_it_is_started_again_on_the_same_directory(hive):
+    service = Service(hive)
+    run_id = service.create()
+    first = hive.pid
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: hive.is_dead)
+    service.close()
+    service.connect()
+    found = service.run(run_id)
+    service.close()
+
+    assert found["id"] == run_id
+    assert hive.pid != first
+
+
+def test_it_has_a_session_of_its_own_so_that_ctrl_c_is_for_the_host(hive):
+    hive.locate()
+
+    assert os.getsid(hive.pid) == hive.pid
+
+
+def test_closing_it_ends_everything_and_removes_a_temporary_directory():
+    hive = EmbeddedHive(None, {**SETTINGS, "spare": True})
+    service = Service(hive)
+    service.create()
+    data, pid = hive.data, hive.pid
+    processes = wait_for(lambda: len(found := children_of(pid)) >= 2 and found)
+    service.close()
+    hive.close()
+    hive.close()
+
+    assert not data.exists()
+    assert [one for one in (pid, *processes) if is_alive(one)] == []
+    with pytest.raises(HiveUnreachable, match="closed"):
+        hive.locate()
+
+
+def test_a_directory_that_was_given_stays_with_everything_in_it(tmp_path):
+    with start_hive(tmp_path / "data") as hive:
+        service = Service(hive)
+        run_id = service.create()
+        sid = service.sid(run_id)
+        service.wait_for_status(run_id, "running")
+        service.close()
+    with start_hive(tmp_path / "data") as again:
+        service = Service(again)
+        found = service.post(f"/sessions/{sid}/beat").status_code
+        checkpoints = service.get(f"/runs/{run_id}/checkpoints").json()["checkpoints"]
+        service.close()
+
+    assert found == 200
+    assert checkpoints
+
+
+def test_one_that_cannot_start_says_why(tmp_path):
+    (tmp_path / "data").write_text("a file")
+    wrong = start_hive(tmp_path / "other", nonsense=1)
+
+    with pytest.raises((HiveUnreachable, OSError)):
+        start_hive(tmp_path / "data").locate()
+    with wrong, pytest.raises(HiveUnreachable, match="does not start"):
+        wrong.locate()
+
+
+def test_its_children_hold_no_file_of_the_host(hive, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("open in the host")
+    with secret.open() as file:
+        os.set_inheritable(file.fileno(), True)
+        hive.locate()
+        held = [
+            path.resolve()
+            for pid in (hive.pid, *children_of(hive.pid))
+            for path in Path(f"/proc/{pid}/fd").iterdir()
+        ]
+
+    assert secret not in held
+
+
+@pytest.mark.parametrize("fork", [False, True], ids=["alone", "with a fork alive"])
+def test_everything_is_gone_soon_after_the_host_was_killed(start_host, fork):
+    host, told = start_host(fork=fork)
+    processes = wait_for(lambda: len(found := children_of(told["hive"])) >= 2 and found)
+    everything = (told["hive"], *processes)
+    host.kill()
+    began = time.monotonic()
+    host.wait()
+    wait_for(lambda: not any(is_alive(pid) for pid in everything))
+    took = time.monotonic() - began
+    if told["forked"]:
+        os.kill(told["forked"], signal.SIGKILL)
+
+    assert took < GONE_WITHIN
+    assert not Path(told["data"]).exists()
+
+
+def test_a_learner_that_ignores_everything_is_gone_too(start_host, tmp_path):
+    deaf = tmp_path / "deaf.py"
+    deaf.write_text(
+        "import signal\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "from tests.integration import fake_learner\n"
+        "fake_learner.FakeLearner.handle = lambda self, message: None\n"
+        "fake_learner.main()\n"
+    )
+    host, told = start_host(learner=[str(deaf)])
+    everything = (told["hive"], *children_of(told["hive"]))
+    host.kill()
+    began = time.monotonic()
+    host.wait()
+    wait_for(lambda: not any(is_alive(pid) for pid in everything))
+
+    assert time.monotonic() - began < GONE_WITHIN
