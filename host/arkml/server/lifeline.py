@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 _LOOK_EVERY = 0.25
-_PATIENCE = 2.0
+_PATIENCE = 1.75
 """Seconds for an orderly end; then the process leaves at once, whatever hangs in it."""
 
 

@@ -19,7 +19,7 @@ from arkml.server.options import ServeOptions
 Announce = Callable[[str, int], None]
 """Called with host and port once the hive answers there."""
 
-_HURRY = 0.8
+_HURRY = 0.5
 """Seconds that learners have for a checkpoint when nobody is left to wait for it."""
 
 

@@ -1,0 +1,156 @@
+"""`arkml hive` and `arkml train --hive`, with a hive that is served."""
+
+import json
+import re
+import signal
+import time
+
+import numpy as np
+import onnxruntime
+import pytest
+from tests.integration.command_line import GUESTS, arkml, start
+
+from arkml.policies.cervo import is_cervo
+
+REACH = GUESTS / "c_reach.wasm"
+TOKEN = {"ARKML_HIVE_TOKEN": "a secret of the test"}
+QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
+
+
+def served(*words, **environment):
+    """A hive in a process, and its address."""
+    process = start("hive", "serve", "--port", "0", *words, **environment)
+    line = process.stderr.readline()
+    return process, re.search(r"http://(\S+)", line)[1], line
+
+
+@pytest.fixture(scope="module")
+def hive(tmp_path_factory):
+    """The address of a hive that asks for a token, with one run that was trained."""
+    folder = tmp_path_factory.mktemp("hive")
+    process, address, _ = served("--data", folder / "data", **TOKEN)
+    config = folder / "quick.json"
+    config.write_text(json.dumps(QUICK))
+    trained = arkml(
+        "train", REACH, "--hive", address, "--frames", "150", "--config", config,
+        "--out", folder / "out", "--json", **TOKEN,
+    )  # fmt: skip
+    assert trained.status == 0, trained.err
+    yield address, trained.json
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, out + err
+
+
+@pytest.fixture
+def ask(hive):
+    """Ask the hive as a person would."""
+    address, _ = hive
+    return lambda *words: arkml("hive", *words, "--hive", address, **TOKEN)
+
+
+def test_a_training_on_a_served_hive_leaves_its_files_and_its_run(hive, ask):
+    _, trained = hive
+    listed = ask("list", "--json")
+    policy = onnxruntime.InferenceSession(trained["policy"]["onnx"])
+    actions, values = policy.run(
+        ["actions", "values"],
+        {"observations": np.zeros((3, 4), "f4"), "epsilon": np.zeros((3, 2), "f4")},
+    )
+
+    assert [run["id"] for run in listed.json["runs"]] == [trained["run"]]
+    assert listed.json["runs"][0]["status"] == "stopped"
+    assert listed.json["runs"][0]["rows"] == trained["rows"] == 150 * 64
+    assert trained["updates"] > 0
+    assert actions.shape == (3, 2)
+    assert values.shape == (3, 1)
+
+
+def test_runs_are_listed_and_shown_for_people(hive, ask):
+    _, trained = hive
+    listed, shown, metrics = ask("list"), ask("show", "reach"), ask("metrics", trained["run"])
+
+    assert trained["run"] in listed.out
+    assert re.search(r"status +stopped", shown.out)
+    assert re.search(r"hidden +32", shown.out)
+    assert re.search(r"train/n_updates +\d", metrics.out)
+
+
+def test_a_policy_is_exported_as_onnx_and_as_cervo(ask, tmp_path):
+    plain = ask("snapshot", "reach", "-o", tmp_path / "now.onnx", "--json")
+    packed = ask("export", "reach", "-o", tmp_path / "best.crvo")
+
+    assert plain.json["which"] == "latest"
+    onnxruntime.InferenceSession(plain.json["file"])
+    assert packed.status == 0
+    assert is_cervo((tmp_path / "best.crvo").read_bytes())
+
+
+def test_a_run_that_is_not_there_is_named(ask):
+    missing = ask("show", "walker")
+
+    assert missing.status == 2
+    assert "there is no run 'walker'" in missing.err
+
+
+def test_without_the_token_nothing_is_told(hive):
+    address, _ = hive
+    refused = arkml("hive", "list", "--hive", address, ARKML_HIVE_TOKEN="wrong")
+
+    assert refused.status == 2
+    assert refused.out == ""
+    assert "token" in refused.err
+
+
+def test_a_hive_that_is_not_there_is_one_sentence():
+    gone = arkml("hive", "list", "--hive", "127.0.0.1:9")
+
+    assert gone.status == 2
+    assert gone.err.startswith("error: no hive answers at 127.0.0.1:9")
+
+
+def test_a_hive_for_others_insists_on_a_token(tmp_path):
+    refused = arkml("hive", "serve", "--host", "0.0.0.0", "--data", tmp_path)
+
+    assert refused.status == 2
+    assert "ARKML_HIVE_TOKEN" in refused.err
+
+
+def test_a_run_is_deleted(hive, ask, tmp_path):
+    address, _ = hive
+    config = tmp_path / "quick.json"
+    config.write_text(json.dumps(QUICK))
+    other = arkml(
+        "train", REACH, "--hive", address, "--frames", "20", "--config", config,
+        "--out", tmp_path / "out", "--json", **TOKEN,
+    )  # fmt: skip
+    deleted = ask("rm", other.json["run"])
+    left = ask("list", "--json").json["runs"]
+
+    assert other.json["name"] == "reach-2"
+    assert deleted.status == 0
+    assert [run["name"] for run in left] == ["reach"]
+
+
+def test_a_training_that_is_interrupted_keeps_everything_and_is_resumed(tmp_path):
+    config = tmp_path / "quick.json"
+    config.write_text(json.dumps(QUICK))
+    words = ("train", REACH, "--config", config, "--out", tmp_path / "out", "--json")
+    with start(*words, "--minutes", "5") as process:
+        policies = tmp_path / "out" / "hive" / "runs"
+        deadline = time.monotonic() + 60
+        while not list(policies.glob("*/policies/*3.onnx")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    first = json.loads(out)
+    again = arkml(*words, "--frames", "10")
+    resumed = arkml(*words, "--frames", "50", "--resume")
+
+    assert process.returncode == 130, err
+    assert first["updates"] > 0
+    assert again.status == 2
+    assert "--resume" in again.err
+    assert resumed.status == 0, resumed.err
+    assert resumed.json["run"] == first["run"]
+    assert resumed.json["rows"] >= first["rows"] + 50 * 64
