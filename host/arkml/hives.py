@@ -25,6 +25,7 @@ _OWN = (("localhost", DEFAULT_PORT), ("", 0))
 """What a guest says for the hive that its host is configured with."""
 
 _THREADS = 8
+_LOADERS = 2
 _LEAVING = 10.0  # seconds that a host which closes waits for the rows on their way
 
 
@@ -73,13 +74,14 @@ class Hives(Closing):
     """
     The clients of one host, each made when a guest first asks for its hive.
 
-    `threads` does what may take a while; `farewells` are sessions on their way out, which `close`
+    `threads` waits for hives and `loaders` loads policies, for which others wait; `farewells` are sessions on their way out, which `close`
     gives some seconds. `is_training` says whether a guest has been given a policy that learns.
     """
 
     def __init__(self, grant: HiveGrant) -> None:
         self.grant = grant
         self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="arkml-hive")
+        self.loaders = ThreadPoolExecutor(_LOADERS, thread_name_prefix="arkml-loader")
         self.farewells: set[Future[Any]] = set()
         self.is_training = False
         self._allowed = {read_address(text) for text in grant.allowed}
@@ -142,7 +144,8 @@ class Hives(Closing):
         wait(list(self.farewells), timeout=_LEAVING)
         for client in self._clients.values():
             client.close()
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        for pool in (self.threads, self.loaders):
+            pool.shutdown(wait=False, cancel_futures=True)
         if self._embedded is not None:
             self._embedded.close()
 

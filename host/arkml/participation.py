@@ -52,14 +52,14 @@ class Participation:
         *,
         block: bool,
         sync: bool,
-        threads: ThreadPoolExecutor,
+        loaders: ThreadPoolExecutor,
         farewells: set[Future[Any]],
     ) -> None:
         self._client = client
         self._run = run
         self._library = library
         self._block = block or sync
-        self._threads = threads
+        self._loaders = loaders
         self._farewells = farewells
         self._newest: tuple[int, bytes] | None = None
         self.latest: tuple[int, bytes] | None = None
@@ -189,7 +189,7 @@ class Participation:
         with self._lock:
             is_loading, self._newest = self._newest is not None, (version, data)
         if not is_loading:
-            self._threads.submit(self._load)
+            self._loaders.submit(self._load)
 
     def _load(self) -> None:
         done = 0

@@ -120,7 +120,7 @@ class GuestHives:
                     self._library,
                     block=self._block,
                     sync=bool(self._hives.grant.settings.get("sync", False)),
-                    threads=self._hives.threads,
+                    loaders=self._hives.loaders,
                     farewells=self._hives.farewells,
                 )
         try:

@@ -124,7 +124,8 @@ class RunSession:
             self._leaving |= stop
             self._work.set()
 
-        self._loop.call_soon_threadsafe(begin)
+        if not self.ended.done():
+            self._loop.call_soon_threadsafe(begin)
         return self.ended
 
     async def join(self) -> int:
