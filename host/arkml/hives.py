@@ -74,8 +74,9 @@ class Hives(Closing):
     """
     The clients of one host, each made when a guest first asks for its hive.
 
-    `threads` waits for hives and `loaders` loads policies, for which others wait; `farewells` are sessions on their way out, which `close`
-    gives some seconds. `is_training` says whether a guest has been given a policy that learns.
+    `threads` waits for hives and `loaders` loads policies, for which others wait. `farewells` are
+    sessions on their way out, which `close` gives some seconds. `is_training` says whether a guest
+    has been given a policy that learns.
     """
 
     def __init__(self, grant: HiveGrant) -> None:

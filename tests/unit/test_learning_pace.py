@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from arkml.hive.protocol.rows import META, Columns, Header, Kind
+from arkml.hive.protocol.runs import ADMITTED_AHEAD
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.chains import Episodes
-from arkml.learning.pace import MOST_UPDATES, SLACK, Pace
+from arkml.learning.pace import MOST_UPDATES, Pace
 from arkml.learning.statistics import WINDOW, Statistics
 from arkml.learning.versions import STALE, Versions
 
@@ -19,8 +20,8 @@ NONE = Episodes(np.zeros(0), np.zeros(0, np.int64))
 def test_each_update_admits_rows():
     pace = Pace(SETTINGS)
 
-    assert pace.admitted(0) == 1_000 + SLACK
-    assert pace.admitted(10) == 1_000 + SLACK + 80
+    assert pace.admitted(0) == 1_000 + ADMITTED_AHEAD
+    assert pace.admitted(10) == 1_000 + ADMITTED_AHEAD + 80
 
 
 def test_updates_are_bounded_by_rows():
@@ -43,8 +44,8 @@ def test_updates_that_were_lost_with_a_learner_make_no_host_wait():
     pace = Pace(SETTINGS)
     pace.begin(50_000, 4_000)
 
-    assert pace.admitted(4_000) == 50_000 + SLACK
-    assert pace.admitted(4_001) == 50_000 + SLACK + 8
+    assert pace.admitted(4_000) == 50_000 + ADMITTED_AHEAD
+    assert pace.admitted(4_001) == 50_000 + ADMITTED_AHEAD + 8
 
 
 def test_a_turn_takes_about_a_tenth_of_a_second():

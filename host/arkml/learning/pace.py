@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 
-from arkml.hive.protocol.runs import BATCH_ROWS
+from arkml.hive.protocol.runs import ADMITTED_AHEAD
 from arkml.hive.protocol.settings import Settings
-
-SLACK = 4 * BATCH_ROWS
-"""Rows that are admitted ahead of the updates, so that a host need not wait for every body."""
 
 MOST_UPDATES = 50
 _TURN = 0.1
@@ -40,7 +37,9 @@ class Pace:
     def admitted(self, updates: int) -> int:
         """How many rows of the run are admitted in all."""
         made = max(0, updates - self._updates_before)
-        return self._rows_before + SLACK + math.floor(made * self._settings.rows_per_update)
+        return (
+            self._rows_before + ADMITTED_AHEAD + math.floor(made * self._settings.rows_per_update)
+        )
 
     def due(self, rows: int, updates: int) -> int:
         """How many updates may be made now, with as much as is in memory."""

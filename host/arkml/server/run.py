@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.runs import BATCH_ROWS, Role, Status
+from arkml.hive.protocol.runs import ADMITTED_AHEAD, Role, Status
 from arkml.hive.protocol.segments import Place
 from arkml.server.changes import Changes
 from arkml.server.document import Document, packed, write_document
@@ -29,7 +29,6 @@ from arkml.server.tending import tend
 
 _log = logging.getLogger(__name__)
 
-_ALWAYS_ADMITTED = 4 * BATCH_ROWS
 _SYNC_PATIENCE = 40.0
 
 
@@ -206,7 +205,7 @@ class Run:
     def standing(self, session: Session) -> dict[str, Any]:
         """What every answer to a session says."""
         admitted = max(
-            self.admitted, self.document.request.settings.memory_min_size + _ALWAYS_ADMITTED
+            self.admitted, self.document.request.settings.memory_min_size + ADMITTED_AHEAD
         )
         return {
             "acked": self.acked(session),

@@ -52,8 +52,10 @@ class Asking(Family):
         handle, future = self._guest.futures.open(result)
         try:
             pending = ask()
-        except BaseException:
+        except BaseException as error:
             self._guest.futures.drop(handle)
+            if isinstance(error, AbiError):
+                self._guest.log.say(logging.WARNING, str(error))
             raise
 
         def settle(done: Pending[T]) -> None:

@@ -23,6 +23,10 @@ BATCH_SECONDS = 0.05
 """A body of rows is closed when it has so many rows, or is so old."""
 
 
+ADMITTED_AHEAD = 2_048
+"""Rows that a learner's pace admits beyond what its updates allow: no host waits for each body."""
+
+
 class Status(StrEnum):
     """What becomes of a run. The numbers of the ABI are `ExperimentStatus`."""
 

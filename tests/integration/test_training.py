@@ -1,0 +1,250 @@
+"""Guests that learn: real wasm, a real embedded hive, a real learner."""
+
+import re
+import struct
+import time
+
+import numpy as np
+import pytest
+from tests.integration.command_line import GUESTS, arkml
+
+from arkml import HiveGrant, Host
+from arkml.abi.codes import EpisodeState, ErrorCode, SnapshotFormat
+from arkml.testing.proxy import Proxy, proxy_text
+
+TRAIN, APPLET = (GUESTS / "ark_api" / f"{kind}_train_016.wasm" for kind in ("cmdlet", "applet"))
+QUICK = '{"mine": 1,  "arkml": {"hidden": 32, "batch_size": 32, "memory_min_size": 100, "new": 2}}'
+LOCAL = ("localhost", 12356)
+V1, V2, V3, V4 = (f"ark-ml-v{number}" for number in range(1, 5))
+FEATURES, ACTIONS = 3, 2
+
+
+@pytest.fixture(scope="module")
+def host():
+    with Host(hive=HiveGrant(block=True)) as made:
+        yield made
+
+
+class Guest:
+    """A proxy guest that takes part in runs."""
+
+    def __init__(self, host):
+        self.guest = host.load(proxy_text().encode(), name="proxy")
+        self.proxy = Proxy(self.guest)
+
+    def ask(self, module, name, *arguments, size=8):
+        """The code, and the bytes behind the last pointer; texts become pointer and length."""
+        flat = []
+        for argument in arguments:
+            flat += self.proxy.text(argument) if isinstance(argument, str) else [argument]
+        room = self.proxy.room(size)
+        code = self.proxy.code(module, f"ml__{name}", *flat, room)
+        return code, self.proxy.read(room, size)
+
+    def handle(self, module, name, *arguments):
+        code, data = self.ask(module, name, *arguments)
+        assert code is ErrorCode.SUCCESS
+        return int.from_bytes(data, "little")
+
+    def wait(self, module, kind, future, *, size=1):
+        """Poll until a future is ready; how many items it has."""
+        room, until = self.proxy.room(size), time.monotonic() + 60
+        while time.monotonic() < until:
+            assert not self.proxy.code(module, f"ml__poll_future_{kind}", future, room)
+            data = self.proxy.read(room, size)
+            if data[0]:
+                return int.from_bytes(data[4:8], "little") if size == 8 else 1
+            time.sleep(0.01)
+        raise TimeoutError(kind)
+
+    def take(self, module, kind, future, size):
+        room = self.proxy.room(size)
+        code = self.proxy.code(module, f"ml__take_future_{kind}", future, room)
+        return code, self.proxy.read(room, size)
+
+    def vector(self, module, kind, future, item=1):
+        """The bytes of a future's vector."""
+        count = self.wait(module, kind, future, size=8)
+        room = self.proxy.room(count * item)
+        assert not self.proxy.code(module, f"ml__take_future_{kind}", future, room, count)
+        return self.proxy.read(room, count * item)
+
+    def joined(self, future):
+        """The training handle of a start."""
+        self.wait(V1, "training_handle", future)
+        code, data = self.take(V1, "training_handle", future, 8)
+        assert code is ErrorCode.SUCCESS
+        return int.from_bytes(data, "little")
+
+    def start(self, name, config=QUICK):
+        return self.joined(
+            self.handle(V2, "start_training", *LOCAL, "game", name, FEATURES, ACTIONS, 0, config)
+        )
+
+    def submit(self, context, rows):
+        """Push (id, state, reward, features) and submit; code, actions, values."""
+        for agent, state, reward, features in rows:
+            data = np.full(FEATURES, features, "f4").tobytes()
+            pointer = self.proxy.put(data)
+            assert not self.proxy.code(
+                V1, "ml__push_training_observation",
+                context, agent, state, reward, pointer, FEATURES, 0, 0, 1.0,
+            )  # fmt: skip
+        count = len(rows)
+        actions, values = self.proxy.room(4 * ACTIONS * count), self.proxy.room(4 * count)
+        code = self.proxy.code(
+            V1, "ml__submit_training_observations",
+            context, actions, ACTIONS * count, values, count,
+        )  # fmt: skip
+        found = np.frombuffer(self.proxy.read(actions, 4 * ACTIONS * count), "f4")
+        return code, found.reshape(count, ACTIONS), self.proxy.read(values, 4 * count)
+
+
+@pytest.fixture
+def guest(host):
+    made = Guest(host)
+    yield made
+    made.guest.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"), [(LOCAL, True), (("", 0), True), (("hive.example", 12356), False)]
+)
+def test_the_configured_hive_answers_and_others_are_not_asked(guest, address, expected):
+    future = guest.handle(V1, "can_connect_to_hive", *address)
+    guest.wait(V1, "bool", future)
+
+    assert guest.take(V1, "bool", future, 1) == (ErrorCode.SUCCESS, bytes([expected]))
+    if not expected:
+        assert guest.ask(V1, "list_experiments", *address)[0] is ErrorCode.UNAVAILABLE
+
+
+def test_a_run_is_started_listed_and_left(guest):
+    context = guest.start("first")
+    listed = guest.vector(
+        V1, "vec_experiment_info", guest.handle(V1, "list_experiments", *LOCAL), 232
+    )
+    again = guest.start("first")
+    code, features = guest.ask(V1, "experiment_feature_count", context, size=4)
+    _, actions = guest.ask(V1, "experiment_action_count", context, size=4)
+
+    assert b"first" in listed
+    assert (code, features[0], actions[0]) == (ErrorCode.SUCCESS, FEATURES, ACTIONS)
+    assert again != context
+    relisted = guest.vector(
+        V1, "vec_experiment_info", guest.handle(V1, "list_experiments", *LOCAL), 232
+    )
+    assert b"first-2" in relisted
+    assert guest.proxy.code(V1, "ml__stop_training", context) is ErrorCode.SUCCESS
+    assert guest.proxy.code(V2, "ml__stop_experiment", again) is ErrorCode.SUCCESS
+    assert guest.proxy.code(V1, "ml__stop_training", again) is ErrorCode.NOT_FOUND
+
+
+def test_the_configuration_comes_back_byte_for_byte(guest):
+    context = guest.start("configured")
+    code, pair = guest.ask(V2, "experiment_config", context, size=16)
+    shape, text = struct.unpack("<QQ", pair)
+    guest.wait(V2, "ark_experiment_config", shape)
+
+    assert code is ErrorCode.SUCCESS
+    assert guest.vector(V1, "vec_u8", text) == QUICK.encode()
+    assert guest.take(V2, "ark_experiment_config", shape, 8)[1] == struct.pack("<II", 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ('{"arkml": {"hidden": "wide"}}', "hidden is 'wide'"),
+        ('{"arkml": {"gamma": 1.5}}', "gamma is 1.5"),
+        ('{"arkml": {"algorithm": "dreamer"}}', "algorithm is 'dreamer'"),
+        ('{"arkml": [1]}', '"arkml" is [1]'),
+    ],
+)
+def test_settings_that_make_no_sense_are_named_and_refused(guest, caplog, config, named):
+    code, _ = guest.ask(V2, "start_training", *LOCAL, "game", "wrong", 3, 2, 0, config)
+
+    assert code is ErrorCode.INVALID_ARGUMENTS
+    assert named in caplog.text
+
+
+def test_remote_workers_are_not_to_be_had(guest, caplog):
+    code, _ = guest.ask(V2, "start_training", *LOCAL, "game", "workers", 3, 2, 4, QUICK)
+
+    assert code is ErrorCode.UNAVAILABLE
+    assert "4 remote workers" in caplog.text
+
+
+def test_submits_are_answered_and_learned_from(guest):
+    context = guest.start("learning")
+    state = EpisodeState.INITIAL
+    for _ in range(60):
+        code, actions, _ = guest.submit(context, [(n, state, 0.5, n) for n in range(1, 5)])
+        state = EpisodeState.RUNNING
+        assert code is ErrorCode.SUCCESS
+        assert np.isfinite(actions).all()
+        assert (np.abs(actions) <= 1).all()
+        assert actions.any()
+        guest.proxy._next = 8_192  # what was put before is not needed any more
+    _, ended, _ = guest.submit(
+        context, [(1, EpisodeState.TERMINAL, 1.0, 1), (2, state, 0.0, np.nan), (3, state, 0.0, 1)]
+    )
+    snapshot = guest.vector(V1, "vec_u8", guest.handle(V1, "download_snapshot", context))
+
+    assert not ended[0].any()
+    assert not ended[1].any()
+    assert ended[2].any()
+    model = guest.guest.services.handlers[V1]
+    assert model.start_inference(FEATURES, ACTIONS, snapshot, SnapshotFormat.ONNX)
+    metrics = guest.vector(V3, "vec_metric", guest.handle(V3, "download_metrics", context), 72)
+    assert len(metrics) % 72 == 0
+
+
+def test_a_start_that_is_dropped_leaves_its_run(guest, host):
+    future = guest.handle(V2, "start_training", *LOCAL, "game", "dropped", 3, 2, 0, QUICK)
+    guest.proxy.code(V1, "ml__drop_future", future)
+    client, until, status = host.hives.client(), time.monotonic() + 60, ""
+    while status != "stopped" and time.monotonic() < until:
+        status = {run.name: run.status.value for run in client.runs().result()}.get("dropped", "")
+        time.sleep(0.05)
+
+    assert status == "stopped"
+
+
+def test_two_guests_learn_one_run_and_the_last_one_stops_it(guest, host):
+    context = guest.start("shared")
+    client = host.hives.client()
+    run = next(run for run in client.runs().result() if run.name == "shared")
+    other = Guest(host)
+    joined = other.joined(other.handle(V2, "connect_to_experiment", *LOCAL, run.id))
+    guest.proxy.code(V1, "ml__stop_training", context)
+    code, actions, _ = other.submit(joined, [(1, EpisodeState.INITIAL, 0.0, 1.0)])
+
+    assert code is ErrorCode.SUCCESS
+    assert actions.any()
+    assert client.run(run.id).result().status.value == "running"
+    other.guest.close()
+    until = time.monotonic() + 60
+    while client.run(run.id).result().status.value != "stopped" and time.monotonic() < until:
+        time.sleep(0.05)
+    assert client.run(run.id).result().status.value == "stopped"
+
+
+def test_the_cmdlet_of_the_published_crates_learns_and_ends_with_0():
+    run = arkml("run", TRAIN, "--cmdlet", "localhost 12356 900", "--hive", "embedded")
+    rated = re.search(r"eval (-?[\d.]+)", run.err)
+
+    assert run.status == 0, run.err
+    assert "done" in run.err
+    assert float(rated[1]) > -20  # nobody steering makes -37
+
+
+def test_the_applet_of_the_published_crates_learns_without_being_held_up():
+    with Host(hive=HiveGrant(settings={"hidden": 64, "batch_size": 256})) as host:
+        guest = host.load(APPLET)
+        until, status = time.monotonic() + 90, 0
+        while not status and time.monotonic() < until:
+            guest.update()
+            time.sleep(0.004)
+            status = guest.call("status")
+
+    assert status == 1
