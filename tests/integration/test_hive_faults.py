@@ -1,4 +1,4 @@
-"""Processes killed for real: what was acknowledged is in the learner's memory once, acting goes on."""
+"""Processes killed for real: what was acknowledged is in memory once, and acting goes on."""
 
 import os
 import signal
