@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from arkml.cli.exits import FAILED, GOOD, INTERRUPTED, print_json
@@ -233,7 +234,9 @@ def _gathered(
     learned = client.series(run.id, "rollout/ep_rew_mean").result()
     rated = client.series(run.id, "eval/mean_reward").result()
     curve = training.out / "learning_curve.png"
-    draw(curve, f"{run.name} ({training.guest.name})", learned, rated)
+    has_curve = find_spec("matplotlib") is not None
+    if has_curve:
+        draw(curve, f"{run.name} ({training.guest.name})", learned, rated)
     metrics = {name: value for name, value, _ in client.metrics(run.id).result()}
     now = client.run(run.id).result()
     returns = rated or learned
@@ -259,7 +262,7 @@ def _gathered(
             "rated_by": "evaluations" if rated else "the mean of the last 100 training episodes",
             **files,
         },
-        "curve": str(curve),
+        "curve": str(curve) if has_curve else None,
         "metrics": metrics,
         "play": f"arkml run {training.guest} --policy {files['onnx']}",
     }
@@ -284,7 +287,7 @@ def _show(document: dict[str, Any]) -> None:
     best = f" (by {policy['rated_by']})" if policy["which"] == "best" else ""
     rows += [
         (f"{policy['which']} policy", f"{policy['onnx']}, {policy['crvo']}{best}"),
-        ("learning curve", document["curve"]),
+        ("learning curve", document["curve"] or "none: matplotlib is not installed"),
         ("play it", document["play"]),
     ]
     show(f"{document['guest']}: {document['name']}", facts(rows))
