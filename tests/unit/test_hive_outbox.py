@@ -1,5 +1,6 @@
 """Rows on their way out, one writer and one reader."""
 
+import copy
 import threading
 
 import numpy as np
@@ -33,7 +34,7 @@ class World:
     def take_all(self):
         found = []
         while (taken := self.outbox.take(partial=True)) is not None:
-            found.append(taken)
+            found.append(copy.deepcopy(taken))
         return found
 
 
@@ -48,7 +49,7 @@ def test_rows_come_out_once_and_in_order_however_they_went_in(sizes, reads):
     for place, size in enumerate(sizes):
         world.append(size)
         if place < len(reads) and (found := world.outbox.take(partial=reads[place])):
-            taken.append(found)
+            taken.append(copy.deepcopy(found))  # the columns are views
     taken += world.take_all()
 
     assert numbers_of(taken) == list(range(sum(sizes)))
@@ -134,7 +135,7 @@ def test_one_thread_writes_while_another_reads():
     taken = []
     while not (done.is_set() and world.outbox.is_empty):
         if (found := world.outbox.take(partial=True)) is not None:
-            taken.append(found)
+            taken.append(copy.deepcopy(found))  # the columns are views
             world.outbox.release(len(found[1]))
     writer.join()
 

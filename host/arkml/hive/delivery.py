@@ -18,7 +18,16 @@ from arkml.errors import HiveError, HiveRefused, HiveUnreachable
 from arkml.hive.link import GONE, RETRIED, Link, parsed, reason
 from arkml.hive.outbox import Outbox
 from arkml.hive.protocol.audit import checksum, row_hashes
-from arkml.hive.protocol.rows import CONTENT_TYPE, META, Columns, Kind, encode
+from arkml.hive.protocol.rows import (
+    CONTENT_TYPE,
+    HEADER_SIZE,
+    META,
+    Columns,
+    Kind,
+    decode,
+    encode,
+    parse_header,
+)
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +54,7 @@ class Ledger:
 
 @dataclass(slots=True)
 class _Body:
-    """Rows that are on their way under one number; they do not change until they are there."""
+    """Rows that are on their way under one number; the columns are views of the data."""
 
     seq: int
     kind: Kind
@@ -101,7 +110,8 @@ class Delivery:
         self.seq += 1
         dropped = self._outbox.untold()
         data = self._encoded(kind, columns, dropped)
-        await self._deliver(_Body(self.seq, kind, columns, data, dropped))
+        sent = decode(parse_header(data), memoryview(data)[HEADER_SIZE:], check=False)
+        await self._deliver(_Body(self.seq, kind, sent, data, dropped))
         return True
 
     def _encoded(self, kind: Kind, columns: Columns, dropped: int) -> bytes:

@@ -144,7 +144,7 @@ class Outbox:
         """
         The oldest rows, of a full body or with `partial` of any, or None.
 
-        The columns are copies. Their meta is empty: see `take_notes`.
+        The columns are views, which `take` and `trim` end. Their meta is empty: see `take_notes`.
         """
         while self._chunks:
             chunk = self._chunks[0]
@@ -152,9 +152,8 @@ class Outbox:
             filled = chunk.filled
             if filled > chunk.taken and (is_over or partial):
                 rows = slice(chunk.taken, filled)
-                found = Columns(
-                    *(*(array[rows].copy() for array in chunk.columns.arrays()[:-1]), _NO_META)
-                )
+                rows_of = (array[rows] for array in chunk.columns.arrays()[:-1])
+                found = Columns(*(*rows_of, _NO_META))
                 chunk.taken = filled
                 return chunk.kind, found
             if not is_over:

@@ -140,12 +140,15 @@ def encode(
     dropped: int = 0,
     sent_ns: int = 0,
 ) -> bytes:
-    """One body: header and columns."""
-    parts: list[bytes] = []
+    """One body: header and columns, copied once."""
+    parts: list[Any] = []
+    crc = size = 0
     for array in columns.arrays():
-        data = array.tobytes()
-        parts += (data, bytes(_padded(len(data)) - len(data)))
-    payload = b"".join(parts)
+        data = np.ascontiguousarray(array)
+        filling = bytes(_padded(data.nbytes) - data.nbytes)
+        parts += (data, filling)
+        crc = zlib.crc32(filling, zlib.crc32(data.data, crc))
+        size += data.nbytes + len(filling)
     head = _HEADER.pack(
         MAGIC,
         VERSION,
@@ -156,11 +159,11 @@ def encode(
         columns.action.shape[1],
         len(columns.meta),
         dropped,
-        zlib.crc32(payload),
-        len(payload),
+        crc,
+        size,
         sent_ns,
     )
-    return head + payload
+    return b"".join([head, *parts])
 
 
 def parse_header(data: bytes | memoryview) -> Header:
