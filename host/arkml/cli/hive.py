@@ -116,16 +116,21 @@ def show(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = Fal
     """Show one run: what it is, how it learns, where it stands."""
 
     def show_run(client: HiveClient) -> int:
-        found = _find(client, run)
-        settings = client.settings(found.id).result().as_json()
+        details = client.details(_find(client, run).id).result()
         if as_json:
-            print_json({"run": found.as_json(), "settings": settings})
+            print_json(details.as_json())
             return GOOD
         from arkml.cli.tables import facts, show
 
+        found, settings, best = details.run, details.settings.as_json(), details.best
         told = {name: value for name, value in found.as_json().items() if name != "latest"}
         told["started_at"] = _time(found.started_at)
         told["ended_at"] = _time(found.ended_at)
+        told["best"] = (
+            "not rated yet"
+            if best is None
+            else f"{best.score:g} by {best.by}: version {best.version}, {best.n_opts:,} updates"
+        )
         show(f"run {found.name}", facts((name, str(value)) for name, value in told.items()))
         show("how it learns", facts((name, str(value)) for name, value in settings.items()))
         return GOOD

@@ -12,8 +12,7 @@ from urllib.parse import quote
 from arkml.closing import Closing
 from arkml.errors import HiveUnreachable, ProtocolError
 from arkml.hive.link import Link, Locate
-from arkml.hive.protocol.runs import Role, RunInfo, RunRequest
-from arkml.hive.protocol.settings import Settings
+from arkml.hive.protocol.runs import Role, RunDetails, RunInfo, RunRequest
 from arkml.hive.session import RunSession
 
 T = TypeVar("T")
@@ -59,14 +58,13 @@ class HiveClient(Closing):
     def run(self, run_id: str) -> Future[RunInfo]:
         return self._start(self._run_of("GET", _path(run_id)))
 
-    def settings(self, run_id: str) -> Future[Settings]:
-        """How a run learns."""
+    def details(self, run_id: str) -> Future[RunDetails]:
+        """A run, how it learns, and its best policy."""
 
-        async def settings() -> Settings:
-            found = await self._link.fetch("GET", _path(run_id))
-            return Settings.from_json(found["settings"])
+        async def details() -> RunDetails:
+            return RunDetails.from_json(await self._link.fetch("GET", _path(run_id)))
 
-        return self._start(settings())
+        return self._start(details())
 
     def config(self, run_id: str) -> Future[str]:
         """The configuration that a run was started with, byte for byte."""

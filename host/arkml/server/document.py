@@ -9,25 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from arkml.errors import HiveError, HiveRefused, InvalidSettings, ProtocolError
-from arkml.hive.protocol.runs import RunRequest, Status
+from arkml.hive.protocol.runs import Best, RunRequest, Status
 from arkml.server.files import read_object, write_whole
 from arkml.server.sessions import Session, Sessions
 
 NAME = "run.json"
-
-
-@dataclass(slots=True)
-class Best:
-    """
-    The best policy so far.
-
-    `by` says what found it so: "evaluation", or "training" for the mean of recent episodes.
-    """
-
-    by: str
-    score: float
-    version: int
-    n_opts: int
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from arkml.errors import HiveError
 from arkml.hive.protocol.messages import Message
+from arkml.hive.protocol.runs import Best
 from arkml.hive.protocol.segments import Place
-from arkml.server.document import Best
 from arkml.server.policies import RESERVED
 from arkml.server.spare import Learners
 

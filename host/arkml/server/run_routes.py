@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.runs import RunRequest
+from arkml.hive.protocol.runs import RunDetails, RunRequest
 from arkml.server.bodies import read_object
 from arkml.server.hive import Hive
 from arkml.server.listing import info
@@ -33,18 +33,8 @@ def run_routes(hive: Hive) -> APIRouter:
     @router.get("/runs/{run_id}")
     async def show(run_id: str) -> dict[str, Any]:
         run = hive.run(run_id)
-        best = run.document.best
-        return {
-            "run": info(run).as_json(),
-            "settings": run.document.request.settings.as_json(),
-            "best": best
-            and {
-                "by": best.by,
-                "score": best.score,
-                "version": best.version,
-                "n_opts": best.n_opts,
-            },
-        }
+        document = run.document
+        return RunDetails(info(run), document.request.settings, document.best).as_json()
 
     @router.get("/runs/{run_id}/config")
     async def config(run_id: str) -> Response:

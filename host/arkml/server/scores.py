@@ -6,7 +6,8 @@ import time
 from collections.abc import Sequence
 
 from arkml.errors import HiveRefused
-from arkml.server.document import Best, Document
+from arkml.hive.protocol.runs import Best
+from arkml.server.document import Document
 from arkml.server.policies import Policies
 
 EVALUATION, TRAINING = "evaluation", "training"

@@ -133,3 +133,46 @@ class RunInfo:
             return cls(**found)
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"no run: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """
+    The best policy of a run so far.
+
+    `by` says what found it so: "evaluation", or "training" for the mean of recent episodes.
+    """
+
+    by: str
+    score: float
+    version: int
+    n_opts: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetails:
+    """One run as it is shown alone; `best` is None before any policy was rated."""
+
+    run: RunInfo
+    settings: Settings
+    best: Best | None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "run": self.run.as_json(),
+            "settings": self.settings.as_json(),
+            "best": None if self.best is None else asdict(self.best),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RunDetails:
+        """What `as_json` made. Raises ProtocolError and InvalidSettings."""
+        try:
+            best = values["best"]
+            return cls(
+                RunInfo.from_json(values["run"]),
+                Settings.from_json(values["settings"]),
+                None if best is None else Best(**best),
+            )
+        except (KeyError, TypeError) as error:
+            raise ProtocolError(f"no details of a run: {error}") from error
