@@ -14,11 +14,13 @@ from tests.benchmarks import (
     costs,
     fleet,
     frame,
+    learning,
     population,
     push,
     report,
     startup,
     threads,
+    training,
 )
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import ROOT
@@ -27,7 +29,7 @@ from tests.benchmarks.rows import Row, Verdict
 
 TOPICS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     module.TOPIC: module.rows
-    for module in (push, frame, fleet, population, threads, startup, costs)
+    for module in (push, frame, fleet, population, threads, startup, training, learning, costs)
 }
 DOCS = ROOT / "docs"
 
