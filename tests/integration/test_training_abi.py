@@ -1,0 +1,301 @@
+"""What the versions of the training API have beside the second: real wasm, a real hive."""
+
+import json
+import struct
+import time
+
+import numpy as np
+import pytest
+from tests.integration.command_line import GUESTS
+from tests.integration.trainee import ACTIONS, FEATURES, LOCAL, QUICK, V1, V2, V3, V4, Guest
+
+from arkml import HiveGrant, Host
+from arkml.abi.codes import EpisodeState, ErrorCode
+
+V5 = "ark-ml-v5"
+GUEST_FILE = GUESTS / "c_reach.wasm"
+METRIC_V1, METRIC_V3 = struct.Struct("<28sf"), struct.Struct("<I64sf")
+PROTOCOL = struct.Struct("<IIIfIffIIIIfI")
+INITIAL, RUNNING, TERMINAL = EpisodeState.INITIAL, EpisodeState.RUNNING, EpisodeState.TERMINAL
+
+
+@pytest.fixture(scope="module")
+def host():
+    with Host(hive=HiveGrant(block=True)) as made:
+        yield made
+
+
+@pytest.fixture
+def guest(host):
+    made = Guest(host)
+    yield made
+    made.guest.close()
+
+
+@pytest.fixture
+def details(host):
+    """What the hive knows of a run by its name."""
+    client = host.hives.client()
+
+    def found(name):
+        run = next(run for run in client.runs().result() if run.name == name)
+        return client.details(run.id).result()
+
+    return found
+
+
+def until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.02)
+    return found
+
+
+def packed(api, metrics):
+    """Metrics as pushes of that version take them: the third tells how long a name is."""
+    names = [(name.encode(), value) for name, value in metrics]
+    if api == V1:
+        return b"".join(METRIC_V1.pack(*item) for item in names)
+    return b"".join(METRIC_V3.pack(len(name), name, value) for name, value in names)
+
+
+def push(guest, context, agent, state, *, reward=0.0, given=(), metrics=(), api=V1):
+    """Push a row, with metrics (name, value), by the version of `api`."""
+    pointer = guest.proxy.put(np.ones(FEATURES, "f4").tobytes())
+    actions = guest.proxy.put(np.array(given, "f4").tobytes())
+    row = (context, agent, state, reward, pointer, FEATURES, actions, len(given))
+    items = guest.proxy.put(packed(api, metrics))
+    name = "push_training_observation" + ("_with_metadata" if api == V1 else "")
+    assert guest.proxy.code(api, f"ml__{name}", *row, items, len(metrics)) is ErrorCode.SUCCESS
+
+
+def submit(guest, context, rows):
+    guest.proxy._next = 8_192  # what was put before is not needed any more
+    actions, values = guest.proxy.room(4 * ACTIONS * rows), guest.proxy.room(4 * rows)
+    return guest.proxy.code(
+        V1, "ml__submit_training_observations", context, actions, ACTIONS * rows, values, rows
+    )
+
+
+def metrics_of(guest, context, api):
+    """The metrics of a run, by name."""
+    layout = METRIC_V1 if api == V1 else METRIC_V3
+    future = guest.handle(api, "download_metrics", context)
+    data = guest.vector(api, "vec_metric", future, layout.size)
+    if api == V1:
+        return {name.rstrip(b"\0").decode(): value for name, value in layout.iter_unpack(data)}
+    return {name[:size].decode(): value for size, name, value in layout.iter_unpack(data)}
+
+
+def test_the_first_version_starts_a_run_with_the_defaults_of_the_hive(guest, details):
+    context = guest.joined(guest.handle(V1, "start_training", *LOCAL, "game", "one", 3, 2))
+    code, _, _ = guest.submit(context, [(1, INITIAL, 0.0, 1.0)])
+    found = details("one")
+
+    assert code is ErrorCode.SUCCESS
+    assert (found.run.game, found.settings.hidden, found.settings.gamma) == ("game", 256, 0.99)
+    assert found.run.status.value == "running"
+
+
+def test_the_third_version_says_how_long(guest, details):
+    future = guest.handle(V3, "start_training", *LOCAL, "game", "three", 3, 2, 0, QUICK, "", 3_600)
+    guest.joined(future)
+    listed = guest.vector(
+        V1, "vec_experiment_info", guest.handle(V1, "list_experiments", *LOCAL), 232
+    )
+    item = next(listed[i : i + 232] for i in range(0, len(listed), 232) if b"three" in listed[i:])
+
+    assert details("three").run.seconds == 3_600
+    assert item[4:].startswith(b"three\0")
+    assert struct.unpack_from("<Q", item, 216)[0] == 3_600
+
+
+def test_a_run_is_stopped_when_its_time_is_over(guest, details):
+    future = guest.handle(V3, "start_training", *LOCAL, "game", "brief", 3, 2, 0, QUICK, "", 1)
+    guest.wait(V1, "training_handle", future)
+
+    assert until(lambda: details("brief").run.status.value == "stopped")
+
+
+def test_the_fourth_version_brings_a_protocol_of_its_own(guest, details):
+    protocol = (3, 2, 48, 0.25, 0, 2e-3, 5e-4, 1_000, 64, 200, 20_000, 0.9, 3)
+    pointer = guest.proxy.put(PROTOCOL.pack(*protocol))
+    future = guest.handle(V4, "start_training", *LOCAL, "game", "four", 0, "{}", "", 60, pointer)
+    guest.joined(future)
+    found = details("four").settings
+
+    assert (found.features, found.actions, found.hidden, found.rollout_length) == (3, 2, 48, 3)
+    assert (found.batch_size, found.memory_min_size, found.memory_max_size) == (64, 200, 20_000)
+    assert found.use_terminal_masking is False
+    assert np.allclose(
+        [found.alpha, found.learning_rate_init, found.learning_rate_end, found.gamma],
+        [0.25, 2e-3, 5e-4, 0.9],
+    )
+
+
+def test_the_fifth_version_takes_the_configuration_of_the_hive(guest, details):
+    config = json.dumps({"feature_count": 3, "action_count": 2, "hidden": 24, "mine": "é"})
+    future = guest.handle(V5, "start_training", *LOCAL, "five", config, "space", "module", 60, 0, 0)
+    context = guest.joined(future)
+    text = guest.handle(V5, "raw_experiment_config", context)
+    registered = guest.handle(
+        V4, "raw_experiment_config_from_registry", *LOCAL, details("five").run.id
+    )
+
+    assert details("five").settings.hidden == 24
+    assert details("five").run.game == "space"
+    for future in (text, registered):  # its bytes would have to be fetched in the same call
+        guest.wait(V4, "string", future)
+        assert guest.take(V4, "string", future, 4)[1] == struct.pack("<I", len(config.encode()))
+
+
+def test_what_a_hive_has_of_a_run_can_be_had_without_taking_part(guest, details):
+    guest.start("registered")
+    run = details("registered").run.id
+    code, pair = guest.ask(V2, "experiment_config_from_registry", *LOCAL, run, size=16)
+    shape, text = struct.unpack("<QQ", pair)
+    guest.wait(V2, "ark_experiment_config", shape)
+    snapshot = guest.vector(
+        V1, "vec_u8", guest.handle(V2, "download_snapshot_from_registry", *LOCAL, run)
+    )
+
+    assert code is ErrorCode.SUCCESS
+    assert guest.vector(V1, "vec_u8", text) == QUICK.encode()
+    assert guest.take(V2, "ark_experiment_config", shape, 8)[1] == struct.pack("<II", 3, 2)
+    assert b"epsilon" in snapshot
+
+
+def test_a_run_that_is_not_there_is_not_found(guest):
+    future = guest.handle(V2, "connect_to_experiment", *LOCAL, "nobody")
+    guest.wait(V1, "training_handle", future)
+
+    assert guest.take(V1, "training_handle", future, 8)[0] is ErrorCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("step", [False, True])
+def test_a_run_starts_from_a_checkpoint_of_another_one(guest, host, details, step):
+    first = f"first of {step}"
+    context = guest.start(first)
+    state = INITIAL
+    for _ in range(60):
+        guest.submit(context, [(n, state, 0.5, n) for n in range(1, 5)])
+        guest.proxy._next = 8_192
+        state = RUNNING
+    run = details(first).run.id
+    until(lambda: details(first).run.n_opts > 0)
+    checkpoint = host.hives.client().checkpoint(run).result()
+    started = guest.handle(
+        V2, "start_training_from_checkpoint", *LOCAL, "game", f"next of {step}", 3, 2, 0, QUICK,
+        checkpoint if step else run,
+    )  # fmt: skip
+    guest.joined(started)
+
+    assert checkpoint.startswith(f"{run}@")
+    assert until(lambda: details(f"next of {step}").run.n_opts) >= int(checkpoint.split("@")[1])
+
+
+@pytest.mark.parametrize("checkpoint", ["nobody", "nobody@3", "../../etc/passwd"])
+def test_a_checkpoint_that_is_not_there_is_not_found(guest, checkpoint):
+    future = guest.handle(
+        V1, "start_training_from_checkpoint", *LOCAL, "game", "lost", 3, 2, checkpoint
+    )
+    guest.wait(V1, "training_handle", future)
+
+    assert guest.take(V1, "training_handle", future, 8)[0] is ErrorCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("kind", ["augmented", "demonstration"])
+def test_rows_with_actions_of_their_own_reach_the_memory(guest, host, details, kind):
+    context = guest.start(kind)
+    for step in range(5):
+        push(guest, context, 7, RUNNING if step else INITIAL, given=(0.25, -0.5), api=V3)
+        code = guest.proxy.code(V1, f"ml__submit_training_{kind}_observations", context)
+        assert code is ErrorCode.SUCCESS
+    client, run = host.hives.client(), details(kind).run.id
+
+    assert until(lambda: client.memory(run).result()["held"] == 5)
+
+
+@pytest.mark.parametrize("given", [(), (0.5,)])
+def test_rows_without_all_actions_are_no_demonstration(guest, given):
+    context = guest.start(f"no demonstration {len(given)}")
+    pointer = guest.proxy.put(np.ones(FEATURES, "f4").tobytes())
+    actions = guest.proxy.put(np.array(given, "f4").tobytes())
+    row = (context, 1, INITIAL, 0.0, pointer, FEATURES, actions, len(given), 0, 0)
+    pushed = guest.proxy.code(V3, "ml__push_training_observation", *row)
+    code = guest.proxy.code(V1, "ml__submit_training_demonstration_observations", context)
+
+    assert ErrorCode.INVALID_ARGUMENTS in (pushed, code)
+
+
+@pytest.mark.parametrize(("api", "width"), [(V1, 28), (V3, 64)])
+def test_the_metrics_of_a_guest_come_back_with_names_cut_between_characters(guest, api, width):
+    name = "a" + "é" * ((width - 2) // 2)  # with "guest/" before it, a character goes over the edge
+    context = guest.start(f"metrics of {api}")
+    state = INITIAL
+    expected = f"guest/{name}".encode()[:width].decode(errors="ignore")
+
+    def told():
+        nonlocal state
+        for _ in range(20):
+            push(guest, context, 1, state, reward=0.5, metrics=[(name, 3.0)], api=api)
+            assert submit(guest, context, 1) is ErrorCode.SUCCESS
+            state = RUNNING
+        return metrics_of(guest, context, api).get(expected)
+
+    assert len(expected.encode()) < width
+    assert until(told) == pytest.approx(3.0)
+
+
+def test_one_client_stops_a_run_for_all_and_the_others_hear_of_it(guest, host, details):
+    context = guest.start("stopped for all")
+    run = details("stopped for all").run.id
+    other = Guest(host)
+    joined = other.joined(other.handle(V2, "connect_to_experiment", *LOCAL, run))
+    stopped = guest.proxy.code(V2, "ml__stop_experiment", context)
+
+    def refused():
+        other.proxy._next = 8_192
+        code, _, _ = other.submit(joined, [(1, INITIAL, 0.0, 1.0)])
+        return code is ErrorCode.NOT_FOUND
+
+    assert stopped is ErrorCode.SUCCESS
+    assert until(refused)
+    assert guest.proxy.code(V1, "ml__stop_training", context) is ErrorCode.NOT_FOUND
+    assert details("stopped for all").run.status.value == "stopped"
+    other.guest.close()
+
+
+def test_rows_that_are_not_finite_are_answered_with_zeros_and_told_once(
+    guest, host, details, caplog
+):
+    context = guest.start("broken")
+    rows = [(1, INITIAL, 0.0, 1.0), (2, INITIAL, 0.0, 1.0)]
+    guest.submit(context, rows)
+    broken = []
+    for _ in range(3):
+        _, actions, _ = guest.submit(context, [(1, RUNNING, 0.0, np.nan), (2, RUNNING, 0.0, 1.0)])
+        broken.append(actions)
+    _, actions, _ = guest.submit(context, [(2, RUNNING, np.inf, 1.0)])
+    client, run = host.hives.client(), details("broken").run.id
+    told = [record for record in caplog.records if "not finite" in record.getMessage()]
+
+    assert not any(found[0].any() for found in broken)
+    assert all(found[1].any() for found in broken)
+    assert not actions.any()
+    assert len(told) == 2
+    assert until(lambda: client.memory(run).result()["held"] == 5)
+
+
+def test_the_guests_of_a_fleet_learn_one_run_together(host):
+    with host.fleet(GUEST_FILE, 4) as fleet:
+        fleet.initialise()
+        until(lambda: fleet.update() is not None and all(g.call("mode") == 1 for g in fleet.guests))
+        for _ in range(30):
+            fleet.update()
+        runs = [run for run in host.hives.client().runs().result() if run.name.startswith("reach")]
+
+        assert len({id(guest.services.hives) for guest in fleet.guests}) == 1
+        assert runs
+        assert not any(guest.failure for guest in fleet.guests)
