@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
-from arkml.errors import HiveError, HiveRefused, HiveUnreachable
+from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive.link import GONE, RETRIED, Link, parsed, reason
 from arkml.hive.outbox import Outbox
 from arkml.hive.protocol.audit import checksum, row_hashes
@@ -143,11 +143,10 @@ class Delivery:
             try:
                 path = f"/sessions/{self._member.sid}/rows"
                 answer = await self._link.send("POST", path, content=body.data, headers=headers)
-            except HiveUnreachable as error:
-                log.debug("%s", error)
-            else:
                 if await self._understood(body, answer):
                     return
+            except (HiveUnreachable, ProtocolError) as error:
+                log.debug("%s", error)
             self._outbox.trim()
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LAST_PAUSE)
@@ -156,7 +155,7 @@ class Delivery:
         """Whether the body is settled by this answer."""
         status = answer.status_code
         if status == 200:
-            self._acknowledge(body, parsed(answer))
+            self._acknowledge(body, _numbers(answer, "policy_version"))
             return True
         if status in RETRIED:
             log.debug("the hive answered %d: %s", status, reason(answer))
@@ -167,7 +166,7 @@ class Delivery:
             await self._rejoin(body)
             return False
         if status == 409:
-            self._renumber(body, int(parsed(answer)["expected"]))
+            self._renumber(body, _numbers(answer, "expected")["expected"])
             return False
         log.warning(
             "%d rows are lost: the hive answered %d: %s",
@@ -186,6 +185,10 @@ class Delivery:
         try:
             acked = await self._member.join()
         except HiveUnreachable:
+            return
+        except HiveRefused as error:
+            if error.status not in RETRIED:
+                raise
             return
         if acked > body.seq:
             self._renumber(body, acked + 1)
@@ -213,3 +216,12 @@ class Delivery:
         self.arrived += count
         self._outbox.release(count)
         self._member.settle(answer)
+
+
+def _numbers(answer: httpx.Response, *names: str) -> dict[str, Any]:
+    """An answer that has whole numbers of these names. Raises ProtocolError."""
+    found = parsed(answer)
+    for name in names:
+        if not isinstance(found.get(name), int):
+            raise ProtocolError(f"the hive answered with {name} = {found.get(name)!r}")
+    return found

@@ -183,14 +183,21 @@ class RunSession:
 
     async def _beat(self) -> None:
         try:
-            found = await self._link.fetch("POST", f"/sessions/{self.sid}/beat", body={})
+            await self._touch()
         except HiveRefused as error:
-            if error.status in GONE:
-                await self.join()
-            elif error.status not in RETRIED:
+            if error.status not in RETRIED:
                 raise
         except (HiveUnreachable, ProtocolError) as error:
             log.debug("%s", error)
+
+    async def _touch(self) -> None:
+        """Tell the hive that the session lives; one that it does not know joins again."""
+        try:
+            found = await self._link.fetch("POST", f"/sessions/{self.sid}/beat", body={})
+        except HiveRefused as error:
+            if error.status not in GONE:
+                raise
+            await self.join()
         else:
             self.settle(found)
 
