@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench fixtures generate test-compilers clean
+.PHONY: help setup demo test check bench fixtures generate test-compilers test-faults clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ test: $(READY) ## All tests that need nothing but Python
 
 test-compilers: $(READY) ## Rebuild the C, Rust and AssemblyScript guests and compare
 	@$(RUN) -m pytest -m compilers
+
+test-faults: $(READY) ## Kill and break the hive, half an hour; ARKML_FAULTS=2 is quicker
+	@$(RUN) -m pytest -m faults tests/faults
 
 check: $(READY) ## Lint, types, import contracts, generated files
 	@$(RUN) -m ruff check .

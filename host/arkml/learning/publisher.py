@@ -60,6 +60,7 @@ class Publisher:
             temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)
+            self._at = time.monotonic()  # or a full disk would be tried in every turn
             raise
         (self._directory / f"{self._number - KEPT:010d}.onnx").unlink(missing_ok=True)
         self._at = time.monotonic()

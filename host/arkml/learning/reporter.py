@@ -56,11 +56,12 @@ class Reporter:
 
     def rest(self, *, settled: bool) -> None:
         """
-        Note that the loop went round. `settled`: all that its rows allow is done.
+        Note that the loop has worked, and is left to report. `settled`: all that its rows allow
+        is done.
 
         In lockstep rows do not count as read before.
         """
-        self._turned = None
+        self._turned = time.monotonic()
         if settled or not self._learner.settings.sync:
             self._cursor = self._learner.experience.log.cursor
 
@@ -79,19 +80,23 @@ class Reporter:
         )
 
     def report(self, *, at_once: bool = False) -> None:
-        """Tell and record what is due; `at_once`: tell even if it was told just now."""
+        """
+        Tell and record what is due; the loop goes round then.
+
+        `at_once`: tell even if it was told just now.
+        """
         now = time.monotonic()
         if self._present != self._told_of and (at_once or now - self._told >= PROGRESS_EVERY):
             self._told, self._told_of = now, self._present
             self.tell()
         if self._present != self._recorded_of and now - self._recorded >= RECORD_EVERY:
             self._record(now)
+        self._turned = None
 
     def close(self) -> None:
         """Tell and record what is left."""
         if self._present != self._recorded_of:
             self._record(time.monotonic())
-        self._recorder.close()
         self.tell()
 
     def _record(self, now: float) -> None:
