@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from arkml.environment.guest_env import GuestEnv
     from arkml.errors import ArkmlError, GuestError, ModuleError
     from arkml.fleet import Fleet
     from arkml.guest import Guest, Reply
@@ -23,6 +24,7 @@ __all__ = [
     "EntryPoint",
     "Fleet",
     "Guest",
+    "GuestEnv",
     "GuestError",
     "HiveGrant",
     "Host",
@@ -43,6 +45,7 @@ _HOMES = {
     "EntryPoint": "arkml.runtime.module.description",
     "Fleet": "arkml.fleet",
     "Guest": "arkml.guest",
+    "GuestEnv": "arkml.environment.guest_env",
     "GuestError": "arkml.errors",
     "HiveGrant": "arkml.hives",
     "Host": "arkml.host",

@@ -19,12 +19,14 @@ The tree of what the package raises.
     │   ├── GuestTrap           ├── StackExhausted
     │   ├── MemoryLimitExceeded ├── TableLimitExceeded
     │   ├── GuestTimeout        ├── GuestExit        ├── CmdletFailed
-    │   └── GuestFailed         ├── GuestBusy        └── GuestCancelled
+    │   ├── GuestFailed         ├── GuestBusy        ├── GuestCancelled
+    │   └── GuestStalled
     ├── HiveError               something between a host and its hive went wrong
     │   ├── ProtocolError       ├── HiveUnreachable
     │   ├── HiveRefused         └── RunGone
     ├── InstanceLimitExceeded
     └── UsageError              the embedder asked for something that makes no sense
+        └── InvalidActions
 """
 
 from __future__ import annotations
@@ -204,6 +206,10 @@ class GuestCancelled(GuestError):
     """The call was cancelled by its host."""
 
 
+class GuestStalled(GuestError):
+    """A guest in an environment gave nobody anything to decide for too long."""
+
+
 class HiveError(ArkmlError):
     """Something between a host and its hive went wrong."""
 
@@ -242,3 +248,7 @@ class InstanceLimitExceeded(ArkmlError):
 
 class UsageError(ArkmlError):
     """The embedder asked for something that makes no sense."""
+
+
+class InvalidActions(UsageError):
+    """Actions given to an environment have a wrong shape, type or value. Nothing has moved."""

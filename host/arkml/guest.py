@@ -11,6 +11,7 @@ from arkml.errors import (
     GuestExit,
     InvalidArguments,
 )
+from arkml.runtime.entry import Entry
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.normalise import START_NAME
 from arkml.runtime.program import Program
@@ -102,12 +103,19 @@ class Guest(ServedGuest):
         self._require_bytes(function, data)
         pointer = self._lend(data)
         try:
-            status = self._run(self.begin(function, (pointer, len(data)), budget, data)) or 0
+            status = self._run(self._begin_lent(function, pointer, data, budget)) or 0
             returned = self.return_slice or b""
         finally:
             if data and self.failure is None:
                 self.call("ark_free", pointer, len(data), _ALIGNMENT)
         return Reply(status & _U32, returned)
+
+    def begin_bytes(
+        self, function: str, data: bytes = b"", *, budget: float | None = DEFAULT_BUDGET
+    ) -> Entry:
+        """Start such a call; the bytes stay in memory. Raises what `invoke` raises of it."""
+        self._require_bytes(function, data)
+        return self._begin_lent(function, self._lend(data), data, budget)
 
     def request(self, data: bytes, *, budget: float | None = DEFAULT_BUDGET) -> bytes:
         """Let a servlet answer a request; raises CmdletFailed if its status is not 0."""
@@ -154,6 +162,9 @@ class Guest(ServedGuest):
                 status=reply.status,
             )
         return reply.data
+
+    def _begin_lent(self, function: str, pointer: int, data: bytes, budget: float | None) -> Entry:
+        return self.begin(function, (pointer, len(data)), budget, data)
 
     def _require_bytes(self, function: str, data: bytes) -> None:
         functions = self.program.functions

@@ -132,6 +132,12 @@ class Host(Closing):
         name = f"{trained.program.name} (evaluation)"
         return Evaluator(self._make(trained.program, name, next(self._numbers), shared), rated)
 
+    def driven(self, program: Program, hives: HiveGateway, *, name: str | None = None) -> Guest:
+        """A new guest, not initialised, whose experiments are those of `hives`."""
+        columns = Columns(self._engine.arena, self.limits)
+        shared = _Shared(columns, self._library(), hives, Flight(self._engine.ticker))
+        return self._make(program, name or program.name, next(self._numbers), shared)
+
     def fleet(self, source: Source | Program, instances: int, *, name: str | None = None) -> Fleet:
         """
         Make `instances` guests of one module that are stepped together.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from arkml.abi.codes import ErrorCode
@@ -21,6 +22,7 @@ from arkml.runtime.fiber import Pause
 from arkml.runtime.linker import error_code
 from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
+from arkml.sessions.session import Session
 from arkml.waiting import give_way, sleep, sleep_async
 
 logger = logging.getLogger(__name__)
@@ -91,6 +93,37 @@ class ServedGuest(Instance):
             self.services.begin_call(data)
             self.fiber.imports = len(data)
         return entry
+
+    def run_to_submit(self, entry: Entry, is_driven: Callable[[Session], bool]) -> Session | None:
+        """
+        Run a call up to the next submit of a driven session, and return that session.
+
+        The guest stays suspended in the submit, parked: other guests may be called, and this one
+        goes on when its batch is filled, `fiber.answer` was called, and then this method again,
+        with a whole budget. Returns None when the call has ended. Raises as `call` does.
+        """
+        fiber = self.fiber
+        if fiber.is_parked:
+            self.services.pending_polls = 0
+            fiber.unpark()
+        try:
+            while (event := fiber.advance()) is not None:
+                if isinstance(event, Wait):
+                    sleep(event, fiber)
+                    continue
+                if event is Pause.SUBMIT_NON_FINITE:
+                    self.count_features()
+                session = self.submitted()
+                if is_driven(session):
+                    fiber.park()
+                    return session
+                if (waiting := self.answer()) is not None:
+                    sleep(waiting, fiber)
+        except BaseException as error:
+            self.abandon(error, landed=fiber.is_parked)
+            raise
+        self.end(entry)
+        return None
 
     def answer(self) -> Wait | None:
         """

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from arkml.abi.codes import ErrorCode
-from arkml.errors import AbiError, GuestTimeout, UsageError
+from arkml.errors import AbiError, GuestBusy, GuestTimeout, UsageError
 from arkml.runtime import bindings
 from arkml.runtime.deadline import ALERT, TURN_TICKS
 from arkml.runtime.entry import Entry, Number
@@ -59,6 +59,8 @@ class Fiber:
         """Host-lane imports that were answered since whoever looks at this set it to zero."""
         self.future: bindings.Address = 0
         """The call in progress; for whoever polls many guests at once."""
+        self.is_parked = False
+        """Whether the call waits in a submit for somebody outside, with no flight in the air."""
         self._sandbox = sandbox
         self._handlers = handlers
         self._wait = wait
@@ -86,6 +88,9 @@ class Fiber:
         arguments that `entry` does not take.
         """
         self.flight.begin(self._name)
+        if self.is_parked:
+            self.flight.end()
+            raise GuestBusy(f"{self._name} waits in a submit for its answer: one call at a time")
         if arguments or entry.params:
             try:
                 entry.set_arguments(arguments)
@@ -94,6 +99,21 @@ class Fiber:
                 raise
         self.allow(budget)
         self.future = bindings.call_async(*entry.raw)
+
+    def park(self) -> None:
+        """
+        Leave the guest suspended in its submit and land.
+
+        Raises KeyboardInterrupt if SIGINT came; the fiber is parked then too.
+        """
+        self.is_parked = True
+        self.flight.end()
+
+    def unpark(self) -> None:
+        """Take off again, with the whole budget of the call. Raises GuestBusy."""
+        self.flight.begin(self._name)
+        self.is_parked = False
+        self.allow(self._asked)
 
     def allow(self, budget: float | None) -> None:
         """Nothing of the budget of this call is used yet."""
@@ -166,6 +186,7 @@ class Fiber:
         if self.future:
             bindings.delete_future(self.future)
             self.future = 0
+        self.is_parked = False
         self._words[self._reason] = 0
 
     def look_at_budget(self) -> None:

@@ -1,0 +1,193 @@
+"""The names of agents in an environment, and their episodes."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.abi.codes import EpisodeState
+from arkml.batches import Batch, Floats, MetadataLog
+from arkml.environment.decisions import Behaviour, Decision
+
+Words = npt.NDArray[np.uint64]
+
+_RUNNING = np.uint32(EpisodeState.RUNNING)
+_INITIAL, _TERMINAL = int(EpisodeState.INITIAL), int(EpisodeState.TERMINAL)
+_INTERRUPTED = int(EpisodeState.INTERRUPTED)
+_LAST = (1 << 31) - 1
+
+
+@dataclass(slots=True)
+class _Row:
+    """One row of a decision; `place` is that of its submit, or -1."""
+
+    agent: int
+    place: int
+    observation: Floats
+    reward: float
+    started: bool
+    terminated: bool
+    truncated: bool
+
+
+class Agents:
+    """
+    Gives the agents of one environment their numbers, which come once in its life.
+
+    A guest names an agent by a session and 64 bits. Numbers count from 0.
+    """
+
+    def __init__(self) -> None:
+        self._next = itertools.count()
+        self._guest_ids: dict[int, int] = {}
+
+    def sighting(self, behaviour: Behaviour) -> Cast:
+        """Where the agents of a session of a new instance are told apart."""
+        return Cast(self, behaviour)
+
+    def new(self, guest_id: int) -> int:
+        number = next(self._next)
+        if number > _LAST:
+            raise OverflowError(f"an environment has numbers for {_LAST} agents")
+        self._guest_ids[number] = guest_id
+        return number
+
+    def forget(self, number: int) -> None:
+        """An episode is over and was shown."""
+        del self._guest_ids[number]
+
+    def guest_id(self, number: int) -> int:
+        """What the guest calls a live agent. Raises KeyError."""
+        return self._guest_ids[number]
+
+
+class Cast:
+    """The live agents of one session, with what they showed last."""
+
+    def __init__(self, agents: Agents, behaviour: Behaviour) -> None:
+        self.behaviour = behaviour
+        self._agents = agents
+        self._live: dict[int, int] = {}
+        self._ids: Words = np.zeros(0, np.uint64)
+        self._numbers = np.zeros(0, np.int32)
+        self._last: Floats = np.zeros((0, behaviour.num_features), np.float32)
+        self._shown: dict[int, Floats] = {}
+        self._places: Any = slice(None)
+
+    @property
+    def places(self) -> Any:
+        """Which rows of the last submit want an action: a slice, or int, [m]."""
+        return self._places
+
+    def see(self, batch: Batch, metadata: MetadataLog) -> Decision:
+        """What a submit shows; the arrays are copies."""
+        rows = batch.rows
+        ids = rows["id"]
+        if (rows["state"] == _RUNNING).all() and np.array_equal(ids, self._ids):
+            return self._all_running(batch, metadata)
+        return self._each(batch, metadata)
+
+    def drop(self) -> Decision:
+        """Every live agent truncated, with what it showed last: the guest is over."""
+        live = list(self._live.values())
+        self._remember()
+        shown = [self._shown[number] for number in live]
+        count = len(live)
+        no = np.zeros(count, bool)
+        self.forget()
+        return Decision(
+            self.behaviour,
+            np.array(live, np.int32),
+            np.array(shown, np.float32).reshape(count, self.behaviour.num_features),
+            np.zeros(count, np.float32),
+            no, no, ~no,
+        )  # fmt: skip
+
+    def forget(self) -> None:
+        """Nobody lives any more, and nobody is told."""
+        for number in self._live.values():
+            self._agents.forget(number)
+        self._live.clear()
+        self._ids = np.zeros(0, np.uint64)
+
+    def _all_running(self, batch: Batch, metadata: MetadataLog) -> Decision:
+        """The rows of the agents that all ran on, as in the submit before."""
+        count = len(batch)
+        no = np.zeros(count, bool)
+        self._last = batch.features.copy()
+        self._places = slice(None)
+        rewards = np.ascontiguousarray(batch.rows["reward"])
+        return Decision(
+            self.behaviour, self._numbers, self._last, rewards, no, no, no, tuple(metadata)
+        )
+
+    def _each(self, batch: Batch, metadata: MetadataLog) -> Decision:
+        self._remember()
+        found: list[_Row] = []
+        features = batch.features.copy()
+        columns = (batch.rows[name].tolist() for name in ("id", "state", "reward"))
+        for place, (guest_id, state, reward) in enumerate(zip(*columns, strict=True)):
+            found += self._row(guest_id, state, reward, place, features[place])
+        self._settle(found, batch)
+        return self._decision(found, metadata)
+
+    def _row(
+        self, guest_id: int, state: int, reward: float, place: int, features: Floats
+    ) -> list[_Row]:
+        """A row of a submit; before it the end of an episode that the guest left open."""
+        found: list[_Row] = []
+        number = self._live.get(guest_id)
+        if number is not None and state == _INITIAL:
+            found.append(_Row(number, -1, self._shown[number], 0.0, False, False, True))
+            self._end(guest_id)
+            number = None
+        started = number is None
+        if number is None:
+            number = self._live[guest_id] = self._agents.new(guest_id)
+        terminated, truncated = state == _TERMINAL, state == _INTERRUPTED
+        found.append(_Row(number, place, features, reward, started, terminated, truncated))
+        self._shown[number] = features
+        if terminated or truncated:
+            self._end(guest_id)
+        return found
+
+    def _end(self, guest_id: int) -> None:
+        number = self._live.pop(guest_id)
+        self._shown.pop(number, None)
+        self._agents.forget(number)
+
+    def _settle(self, found: list[_Row], batch: Batch) -> None:
+        """Have the next submit found quickly where the same agents run on."""
+        deciding = [row for row in found if not (row.terminated or row.truncated)]
+        self._places = np.array([row.place for row in deciding], np.intp)
+        if len(deciding) == len(batch) == len(found):
+            self._ids = batch.rows["id"].copy()
+            self._numbers = np.array([row.agent for row in found], np.int32)
+            self._numbers.setflags(write=False)
+            self._last = np.array([row.observation for row in found], np.float32)
+        else:
+            self._ids = np.zeros(0, np.uint64)
+
+    def _remember(self) -> None:
+        """Note what the agents of quick submits showed last."""
+        if len(self._ids):
+            self._shown.update(zip(self._numbers.tolist(), self._last, strict=True))
+
+    def _decision(self, found: list[_Row], metadata: MetadataLog) -> Decision:
+        count = len(found)
+        return Decision(
+            self.behaviour,
+            np.array([row.agent for row in found], np.int32),
+            np.array([row.observation for row in found], np.float32).reshape(
+                count, self.behaviour.num_features
+            ),
+            np.array([row.reward for row in found], np.float32),
+            np.array([row.started for row in found], bool),
+            np.array([row.terminated for row in found], bool),
+            np.array([row.truncated for row in found], bool),
+            tuple(metadata),
+        )

@@ -1,0 +1,111 @@
+"""The calls that make up the life of a guest in an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from arkml.environment.stepping import Calls
+from arkml.errors import EntryPointMissing, UsageError
+from arkml.guest import Guest, initialisers
+from arkml.runtime.entry import Entry
+from arkml.runtime.module.description import ModuleKind
+from arkml.runtime.program import Program
+
+SEED = "{seed}"
+_SEED_EXPORT, _CONFIGURE = "arkml_seed", "configure"
+_FRAME, _CMDLET = "ark_applet_update", "ark_cmdlet_run"
+
+Configuration = str | Sequence[int | str] | None
+
+
+class Script:
+    """
+    What is called, and with what; checked against the module's exports.
+
+    Raises UsageError and EntryPointMissing.
+    """
+
+    def __init__(
+        self, program: Program, entry: str | None, args: str, configure: Configuration
+    ) -> None:
+        functions = program.functions
+        self._program = program
+        self._entry = entry or _default_entry(program)
+        if self._entry not in functions:
+            raise EntryPointMissing(f"{program.name} exports no function {self._entry!r}")
+        if configure is not None and _CONFIGURE not in functions:
+            raise EntryPointMissing(f"{program.name} exports no function 'configure'")
+        if not isinstance(configure, str | None):
+            _require_numbers(configure)
+        self._args = args
+        self._configure = configure
+        self._takes_bytes = functions[self._entry].params == ("i32", "i32")
+        if functions[self._entry].params and not self._takes_bytes:
+            raise UsageError(
+                f"{self._entry} of {program.name} is {functions[self._entry]}: an environment calls"
+                " functions that take nothing, or bytes"
+            )
+        self.repeats = not self._takes_bytes
+        """Whether it is called again and again."""
+
+    @property
+    def is_seedable(self) -> bool:
+        """Whether a seed reaches the guest."""
+        given = [self._args] if self._configure is None else [self._args, *self._configure]
+        if isinstance(self._configure, str):
+            given = [self._args, self._configure]
+        return _SEED_EXPORT in self._program.functions or any(
+            isinstance(text, str) and SEED in text for text in given
+        )
+
+    def calls(self, guest: Guest, seed: int) -> Calls:
+        """The calls of a new instance, one after another."""
+        for name in initialisers(self._program):
+            if name == "ark_initialize":
+                yield from self._seeding(guest, seed)
+            yield partial(guest.begin, name)
+        if "ark_initialize" not in self._program.functions:
+            yield from self._seeding(guest, seed)
+        yield from self._configuring(guest, seed)
+        yield from self._playing(guest, seed)
+
+    def _seeding(self, guest: Guest, seed: int) -> Iterator[partial[Entry]]:
+        if _SEED_EXPORT in self._program.functions:
+            yield partial(guest.begin, _SEED_EXPORT, (seed,))
+
+    def _configuring(self, guest: Guest, seed: int) -> Iterator[partial[Entry]]:
+        given = self._configure
+        if isinstance(given, str):
+            yield partial(guest.begin_bytes, _CONFIGURE, _filled(given, seed))
+        elif given is not None:
+            numbers = tuple(seed if number == SEED else int(number) for number in given)
+            yield partial(guest.begin, _CONFIGURE, numbers)
+
+    def _playing(self, guest: Guest, seed: int) -> Iterator[partial[Entry]]:
+        if self._takes_bytes:
+            yield partial(guest.begin_bytes, self._entry, _filled(self._args, seed))
+            return
+        while True:
+            yield partial(guest.begin, self._entry)
+
+
+def _default_entry(program: Program) -> str:
+    kind = program.info.kind
+    if kind is ModuleKind.APPLET:
+        return _FRAME
+    if kind is ModuleKind.CMDLET:
+        return _CMDLET
+    raise UsageError(
+        f"{program.name} is of kind {kind.value}: name the function that plays with entry="
+    )
+
+
+def _filled(text: str, seed: int) -> bytes:
+    return text.replace(SEED, str(seed)).encode()
+
+
+def _require_numbers(given: Sequence[int | str]) -> None:
+    for number in given:
+        if number != SEED and not isinstance(number, int):
+            raise UsageError(f"configure holds {number!r}: text, or whole numbers and '{SEED}'")

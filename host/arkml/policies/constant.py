@@ -1,0 +1,28 @@
+"""A policy that always does the same, as a file: what a run has that nobody has trained."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+_OPSET, _IR = 17, 8
+
+
+def zeros(num_features: int, num_actions: int) -> bytes:
+    """An ONNX policy whose actions, [n, num_actions], and values, [n, 1], are zero."""
+    float32 = TensorProto.FLOAT
+    outputs = {"actions": num_actions, "values": 1}
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["observations", f"{n}_weights"], [n]) for n in outputs],
+        "zeros",
+        [helper.make_tensor_value_info("observations", float32, ["n", num_features])],
+        [helper.make_tensor_value_info(n, float32, ["n", width]) for n, width in outputs.items()],
+        [
+            numpy_helper.from_array(np.zeros((num_features, width), np.float32), f"{n}_weights")
+            for n, width in outputs.items()
+        ],
+    )
+    opset = helper.make_opsetid("", _OPSET)
+    model = helper.make_model(graph, ir_version=_IR, opset_imports=[opset])
+    data: bytes = model.SerializeToString()
+    return data

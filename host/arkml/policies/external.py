@@ -1,0 +1,30 @@
+"""The policy of whoever steps a guest from outside."""
+
+from __future__ import annotations
+
+from arkml.batches import Batch
+from arkml.errors import Unavailable
+
+
+class ExternalPolicy:
+    """
+    Stands for a learner outside: its submits are answered by the actions given to a step.
+
+    `name` is the behaviour. A guest that submits to it stays suspended until then; a submit that
+    cannot wait, of ml-v5, is refused.
+    """
+
+    def __init__(self, name: str, num_features: int, num_actions: int) -> None:
+        self.name = name
+        self.num_features = num_features
+        self.num_actions = num_actions
+
+    def act(self, batch: Batch) -> None:
+        raise Unavailable(
+            f"behaviour {self.name!r} is stepped from outside, which this call cannot wait for"
+            f" ({len(batch)} rows)"
+        )
+
+    def forget(self, key: int) -> None:
+        """It remembers nothing."""
+        del key
