@@ -28,7 +28,8 @@ OWNERS = {
     "uvloop": ("arkml.server",),
     "torch": ("arkml.learning",),
     "stable_baselines3": ("arkml.learning",),
-    "gymnasium": ("arkml.learning",),  # whose spaces stable-baselines3 takes
+    "gymnasium": ("arkml.envs", "arkml.learning"),  # whose spaces stable-baselines3 takes
+    "pettingzoo": ("arkml.envs",),
     "tensorboardX": ("arkml.learning",),
     "pytest": ("arkml.testing",),
 }

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, Floats, MetadataLog
-from arkml.environment.decisions import Behaviour, Decision
+from arkml.environment.decisions import Behaviour, Decision, Ids
 
 Words = npt.NDArray[np.uint64]
 
@@ -77,11 +77,17 @@ class Cast:
         self._last: Floats = np.zeros((0, behaviour.num_features), np.float32)
         self._shown: dict[int, Floats] = {}
         self._places: Any = slice(None)
+        self._order = np.zeros(0, np.intp)
 
     @property
     def places(self) -> Any:
         """Which rows of the last submit want an action: a slice, or int, [m]."""
         return self._places
+
+    @property
+    def steady(self) -> Ids | None:
+        """The very array that names the agents of the next submit, if they all just run on."""
+        return self._numbers if len(self._ids) else None
 
     def see(self, batch: Batch, metadata: MetadataLog) -> Decision:
         """What a submit shows; the arrays are copies."""
@@ -104,7 +110,7 @@ class Cast:
             np.array(live, np.int32),
             np.array(shown, np.float32).reshape(count, self.behaviour.num_features),
             np.zeros(count, np.float32),
-            no, no, ~no,
+            no, no, ~no, np.full(count, -1),
         )  # fmt: skip
 
     def forget(self) -> None:
@@ -122,8 +128,9 @@ class Cast:
         self._places = slice(None)
         rewards = np.ascontiguousarray(batch.rows["reward"])
         return Decision(
-            self.behaviour, self._numbers, self._last, rewards, no, no, no, tuple(metadata)
-        )
+            self.behaviour, self._numbers, self._last, rewards, no, no, no, self._order,
+            tuple(metadata),
+        )  # fmt: skip
 
     def _each(self, batch: Batch, metadata: MetadataLog) -> Decision:
         self._remember()
@@ -168,6 +175,7 @@ class Cast:
             self._ids = batch.rows["id"].copy()
             self._numbers = np.array([row.agent for row in found], np.int32)
             self._numbers.setflags(write=False)
+            self._order = np.arange(len(batch))
             self._last = np.array([row.observation for row in found], np.float32)
         else:
             self._ids = np.zeros(0, np.uint64)
@@ -189,5 +197,6 @@ class Cast:
             np.array([row.started for row in found], bool),
             np.array([row.terminated for row in found], bool),
             np.array([row.truncated for row in found], bool),
+            np.array([row.place for row in found], np.intp),
             tuple(metadata),
         )

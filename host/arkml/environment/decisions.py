@@ -39,7 +39,8 @@ class Decision:
     agents: int32, [n], unique in the environment's life; a new episode has a new one.
     observations: float32, [n, num_features]. rewards: float32, [n], since the agent's row before.
     started, terminated, truncated: bool, [n]: the first row of an episode, and how it ended. An
-    ended row takes no action. metadata: what the guest said with its rows, by row.
+    ended row takes no action. places: int, [n], the rows of the submit, -1 for one that was not in
+    it. metadata: what the guest said, by row of the submit.
     """
 
     behaviour: Behaviour
@@ -49,6 +50,7 @@ class Decision:
     started: Marks
     terminated: Marks
     truncated: Marks
+    places: npt.NDArray[np.intp]
     metadata: Sequence[Metadata] = ()
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from arkml.batches import Batch
 from arkml.closing import Closing
 from arkml.environment.agents import Agents, Cast
-from arkml.environment.decisions import Behaviour, Decision, Demonstrations, Step
+from arkml.environment.decisions import Behaviour, Decision, Demonstrations, Ids, Step
 from arkml.environment.experiments import Experiments
 from arkml.environment.script import Script
 from arkml.environment.stepping import Stepping
@@ -113,6 +113,15 @@ class GuestEnv(Closing):
     def decision(self) -> Decision | None:
         """What waits for actions, or None."""
         return self._pending.decision if self._pending is not None else None
+
+    @property
+    def steady_agents(self) -> Ids | None:
+        """
+        The very array that `decision.agents` will be if the agents that wait all just run on.
+
+        None where that cannot be known by the array.
+        """
+        return self._pending.cast.steady if self._pending is not None else None
 
     def reset(self, seed: int | None = None) -> Step:
         """

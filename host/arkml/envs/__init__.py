@@ -1,0 +1,1 @@
+"""Guests behind the environment interfaces of other people's learners."""

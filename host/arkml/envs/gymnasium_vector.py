@@ -1,0 +1,211 @@
+"""The agents of one guest as the sub-environments of a Gymnasium vector environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from arkml.batches import Floats
+from arkml.environment.decisions import Decision, Ids, Marks, Step
+from arkml.environment.guest_env import GuestEnv
+from arkml.envs import behaviours
+from arkml.envs.slots import Slots
+from arkml.errors import UsageError
+
+_WHO = "a vector environment"
+
+Outcome = tuple[Floats, Floats, Marks, Marks, dict[str, Any]]
+
+
+class GuestVectorEnv(VectorEnv[Floats, Floats, Any]):
+    """
+    Steps all agents of a guest together; `options` are those of `GuestEnv`.
+
+    Observations are float32, [num_envs, num_features], actions float32, [num_envs, num_actions],
+    rewards float32, [num_envs]. There are as many places as agents in the first submit, unless
+    `num_envs` is more than the 1 that `make_vec` gives by itself. A place that is empty has zeros,
+    and False in `info["present"]`.
+
+    NEXT_STEP fits guests that replace an agent in the submit after its last one: what ends in one
+    step begins in the next. Where the replacement comes in the same submit, its first row takes a
+    zero action, counted in `info["auto_answered"]`; SAME_STEP fits those exactly.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        num_envs: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        render_mode: None = None,
+        **options: Any,
+    ) -> None:
+        mode = AutoresetMode(autoreset_mode)
+        if mode is AutoresetMode.DISABLED:
+            raise UsageError("autoreset_mode is DISABLED: guests begin episodes by themselves")
+        if render_mode is not None:
+            raise UsageError(
+                f"render_mode is {render_mode!r}: a vector environment renders nothing"
+            )
+        self._mode = mode
+        self.metadata = {"autoreset_mode": mode, "render_modes": []}
+        self._env = GuestEnv(module, **options)
+        try:
+            self._fresh: Step | None = self._env.reset()
+            decision = behaviours.only_decision(self._fresh, _WHO)
+        except BaseException:
+            self._env.close()
+            raise
+        self.num_envs = len(decision.deciding) if num_envs in (None, 1) else num_envs
+        self._behaviour = decision.behaviour
+        self.single_observation_space = behaviours.observation_space(decision.behaviour)
+        self.single_action_space = behaviours.action_space(decision.behaviour)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._slots = Slots(self.num_envs)
+        self._places: npt.NDArray[np.intp] | None = None
+        self._numbers: Ids | None = None
+        self._hidden: Ids = np.zeros(0, np.int32)
+        self._is_over = True
+        self._all = np.ones(self.num_envs, bool)
+        self._shape = (self.num_envs, decision.behaviour.num_actions)
+
+    @property
+    def guest_env(self) -> GuestEnv:
+        """What is stepped."""
+        return self._env
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Floats, dict[str, Any]]:
+        """A new instance, whose agents take the places; of a list of seeds the first counts."""
+        if options and "reset_mask" in options:
+            raise UsageError("reset_mask: guests begin the episodes of single agents by themselves")
+        if isinstance(seed, list):
+            seed = seed[0] if seed else None
+        super().reset(seed=seed, options=options)
+        step, self._fresh = self._fresh, None
+        if step is None or seed is not None:
+            step = self._env.reset(seed)
+        self._slots.clear()
+        self._hidden = np.zeros(0, np.int32)
+        self._is_over = False
+        observations, _, _, _, info = self._show(step)
+        return observations, info
+
+    def step(self, actions: Any) -> Outcome:
+        """Raises InvalidActions; a guest that has ended or failed starts over."""
+        values = behaviours.checked(actions, self._shape, _WHO)
+        if self._is_over:
+            if self._fresh is not None:
+                raise gymnasium.error.ResetNeeded("reset the environment before its first step")
+            observations, info = self.reset()
+            no = np.zeros(self.num_envs, bool)
+            return observations, np.zeros(self.num_envs, np.float32), no, no.copy(), info
+        step = self._env.step(values if self._places is None else self._chosen(values))
+        decision = step.decisions[0]
+        if decision.agents is self._numbers and not step.is_over:
+            info = {"present": self._all.copy()}
+            return (
+                decision.observations, decision.rewards, decision.terminated,
+                decision.truncated.copy(), info,
+            )  # fmt: skip
+        return self._show(step)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        del kwargs
+        self._env.close()
+
+    def _chosen(self, values: Floats) -> Floats:
+        """The actions of the agents that decide; an agent that nobody was shown takes zeros."""
+        assert self._places is not None
+        chosen = values[self._places]
+        chosen[self._places < 0] = 0
+        return chosen
+
+    def _show(self, step: Step) -> Outcome:
+        if not step.decisions:
+            raise UsageError(f"{self._behaviour.name} has no agent any more")
+        decision = behaviours.only_decision(step, _WHO)
+        outcome = self._outcome(decision)
+        outcome[4].update(behaviours.ending(step))
+        self._is_over = step.is_over
+        self._plan(decision)
+        return outcome
+
+    def _outcome(self, decision: Decision) -> Outcome:
+        count = self.num_envs
+        observations = np.zeros((count, decision.behaviour.num_features), np.float32)
+        rewards = np.zeros(count, np.float32)
+        terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
+        info: dict[str, Any] = {"present": np.zeros(count, bool)}
+        if len(self._hidden):
+            self._slots.enter(decision, self._hidden)
+            self._hidden = np.zeros(0, np.int32)
+        ended, fresh = decision.ended, decision.started & ~decision.ended
+        old = ~fresh & (self._slots.of(decision.agents) >= 0)
+        places = self._slots.of(decision.agents[old])
+        observations[places] = decision.observations[old]
+        rewards[places] = decision.rewards[old]
+        terminated[places] = decision.terminated[old]
+        truncated[places] = decision.truncated[old]
+        info["present"][places] = True
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._begin_next(decision, fresh, observations, info)
+            self._slots.leave(decision.agents[old & ended])
+        else:
+            self._slots.leave(decision.agents[old & ended])
+            self._begin_same(decision, fresh, terminated | truncated, observations, info)
+        return observations, rewards, terminated, truncated, info
+
+    def _begin_next(
+        self, decision: Decision, fresh: Marks, observations: Floats, info: dict[str, Any]
+    ) -> None:
+        """Show new agents in places that were empty; the others come with the next submit."""
+        arrived = decision.agents[fresh]
+        room = int((self._slots.agents < 0).sum())
+        going = int(decision.ended.sum())
+        if len(arrived) > room + going:
+            self._slots.enter(decision, arrived)
+        shown, self._hidden = arrived[:room], arrived[room:]
+        places = self._slots.enter(decision, shown)
+        observations[places] = decision.observations[fresh][:room]
+        info["present"][places] = True
+        if len(self._hidden):
+            info["auto_answered"] = len(self._hidden)
+
+    def _begin_same(
+        self,
+        decision: Decision,
+        fresh: Marks,
+        ended: Marks,
+        observations: Floats,
+        info: dict[str, Any],
+    ) -> None:
+        """Show new agents in the places of those that ended with this submit."""
+        if ended.any():
+            info["final_obs"] = np.array([None] * self.num_envs, object)
+            for place in np.flatnonzero(ended):
+                info["final_obs"][place] = observations[place].copy()
+            info["_final_obs"] = ended.copy()
+            info["final_info"], info["_final_info"] = {}, ended.copy()
+        if int(fresh.sum()) < int(ended.sum()) and self._env.decision is not None:
+            raise UsageError(
+                f"{decision.behaviour.name} does not replace its agents in the submit that ends"
+                " them: take autoreset_mode NEXT_STEP"
+            )
+        places = self._slots.enter(decision, decision.agents[fresh])
+        observations[places] = decision.observations[fresh]
+        info["present"][places] = True
+
+    def _plan(self, decision: Decision) -> None:
+        """How the next actions go to the agents, and whether the next submit can be shown as is."""
+        deciding = decision.deciding
+        is_whole = np.array_equal(deciding, self._slots.agents)
+        self._places = None if is_whole else self._slots.of(deciding)
+        self._numbers = self._env.steady_agents if is_whole else None

@@ -1,0 +1,205 @@
+"""The agents of a guest as a PettingZoo environment."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pettingzoo import ParallelEnv
+from pettingzoo.utils.conversions import parallel_to_aec
+
+from arkml.batches import Floats
+from arkml.environment.decisions import Behaviour, Decision, Step
+from arkml.environment.guest_env import GuestEnv
+from arkml.envs import behaviours
+from arkml.errors import UsageError
+
+_WHO = "an agent"
+
+Spawn = Literal["show", "hide"]
+
+
+def parallel_env(module: Any, *, max_cycles: int | None = None, **options: Any) -> GuestParallelEnv:
+    """A guest whose agents all act at once."""
+    return GuestParallelEnv(module, max_cycles=max_cycles, **options)
+
+
+def env(module: Any, *, max_cycles: int | None = None, **options: Any) -> Any:
+    """A guest whose agents act in turn, by PettingZoo's own conversion; with a fixed cohort."""
+    if options.setdefault("spawn", "hide") != "hide":
+        raise UsageError("agents that act in turn are known from the start: spawn='hide'")
+    return parallel_to_aec(GuestParallelEnv(module, max_cycles=max_cycles, **options))
+
+
+class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc]  # no types
+    """
+    Steps all agents of a guest at once; `options` are those of `GuestEnv`.
+
+    Agents are called BEHAVIOUR/N, counted from 0 in each episode of the environment; no name comes
+    twice in one. Observations are float32, [num_features], actions float32, [num_actions], within
+    [-1, 1]. An agent that the guest skips has its last observation, reward 0 and False in
+    `info["acted"]`, and its action is not used. An agent that has ended is told of once.
+
+    With `spawn="hide"` only the agents of the first submit take part: others take zeros, and the
+    episode is over when the first ones are. With "show" later agents join, and `possible_agents`
+    grows. After `max_cycles` steps all are truncated. Every `reset` makes a new instance.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "name": "arkml_guest_v0",
+        "render_modes": ["ansi"],
+        "is_parallelizable": True,
+    }
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        spawn: Spawn = "hide",
+        max_cycles: int | None = None,
+        render_mode: str | None = None,
+        **options: Any,
+    ) -> None:
+        if spawn not in ("show", "hide"):
+            raise UsageError(f"spawn is {spawn!r}: it takes 'show' or 'hide'")
+        self.render_mode = render_mode
+        self._spawn = spawn
+        self._max_cycles = max_cycles
+        self._env = GuestEnv(module, **options)
+        self._spaces: dict[str, tuple[behaviours.Space, behaviours.Space]] = {}
+        self.possible_agents: list[str] = []
+        self.agents: list[str] = []
+        self._names: dict[int, str] = {}
+        self._seen: dict[str, Floats] = {}
+        self._cycles = 0
+        try:
+            self._fresh: Step | None = self._env.reset()
+            self._meet(self._fresh.decisions[0], arrive=True)
+        except BaseException:
+            self._env.close()
+            raise
+        self.agents = []
+
+    @property
+    def guest_env(self) -> GuestEnv:
+        """What is stepped."""
+        return self._env
+
+    def observation_space(self, agent: str) -> behaviours.Space:
+        return self._spaces[agent.rpartition("/")[0]][0]
+
+    def action_space(self, agent: str) -> behaviours.Space:
+        return self._spaces[agent.rpartition("/")[0]][1]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Floats], dict[str, dict[str, Any]]]:
+        """A new instance. Raises GuestError if it does not come to its first submit."""
+        del options
+        step, self._fresh = self._fresh, None
+        if step is None or seed is not None:
+            step = self._env.reset(seed)
+        self._names.clear()
+        self._seen.clear()
+        self.agents = []
+        self._cycles = 0
+        decision = step.decisions[0]
+        self._meet(decision, arrive=True)
+        infos: dict[str, dict[str, Any]] = {}
+        for row, agent in enumerate(decision.agents.tolist()):
+            name = self._names[agent]
+            self._seen[name] = decision.observations[row]
+            infos[name] = self._info(decision, row)
+            if reward := float(decision.rewards[row]):
+                infos[name]["reward"] = reward
+        return {name: self._seen[name] for name in self.agents}, infos
+
+    def step(
+        self, actions: dict[str, Floats]
+    ) -> tuple[
+        dict[str, Floats],
+        dict[str, float],
+        dict[str, bool],
+        dict[str, bool],
+        dict[str, dict[str, Any]],
+    ]:
+        """Raises InvalidActions and UsageError; nothing has moved then."""
+        if not self.agents:
+            raise UsageError("no agent is left: reset the environment")
+        decision = self._env.decision
+        assert decision is not None
+        step = self._env.step(self._gathered(decision, actions))
+        self._cycles += 1
+        rewards = dict.fromkeys(self.agents, 0.0)
+        terminated, truncated = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
+        infos: dict[str, dict[str, Any]] = {name: {"acted": False} for name in self.agents}
+        for found in step.decisions:
+            self._meet(found, arrive=self._spawn == "show")
+            for row, agent in enumerate(found.agents.tolist()):
+                if (name := self._names.get(agent)) is None:
+                    continue
+                self._seen[name] = found.observations[row]
+                rewards[name] = float(found.rewards[row])
+                terminated[name], truncated[name] = (
+                    bool(found.terminated[row]), bool(found.truncated[row])
+                )  # fmt: skip
+                infos[name] = {**self._info(found, row), **behaviours.ending(step)}
+        if self._max_cycles is not None and self._cycles >= self._max_cycles:
+            truncated = dict.fromkeys(truncated, True)
+        shown = {name: self._seen[name] for name in self.agents}
+        self._part(terminated, truncated)
+        return shown, rewards, terminated, truncated, infos
+
+    def render(self) -> str | None:
+        """A line for each agent, with render_mode "ansi"."""
+        if self.render_mode is None:
+            return None
+        lines = (
+            f"{name:24} " + " ".join(f"{value:9.4f}" for value in self._seen[name])
+            for name in self.agents
+        )
+        return "\n".join(lines) + "\n"
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _meet(self, decision: Decision, *, arrive: bool) -> None:
+        """Name the agents that are new, if they take part."""
+        behaviour = decision.behaviour
+        if behaviour.name not in self._spaces:
+            self._spaces[behaviour.name] = _spaces(behaviour)
+        for row in np.flatnonzero(decision.started) if arrive else ():
+            name = f"{behaviour.name}/{len(self._names)}"
+            self._names[int(decision.agents[row])] = name
+            self.agents.append(name)
+            if name not in self.possible_agents:
+                self.possible_agents.append(name)
+
+    def _gathered(self, decision: Decision, actions: dict[str, Floats]) -> Floats:
+        """The actions of those that decide, in their order; zeros of agents that are hidden."""
+        unknown = set(actions) - set(self.agents)
+        if unknown:
+            raise UsageError(f"there is no agent {min(unknown)!r} now")
+        shape = (decision.behaviour.num_actions,)
+        gathered = np.zeros((len(decision.deciding), *shape), np.float32)
+        live = set(self.agents)
+        for row, agent in enumerate(decision.deciding.tolist()):
+            name = self._names.get(agent, "")
+            if name in live:
+                if name not in actions:
+                    raise UsageError(f"agent {name!r} has no action")
+                gathered[row] = behaviours.checked(actions[name], shape, f"agent {name!r}")
+        return gathered
+
+    def _part(self, terminated: dict[str, bool], truncated: dict[str, bool]) -> None:
+        """Forget those whose episode is over."""
+        self.agents = [name for name in self.agents if not (terminated[name] or truncated[name])]
+        if self._max_cycles is not None and self._cycles >= self._max_cycles:
+            self.agents = []
+
+    def _info(self, decision: Decision, row: int) -> dict[str, Any]:
+        return {"acted": True, **behaviours.metadata_of(decision, row)}
+
+
+def _spaces(behaviour: Behaviour) -> tuple[behaviours.Space, behaviours.Space]:
+    return behaviours.observation_space(behaviour), behaviours.action_space(behaviour)

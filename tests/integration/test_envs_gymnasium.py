@@ -1,0 +1,248 @@
+"""Guests as Gymnasium environments, one agent or many."""
+
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+import stable_baselines3.common.env_checker
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from tests.integration.command_line import GUESTS
+from tests.integration.test_environment import INITIAL, INTERRUPTED, RUNNING, TERMINAL, scripted
+
+from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_vector import GuestVectorEnv
+from arkml.errors import InvalidActions, UsageError
+
+PENDULUM, CARTPOLE = GUESTS / "c_pendulum.wasm", GUESTS / "c_cartpole.wasm"
+ONE = {"configure": (1, "{seed}")}
+
+
+@pytest.fixture
+def single():
+    env = GuestGymnasiumEnv(PENDULUM, **ONE)
+    yield env
+    env.close()
+
+
+@pytest.fixture
+def make():
+    made = []
+
+    def env(kind, module, **options):
+        made.append(kind(module, **options))
+        return made[-1]
+
+    yield env
+    for found in made:
+        found.close()
+
+
+def test_gymnasium_finds_it_by_its_name():
+    script = f"""
+import gymnasium
+module = {str(PENDULUM)!r}
+with gymnasium.make("arkml.envs.gym:arkml/Guest-v0", module=module, configure=(1, 2)) as env:
+    print(env.reset(seed=1)[0].shape)
+envs = gymnasium.make_vec("arkml/Guest-v0", module=module, configure=(8, 2),
+                          vectorization_mode="vector_entry_point")
+print(envs.reset()[0].shape)
+envs.close()
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.split("\n")[:2] == ["(3,)", "(8, 3)"]
+
+
+@pytest.mark.filterwarnings("ignore:.*Box observation space m:UserWarning")
+def test_the_checkers_of_gymnasium_and_stable_baselines3_pass(single):
+    check_env(single, skip_render_check=True)
+    stable_baselines3.common.env_checker.check_env(single)
+
+
+def test_an_episode_ends_as_the_guest_says_and_the_next_one_goes_on_in_the_same_instance(single):
+    single.reset(seed=3)
+    instance = single.guest_env.guest
+    outcomes = [single.step(np.zeros(1, "f4")) for _ in range(200)]
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        single.step(np.zeros(1, "f4"))
+    observation, _ = single.reset()
+
+    assert [truncated for _, _, _, truncated, _ in outcomes] == [False] * 199 + [True]
+    assert not any(terminated for _, _, terminated, _, _ in outcomes)
+    assert outcomes[-1][4]["angle"] >= 0  # what the guest says of it
+    assert single.guest_env.guest is instance
+    assert single.observation_space.contains(observation)
+
+
+def test_a_reset_in_mid_episode_or_with_a_seed_is_a_new_instance(single):
+    first, _ = single.reset(seed=3)
+    instance = single.guest_env.guest
+    single.step(np.ones(1, "f4"))
+    single.reset()
+    other = single.guest_env.guest
+    again, _ = single.reset(seed=3)
+
+    assert other is not instance
+    assert single.guest_env.guest is not other
+    assert np.array_equal(first, again)
+
+
+@pytest.mark.parametrize("action", [[2.0], [np.nan], [0.0, 0.0], 0.0, ["left"]])
+def test_wrong_actions_are_refused(single, action):
+    single.reset()
+    with pytest.raises(InvalidActions):
+        single.step(action)
+
+    assert len(single.step([0.0])) == 5
+
+
+def test_a_guest_with_more_agents_is_refused_and_pointed_elsewhere(make):
+    with pytest.raises(UsageError, match="make_vec"):
+        make(GuestGymnasiumEnv, PENDULUM, configure=(2, 1))
+
+
+def test_a_guest_that_fails_truncates_and_starts_over(make):
+    env = make(
+        GuestGymnasiumEnv, scripted([(1, INITIAL, 0)], [(1, RUNNING, 1)], after="unreachable")
+    )
+    env.reset()
+    env.step([0.0])
+    _, _, terminated, truncated, info = env.step([0.0])
+    observation, _ = env.reset()
+
+    assert (terminated, truncated) == (False, True)
+    assert "unreachable" in info["error"]
+    assert observation.tolist() == [0.0]
+
+
+def test_a_replacement_in_the_same_submit_is_the_next_episode(make):
+    env = make(GuestGymnasiumEnv, scripted(
+        [(1, INITIAL, 0)], [(1, TERMINAL, 2), (2, INITIAL, 7)], [(2, RUNNING, 1)]
+    ))  # fmt: skip
+    env.reset()
+    ended = env.step([0.0])
+    observation, info = env.reset()
+    after = env.step([0.0])
+
+    assert ended[1:3] == (2.0, True)
+    assert observation.tolist() == [1.0]
+    assert info == {"reward": 7.0}
+    assert after[0].tolist() == [2.0]
+
+
+def test_all_agents_of_a_guest_are_stepped_together(make):
+    envs = make(GuestVectorEnv, PENDULUM, configure=(64, "{seed}"))
+    first, info = envs.reset(seed=1)
+    ends = 0
+    for _ in range(450):
+        observations, rewards, terminated, truncated, info = envs.step(np.zeros((64, 1), "f4"))
+        ends += int(truncated.sum())
+
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert first.shape == observations.shape == (64, 3)
+    assert rewards.dtype == np.float32
+    assert ends == 2 * 64
+    assert not terminated.any()
+    assert info["present"].all()
+
+
+def test_what_ends_in_one_step_begins_in_the_next(make):
+    envs = make(GuestVectorEnv, scripted(
+        [(1, INITIAL, 0), (2, INITIAL, 0)],
+        [(1, TERMINAL, 5), (2, RUNNING, 1)],
+        [(3, INITIAL, 0), (2, RUNNING, 1)],
+        [(3, RUNNING, 2), (2, INTERRUPTED, 1)],
+        [(3, RUNNING, 2)],
+        [(3, RUNNING, 2), (4, INITIAL, 0)],
+    ))  # fmt: skip
+    envs.reset()
+    found = [envs.step(np.full((2, 1), 0.5, "f4")) for _ in range(5)]
+
+    assert [step[0][:, 0].tolist() for step in found] == [[1, 1], [2, 2], [3, 3], [4, 0], [5, 5]]
+    assert [step[1].tolist() for step in found] == [[5, 1], [0, 1], [2, 1], [2, 0], [2, 0]]
+    assert found[0][2].tolist() == [True, False]
+    assert found[2][3].tolist() == [False, True]
+    assert found[3][4]["present"].tolist() == [True, False]
+    assert found[4][4]["present"].all()
+
+
+def replaced_at_once():
+    return scripted(
+        [(1, INITIAL, 0)], [(1, TERMINAL, 5), (2, INITIAL, 0)], [(2, RUNNING, 3)], [(2, RUNNING, 4)]
+    )
+
+
+def test_a_replacement_in_the_same_submit_takes_zeros_once_with_next_step(make):
+    envs = make(GuestVectorEnv, replaced_at_once())
+    envs.reset()
+    ended = envs.step([[0.5]])
+    envs.step([[0.5]])
+    answered = envs.guest_env.guest.read_memory(256, 4)
+    last = envs.step([[0.25]])
+
+    assert ended[4]["auto_answered"] == 1
+    assert ended[2].all()
+    assert np.frombuffer(answered, "f4")[0] == 0.0
+    assert last[0].tolist() == [[3.0]]
+
+
+def test_same_step_shows_the_new_episode_with_the_end_of_the_old_one(make):
+    envs = make(GuestVectorEnv, replaced_at_once(), autoreset_mode="SameStep")
+    envs.reset()
+    observations, rewards, terminated, _, info = envs.step([[0.5]])
+    after = envs.step([[0.5]])
+
+    assert observations.tolist() == [[1.0]]
+    assert rewards.tolist() == [5.0]
+    assert terminated.all()
+    assert info["final_obs"][0].tolist() == [1.0]
+    assert info["_final_obs"].tolist() == [True]
+    assert after[1].tolist() == [3.0]
+
+
+def test_a_mode_that_does_not_fit_is_said_to(make):
+    envs = make(GuestVectorEnv, PENDULUM, configure=(2, 1), autoreset_mode="SameStep")
+    envs.reset()
+    for _ in range(199):
+        envs.step(np.zeros((2, 1), "f4"))
+    with pytest.raises(UsageError, match="NEXT_STEP"):
+        envs.step(np.zeros((2, 1), "f4"))
+
+
+def test_more_agents_than_places_is_an_error(make):
+    envs = make(GuestVectorEnv, scripted(
+        [(1, INITIAL, 0)], [(1, RUNNING, 0), (2, INITIAL, 0), (3, INITIAL, 0)]
+    ))  # fmt: skip
+    envs.reset()
+    with pytest.raises(UsageError, match="num_envs"):
+        envs.step([[0.0]])
+
+
+def test_places_may_be_declared(make):
+    envs = make(GuestVectorEnv, CARTPOLE, configure=(3, 1), num_envs=5)
+    observations, info = envs.reset()
+
+    assert observations.shape == (5, 4)
+    assert info["present"].tolist() == [True] * 3 + [False] * 2
+    assert not observations[3:].any()
+    assert envs.step(np.zeros((5, 1), "f4"))[4]["present"].sum() == 3
+
+
+def test_a_vector_whose_guest_fails_truncates_all_and_starts_over(make):
+    envs = make(GuestVectorEnv, scripted(
+        [(1, INITIAL, 0), (2, INITIAL, 0)], [(1, RUNNING, 1), (2, RUNNING, 1)], after="unreachable"
+    ))  # fmt: skip
+    envs.reset()
+    envs.step(np.zeros((2, 1), "f4"))
+    _, _, _, truncated, info = envs.step(np.zeros((2, 1), "f4"))
+    observations, rewards, _, again, fresh = envs.step(np.zeros((2, 1), "f4"))
+
+    assert truncated.all()
+    assert "unreachable" in info["error"]
+    assert not again.any()
+    assert not rewards.any()
+    assert observations.tolist() == [[0.0], [0.0]]
+    assert "error" not in fresh
