@@ -13,8 +13,9 @@ from gymnasium.vector.utils import batch_space
 from arkml.batches import Floats
 from arkml.environment.decisions import Decision, Ids, Marks, Step
 from arkml.environment.guest_env import GuestEnv
-from arkml.envs import behaviours
+from arkml.envs import showing
 from arkml.envs.slots import Slots
+from arkml.envs.spaces import action_space, observation_space
 from arkml.errors import UsageError
 
 _WHO = "a vector environment"
@@ -57,14 +58,14 @@ class GuestVectorEnv(VectorEnv[Floats, Floats, Any]):
         self._env = GuestEnv(module, **options)
         try:
             self._fresh: Step | None = self._env.reset()
-            decision = behaviours.only_decision(self._fresh, _WHO)
+            decision = showing.only_decision(self._fresh, _WHO)
         except BaseException:
             self._env.close()
             raise
         self.num_envs = len(decision.deciding) if num_envs in (None, 1) else num_envs
         self._behaviour = decision.behaviour
-        self.single_observation_space = behaviours.observation_space(decision.behaviour)
-        self.single_action_space = behaviours.action_space(decision.behaviour)
+        self.single_observation_space = observation_space(decision.behaviour)
+        self.single_action_space = action_space(decision.behaviour)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._slots = Slots(self.num_envs)
@@ -100,7 +101,7 @@ class GuestVectorEnv(VectorEnv[Floats, Floats, Any]):
 
     def step(self, actions: Any) -> Outcome:
         """Raises InvalidActions; a guest that has ended or failed starts over."""
-        values = behaviours.checked(actions, self._shape, _WHO)
+        values = showing.checked(actions, self._shape, _WHO)
         if self._is_over:
             if self._fresh is not None:
                 raise gymnasium.error.ResetNeeded("reset the environment before its first step")
@@ -131,9 +132,9 @@ class GuestVectorEnv(VectorEnv[Floats, Floats, Any]):
     def _show(self, step: Step) -> Outcome:
         if not step.decisions:
             raise UsageError(f"{self._behaviour.name} has no agent any more")
-        decision = behaviours.only_decision(step, _WHO)
+        decision = showing.only_decision(step, _WHO)
         outcome = self._outcome(decision)
-        outcome[4].update(behaviours.ending(step))
+        outcome[4].update(showing.ending(step))
         self._is_over = step.is_over
         self._plan(decision)
         return outcome

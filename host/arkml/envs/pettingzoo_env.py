@@ -11,7 +11,8 @@ from pettingzoo.utils.conversions import parallel_to_aec
 from arkml.batches import Floats
 from arkml.environment.decisions import Behaviour, Decision, Step
 from arkml.environment.guest_env import GuestEnv
-from arkml.envs import behaviours
+from arkml.envs import showing
+from arkml.envs.spaces import Space, action_space, observation_space
 from arkml.errors import UsageError
 
 _WHO = "an agent"
@@ -66,7 +67,7 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
         self._spawn = spawn
         self._max_cycles = max_cycles
         self._env = GuestEnv(module, **options)
-        self._spaces: dict[str, tuple[behaviours.Space, behaviours.Space]] = {}
+        self._spaces: dict[str, tuple[Space, Space]] = {}
         self.possible_agents: list[str] = []
         self.agents: list[str] = []
         self._names: dict[int, str] = {}
@@ -85,10 +86,10 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
         """What is stepped."""
         return self._env
 
-    def observation_space(self, agent: str) -> behaviours.Space:
+    def observation_space(self, agent: str) -> Space:
         return self._spaces[agent.rpartition("/")[0]][0]
 
-    def action_space(self, agent: str) -> behaviours.Space:
+    def action_space(self, agent: str) -> Space:
         return self._spaces[agent.rpartition("/")[0]][1]
 
     def reset(
@@ -143,7 +144,7 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
                 terminated[name], truncated[name] = (
                     bool(found.terminated[row]), bool(found.truncated[row])
                 )  # fmt: skip
-                infos[name] = {**self._info(found, row), **behaviours.ending(step)}
+                infos[name] = {**self._info(found, row), **showing.ending(step)}
         if self._max_cycles is not None and self._cycles >= self._max_cycles:
             truncated = dict.fromkeys(truncated, True)
         shown = {name: self._seen[name] for name in self.agents}
@@ -188,7 +189,7 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
             if name in live:
                 if name not in actions:
                     raise UsageError(f"agent {name!r} has no action")
-                gathered[row] = behaviours.checked(actions[name], shape, f"agent {name!r}")
+                gathered[row] = showing.checked(actions[name], shape, f"agent {name!r}")
         return gathered
 
     def _part(self, terminated: dict[str, bool], truncated: dict[str, bool]) -> None:
@@ -198,8 +199,8 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
             self.agents = []
 
     def _info(self, decision: Decision, row: int) -> dict[str, Any]:
-        return {"acted": True, **behaviours.metadata_of(decision, row)}
+        return {"acted": True, **showing.metadata_of(decision, row)}
 
 
-def _spaces(behaviour: Behaviour) -> tuple[behaviours.Space, behaviours.Space]:
-    return behaviours.observation_space(behaviour), behaviours.action_space(behaviour)
+def _spaces(behaviour: Behaviour) -> tuple[Space, Space]:
+    return observation_space(behaviour), action_space(behaviour)

@@ -1,4 +1,4 @@
-"""What every interface asks of an environment: its spaces, and one action of each agent."""
+"""What every interface does with steps: actions are checked, infos are made of what there is."""
 
 from __future__ import annotations
 
@@ -6,29 +6,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import spaces
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Behaviour, Decision, Step
+from arkml.environment.decisions import Decision, Step
 from arkml.errors import InvalidActions, UsageError
-
-Space = spaces.Space[Floats]
-
-
-def observation_space(behaviour: Behaviour) -> Space:
-    """float32, (num_features,), without bounds."""
-    return _box(-np.inf, np.inf, behaviour.num_features)
-
-
-def action_space(behaviour: Behaviour) -> Space:
-    """float32, (num_actions,), from -1 to 1."""
-    return _box(-1.0, 1.0, behaviour.num_actions)
-
-
-def _box(low: float, high: float, width: int) -> Space:
-    box: Any = spaces.Box(low, high, (width,), np.float32)  # its own type says any number
-    space: Space = box
-    return space
 
 
 def checked(action: npt.ArrayLike, shape: tuple[int, ...], who: str) -> Floats:

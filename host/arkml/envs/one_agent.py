@@ -1,0 +1,102 @@
+"""A guest with one agent, stepped from episode to episode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.batches import Floats
+from arkml.closing import Closing
+from arkml.environment.decisions import Decision, Step
+from arkml.environment.guest_env import GuestEnv
+from arkml.envs import showing
+from arkml.errors import UsageError
+
+Outcome = tuple[Floats, float, bool, bool, dict[str, Any]]
+"""Observation, reward, terminated, truncated, info."""
+
+
+class OneAgent(Closing):
+    """
+    The one agent of a guest at a time; `options` are those of `GuestEnv`.
+
+    `who` names the interface in errors. Raises UsageError for a guest with more agents.
+    """
+
+    def __init__(self, module: Any, who: str, **options: Any) -> None:
+        self._who = who
+        self.env = GuestEnv(module, **options)
+        self._agent: int | None = None
+        try:
+            self._fresh: Step | None = self.env.reset()
+            self.behaviour = self._decision(self._fresh).behaviour
+        except BaseException:
+            self.env.close()
+            raise
+
+    @property
+    def is_playing(self) -> bool:
+        """Whether an episode has begun and not ended."""
+        return self._agent is not None
+
+    def reset(self, seed: int | None = None) -> tuple[Floats, dict[str, Any]]:
+        """
+        The first observation of an episode, and its info.
+
+        After the end of an episode, without a seed, the same instance goes on to its next one.
+        Raises GuestError if the guest has none.
+        """
+        step, self._fresh = self._fresh, None
+        if seed is not None:
+            step = self.env.reset(seed)
+        elif step is None:
+            step = (None if self.is_playing else self._next_episode()) or self.env.reset()
+        decision = self._decision(step)
+        row = int(np.flatnonzero(~decision.ended)[0])
+        self._agent = int(decision.agents[row])
+        info: dict[str, Any] = {**showing.metadata_of(decision, row)}
+        if reward := float(decision.rewards[row]):
+            info["reward"] = reward
+        return decision.observations[row], info
+
+    def checked(self, action: npt.ArrayLike) -> Floats:
+        """An action as float32, [num_actions], within [-1, 1]. Raises InvalidActions."""
+        return showing.checked(action, (self.behaviour.num_actions,), self._who)
+
+    def step(self, action: Floats) -> Outcome:
+        """Go on with a checked action; in an episode only."""
+        step = self.env.step(action[None])
+        decision = self._decision(step)
+        rows = np.flatnonzero(decision.agents == self._agent)
+        if not len(rows):
+            raise UsageError(f"the guest goes on with another agent: {self._who} has one")
+        row = rows[0]
+        ended = bool(decision.terminated[row]), bool(decision.truncated[row])
+        if any(ended):
+            self._agent = None
+        info = {**showing.metadata_of(decision, row), **showing.ending(step)}
+        return decision.observations[row], float(decision.rewards[row]), *ended, info
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _next_episode(self) -> Step | None:
+        """On to where the same instance begins an episode; None if it does not."""
+        decision = self.env.decision
+        while decision is not None and not decision.started.any():
+            idle = np.zeros((len(decision.deciding), decision.behaviour.num_actions))
+            if self.env.step(idle).is_over:
+                return None
+            decision = self.env.decision
+        return None if decision is None else Step((decision,))
+
+    def _decision(self, step: Step) -> Decision:
+        decision = showing.only_decision(step, self._who)
+        if len(decision.deciding) > 1:
+            raise UsageError(
+                f"{self._who} has one agent, this guest {len(decision.deciding)}: take"
+                " gymnasium.make_vec or PettingZoo"
+            )
+        return decision
