@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from arkml.hive.protocol.rows import META, Columns, Header, Kind
-from arkml.hive.protocol.runs import ADMITTED_AHEAD
+from arkml.hive.protocol.runs import LEAST_AHEAD, MOST_AHEAD
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.chains import Episodes
@@ -20,8 +20,18 @@ NONE = Episodes(np.zeros(0), np.zeros(0, np.int64))
 def test_each_update_admits_rows():
     pace = Pace(SETTINGS)
 
-    assert pace.admitted(0) == 1_000 + ADMITTED_AHEAD
-    assert pace.admitted(10) == 1_000 + ADMITTED_AHEAD + 80
+    assert pace.admitted(0) == 1_000 + LEAST_AHEAD
+    assert pace.admitted(10) == 1_000 + LEAST_AHEAD + 80
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ahead"), [(0.0001, MOST_AHEAD), (0.003, 800), (1.0, LEAST_AHEAD)]
+)
+def test_rows_of_a_third_of_a_second_are_admitted_in_advance(seconds, ahead):
+    pace = Pace(SETTINGS)
+    pace.took(1, seconds)
+
+    assert pace.admitted(0) == 1_000 + ahead
 
 
 def test_updates_are_bounded_by_rows():
@@ -44,8 +54,8 @@ def test_updates_that_were_lost_with_a_learner_make_no_host_wait():
     pace = Pace(SETTINGS)
     pace.begin(50_000, 4_000)
 
-    assert pace.admitted(4_000) == 50_000 + ADMITTED_AHEAD
-    assert pace.admitted(4_001) == 50_000 + ADMITTED_AHEAD + 8
+    assert pace.admitted(4_000) == 50_000 + LEAST_AHEAD
+    assert pace.admitted(4_001) == 50_000 + LEAST_AHEAD + 8
 
 
 def test_a_turn_takes_about_a_tenth_of_a_second():

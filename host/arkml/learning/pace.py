@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
-from arkml.hive.protocol.runs import ADMITTED_AHEAD
+from arkml.hive.protocol.runs import LEAST_AHEAD, MOST_AHEAD
 from arkml.hive.protocol.settings import Settings
 
 MOST_UPDATES = 50
 _TURN = 0.1
+_AHEAD = 0.3
+"""Seconds of updates whose rows are admitted in advance: news takes as long to go round."""
 
 
 class Pace:
@@ -37,9 +39,19 @@ class Pace:
     def admitted(self, updates: int) -> int:
         """How many rows of the run are admitted in all."""
         made = max(0, updates - self._updates_before)
-        return (
-            self._rows_before + ADMITTED_AHEAD + math.floor(made * self._settings.rows_per_update)
-        )
+        return self._rows_before + self._ahead + math.floor(made * self._settings.rows_per_update)
+
+    @property
+    def _ahead(self) -> int:
+        """
+        Rows that are admitted beyond what the updates allow, so that no host waits for each body.
+
+        Too many, and the policy that acts is older than it need be.
+        """
+        if not self.update_seconds:
+            return LEAST_AHEAD
+        rows = self._settings.rows_per_update * _AHEAD / self.update_seconds
+        return int(min(max(rows, LEAST_AHEAD), MOST_AHEAD))
 
     def due(self, rows: int, updates: int) -> int:
         """How many updates may be made now, with as much as is in memory."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.runs import ADMITTED_AHEAD, Role, Status
+from arkml.hive.protocol.runs import LEAST_AHEAD, Role, Status
 from arkml.hive.protocol.segments import Place
 from arkml.server.changes import Changes
 from arkml.server.document import Document, packed, write_document
@@ -204,9 +204,7 @@ class Run:
 
     def standing(self, session: Session) -> dict[str, Any]:
         """What every answer to a session says."""
-        admitted = max(
-            self.admitted, self.document.request.settings.memory_min_size + ADMITTED_AHEAD
-        )
+        admitted = max(self.admitted, self.document.request.settings.memory_min_size + LEAST_AHEAD)
         return {
             "acked": self.acked(session),
             "policy_version": self.policy_version,

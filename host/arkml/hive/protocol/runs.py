@@ -22,8 +22,7 @@ BATCH_ROWS = 4_096
 BATCH_SECONDS = 0.05
 """A body of rows is closed when it has so many rows, or is so old."""
 
-
-ADMITTED_AHEAD = 2_048
+LEAST_AHEAD, MOST_AHEAD = 256, 2_048
 """Rows that a learner's pace admits beyond what its updates allow: no host waits for each body."""
 
 
