@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from arkml.hive.protocol.rows import HEADER_SIZE, decode, parse_header
@@ -12,19 +13,28 @@ class ScriptedHive:
     """
     Keeps the bodies that it took, by their numbers.
 
-    `replies` are what the next rows requests get, each a function of the handler and the body; a
-    plain answer follows when they are used up.
+    `replies` are what the next rows requests get, each a function of hive, handler and body; a
+    plain answer follows when they are used up. `scripts` are the same for other routes, by the
+    last word of their paths, the last one of them again and again. `times` are when each was asked.
     """
 
     def __init__(self):
         self.bodies = {}
         self.replies = []
+        self.scripts = {}
+        self.times = {}
+        self.tokens = set()
+        self.left = []
+        self.names = {}
         self.joins = 0
+        self.dropped = 0
         self.asked = 0
         self.credit = 1 << 20
         self.acked = 0
         self.gate = threading.Event()
         self.gate.set()
+        self.at_once = self.most_at_once = 0
+        self._lock = threading.Lock()
         hive = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -34,8 +44,7 @@ class ScriptedHive:
                 hive.answer(self, self.rfile.read(int(self.headers.get("content-length", 0))))
 
             def do_GET(self):
-                time.sleep(0.01)
-                hive.say(self, 204)
+                hive.answer(self, b"")
 
             def log_message(self, *_):
                 """Nobody reads it."""
@@ -55,17 +64,51 @@ class ScriptedHive:
         self._server.server_close()
 
     def answer(self, handler, body):
-        if handler.path.endswith("/sessions"):
-            self.joins += 1
-            fields = {"sid": f"s{self.joins}", "index": 1, "rejoin": self.joins > 1}
-            self.say(handler, 200, {**self.standing(), **fields})
-        elif handler.path.endswith("/rows"):
-            self.asked += 1
-            self.gate.wait(30)
+        route = route_of(handler)
+        self.times.setdefault(route, []).append(time.monotonic())
+        self.tokens.add(handler.headers.get("authorization"))
+        if scripted := self.scripts.get(route):
+            reply = scripted.pop(0) if len(scripted) > 1 else scripted[0]
+            reply(self, handler, body)
+        elif route == "rows":
+            with self._counted():
+                self.gate.wait(30)
             reply = self.replies.pop(0) if self.replies else take
             reply(self, handler, body)
         else:
-            self.say(handler, 200, self.standing())
+            self.plainly(route, handler, body)
+
+    @contextmanager
+    def _counted(self):
+        with self._lock:
+            self.asked += 1
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.at_once -= 1
+
+    def plainly(self, route, handler, body):
+        """The answer of a hive that works."""
+        told = json.loads(body or b"{}")
+        match route:
+            case "sessions":
+                self.joins += 1
+                fields = {"sid": f"s{self.joins}", "index": 1, "rejoin": self.joins > 1}
+                self.say(handler, 200, {**self.standing(), **fields})
+            case "names":
+                for name in told["names"]:
+                    self.names.setdefault(name, len(self.names))
+                self.say(handler, 200, {"ids": self.names})
+            case "leave":
+                self.left.append(told)
+                self.say(handler, 200, {})
+            case "policy":
+                self.say(handler, 204)
+            case _:
+                self.say(handler, 200, self.standing())
 
     def standing(self):
         return {"acked": self.acked, "credit": self.credit, "hold": False, "policy_version": 0}
@@ -76,6 +119,7 @@ class ScriptedHive:
         known = header.seq in self.bodies
         if not known:
             self.bodies[header.seq] = decode(header, body[HEADER_SIZE:])
+            self.dropped += header.dropped
             self.acked = header.seq
         return known
 
@@ -93,6 +137,11 @@ class ScriptedHive:
         return [reward for found in columns for reward in found.reward.tolist()]
 
 
+def route_of(handler):
+    """The last word of the path that is asked for."""
+    return handler.path.partition("?")[0].rpartition("/")[2]
+
+
 def take(hive, handler, body):
     """Take the rows."""
     known = hive.keep(body)
@@ -101,18 +150,42 @@ def take(hive, handler, body):
                             "duplicate": known})  # fmt: skip
 
 
+def plain(hive, handler, body):
+    """Answer like a hive that works."""
+    hive.plainly(route_of(handler), handler, body)
+
+
 def status(code, **fields):
     """Refuse with a status."""
     return lambda hive, handler, _: hive.say(handler, code, {"error": "scripted", **fields})
 
 
-def garbage(hive, handler, body):
-    """Take the rows and answer with no JSON."""
-    hive.keep(body)
+def raw(data, *, code=200, keeps=True, **headers):
+    """Take the rows, with `keeps`, and answer with these bytes, whatever they are."""
+
+    def reply(hive, handler, body):
+        if keeps and handler.command == "POST" and body.startswith(b"AKR1"):
+            hive.keep(body)
+        handler.send_response(code)
+        for name, value in ({"content_length": len(data)} | headers).items():
+            handler.send_header(name.replace("_", "-"), str(value))
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    return reply
+
+
+def endless(hive, handler, body):
+    """Answer with more and more, without saying how much."""
+    del hive, body
     handler.send_response(200)
-    handler.send_header("content-length", "4")
+    handler.send_header("transfer-encoding", "chunked")
     handler.end_headers()
-    handler.wfile.write(b"?!?!")
+    handler.close_connection = True
+    part = bytes(1 << 16)
+    with suppress(OSError):
+        while True:
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
 
 
 def cut(hive, handler, body):

@@ -1,7 +1,13 @@
 """What a client makes of a hive that fails: no row lost, none twice, and nobody waits."""
 
+import asyncio
+import hashlib
+import json
 import signal
+import sys
+import threading
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,14 +15,19 @@ from tests.integration.scripted_hive import (
     ScriptedHive,
     cut,
     cut_after,
+    endless,
     forget,
-    garbage,
+    plain,
+    raw,
     status,
     take,
 )
 
-from arkml.errors import HiveUnreachable
+from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
 from arkml.hive.client import HiveClient
+from arkml.hive.link import Link
+from arkml.hive.protocol.audit import checksum, row_hashes
+from arkml.hive.protocol.rows import Kind
 from arkml.hive.protocol.runs import BATCH_ROWS, Role
 
 FEATURES, ACTIONS = 3, 2
@@ -62,6 +73,15 @@ def settled(session):
     return session._delivery.arrived == session.outbox.appended
 
 
+def checksum_of(hive, without=()):
+    """The checksum that the hive's memory has, without the rows of these rewards."""
+    found = 0
+    for columns in hive.bodies.values():
+        kept = columns.take(~np.isin(columns.reward, without))
+        found ^= checksum(row_hashes(1, Kind.TRAINING, kept))
+    return found
+
+
 @pytest.mark.parametrize(
     "replies",
     [
@@ -69,7 +89,7 @@ def settled(session):
         [cut, cut],
         [cut_after],
         [cut_after, status(500), cut],
-        [garbage],
+        [raw(b"?!?!")],
         [status(200)],
         [status(507)],
         [status(409, expected=1)],
@@ -87,6 +107,7 @@ def test_rows_arrive_once_and_in_order_whatever_answers_there_are(hive, client, 
     assert hive.rewards() == list(map(float, range(50)))
     assert session.ledger.accepted == 50
     assert session.ledger.discarded == 0
+    assert session.ledger.checksum == checksum_of(hive)
     assert session.failure is None
 
 
@@ -113,6 +134,7 @@ def test_a_body_that_will_never_be_taken_is_counted_and_the_next_ones_go_on(hive
     until(lambda: settled(session) and session.ledger.accepted == 5)
 
     assert session.ledger.discarded == 5
+    assert [len(hive.bodies[number]) for number in (1, 2)] == [0, 5]
     assert hive.rewards() == list(map(float, range(5, 10)))
     assert session.failure is None
 
@@ -216,10 +238,397 @@ def test_a_hive_that_comes_back_is_found_again(hive):
         where[0] = hive.locate()
         session = join(client)
         where[0] = ("127.0.0.1", 9, None)
-        hive.replies = [cut, cut, take]
+        hive.replies = [cut, take]
         append(session, 0, 5)
-        time.sleep(0.2)
+        until(lambda: hive.asked == 1)
         where[0] = hive.locate()
         until(lambda: settled(session))
 
     assert hive.rewards() == list(map(float, range(5)))
+
+
+STANDING = {"acked": 0, "credit": 9, "hold": False, "policy_version": 0}
+
+
+def says(**fields):
+    """An answer to rows that are taken, with these fields in place of the right ones."""
+    told = {"accepted": 10, "refused": [], "refused_n": 0, "duplicate": False}
+    return raw(json.dumps({**STANDING, **told, **fields}).encode())
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        says(refused_n=3, refused=None),
+        says(refused_n=1, refused=[[99_999, "not there"]]),
+        says(refused_n=11),
+        says(refused_n=-1),
+        says(refused_n=1, refused=[7]),
+        says(credit="much"),
+        says(credit=float("inf")),
+        says(policy_version=-1),
+        says(policy_version=1 << 70),
+        raw(b"[" * 200_000),
+        raw(b"[]"),
+        raw(b""),
+        raw(b'{"acked": "\xff"}'),
+        raw(b"{}", content_length=1 << 40),
+        raw(b"rows", content_encoding="gzip"),
+        status(409, expected=-1),
+        status(409, expected=1 << 70),
+        status(409, expected="1"),
+        status(409),
+        raw(b"?", code=418, keeps=False, content_type="text/plain; charset=none"),
+    ],
+)
+def test_no_answer_however_mad_ends_a_session_or_has_a_row_twice(hive, client, reply):
+    hive.replies = [reply]
+    session = join(client)
+    append(session, 0, 10)
+    until(lambda: settled(session))
+    append(session, 10, 10)
+    until(lambda: settled(session))
+
+    assert session.failure is None
+    assert not session.ended.done()
+    assert hive.rewards()[-10:] == list(map(float, range(10, 20)))
+    assert session.ledger.accepted + session.ledger.discarded == 20
+    assert len(hive.rewards()) == session.ledger.accepted
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"?!",
+        b"[]",
+        b"{}",
+        json.dumps(STANDING | {"index": 1}).encode(),
+        json.dumps(STANDING | {"sid": 7, "index": 1}).encode(),
+        json.dumps(STANDING | {"sid": "s", "index": "one"}).encode(),
+        json.dumps({"sid": "s", "index": 1, "acked": 0}).encode(),
+    ],
+)
+def test_a_hive_that_lets_us_in_with_nonsense_is_no_hive(hive, client, answer):
+    hive.scripts["sessions"] = [raw(answer)]
+
+    with pytest.raises(ProtocolError):
+        join(client)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [raw(b"{}"), raw(b"?"), raw(b'{"ids": [1]}'), raw(b'{"ids": {"guest/a": "x"}}'),
+     raw(b'{"ids": {"guest/a": -1}}'), status(422)],
+)  # fmt: skip
+def test_metrics_whose_names_the_hive_does_not_take_are_lost_and_their_rows_are_not(
+    hive, client, reply
+):
+    hive.scripts["names"] = [reply, plain]
+    session = join(client)
+    session.note([("guest/a", 1.0)])
+    append(session, 0, 5)
+    until(lambda: settled(session))
+    session.note([("guest/a", 2.0)])
+    append(session, 5, 5)
+    until(lambda: settled(session))
+    metrics = [value for number in sorted(hive.bodies)
+               for value in hive.bodies[number].meta["value"].tolist()]  # fmt: skip
+
+    assert metrics == [2.0]
+    assert hive.rewards() == list(map(float, range(10)))
+    assert session.failure is None
+
+
+def policy(version, data=b"weights", *, digest=None):
+    """A policy as a hive serves it."""
+    digest = digest or hashlib.sha256(data).hexdigest()
+    return raw(data, x_arkml_version=version, x_arkml_sha256=digest)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        policy(3, digest="damaged"),
+        policy("new"),
+        policy(""),
+        policy(-1),
+        policy(1),
+        raw(b"?"),
+        raw(b"", content_length=1 << 40),
+        status(403),
+        cut,
+    ],
+)
+def test_a_policy_that_cannot_be_used_is_asked_for_again_without_haste(hive, client, reply):
+    received, came = [], threading.Event()
+
+    def receive(version, data):
+        received.append((version, data))
+        if version == 4:
+            came.set()
+
+    quiet = status(204)
+    hive.scripts["policy"] = [policy(1), *(reply,) * 4, policy(4), quiet]
+    client.join("run", FEATURES, ACTIONS, on_policy=receive).result(20)
+    arrived = came.wait(30)
+    times = hive.times["policy"]
+
+    assert arrived
+    assert received == [(1, b"weights"), (4, b"weights")]
+    assert times[5] - times[1] > 0.2
+
+
+def test_rows_that_a_hive_refuses_are_counted_and_are_no_part_of_the_checksum(hive, client):
+    hive.replies = [says(refused_n=2, refused=[[1, "not finite"], [3, "out of order"]])]
+    session = join(client)
+    append(session, 0, 10)
+    until(lambda: settled(session))
+
+    assert (session.ledger.accepted, session.ledger.refused) == (8, 2)
+    assert session.ledger.checksum == checksum_of(hive, without=[1.0, 3.0])
+
+
+@pytest.mark.parametrize("code", [404, 410])
+def test_a_run_that_is_gone_ends_the_session_and_nobody_waits(hive, client, code):
+    hive.credit = 0
+    session = join(client, block=True)
+    hive.scripts["sessions"] = [status(code)]
+    hive.scripts["beat"] = [status(code)]
+    append(session, 0, 10)
+    hive.replies = [status(code)]
+    until(lambda: session.wait(0.1))
+
+    assert "run is gone" in session.failure
+    session.ended.result(20)
+
+
+def test_a_run_that_is_gone_cannot_be_joined(hive, client):
+    hive.scripts["sessions"] = [status(404)]
+
+    with pytest.raises(RunGone):
+        join(client)
+
+
+def test_joining_again_is_tried_until_it_goes(hive, client):
+    session = join(client)
+    hive.replies = [status(410)] * 4
+    hive.scripts["sessions"] = [status(503), cut, raw(b"?"), plain]
+    append(session, 0, 10)
+    until(lambda: settled(session))
+
+    assert session.sid == "s2"
+    assert hive.rewards() == list(map(float, range(10)))
+    assert session.failure is None
+
+
+def test_a_guest_that_waits_hears_of_a_hive_that_forgot_it(hive, client):
+    hive.credit = 0
+    session = join(client, block=True)
+    hive.scripts["beat"] = [forget, plain]
+    until(lambda: session.wait(0.05) or hive.joins == 2)
+    hive.credit = 10
+    until(lambda: session.wait(0.05))
+
+    assert session.sid == "s2"
+    assert session.ledger.renewed == 1
+
+
+def test_a_body_goes_out_under_the_number_that_the_hive_expects(hive, client):
+    hive.replies = [status(409, expected=7)]
+    session = join(client)
+    append(session, 0, 5)
+    until(lambda: settled(session))
+    append(session, 5, 5)
+    until(lambda: settled(session))
+
+    assert sorted(hive.bodies) == [7, 8]
+    assert hive.rewards() == list(map(float, range(10)))
+
+
+def test_one_body_is_on_its_way_at_a_time_and_the_frames_do_not_wait_for_it(hive, client):
+    hive.gate.clear()
+    session = join(client)
+    longest = 0.0
+    for place in range(10):
+        started = time.perf_counter()
+        append(session, BATCH_ROWS * place, BATCH_ROWS)
+        longest = max(longest, time.perf_counter() - started)
+    until(lambda: hive.asked == 1)
+    hive.gate.set()
+    until(lambda: settled(session))
+
+    assert longest < 1
+    assert hive.most_at_once == 1
+    assert sorted(hive.bodies) == list(range(1, 11))
+    assert hive.rewards() == list(map(float, range(10 * BATCH_ROWS)))
+
+
+WIDE = 1_024
+LIMIT = 64 << 20
+"""Bytes of rows that wait to go out, as the protocol has it."""
+
+
+@pytest.mark.parametrize("away", ["hangs", "refuses", "is not there"])
+def test_a_hive_that_is_away_costs_64_mib_and_the_oldest_rows(hive, away):
+    where = [hive.locate()]
+    with HiveClient(lambda: where[0]) as client:
+        session = client.join("run", WIDE, 1, block=True, on_policy=lambda *_: None).result(20)
+        if away == "hangs":
+            hive.gate.clear()
+        elif away == "is not there":
+            where[0] = ("127.0.0.1", 9, None)
+            hive.replies = [cut] * 2
+        else:
+            hive.scripts["rows"] = [status(503)]
+        rows = np.zeros((BATCH_ROWS, WIDE), "f4")
+        numbers = np.zeros(BATCH_ROWS, "u4")
+        tracemalloc.start()
+        for place in range(12):
+            reward = np.arange(place * BATCH_ROWS, (place + 1) * BATCH_ROWS).astype("f4")
+            session.outbox.append(numbers, numbers, 1, reward, numbers, rows, rows[:, :1])
+            waiting = place < 5 or session.outbox.dropped > 0
+            until(lambda waiting=waiting: waiting or session.outbox.dropped > 0)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        hive.credit = 100
+        where[0] = hive.locate()
+        hive.scripts.clear()
+        hive.gate.set()
+        until(lambda: session.outbox.is_empty and not session.must_wait())
+        rewards = hive.rewards()
+
+    assert peak < 3 * LIMIT
+    assert session.outbox.dropped == hive.dropped > 0
+    assert session.ledger.accepted + session.outbox.dropped == 12 * BATCH_ROWS
+    assert rewards[-BATCH_ROWS:] == list(map(float, range(11 * BATCH_ROWS, 12 * BATCH_ROWS)))
+    assert sorted(hive.bodies) == list(range(1, len(hive.bodies) + 1))
+
+
+def test_versions_that_are_loaded_while_answers_come_open_the_gate_once(hive, client):
+    before = sys.getswitchinterval()
+    hive.credit = 0
+    session = join(client, block=True)
+    errors = []
+
+    def load():
+        try:
+            for version in range(3_000):
+                session.loaded(version)
+        except RuntimeError as error:
+            errors.append(error)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=load) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            session.wait(0.001)
+    finally:
+        sys.setswitchinterval(before)
+
+    assert errors == []
+    assert session.failure is None
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_who_leaves_sends_what_is_left_and_says_so(hive, client, stop):
+    hive.replies = [status(503), cut_after]
+    session = join(client)
+    append(session, 0, 7)
+    session.leave(stop=stop).result(20)
+
+    assert hive.rewards() == list(map(float, range(7)))
+    assert hive.left == [{"stop": stop}]
+    session.leave(stop=True).result(20)
+    assert hive.left == [{"stop": stop}]
+
+
+def test_a_session_whose_client_is_closed_takes_no_more_rows(hive):
+    client = HiveClient(hive.locate)
+    session = join(client, block=True)
+    client.close()
+    client.close()
+    append(session, 0, 2 * BATCH_ROWS)
+    may_go_on = session.wait(20)
+    session.leave(stop=False).result(20)
+
+    assert session.failure is not None
+    assert may_go_on
+    with pytest.raises(HiveUnreachable):
+        client.health().result(20)
+
+
+@pytest.mark.parametrize("route", ["health", "sessions", "policy", "beat", "names"])
+def test_closing_is_not_held_up_by_an_answer_that_hangs(hive, route):
+    hang = threading.Event()
+    hive.scripts[route] = [lambda *_: hang.wait(60)]
+    hive.credit = 0
+    client = HiveClient(hive.locate)
+    asked = [client.health()] if route == "health" else []
+    if route == "sessions":
+        asked.append(client.join("run", FEATURES, ACTIONS, on_policy=lambda *_: None))
+    elif route != "health":
+        session = join(client, block=True)
+        session.note([("guest/a", 1.0)])
+        append(session, 0, 5)
+    until(lambda: route in hive.times or (route == "beat" and session.wait(0.05)))
+    started = time.monotonic()
+    client.close()
+    took = time.monotonic() - started
+    hang.set()
+
+    assert took < 10
+    assert all(future.done() for future in asked)
+
+
+def test_the_token_goes_to_the_hive_and_its_refusal_comes_back(hive):
+    hive.scripts["health"] = [status(401)]
+    with (
+        HiveClient(lambda: (*hive.locate()[:2], "secret")) as client,
+        pytest.raises(HiveRefused, match="scripted") as refused,
+    ):
+        client.health().result(20)
+
+    assert refused.value.status == 401
+    assert hive.tokens == {"Bearer secret"}
+
+
+@pytest.mark.parametrize("reply", [endless, raw(b"{}", content_length=1 << 40)])
+def test_an_answer_that_is_too_large_is_not_read(hive, reply):
+    hive.scripts["health"] = [reply]
+
+    async def ask():
+        link = Link(hive.locate, max_answer=1 << 20)
+        try:
+            return await link.fetch("GET", "/health")
+        finally:
+            await link.close()
+
+    with pytest.raises(ProtocolError, match="1048576 bytes"):
+        asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("ask", "answer"),
+    [
+        (lambda client: client.runs(), b"{}"),
+        (lambda client: client.runs(), b'{"runs": [{"id": 1}]}'),
+        (lambda client: client.runs(), b'{"runs": 7}'),
+        (lambda client: client.run("r"), b'{"run": []}'),
+        (lambda client: client.details("r"), b'{"run": {}}'),
+        (lambda client: client.config("r"), b"\xff"),
+        (lambda client: client.metrics("r"), b'{"metrics": [["a", "b", "c"]]}'),
+        (lambda client: client.metrics("r"), b'{"metrics": [7]}'),
+        (lambda client: client.series("r", "a"), b"{}"),
+        (lambda client: client.evaluate("r", 1, [], []), b"{}"),
+        (lambda client: client.checkpoint("r"), b"{}"),
+        (lambda client: client.checkpoints("r"), b'{"checkpoints": 1}'),
+    ],
+)
+def test_an_answer_that_is_none_is_an_error_of_the_hive(hive, client, ask, answer):
+    for route in ("runs", "r", "config", "metrics", "series", "evaluations", "checkpoints"):
+        hive.scripts[route] = [raw(answer)]
+
+    with pytest.raises(HiveError):
+        ask(client).result(20)

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from arkml.closing import Closing
 from arkml.errors import HiveUnreachable, ProtocolError
+from arkml.hive.answers import understood
 from arkml.hive.link import Link, Locate
 from arkml.hive.protocol.runs import Role, RunDetails, RunInfo, RunRequest
 from arkml.hive.session import RunSession
@@ -22,7 +23,8 @@ _ENDING = 5.0  # seconds that the thread gets to end
 
 class HiveClient(Closing):
     """
-    Asks one hive. Every method returns at once; its future raises HiveUnreachable or HiveRefused.
+    Asks one hive. Every method returns at once; its future raises HiveUnreachable, HiveRefused, or
+    ProtocolError for an answer that makes no sense.
 
     `locate` says where the hive is, before the first request and after each one that failed.
     """
@@ -47,7 +49,7 @@ class HiveClient(Closing):
 
         async def runs() -> list[RunInfo]:
             found = await self._link.fetch("GET", "/runs")
-            return [RunInfo.from_json(run) for run in found["runs"]]
+            return understood(lambda: [RunInfo.from_json(run) for run in found["runs"]])
 
         return self._start(runs())
 
@@ -71,7 +73,7 @@ class HiveClient(Closing):
 
         async def config() -> str:
             answer = await self._link.ask("GET", _path(run_id, "config"))
-            return answer.content.decode()
+            return understood(answer.content.decode)
 
         return self._start(config())
 
@@ -89,7 +91,7 @@ class HiveClient(Closing):
 
         async def metrics() -> list[tuple[str, float, int]]:
             found = await self._link.fetch("GET", _path(run_id, "metrics"))
-            return [(str(n), float(v), int(s)) for n, v, s in found["metrics"]]
+            return understood(lambda: [(str(n), float(v), int(s)) for n, v, s in found["metrics"]])
 
         return self._start(metrics())
 
@@ -99,7 +101,9 @@ class HiveClient(Closing):
         async def series() -> list[tuple[int, float]]:
             path = _path(run_id, f"series?name={quote(name, safe='')}&since={since}")
             found = await self._link.fetch("GET", path)
-            return [(int(step), float(value)) for step, value, _ in found["series"]]
+            return understood(
+                lambda: [(int(step), float(value)) for step, value, _ in found["series"]]
+            )
 
         return self._start(series())
 
@@ -111,7 +115,7 @@ class HiveClient(Closing):
 
         async def evaluate() -> bool:
             found = await self._link.fetch("POST", _path(run_id, "evaluations"), body=body)
-            return bool(found["best"])
+            return understood(lambda: bool(found["best"]))
 
         return self._start(evaluate())
 
@@ -129,7 +133,7 @@ class HiveClient(Closing):
 
         async def checkpoint() -> str:
             found = await self._link.fetch("POST", _path(run_id, "checkpoints"), body={})
-            return str(found["checkpoint"])
+            return understood(lambda: str(found["checkpoint"]))
 
         return self._start(checkpoint())
 
@@ -138,7 +142,7 @@ class HiveClient(Closing):
 
         async def checkpoints() -> list[dict[str, Any]]:
             found = await self._link.fetch("GET", _path(run_id, "checkpoints"))
-            return list(found["checkpoints"])
+            return understood(lambda: list(found["checkpoints"]))
 
         return self._start(checkpoints())
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError
+from arkml.hive.answers import Standing, refused_rows, understood, whole
 from arkml.hive.link import GONE, RETRIED, Link, parsed, reason
 from arkml.hive.outbox import Outbox
 from arkml.hive.protocol.audit import checksum, row_hashes
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LAST_PAUSE = 0.05, 2.0  # seconds between two tries
 _FORBIDDEN = (401, 403)
+_MAX_NAME = (1 << 32) - 1
 _EMPTY = np.zeros(0, META)
 
 
@@ -74,7 +76,7 @@ class Membership(Protocol):
         """Join, or join again; the number of the last body that the hive has."""
         ...
 
-    def settle(self, answer: Mapping[str, Any]) -> None:
+    def settle(self, standing: Standing) -> None:
         """Take over what every answer to a session says."""
         ...
 
@@ -83,7 +85,7 @@ class Delivery:
     """
     Takes rows out of an outbox and sends them, one body at a time.
 
-    `arrived` is how many of the appended rows are settled: at the hive, refused by it, or given up.
+    `arrived` is how many of the rows that it took are settled: at the hive, or refused by it.
     """
 
     def __init__(self, link: Link, outbox: Outbox, member: Membership) -> None:
@@ -95,6 +97,7 @@ class Delivery:
         self._outbox = outbox
         self._member = member
         self._names: dict[str, int] = {}
+        self._is_sending = False
 
     async def send(self, *, partial: bool) -> bool:
         """
@@ -102,6 +105,7 @@ class Delivery:
 
         Raises HiveRefused and RunGone when the session can go on no more.
         """
+        self._outbox.trim()
         found = self._outbox.take(partial=partial)
         if found is None:
             return False
@@ -111,8 +115,17 @@ class Delivery:
         dropped = self._outbox.untold()
         data = self._encoded(kind, columns, dropped)
         sent = decode(parse_header(data), memoryview(data)[HEADER_SIZE:], check=False)
-        await self._deliver(_Body(self.seq, kind, sent, data, dropped))
+        self._is_sending = True
+        try:
+            await self._deliver(_Body(self.seq, kind, sent, data, dropped))
+        finally:
+            self._is_sending = False
         return True
+
+    def relieve(self) -> None:
+        """Give up the oldest rows while there are too many and a hive takes its time."""
+        if self._is_sending:  # otherwise rows that were taken may not be copied yet
+            self._outbox.trim()
 
     def _encoded(self, kind: Kind, columns: Columns, dropped: int) -> bytes:
         return encode(
@@ -129,7 +142,8 @@ class Delivery:
             path = f"/runs/{self._member.run_id}/names"
             try:
                 found = await self._link.fetch("POST", path, body={"names": sorted(unknown)})
-                self._names.update(found["ids"])
+                ids = understood(lambda: dict(found["ids"]))
+                self._names.update({name: whole(ids, name, most=_MAX_NAME) for name in unknown})
             except HiveError as error:
                 log.warning("metrics %s are lost: %s", ", ".join(sorted(unknown)), error)
         known = [(0, self._names[name], value) for name, value in notes if name in self._names]
@@ -155,7 +169,7 @@ class Delivery:
         """Whether the body is settled by this answer."""
         status = answer.status_code
         if status == 200:
-            self._acknowledge(body, _numbers(answer, "policy_version"))
+            self._acknowledge(body, parsed(answer))
             return True
         if status in RETRIED:
             log.debug("the hive answered %d: %s", status, reason(answer))
@@ -166,7 +180,7 @@ class Delivery:
             await self._rejoin(body)
             return False
         if status == 409:
-            self._renumber(body, _numbers(answer, "expected")["expected"])
+            self._renumber(body, whole(parsed(answer), "expected", least=1))
             return False
         log.warning(
             "%d rows are lost: the hive answered %d: %s",
@@ -203,25 +217,12 @@ class Delivery:
     def _acknowledge(self, body: _Body, answer: Mapping[str, Any]) -> None:
         columns, ledger = body.columns, self.ledger
         count = len(columns)
-        refused = int(answer.get("refused_n", 0))
-        kept = columns
-        if refused and not answer.get("duplicate"):
-            rows = [int(row) for row, _ in answer["refused"]]
-            marks = np.ones(count, bool)
-            marks[rows] = False
-            kept = columns.take(marks)
+        standing = Standing.of(answer)
+        refused, marks = refused_rows(answer, count)
+        kept = columns.take(marks) if refused else columns
         ledger.accepted += count - refused
         ledger.refused += refused
         ledger.checksum ^= checksum(row_hashes(self._member.index, body.kind, kept))
         self.arrived += count
         self._outbox.release(count)
-        self._member.settle(answer)
-
-
-def _numbers(answer: httpx.Response, *names: str) -> dict[str, Any]:
-    """An answer that has whole numbers of these names. Raises ProtocolError."""
-    found = parsed(answer)
-    for name in names:
-        if not isinstance(found.get(name), int):
-            raise ProtocolError(f"the hive answered with {name} = {found.get(name)!r}")
-    return found
+        self._member.settle(standing)

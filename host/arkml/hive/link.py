@@ -20,6 +20,9 @@ RETRIED = frozenset({408, 429, 500, 502, 503, 504, 507})
 GONE = (404, 410)
 """What a hive answers when it does not know a session or a run."""
 
+MAX_ANSWER = 256 << 20
+"""Bytes of an answer; policies are the largest ones."""
+
 _TIMEOUT = httpx.Timeout(10.0, read=60.0, pool=None)
 _KEEP_ALIVE = 60.0  # seconds; less than the server's, or both would close at once
 
@@ -27,8 +30,9 @@ _KEEP_ALIVE = 60.0  # seconds; less than the server's, or both would close at on
 class Link:
     """Requests to one hive, on the event loop it is used from."""
 
-    def __init__(self, locate: Locate) -> None:
+    def __init__(self, locate: Locate, *, max_answer: int = MAX_ANSWER) -> None:
         self._locate = locate
+        self._max_answer = max_answer
         self._where: tuple[str, int, str | None] | None = None
         self._finding = asyncio.Lock()
         self._http = httpx.AsyncClient(
@@ -50,7 +54,8 @@ class Link:
         """
         The answer to one request, whatever its status.
 
-        Raises HiveUnreachable; the hive is located anew the next time then.
+        Raises HiveUnreachable, and the hive is located anew the next time then; and ProtocolError
+        for an answer that is too large.
         """
         where = host, port, token = await self._find()
         sent = dict(headers or {})
@@ -60,14 +65,15 @@ class Link:
             content, sent["content-type"] = json.dumps(body).encode(), "application/json"
         name = f"[{host}]" if ":" in host else host
         try:
-            return await self._http.request(
+            async with self._http.stream(
                 method,
                 f"http://{name}:{port}/v1{path}",
                 content=content,
                 headers=sent,
                 timeout=_TIMEOUT if timeout is None else httpx.Timeout(10.0, read=timeout),
-            )
-        except httpx.HTTPError as error:
+            ) as answer:
+                return await self._read(answer)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             if self._where == where:
                 self._where = None
             raise HiveUnreachable(
@@ -80,7 +86,7 @@ class Link:
         """
         The answer to one request that the hive granted.
 
-        Raises HiveUnreachable and HiveRefused.
+        Raises HiveUnreachable, HiveRefused and ProtocolError.
         """
         try:
             answer = await self.send(method, path, body=body, timeout=timeout)
@@ -93,12 +99,28 @@ class Link:
         return answer
 
     async def fetch(self, method: str, path: str, *, body: Any = None) -> dict[str, Any]:
-        """The JSON object that answers a request. Raises ProtocolError too."""
+        """The JSON object that answers a request. Raises what `ask` does."""
         return parsed(await self.ask(method, path, body=body))
 
     async def close(self) -> None:
         """End every connection."""
         await self._http.aclose()
+
+    async def _read(self, answer: httpx.Response) -> httpx.Response:
+        """The answer with its content. Raises ProtocolError if there is too much of it."""
+        size, parts = 0, []
+        announced = answer.headers.get("content-length", "")
+        if (announced.isdecimal() and int(announced) <= self._max_answer) or not announced:
+            async for part in answer.aiter_bytes():
+                size += len(part)
+                if size > self._max_answer:
+                    break
+                parts.append(part)
+            else:
+                headers = answer.headers.copy()
+                headers.pop("content-encoding", None)  # of what was decoded here
+                return httpx.Response(answer.status_code, headers=headers, content=b"".join(parts))
+        raise ProtocolError(f"the hive answered with more than {self._max_answer} bytes")
 
     async def _find(self) -> tuple[str, int, str | None]:
         async with self._finding:
@@ -112,10 +134,10 @@ def parsed(answer: httpx.Response) -> dict[str, Any]:
     """The JSON object in an answer. Raises ProtocolError."""
     try:
         found = answer.json()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"the hive answered with no JSON: {answer.content[:80]!r}") from error
     if not isinstance(found, dict):
-        raise ProtocolError(f"the hive answered with {found!r}")
+        raise ProtocolError(f"the hive answered with {str(found)[:80]}")
     return found
 
 

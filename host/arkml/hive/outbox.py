@@ -131,6 +131,11 @@ class Outbox:
         return all(chunk.filled == chunk.taken for chunk in self._chunks)
 
     @property
+    def outstanding(self) -> int:
+        """Rows that were appended and are neither settled nor given up."""
+        return self.appended - self._released
+
+    @property
     def dropped(self) -> int:
         """Rows that were given up."""
         return self._refused + self._given_up
@@ -169,12 +174,12 @@ class Outbox:
         return found
 
     def release(self, rows: int) -> None:
-        """So many of the rows that were taken are at the hive, or lost."""
+        """So many of the rows that were taken are settled: at the hive, refused by it, or lost."""
         self._released += rows
 
     def trim(self) -> None:
         """Give up the oldest rows while there are too many."""
-        while self.appended - self._released > self._limit and self._chunks:
+        while self.outstanding > self._limit and self._chunks:
             chunk = self._chunks[0]
             if not chunk.is_over:
                 return
@@ -186,7 +191,7 @@ class Outbox:
 
     def _begin(self, kind: Kind) -> _Chunk | None:
         """A chunk for rows of a kind; None if far too many rows wait, and the reader is stuck."""
-        if self.appended - self._released >= 2 * self._limit:
+        if self.outstanding >= 2 * self._limit:
             return None
         if self._open is not None:
             self._open.is_over = True

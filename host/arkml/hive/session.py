@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
 
 import httpx
 
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
+from arkml.hive.answers import MAX_VERSION, Standing, whole
 from arkml.hive.delivery import FIRST_PAUSE, LAST_PAUSE, Delivery, Ledger
 from arkml.hive.link import GONE, RETRIED, Link
 from arkml.hive.outbox import Outbox
@@ -76,10 +77,11 @@ class RunSession:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
-        """Join. Raises HiveUnreachable, HiveRefused, RunGone."""
+        """Join. Raises HiveError."""
         self._delivery.seq = await self.join()
         self._tasks = [asyncio.ensure_future(self._pump())]
         self._tasks.append(asyncio.ensure_future(self._follow()))
+        self._tasks[0].add_done_callback(self._over)
 
     @property
     def ledger(self) -> Ledger:
@@ -99,7 +101,7 @@ class RunSession:
         """Whether the guest may not go on yet. Costs next to nothing."""
         if not self._block or self.failure is not None:
             return False
-        out = self.outbox.appended - self._delivery.arrived
+        out = self.outbox.outstanding
         if self._sync:
             return out > 0 or self._loaded_version < self._known_version
         return self._hold or out >= self._credit
@@ -125,7 +127,7 @@ class RunSession:
             self._work.set()
 
         if not self.ended.done():
-            self._loop.call_soon_threadsafe(begin)
+            self._call(begin)
         return self.ended
 
     async def join(self) -> int:
@@ -143,10 +145,13 @@ class RunSession:
             if error.status in GONE:
                 raise RunGone(f"run {self.run_id} is gone: {error}") from error
             raise
-        self.sid = found["sid"]
-        self.index = int(found["index"])
-        self.settle(found)
-        return int(found["acked"])
+        sid, standing = found.get("sid"), Standing.of(found)
+        if not isinstance(sid, str):
+            raise ProtocolError(f"the hive answered with sid = {sid!r}")
+        index, acked = whole(found, "index"), whole(found, "acked")
+        self.sid, self.index = sid, index
+        self.settle(standing)
+        return acked
 
     async def _pump(self) -> None:
         """Send rows as they come, until the session leaves or fails."""
@@ -167,18 +172,25 @@ class RunSession:
             await self._say_goodbye()
         except HiveError as error:
             self._fail(str(error))
-        finally:
-            for task in self._tasks[1:]:
-                task.cancel()
-            self._open_gate()
-            if not self.ended.done():
-                self.ended.set_result(None)
+        except Exception as error:
+            log.exception("the session of run %s cannot go on", self.run_id)
+            self.failure = f"{type(error).__name__} {error}"
 
-    def settle(self, answer: Mapping[str, Any]) -> None:
+    def _over(self, pump: asyncio.Task[None]) -> None:
+        """The session has left or failed, or its client was closed."""
+        for task in self._tasks[1:]:
+            task.cancel()
+        if pump.cancelled():
+            self.failure = "the client of the hive is closed"
+        self._open_gate()
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def settle(self, standing: Standing) -> None:
         """Take over what every answer to a session says."""
-        self._credit = int(answer.get("credit", 0))
-        self._hold = bool(answer.get("hold", False))
-        self._known_version = max(self._known_version, int(answer["policy_version"]))
+        self._credit = standing.credit
+        self._hold = standing.hold
+        self._known_version = max(self._known_version, standing.policy_version)
         self._open_gate()
 
     async def _beat(self) -> None:
@@ -197,15 +209,16 @@ class RunSession:
         except HiveRefused as error:
             if error.status not in GONE:
                 raise
+            self.ledger.renewed += 1
             await self.join()
         else:
-            self.settle(found)
+            self.settle(Standing.of(found))
 
     async def _say_goodbye(self) -> None:
         body = {"stop": bool(self._leaving)}
         try:
             await self._link.ask("POST", f"/sessions/{self.sid}/leave", body=body)
-        except (HiveUnreachable, HiveRefused) as error:
+        except HiveError as error:
             log.debug("the hive was not told that a session left: %s", error)
 
     async def _follow(self) -> None:
@@ -213,24 +226,32 @@ class RunSession:
         version, pause = 0, FIRST_PAUSE
         while True:
             path = f"/runs/{self.run_id}/policy?after={version}&wait={POLL_SECONDS:g}"
-            started = time.monotonic()
+            started, status, newest = time.monotonic(), 0, version
             try:
                 answer = await self._link.send("GET", path, timeout=_READ)
-            except HiveUnreachable:
-                answer = None
-            if answer is not None and answer.status_code == 200:
-                version = self._received(answer, version)
-                pause = FIRST_PAUSE
-            elif answer is None or answer.status_code != 204 or _is_quick(started):
+                status = answer.status_code
+                if status == 200:
+                    newest = self._received(answer, version)
+            except HiveUnreachable as error:
+                log.debug("%s", error)
+            except ProtocolError as error:
+                log.warning("a policy of run %s is not used: %s", self.run_id, error)
+            if newest > version:
+                version, pause = newest, FIRST_PAUSE
+            elif status != 204 or _is_quick(started):
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, LAST_PAUSE)
 
     def _received(self, answer: httpx.Response, before: int) -> int:
-        """Hand a policy on; its version, or the one before if it is damaged."""
+        """Hand a newer policy on; its version. Raises ProtocolError."""
         headers = answer.headers
-        version = int(headers.get("x-arkml-version", before))
         if hashlib.sha256(answer.content).hexdigest() != headers.get("x-arkml-sha256"):
-            log.warning("version %d of run %s arrived damaged", version, self.run_id)
+            raise ProtocolError("it arrived damaged")
+        text = headers.get("x-arkml-version", "")
+        version = int(text) if text.isdecimal() and len(text) <= 10 else -1
+        if not 0 <= version <= MAX_VERSION:
+            raise ProtocolError(f"its version is {text[:80]!r}")
+        if version <= before:
             return before
         self._known_version = max(self._known_version, version)
         self._on_policy(version, answer.content)
@@ -245,11 +266,21 @@ class RunSession:
             return
 
     def _wake(self) -> None:
-        self._loop.call_soon_threadsafe(self._work.set)
+        self._call(self._filled)
+
+    def _filled(self) -> None:
+        self._work.set()
+        self._delivery.relieve()
+
+    def _call(self, work: Callable[[], object]) -> None:
+        """Have something done on the loop."""
+        with contextlib.suppress(RuntimeError):  # the client is closed, and the loop with it
+            self._loop.call_soon_threadsafe(work)
 
     def _open_gate(self) -> None:
         if self._is_waiting and self._gate.locked():
-            self._gate.release()
+            with contextlib.suppress(RuntimeError):  # another thread has opened it meanwhile
+                self._gate.release()
 
     def _fail(self, why: str) -> None:
         log.warning("the session of run %s failed: %s", self.run_id, why)
