@@ -1,0 +1,52 @@
+"""What every implementation refuses, and with which words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from arkml.batches import Floats
+from arkml.envs.relayrl.kinds import EnvironmentError, EnvironmentUuid
+
+
+def refused(text: str) -> EnvironmentError:
+    """The error of an operation that cannot be done."""
+    return EnvironmentError.EnvironmentError(text)
+
+
+def action(values: Any, width: int) -> Floats:
+    """An action of rank 1, float32, [width], within [-1, 1]."""
+    try:
+        found = np.asarray(values, np.float32)
+    except (TypeError, ValueError):
+        raise refused(f"an action holds numbers, not {str(values)[:80]}") from None
+    if found.ndim != 1:
+        raise refused(f"an action has rank 1, not {found.ndim}")
+    if found.shape != (width,):
+        raise refused(f"an action has shape ({width},), not {found.shape}")
+    if not ((found >= -1) & (found <= 1)).all():
+        raise refused("an action holds numbers from -1 to 1")
+    return found
+
+
+def count(number: int) -> int:
+    """How many environments there shall be."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise refused(f"{number} environments cannot be had: 1 at least")
+    return number
+
+
+def ids(asked: Sequence[EnvironmentUuid], known: Iterable[EnvironmentUuid]) -> None:
+    """Each id once, and known."""
+    there = set(known)
+    if not there:
+        raise refused("there are no environments yet: call init_num_envs first")
+    seen: set[EnvironmentUuid] = set()
+    for env_id in asked:
+        if env_id not in there:
+            raise refused(f"there is no environment {env_id}")
+        if env_id in seen:
+            raise refused(f"environment {env_id} is there twice")
+        seen.add(env_id)

@@ -1,0 +1,319 @@
+"""Guests as RelayRL environments: one, or many with an id each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+from uuid import uuid4
+
+import numpy as np
+
+from arkml.batches import Floats
+from arkml.envs.one_agent import OneAgent
+from arkml.envs.relayrl import checks
+from arkml.envs.relayrl.kinds import (
+    EnvDType,
+    EnvInfo,
+    EnvironmentError,
+    EnvironmentKind,
+    EnvironmentUuid,
+    EnvNdArrayDType,
+)
+from arkml.envs.relayrl.traits import (
+    EnvironmentHandle,
+    ScalarEnvReset,
+    ScalarEnvStep,
+    Tensor,
+    VectorEnvReset,
+    VectorEnvStep,
+)
+from arkml.errors import ArkmlError, UsageError
+
+D_IN = D_OUT = 1
+"""Ranks of observations and actions."""
+
+WHO = "a RelayRL environment"
+_F32 = EnvDType.NdArray(EnvNdArrayDType.F32)
+
+ActingPolicy = Callable[[Floats], Any]
+"""Makes an action, [num_actions], of an observation, [num_features]."""
+
+
+class _Seat:
+    """One guest, its present observation and the returns of its episodes."""
+
+    def __init__(self, module: Any, seed: int | None, options: dict[str, Any]) -> None:
+        try:
+            self.agent = OneAgent(module, WHO, **options)
+        except UsageError as error:
+            raise checks.refused(str(error)) from error
+        except ArkmlError as error:
+            raise checks.refused(f"the guest does not start: {error}") from error
+        self._seed = seed
+        self.seen: Floats | None = None
+        self.returns: list[float] = []
+        self._sum = 0.0
+
+    @property
+    def width(self) -> int:
+        return self.agent.behaviour.num_actions
+
+    def reset(self) -> tuple[Floats, EnvInfo | None]:
+        seed, self._seed = self._seed, None
+        try:
+            self.seen, info = self.agent.reset(seed)
+        except ArkmlError as error:
+            raise checks.refused(f"the guest begins no episode: {error}") from error
+        self._sum = 0.0
+        return self.seen, _told(info)
+
+    def step(self, action: Floats) -> tuple[Floats, float, bool, bool, EnvInfo | None]:
+        self.seen, reward, terminated, truncated, info = self.agent.step(action)
+        self._sum += reward
+        if terminated or truncated:
+            self.returns.append(self._sum)
+        return self.seen, reward, terminated, truncated, _told(info)
+
+    def require_playing(self) -> None:
+        if self.seen is None:
+            raise checks.refused("reset the environment before its first step")
+        if not self.agent.is_playing:
+            raise checks.refused("the episode has ended: reset the environment")
+
+
+class _Guests:
+    """What both kinds have. `policy` acts in `run_environment`; `options` are those of GuestEnv."""
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        policy: ActingPolicy | None = None,
+        seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        self._made_with = {"module": module, "policy": policy, "seed": seed, **options}
+        self._module = module
+        self._policy = policy
+        self._seed = seed
+        self._options = options
+        self._lock = threading.RLock()
+        self._is_given_away = False
+
+    def observation_dtype(self) -> EnvDType:
+        return _F32
+
+    def action_dtype(self) -> EnvDType:
+        return _F32
+
+    def _require_own(self) -> None:
+        if self._is_given_away:
+            raise checks.refused("the environment was turned into a handle")
+
+    def _moved(self) -> Self:
+        """Another object with all that this one had, which is of no use from now on."""
+        with self._lock:
+            self._require_own()
+            other = object.__new__(type(self))
+            other.__dict__.update(self.__dict__)
+            self._is_given_away = True
+            return other
+
+    def _require_policy(self) -> None:
+        if self._policy is None:
+            raise checks.refused("run_environment needs a policy: give one when it is made")
+
+    def _play(self, seat: _Seat) -> None:
+        """One episode."""
+        assert self._policy is not None
+        seen, _ = seat.reset()
+        while seat.agent.is_playing:
+            seen = seat.step(checks.action(self._policy(seen), seat.width))[0]
+
+
+class GuestScalarEnvironment(_Guests):
+    """
+    A guest with one agent.
+
+    Observations are float32, [num_features], actions float32, [num_actions], within [-1, 1]. A
+    guest that finishes or fails ends the episode as truncated, and `info` says so.
+    """
+
+    def __init__(self, module: Any, **options: Any) -> None:
+        super().__init__(module, **options)
+        self._seat: _Seat | None = None
+
+    def kind(self) -> EnvironmentKind:
+        return EnvironmentKind.Scalar
+
+    def reset(self) -> ScalarEnvReset:
+        """Begin an episode."""
+        with self._lock:
+            return ScalarEnvReset(*self._started().reset())
+
+    def step(self, action: Tensor) -> ScalarEnvStep:
+        """action: [num_actions]."""
+        with self._lock:
+            seat = self._started()
+            values = checks.action(action, seat.width)
+            seat.require_playing()
+            return ScalarEnvStep(*seat.step(values))
+
+    @property
+    def num_actions(self) -> int:
+        """How wide an action is. Raises EnvironmentError if the guest does not start."""
+        with self._lock:
+            return self._started().width
+
+    def run_environment(self) -> None:
+        """Play one episode with the policy."""
+        with self._lock:
+            seat = self._started()
+            self._require_policy()
+            self._play(seat)
+
+    def build_observation(self) -> Floats:
+        """The present observation, float32, [num_features]."""
+        with self._lock:
+            self._require_own()
+            if self._seat is None or self._seat.seen is None:
+                raise EnvironmentError.ObservationBuildingError("the environment was not reset yet")
+            return self._seat.seen
+
+    def calculate_performance_return(self) -> Floats:
+        """The returns of the episodes that have ended, float32, [k]."""
+        with self._lock:
+            self._require_own()
+            return _returns([] if self._seat is None else self._seat.returns)
+
+    def clone_box(self) -> GuestScalarEnvironment:
+        """Another one with the same settings, whose guest has not started."""
+        self._require_own()
+        return GuestScalarEnvironment(**self._made_with)
+
+    def into_handle(self) -> EnvironmentHandle:
+        handle: EnvironmentHandle = EnvironmentHandle.Scalar(self._moved())
+        return handle
+
+    def close(self) -> None:
+        """Free the guest."""
+        with self._lock:
+            if self._seat is not None and not self._is_given_away:
+                self._seat.agent.close()
+
+    def _started(self) -> _Seat:
+        self._require_own()
+        if self._seat is None:
+            self._seat = _Seat(self._module, self._seed, self._options)
+        return self._seat
+
+
+class GuestVectorEnvironment(_Guests):
+    """
+    As many guests as asked for, of one agent each.
+
+    Any of them may be stepped together. Everything is checked before anything moves; results come
+    in the order of the request. A guest that fails is truncated, which changes nothing for others.
+    """
+
+    def __init__(self, module: Any, **options: Any) -> None:
+        super().__init__(module, **options)
+        self._seats: dict[EnvironmentUuid, _Seat] = {}
+
+    def kind(self) -> EnvironmentKind:
+        return EnvironmentKind.Vector
+
+    def init_num_envs(self, num_envs: int) -> list[EnvironmentUuid]:
+        """Have so many guests. The first ones stay and keep their ids; the others are closed."""
+        with self._lock:
+            self._require_own()
+            wanted = checks.count(num_envs)
+            added: dict[EnvironmentUuid, _Seat] = {}
+            try:
+                for number in range(len(self._seats), wanted):
+                    seed = None if self._seed is None else self._seed + number
+                    added[uuid4()] = _Seat(self._module, seed, self._options)
+            except BaseException:
+                for seat in added.values():
+                    seat.agent.close()
+                raise
+            for env_id in list(self._seats)[wanted:]:
+                self._seats.pop(env_id).agent.close()
+            self._seats |= added
+            return list(self._seats)
+
+    def reset(self, env_ids: Sequence[EnvironmentUuid]) -> list[VectorEnvReset]:
+        """Begin an episode in each of them."""
+        with self._lock:
+            self._require_own()
+            checks.ids(env_ids, self._seats)
+            return [VectorEnvReset(env_id, *self._seats[env_id].reset()) for env_id in env_ids]
+
+    def step(self, actions: Sequence[tuple[EnvironmentUuid, Tensor]]) -> list[VectorEnvStep]:
+        """Each with its action, [num_actions]."""
+        with self._lock:
+            self._require_own()
+            checks.ids([env_id for env_id, _ in actions], self._seats)
+            ready: list[tuple[EnvironmentUuid, Floats]] = []
+            for env_id, action in actions:
+                seat = self._seats[env_id]
+                ready.append((env_id, checks.action(action, seat.width)))
+                seat.require_playing()
+            return [
+                VectorEnvStep(env_id, *self._seats[env_id].step(action)) for env_id, action in ready
+            ]
+
+    @property
+    def num_actions(self) -> int:
+        """How wide an action is. Raises EnvironmentError before `init_num_envs`."""
+        with self._lock:
+            checks.ids([], self._seats)
+            return next(iter(self._seats.values())).width
+
+    def run_environment(self) -> None:
+        """Play one episode in each with the policy."""
+        with self._lock:
+            self._require_own()
+            checks.ids([], self._seats)
+            self._require_policy()
+            for seat in self._seats.values():
+                self._play(seat)
+
+    def build_observation(self) -> Floats:
+        """The present observations in the order of the ids, float32, [n, num_features]."""
+        with self._lock:
+            self._require_own()
+            seen = [seat.seen for seat in self._seats.values()]
+            if not seen or any(found is None for found in seen):
+                raise EnvironmentError.ObservationBuildingError(
+                    "some environments were not reset yet"
+                )
+            return np.array(seen, np.float32)
+
+    def calculate_performance_return(self) -> Floats:
+        """The returns of the episodes that have ended, float32, [k]."""
+        with self._lock:
+            self._require_own()
+            return _returns([r for seat in self._seats.values() for r in seat.returns])
+
+    def into_handle(self) -> EnvironmentHandle:
+        handle: EnvironmentHandle = EnvironmentHandle.Vector(self._moved())
+        return handle
+
+    def close(self) -> None:
+        """Free the guests."""
+        with self._lock:
+            if not self._is_given_away:
+                for seat in self._seats.values():
+                    seat.agent.close()
+
+
+def _told(info: dict[str, Any]) -> EnvInfo | None:
+    return [(name, str(value)) for name, value in info.items()] or None
+
+
+def _returns(returns: list[float]) -> Floats:
+    if not returns:
+        raise EnvironmentError.TrainingPerformanceReturnError("no episode has ended yet")
+    return np.array(returns, np.float32)

@@ -1,0 +1,141 @@
+"""What environments say of themselves, and their one error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, TypeAlias
+from uuid import UUID
+
+from arkml.errors import ArkmlError
+
+EnvironmentUuid: TypeAlias = UUID
+"""Names one logical environment, as long as it lives."""
+
+EnvInfo: TypeAlias = list[tuple[str, str]]
+
+
+class EnvironmentError(ArkmlError):
+    """
+    An operation failed as a whole; nothing has moved.
+
+    Each kind is a subclass and an attribute of this one, made with a sentence:
+    `EnvironmentError.EnvironmentError`, `.ObservationBuildingError` and
+    `.TrainingPerformanceReturnError`. It is no OSError, as the builtin of this name is.
+    """
+
+    EnvironmentError: ClassVar[type[_EnvironmentError]]
+    ObservationBuildingError: ClassVar[type[_ObservationBuildingError]]
+    TrainingPerformanceReturnError: ClassVar[type[_TrainingPerformanceReturnError]]
+    prefix: ClassVar[str] = "Environment error"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.prefix}: {self.text}"
+
+
+class _EnvironmentError(EnvironmentError):
+    """The environment cannot do that."""
+
+
+class _ObservationBuildingError(EnvironmentError):
+    """There is no observation."""
+
+    prefix = "Observation building error"
+
+
+class _TrainingPerformanceReturnError(EnvironmentError):
+    """There is no return."""
+
+    prefix = "Training performance return error"
+
+
+for _kind in (_EnvironmentError, _ObservationBuildingError, _TrainingPerformanceReturnError):
+    _kind.__name__ = _kind.__name__[1:]
+    _kind.__qualname__ = f"EnvironmentError.{_kind.__name__}"
+    setattr(EnvironmentError, _kind.__name__, _kind)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentKind:
+    """`Scalar`, `Vector`, `Other(name)` or `Unknown`; compare them with `==`."""
+
+    name: str
+    other: str | None = None
+
+    Scalar: ClassVar[EnvironmentKind]
+    Vector: ClassVar[EnvironmentKind]
+    Unknown: ClassVar[EnvironmentKind]
+
+    @staticmethod
+    def Other(name: str) -> EnvironmentKind:  # noqa: N802  the name in the traits
+        """A kind that the traits do not know."""
+        return EnvironmentKind("Other", name)
+
+    def __repr__(self) -> str:
+        return self.name if self.other is None else f'{self.name}("{self.other}")'
+
+
+EnvironmentKind.Scalar = EnvironmentKind("Scalar")
+EnvironmentKind.Vector = EnvironmentKind("Vector")
+EnvironmentKind.Unknown = EnvironmentKind("Unknown")
+
+
+class _Named(Enum):
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class EnvNdArrayDType(_Named):
+    """What a numpy array holds."""
+
+    F16 = "F16"
+    F32 = "F32"
+    F64 = "F64"
+    I8 = "I8"
+    I16 = "I16"
+    I32 = "I32"
+    I64 = "I64"
+    Bool = "Bool"
+
+
+class EnvTchDType(_Named):
+    """What a torch tensor holds."""
+
+    F16 = "F16"
+    Bf16 = "Bf16"
+    F32 = "F32"
+    F64 = "F64"
+    I8 = "I8"
+    I16 = "I16"
+    I32 = "I32"
+    I64 = "I64"
+    U8 = "U8"
+    Bool = "Bool"
+
+
+@dataclass(frozen=True, slots=True)
+class EnvDType:
+    """`NdArray(EnvNdArrayDType)` or `Tch(EnvTchDType)`; shown as "NdArray(F32)"."""
+
+    library: str
+    dtype: EnvNdArrayDType | EnvTchDType
+
+    @staticmethod
+    def NdArray(dtype: EnvNdArrayDType) -> EnvDType:  # noqa: N802  the name in the traits
+        """Of a numpy array."""
+        return EnvDType("NdArray", dtype)
+
+    @staticmethod
+    def Tch(dtype: EnvTchDType) -> EnvDType:  # noqa: N802  the name in the traits
+        """Of a torch tensor."""
+        return EnvDType("Tch", dtype)
+
+    def __str__(self) -> str:
+        return f"{self.library}({self.dtype})"
+
+    def __repr__(self) -> str:
+        return str(self)

@@ -1,0 +1,145 @@
+"""The traits as protocols, and the records that their methods return."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+
+import numpy.typing as npt
+
+from arkml.envs.relayrl.kinds import EnvDType, EnvInfo, EnvironmentKind, EnvironmentUuid
+
+Tensor: TypeAlias = npt.NDArray[Any]
+
+
+@dataclass(slots=True)
+class ScalarEnvReset:
+    """How an episode begins. observation: rank D_IN."""
+
+    observation: Tensor
+    info: EnvInfo | None = None
+
+
+@dataclass(slots=True)
+class ScalarEnvStep:
+    """What an action led to. observation: rank D_IN."""
+
+    observation: Tensor
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: EnvInfo | None = None
+
+
+@dataclass(slots=True)
+class VectorEnvReset:
+    """How an episode begins in one of many environments."""
+
+    env_id: EnvironmentUuid
+    observation: Tensor
+    info: EnvInfo | None = None
+
+
+@dataclass(slots=True)
+class VectorEnvStep:
+    """What an action led to in one of many environments."""
+
+    env_id: EnvironmentUuid
+    observation: Tensor
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: EnvInfo | None = None
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """
+    What a model can be trained or rated in. From any thread; state lies behind locks.
+
+    All methods raise EnvironmentError.
+    """
+
+    def run_environment(self) -> None:
+        """Run one episode."""
+
+    def build_observation(self) -> Any:
+        """The present observation, in the form that both sides agree on."""
+
+    def observation_dtype(self) -> EnvDType: ...
+
+    def action_dtype(self) -> EnvDType: ...
+
+    def kind(self) -> EnvironmentKind: ...
+
+    def into_handle(self) -> EnvironmentHandle:
+        """Give the environment away: it answers through the handle from now on."""
+        ...
+
+
+@runtime_checkable
+class ScalarEnvironment(Environment, Protocol):
+    """One environment."""
+
+    def step(self, action: Tensor) -> ScalarEnvStep:
+        """action: rank D_OUT."""
+        ...
+
+    def reset(self) -> ScalarEnvReset: ...
+
+
+@runtime_checkable
+class VectorEnvironment(Environment, Protocol):
+    """Many environments, stepped by their ids; results may come in any order."""
+
+    def init_num_envs(self, num_envs: int) -> list[EnvironmentUuid]:
+        """Have so many from now on; those that stay keep their ids."""
+        ...
+
+    def step(self, actions: Sequence[tuple[EnvironmentUuid, Tensor]]) -> list[VectorEnvStep]: ...
+
+    def reset(self, env_ids: Sequence[EnvironmentUuid]) -> list[VectorEnvReset]: ...
+
+
+@runtime_checkable
+class DynScalarEnvironment(ScalarEnvironment, Protocol):
+    """One environment that can be copied."""
+
+    def clone_box(self) -> DynScalarEnvironment: ...
+
+
+DynVectorEnv: TypeAlias = VectorEnvironment
+
+
+@runtime_checkable
+class TrainingPerformanceReturnFn(Protocol):
+    """Says how well training goes, for instance by the returns so far."""
+
+    def calculate_performance_return(self) -> Any:
+        """Raises EnvironmentError."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentHandle:
+    """An environment that was given away: `Scalar(env)` or `Vector(env)`."""
+
+    kind: EnvironmentKind
+    environment: Any
+
+    Scalar: ClassVar[Any]
+    Vector: ClassVar[Any]
+
+
+def _scalar(environment: DynScalarEnvironment) -> EnvironmentHandle:
+    """A handle on one environment."""
+    return EnvironmentHandle(EnvironmentKind.Scalar, environment)
+
+
+def _vector(environment: DynVectorEnv) -> EnvironmentHandle:
+    """A handle on many."""
+    return EnvironmentHandle(EnvironmentKind.Vector, environment)
+
+
+EnvironmentHandle.Scalar = staticmethod(_scalar)
+EnvironmentHandle.Vector = staticmethod(_vector)
