@@ -1,0 +1,226 @@
+"""A guest as a `BaseEnv`, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from arkml.environment.decisions import Behaviour, Decision, Step
+from arkml.environment.guest_env import GuestEnv
+from arkml.envs.llapi.actions import validated
+from arkml.envs.llapi.base_env import (
+    ActionSpec,
+    ActionTuple,
+    AgentId,
+    BaseEnv,
+    BehaviorMapping,
+    BehaviorName,
+    BehaviorSpec,
+    DecisionSteps,
+    DimensionProperty,
+    ObservationSpec,
+    ObservationType,
+    TerminalSteps,
+)
+from arkml.envs.llapi.exception import (
+    UnityActionException,
+    UnityCommunicatorStoppedException,
+    UnityEnvironmentException,
+    UnityObservationException,
+)
+from arkml.envs.llapi.side_channel import SideChannel
+from arkml.envs.llapi.side_channel.side_channel_manager import SideChannelManager
+from arkml.envs.llapi.side_channel.stats_side_channel import (
+    StatsAggregationMethod,
+    StatsSideChannel,
+)
+
+_CLOSED = "No Unity environment is loaded."
+_TEAM = "?team=0"
+
+
+class GuestUnityEnv(BaseEnv):
+    """
+    Steps a guest as ML-Agents steps a Unity player; `options` are those of `GuestEnv`.
+
+    A behaviour is called NAME?team=0 and appears with its first submit. Each submit is a step; the
+    other behaviours have empty steps then. Missing actions are zeros. `reset` makes a new
+    instance, `seed` is that of the first one. What the guest says with its rows goes to a
+    StatsSideChannel in `side_channels`, if there is one. A guest that has finished or failed
+    interrupts its agents; the next `step` raises UnityCommunicatorStoppedException.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        seed: int | None = None,
+        side_channels: Sequence[SideChannel] | None = None,
+        **options: Any,
+    ) -> None:
+        self._side_channel_manager = SideChannelManager(side_channels)
+        self._stats = [c for c in side_channels or () if isinstance(c, StatsSideChannel)]
+        self._env: GuestEnv | None = GuestEnv(module, **options)
+        self._seed = seed
+        self._is_playing = False
+        self._why_over: str | None = None
+        self._specs: dict[BehaviorName, BehaviorSpec] = {}
+        self._steps: dict[BehaviorName, tuple[DecisionSteps, TerminalSteps]] = {}
+        self._actions: dict[BehaviorName, ActionTuple] = {}
+        self._deciding: BehaviorName | None = None
+
+    @property
+    def guest_env(self) -> GuestEnv:
+        """What is stepped. Raises UnityEnvironmentException once it is closed."""
+        if self._env is None:
+            raise UnityEnvironmentException(_CLOSED)
+        return self._env
+
+    @property
+    def behavior_specs(self) -> BehaviorMapping:
+        return BehaviorMapping(self._specs)
+
+    def reset(self) -> None:
+        """Raises GuestError if the new instance does not come to its first submit."""
+        env = self.guest_env
+        self._is_playing = False
+        seed, self._seed = self._seed, None
+        self._show(env.reset(seed))
+        self._is_playing, self._why_over = True, None
+
+    def step(self) -> None:
+        """The first one is a reset. Raises UnityCommunicatorStoppedException."""
+        env = self.guest_env
+        if self._why_over is not None:
+            raise UnityCommunicatorStoppedException(f"Communicator has exited. {self._why_over}")
+        if not self._is_playing:
+            self.reset()
+            return
+        name = self._deciding
+        assert name is not None
+        steps, _ = self._steps[name]
+        spec = self._specs[name].action_spec
+        action = self._actions.get(name) or spec.empty_action(len(steps))
+        assert action.continuous is not None
+        step = env.step(action.continuous)
+        self._show(step)
+        if step.is_over:
+            self._is_playing = False
+            self._why_over = "The guest has finished." if step.error is None else str(step.error)
+
+    def close(self) -> None:
+        """Free the guest. Raises UnityEnvironmentException if that was done before."""
+        self.guest_env.close()
+        self._env = None
+
+    def get_steps(self, behavior_name: BehaviorName) -> tuple[DecisionSteps, TerminalSteps]:
+        self._require(behavior_name)
+        return self._steps[behavior_name]
+
+    def set_actions(self, behavior_name: BehaviorName, action: ActionTuple) -> None:
+        """Raises UnityActionException."""
+        self._require(behavior_name)
+        spec = self._specs[behavior_name].action_spec
+        count = len(self._steps[behavior_name][0])
+        self._actions[behavior_name] = validated(spec, action, count, behavior_name)
+
+    def set_action_for_agent(
+        self, behavior_name: BehaviorName, agent_id: AgentId, action: ActionTuple
+    ) -> None:
+        """Raises UnityActionException, and IndexError for an agent that does not decide now."""
+        self._require(behavior_name)
+        spec = self._specs[behavior_name].action_spec
+        validated(spec, action, 1, behavior_name)
+        steps, _ = self._steps[behavior_name]
+        row = steps.agent_id_to_index.get(agent_id)
+        if row is None:
+            raise IndexError(
+                f"agent_id {agent_id} is did not request a decision at the previous step"
+            )
+        if behavior_name not in self._actions:
+            self._actions[behavior_name] = spec.empty_action(len(steps))
+        chosen = self._actions[behavior_name]
+        assert chosen.continuous is not None
+        assert action.continuous is not None
+        chosen.continuous[row] = action.continuous[0]
+
+    def _require(self, name: BehaviorName) -> None:
+        if name not in self._specs:
+            raise UnityActionException(
+                f"The group {name} does not correspond to an existing agent group in the"
+                " environment"
+            )
+
+    def _show(self, step: Step) -> None:
+        self._actions.clear()
+        self._deciding = None
+        self._steps = {name: _nothing(spec) for name, spec in self._specs.items()}
+        for decision in step.decisions:
+            name = self._met(decision.behaviour)
+            self._steps[name] = _steps(decision)
+            self._deciding = name
+            self._tell(decision)
+
+    def _met(self, behaviour: Behaviour) -> BehaviorName:
+        """The name of a behaviour, whose widths stay as they were when it was first seen."""
+        name = behaviour.name + _TEAM
+        spec = _spec(behaviour)
+        known = self._specs.setdefault(name, spec)
+        if known != spec:
+            raise UnityObservationException(
+                f"Behavior {name} has {spec.observation_specs[0].shape[0]} features and"
+                f" {spec.action_spec.continuous_size} actions now, and had"
+                f" {known.observation_specs[0].shape[0]} and {known.action_spec.continuous_size}"
+            )
+        return name
+
+    def _tell(self, decision: Decision) -> None:
+        for channel in self._stats:
+            for item in decision.metadata:
+                name = item.name.encode("ascii", "replace").decode("ascii")
+                channel.stats[name].append((item.value, StatsAggregationMethod.AVERAGE))
+
+
+def _spec(behaviour: Behaviour) -> BehaviorSpec:
+    seen = ObservationSpec(
+        (behaviour.num_features,), (DimensionProperty.NONE,), ObservationType.DEFAULT, "obs_0"
+    )
+    return BehaviorSpec([seen], ActionSpec.create_continuous(behaviour.num_actions))
+
+
+def _nothing(spec: BehaviorSpec) -> tuple[DecisionSteps, TerminalSteps]:
+    return DecisionSteps.empty(spec), TerminalSteps.empty(spec)
+
+
+def _steps(decision: Decision) -> tuple[DecisionSteps, TerminalSteps]:
+    """The rows of a submit, in push order, those that ended apart."""
+    ended = decision.ended
+    if not ended.any():
+        count = len(decision)
+        deciding = DecisionSteps(
+            [decision.observations], decision.rewards, decision.agents, None, *_groups(count)
+        )
+        return deciding, TerminalSteps.empty(_spec(decision.behaviour))
+    live = ~ended
+    deciding = DecisionSteps(
+        [decision.observations[live]],
+        decision.rewards[live],
+        decision.agents[live],
+        None,
+        *_groups(int(live.sum())),
+    )
+    over = TerminalSteps(
+        [decision.observations[ended]],
+        decision.rewards[ended],
+        decision.truncated[ended],
+        decision.agents[ended],
+        *_groups(int(ended.sum())),
+    )
+    return deciding, over
+
+
+def _groups(count: int) -> tuple[Any, Any]:
+    """Nobody is in a group: ids and rewards, [count]."""
+    return np.zeros(count, np.int32), np.zeros(count, np.float32)
