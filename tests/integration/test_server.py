@@ -172,6 +172,16 @@ def test_the_audit_agrees_with_what_was_accepted(service, run_id, sid):
     }
 
 
+def test_a_body_that_comes_again_has_the_same_refusals(service, sid):
+    sent = rows(100, agents=4)
+    sent.features[7] = np.nan
+    first, again = (service.push(sid, sent, 1).json() for _ in range(2))
+
+    assert again["duplicate"]
+    assert again["accepted"] == 0
+    assert (again["refused_n"], again["refused"]) == (first["refused_n"], first["refused"])
+
+
 def test_bodies_that_are_no_rows_are_refused_and_change_nothing(service, sid):
     body = encode(rows(10), seq=1)
     wrong_width = rows(10)

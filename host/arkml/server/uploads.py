@@ -51,23 +51,24 @@ class Uploads:
         if header.seq > expected:
             text = f"body {header.seq} comes before body {expected}"
             return JSONResponse({"error": text, "expected": expected}, 409)
-        taken = None
-        if header.seq == expected:
+        taken = take(header, body, len(run.document.names))
+        is_new = header.seq == expected
+        if is_new:
             # From the check to the answer nothing else runs: no other body comes in between.
-            taken = take(header, body, len(run.document.names))
             log.append(taken.body, session.index, taken.header, taken.refused)
             run.tell_rows()
         await run.caught_up()
-        return JSONResponse(_told(run, session, taken))
+        return JSONResponse(_told(run, session, taken, is_new=is_new))
 
 
-def _told(run: Run, session: Session, taken: Taken | None) -> dict[str, Any]:
+def _told(run: Run, session: Session, taken: Taken, *, is_new: bool) -> dict[str, Any]:
+    """A body that comes again has the same refusals: its sender may not have heard of them."""
     return {
         **run.standing(session),
-        "accepted": taken.header.rows if taken else 0,
-        "refused": taken.reasons if taken else [],
-        "refused_n": taken.refused if taken else 0,
-        "duplicate": taken is None,
+        "accepted": taken.header.rows if is_new else 0,
+        "refused": taken.reasons,
+        "refused_n": taken.refused,
+        "duplicate": not is_new,
     }
 
 
