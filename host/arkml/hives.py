@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -25,6 +27,7 @@ _OWN = (("localhost", DEFAULT_PORT), ("", 0))
 """What a guest says for the hive that its host is configured with."""
 
 _THREADS = 8
+_NICE = 5
 _LOADERS = 2
 _LEAVING = 10.0  # seconds that a host which closes waits for the rows on their way
 
@@ -82,7 +85,9 @@ class Hives(Closing):
     def __init__(self, grant: HiveGrant) -> None:
         self.grant = grant
         self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="arkml-hive")
-        self.loaders = ThreadPoolExecutor(_LOADERS, thread_name_prefix="arkml-loader")
+        self.loaders = ThreadPoolExecutor(
+            _LOADERS, thread_name_prefix="arkml-loader", initializer=_give_way
+        )
         self.farewells: set[Future[Any]] = set()
         self.is_training = False
         self._allowed = {read_address(text) for text in grant.allowed}
@@ -175,3 +180,9 @@ def _same_shape(run: RunInfo, request: RunRequest) -> RunInfo:
             f" another guest starts it with {wanted.features} and {wanted.actions}"
         )
     return run
+
+
+def _give_way() -> None:
+    """Let this thread run after those of the frames, where threads have a priority of their own."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.benchmarks import (
     costs,
+    environments,
     fleet,
     frame,
     learning,
@@ -29,7 +30,18 @@ from tests.benchmarks.rows import Row, Verdict
 
 TOPICS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     module.TOPIC: module.rows
-    for module in (push, frame, fleet, population, threads, startup, training, learning, costs)
+    for module in (
+        push,
+        frame,
+        fleet,
+        population,
+        threads,
+        startup,
+        training,
+        learning,
+        environments,
+        costs,
+    )
 }
 DOCS = ROOT / "docs"
 

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 _BEAT = 5.0  # seconds without rows after which the hive is told that the session lives
 _WAITING_BEAT = 0.05  # the same while the guest waits for credit
 _READ = POLL_SECONDS + 10.0
+_NEWS = 1.0
+"""Seconds from one policy to the next where no frame may be late: to load one takes a core."""
 
 
 class RunSession:
@@ -238,6 +240,8 @@ class RunSession:
                 log.warning("a policy of run %s is not used: %s", self.run_id, error)
             if newest > version:
                 version, pause = newest, FIRST_PAUSE
+                if not self._block:
+                    await asyncio.sleep(_NEWS)
             elif status != 204 or _is_quick(started):
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, LAST_PAUSE)

@@ -24,6 +24,7 @@ STOPPED = 0
 MISCONFIGURED = 3
 DIVERGED = 4
 
+_NICE = 10  # a frame of a host on the same machine comes before an update
 _LIFE_LINE = 0
 _LINK = 3
 
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     lifeline.hold(_LIFE_LINE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host
+    os.nice(_NICE)
     logging.basicConfig(level=logging.INFO, format="learner: %(message)s")
     link = Link(socket.socket(fileno=_LINK))
     try:
