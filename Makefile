@@ -40,12 +40,14 @@ check: $(READY) ## Lint, types, import contracts, generated files
 	@$(RUN) -m mypy
 	@$(VENV)/bin/lint-imports
 	@$(RUN) -m arkml.abi.generate --check
+	@$(RUN) -m arkml.envs.llapi.generate --check
 
 bench: $(READY) ## Measure: a table, bench.json; PEER=PROGRAM and BENCH="--quick" are options
 	@$(RUN) -m tests.benchmarks.run $(if $(PEER),--peer $(PEER)) $(BENCH)
 
-generate: $(READY) ## Rewrite what is derived from the ABI tables
+generate: $(READY) ## Rewrite what is derived from the ABI tables and the messages of players
 	@$(RUN) -m arkml.abi.generate
+	@$(RUN) -m arkml.envs.llapi.generate
 
 fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py

@@ -110,8 +110,10 @@ def test_what_is_wrong_is_refused_with_the_texts_of_the_original(make):  # ML-7,
     env.reset()
     with pytest.raises(UnityActionException, match=r"dimension \(2, 1\)"):
         env.set_actions(NAME, floats(0.5))
-    with pytest.raises(UnityActionException, match="not finite"):
+    with pytest.raises(UnityActionException, match="NaN"):
         env.set_actions(NAME, floats(0.5, np.nan))
+    with pytest.raises(UnityActionException, match="infinite"):
+        env.set_actions(NAME, floats(0.5, np.inf))
     with pytest.raises(UnityActionException, match="group walker does not correspond"):
         env.set_actions("walker", floats(0.5))
     with pytest.raises(UnityActionException, match="does not correspond"):

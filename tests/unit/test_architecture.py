@@ -16,20 +16,24 @@ OWNERS = {
     "wasmtime": ("arkml.runtime",),
     "onnxruntime": ("arkml.policies", "arkml.learning"),
     "onnx": ("arkml.policies", "arkml.learning"),
-    "google": ("arkml.policies",),  # protobuf, in which onnx speaks
+    "google": ("arkml.policies", "arkml.envs.llapi"),  # protobuf, in which onnx and players speak
     "tract": ("arkml.policies",),
     "typer": ("arkml.cli",),
     "rich": ("arkml.cli",),
     "matplotlib": ("arkml.cli",),
-    "httpx": ("arkml.hive",),
+    "httpx": ("arkml.hive", "arkml.envs.llapi.registry"),
     "fastapi": ("arkml.server",),
     "starlette": ("arkml.server",),
     "uvicorn": ("arkml.server",),
     "uvloop": ("arkml.server",),
     "torch": ("arkml.learning",),
     "stable_baselines3": ("arkml.learning",),
-    "gymnasium": ("arkml.envs", "arkml.learning"),  # whose spaces stable-baselines3 takes
+    "gymnasium": ("arkml.learning", "arkml.envs"),  # whose spaces stable-baselines3 takes
     "pettingzoo": ("arkml.envs",),
+    "grpc": ("arkml.envs.llapi",),
+    "grpc_tools": ("arkml.envs.llapi",),
+    "PIL": ("arkml.envs.llapi",),
+    "yaml": ("arkml.envs.llapi",),
     "tensorboardX": ("arkml.learning",),
     "pytest": ("arkml.testing",),
 }

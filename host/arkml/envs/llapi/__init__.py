@@ -1,5 +1,3 @@
-"""
-Guests behind the low-level Python API of ML-Agents.
+"""The low-level Python API of Unity ML-Agents: the names, defaults and bytes of `mlagents_envs`."""
 
-Modules have the names of `mlagents_envs` 1.1: code for it runs with this package's name instead.
-"""
+__version__ = "1.1.0"  # the `mlagents_envs` that this package stands in for, as told to players

@@ -1,46 +1,56 @@
-"""What the API raises, with the names and texts of the original."""
+"""What the ML-Agents API raises."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 from arkml.errors import ArkmlError
 
 
 class UnityException(ArkmlError):
-    """Anything that goes wrong with an environment."""
+    """Any error of an ML-Agents environment."""
 
 
 class UnityEnvironmentException(UnityException):
-    """An environment cannot be started, used or closed."""
+    """An environment could not be started, talked to or closed."""
 
 
 class UnityCommunicationException(UnityException):
-    """The other side said what it may not say."""
+    """A message came that should not have come."""
 
 
 class UnityCommunicatorStoppedException(UnityException):
-    """The other side has ended the conversation."""
+    """The player said that it has stopped."""
 
 
 class UnityObservationException(UnityException):
-    """Observations are not what their specification says."""
+    """An observation is not what its specification says."""
 
 
 class UnityActionException(UnityException):
-    """Actions are not what their specification says."""
+    """An action is not what its specification says."""
 
 
 class UnityTimeOutException(UnityException):
-    """The other side did not answer in time."""
+    """The player did not answer in time."""
 
 
 class UnitySideChannelException(UnityException):
-    """A side channel was asked for what makes no sense."""
+    """A side channel was used wrongly."""
+
+
+class UnityPolicyException(UnityException):
+    """A trainer went wrong."""
+
+
+class UnityRegistryException(UnityException):
+    """A manifest or an archive of the registry was refused. Not in `mlagents_envs`."""
 
 
 class UnityWorkerInUseException(UnityException):
     """The port of a worker is taken."""
 
-    MESSAGE_TEMPLATE = (
+    MESSAGE_TEMPLATE: ClassVar[str] = (
         "Couldn't start socket communication because worker number {} is still in use. "
         "You may need to manually close a previously opened environment "
         "or use a different worker number."
@@ -48,7 +58,7 @@ class UnityWorkerInUseException(UnityException):
 
     def __init__(self, worker_id: int) -> None:
         super().__init__(self.MESSAGE_TEMPLATE.format(worker_id))
+        self.worker_id = worker_id
 
-
-class UnityPolicyException(UnityException):
-    """A policy does not fit its trainer."""
+    def __reduce__(self) -> tuple[type[UnityWorkerInUseException], tuple[int]]:
+        return type(self), (self.worker_id,)

@@ -9,7 +9,6 @@ import numpy as np
 
 from arkml.environment.decisions import Behaviour, Decision, Step
 from arkml.environment.guest_env import GuestEnv
-from arkml.envs.llapi.actions import validated
 from arkml.envs.llapi.base_env import (
     ActionSpec,
     ActionTuple,
@@ -103,7 +102,6 @@ class GuestUnityEnv(BaseEnv):
         steps, _ = self._steps[name]
         spec = self._specs[name].action_spec
         action = self._actions.get(name) or spec.empty_action(len(steps))
-        assert action.continuous is not None
         step = env.step(action.continuous)
         self._show(step)
         if step.is_over:
@@ -124,7 +122,7 @@ class GuestUnityEnv(BaseEnv):
         self._require(behavior_name)
         spec = self._specs[behavior_name].action_spec
         count = len(self._steps[behavior_name][0])
-        self._actions[behavior_name] = validated(spec, action, count, behavior_name)
+        self._actions[behavior_name] = _checked(spec, action, count, behavior_name)
 
     def set_action_for_agent(
         self, behavior_name: BehaviorName, agent_id: AgentId, action: ActionTuple
@@ -132,7 +130,7 @@ class GuestUnityEnv(BaseEnv):
         """Raises UnityActionException, and IndexError for an agent that does not decide now."""
         self._require(behavior_name)
         spec = self._specs[behavior_name].action_spec
-        validated(spec, action, 1, behavior_name)
+        _checked(spec, action, 1, behavior_name)
         steps, _ = self._steps[behavior_name]
         row = steps.agent_id_to_index.get(agent_id)
         if row is None:
@@ -142,8 +140,6 @@ class GuestUnityEnv(BaseEnv):
         if behavior_name not in self._actions:
             self._actions[behavior_name] = spec.empty_action(len(steps))
         chosen = self._actions[behavior_name]
-        assert chosen.continuous is not None
-        assert action.continuous is not None
         chosen.continuous[row] = action.continuous[0]
 
     def _require(self, name: BehaviorName) -> None:
@@ -181,6 +177,16 @@ class GuestUnityEnv(BaseEnv):
             for item in decision.metadata:
                 name = item.name.encode("ascii", "replace").decode("ascii")
                 channel.stats[name].append((item.value, StatsAggregationMethod.AVERAGE))
+
+
+def _checked(spec: ActionSpec, action: ActionTuple, count: int, name: str) -> ActionTuple:
+    """An action that fits. Raises UnityActionException, for what is infinite too."""
+    spec._validate_action(action, count, name)  # noqa: SLF001  its name in the original
+    if np.isinf(action.continuous).any():
+        raise UnityActionException(
+            f"The behavior {name} received a continuous action that is infinite"
+        )
+    return action
 
 
 def _spec(behaviour: Behaviour) -> BehaviorSpec:

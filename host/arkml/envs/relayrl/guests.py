@@ -10,16 +10,15 @@ from uuid import uuid4
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.envs.one_agent import OneAgent
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import (
     EnvDType,
-    EnvInfo,
     EnvironmentError,
     EnvironmentKind,
     EnvironmentUuid,
     EnvNdArrayDType,
 )
+from arkml.envs.relayrl.seat import Seat
 from arkml.envs.relayrl.traits import (
     EnvironmentHandle,
     ScalarEnvReset,
@@ -28,7 +27,6 @@ from arkml.envs.relayrl.traits import (
     VectorEnvReset,
     VectorEnvStep,
 )
-from arkml.errors import ArkmlError, UsageError
 
 D_IN = D_OUT = 1
 """Ranks of observations and actions."""
@@ -38,48 +36,6 @@ _F32 = EnvDType.NdArray(EnvNdArrayDType.F32)
 
 ActingPolicy = Callable[[Floats], Any]
 """Makes an action, [num_actions], of an observation, [num_features]."""
-
-
-class _Seat:
-    """One guest, its present observation and the returns of its episodes."""
-
-    def __init__(self, module: Any, seed: int | None, options: dict[str, Any]) -> None:
-        try:
-            self.agent = OneAgent(module, WHO, **options)
-        except UsageError as error:
-            raise checks.refused(str(error)) from error
-        except ArkmlError as error:
-            raise checks.refused(f"the guest does not start: {error}") from error
-        self._seed = seed
-        self.seen: Floats | None = None
-        self.returns: list[float] = []
-        self._sum = 0.0
-
-    @property
-    def width(self) -> int:
-        return self.agent.behaviour.num_actions
-
-    def reset(self) -> tuple[Floats, EnvInfo | None]:
-        seed, self._seed = self._seed, None
-        try:
-            self.seen, info = self.agent.reset(seed)
-        except ArkmlError as error:
-            raise checks.refused(f"the guest begins no episode: {error}") from error
-        self._sum = 0.0
-        return self.seen, _told(info)
-
-    def step(self, action: Floats) -> tuple[Floats, float, bool, bool, EnvInfo | None]:
-        self.seen, reward, terminated, truncated, info = self.agent.step(action)
-        self._sum += reward
-        if terminated or truncated:
-            self.returns.append(self._sum)
-        return self.seen, reward, terminated, truncated, _told(info)
-
-    def require_playing(self) -> None:
-        if self.seen is None:
-            raise checks.refused("reset the environment before its first step")
-        if not self.agent.is_playing:
-            raise checks.refused("the episode has ended: reset the environment")
 
 
 class _Guests:
@@ -124,7 +80,7 @@ class _Guests:
         if self._policy is None:
             raise checks.refused("run_environment needs a policy: give one when it is made")
 
-    def _play(self, seat: _Seat) -> None:
+    def _play(self, seat: Seat) -> None:
         """One episode."""
         assert self._policy is not None
         seen, _ = seat.reset()
@@ -142,7 +98,7 @@ class GuestScalarEnvironment(_Guests):
 
     def __init__(self, module: Any, **options: Any) -> None:
         super().__init__(module, **options)
-        self._seat: _Seat | None = None
+        self._seat: Seat | None = None
 
     def kind(self) -> EnvironmentKind:
         return EnvironmentKind.Scalar
@@ -202,10 +158,10 @@ class GuestScalarEnvironment(_Guests):
             if self._seat is not None and not self._is_given_away:
                 self._seat.agent.close()
 
-    def _started(self) -> _Seat:
+    def _started(self) -> Seat:
         self._require_own()
         if self._seat is None:
-            self._seat = _Seat(self._module, self._seed, self._options)
+            self._seat = Seat(self._module, self._seed, self._options)
         return self._seat
 
 
@@ -219,7 +175,7 @@ class GuestVectorEnvironment(_Guests):
 
     def __init__(self, module: Any, **options: Any) -> None:
         super().__init__(module, **options)
-        self._seats: dict[EnvironmentUuid, _Seat] = {}
+        self._seats: dict[EnvironmentUuid, Seat] = {}
 
     def kind(self) -> EnvironmentKind:
         return EnvironmentKind.Vector
@@ -229,11 +185,11 @@ class GuestVectorEnvironment(_Guests):
         with self._lock:
             self._require_own()
             wanted = checks.count(num_envs)
-            added: dict[EnvironmentUuid, _Seat] = {}
+            added: dict[EnvironmentUuid, Seat] = {}
             try:
                 for number in range(len(self._seats), wanted):
                     seed = None if self._seed is None else self._seed + number
-                    added[uuid4()] = _Seat(self._module, seed, self._options)
+                    added[uuid4()] = Seat(self._module, seed, self._options)
             except BaseException:
                 for seat in added.values():
                     seat.agent.close()
@@ -307,10 +263,6 @@ class GuestVectorEnvironment(_Guests):
             if not self._is_given_away:
                 for seat in self._seats.values():
                     seat.agent.close()
-
-
-def _told(info: dict[str, Any]) -> EnvInfo | None:
-    return [(name, str(value)) for name, value in info.items()] or None
 
 
 def _returns(returns: list[float]) -> Floats:

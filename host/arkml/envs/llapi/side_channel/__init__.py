@@ -1,7 +1,15 @@
-"""Side channels: what trainer and environment say to each other beside observations and actions."""
+"""Side channels: bytes that travel beside observations and actions."""
 
+from arkml.envs.llapi.side_channel.default_training_analytics_side_channel import (
+    DefaultTrainingAnalyticsSideChannel,
+)
 from arkml.envs.llapi.side_channel.incoming_message import IncomingMessage
 from arkml.envs.llapi.side_channel.outgoing_message import OutgoingMessage
 from arkml.envs.llapi.side_channel.side_channel import SideChannel
 
-__all__ = ["IncomingMessage", "OutgoingMessage", "SideChannel"]
+__all__ = [
+    "DefaultTrainingAnalyticsSideChannel",
+    "IncomingMessage",
+    "OutgoingMessage",
+    "SideChannel",
+]

@@ -1,4 +1,4 @@
-"""How fast and how large a simulation runs."""
+"""How the player's engine runs: screen, quality and time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from arkml.envs.llapi.side_channel import IncomingMessage, OutgoingMessage, Side
 
 
 class EngineConfig(NamedTuple):
-    """
-    Width and height of the display, quality, how much faster than real time, frames a second to
-    aim at (-1 for as many as possible) and to pretend. None leaves a value as it is.
-    """
+    """Settings of the engine. None leaves a setting as it is."""
 
     width: int | None
     height: int | None
@@ -25,13 +22,16 @@ class EngineConfig(NamedTuple):
 
     @staticmethod
     def default_config() -> EngineConfig:
+        """A small window, twenty times as fast as the clock, 60 frames a second of game time."""
         return EngineConfig(80, 80, 1, 20.0, -1, 60)
 
 
 class EngineConfigurationChannel(SideChannel):
-    """Sends the configuration of the engine."""
+    """Sends settings of the engine, a message for each."""
 
     class ConfigurationType(IntEnum):
+        """What a message sets."""
+
         SCREEN_RESOLUTION = 0
         QUALITY_LEVEL = 1
         TIME_SCALE = 2
@@ -41,12 +41,10 @@ class EngineConfigurationChannel(SideChannel):
     def __init__(self) -> None:
         super().__init__(uuid.UUID("e951342c-4f7e-11ea-b238-784f4387d1f7"))
 
-    def on_message_received(self, msg: IncomingMessage) -> None:
-        """Raises UnityCommunicationException: environments say nothing here."""
-        del msg
+    def on_message_received(self, msg: IncomingMessage) -> None:  # noqa: ARG002 - none may come
         raise UnityCommunicationException(
-            "The EngineConfigurationChannel received a message from Unity, this should not have"
-            " happened."
+            "The EngineConfigurationChannel received a message from Unity, "
+            "this should not have happened."
         )
 
     def set_configuration_parameters(
@@ -59,36 +57,38 @@ class EngineConfigurationChannel(SideChannel):
         capture_frame_rate: int | None = None,
     ) -> None:
         """
-        Send what is given, a message for each.
+        Set what is not None with the next step or reset.
 
+        `time_scale` is game time per time, `target_frame_rate` is per second of the clock,
+        `capture_frame_rate` is per second of game time whatever the clock says.
         Raises UnitySideChannelException for a width without a height, or the reverse.
         """
-        if (width is None) != (height is None):
-            raise UnitySideChannelException(
-                "You cannot set the width/height of the screen resolution without also setting the"
-                " height/width"
-            )
         kinds = self.ConfigurationType
         if width is not None and height is not None:
             self._send(kinds.SCREEN_RESOLUTION, width, height)
+        elif width is not None or height is not None:
+            raise UnitySideChannelException(
+                "You cannot set the width/height of the screen resolution "
+                "without also setting the height/width"
+            )
         if quality_level is not None:
             self._send(kinds.QUALITY_LEVEL, quality_level)
         if time_scale is not None:
-            message = OutgoingMessage()
-            message.write_int32(kinds.TIME_SCALE)
-            message.write_float32(time_scale)
-            self.queue_message_to_send(message)
+            msg = OutgoingMessage()
+            msg.write_int32(kinds.TIME_SCALE)
+            msg.write_float32(time_scale)
+            self.queue_message_to_send(msg)
         if target_frame_rate is not None:
             self._send(kinds.TARGET_FRAME_RATE, target_frame_rate)
         if capture_frame_rate is not None:
             self._send(kinds.CAPTURE_FRAME_RATE, capture_frame_rate)
 
     def set_configuration(self, config: EngineConfig) -> None:
-        """Send all of a configuration that is not None."""
+        """Set all of `config` that is not None with the next step or reset."""
         self.set_configuration_parameters(**config._asdict())
 
-    def _send(self, *numbers: int) -> None:
-        message = OutgoingMessage()
-        for number in numbers:
-            message.write_int32(number)
-        self.queue_message_to_send(message)
+    def _send(self, kind: ConfigurationType, *values: int) -> None:
+        msg = OutgoingMessage()
+        for value in (kind, *values):
+            msg.write_int32(value)
+        self.queue_message_to_send(msg)

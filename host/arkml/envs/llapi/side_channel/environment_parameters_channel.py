@@ -1,4 +1,4 @@
-"""Parameters that a trainer gives an environment, and how it draws them."""
+"""Named parameters of the environment: floats, and distributions to draw them from."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from arkml.envs.llapi.side_channel import IncomingMessage, OutgoingMessage, Side
 
 
 class EnvironmentParametersChannel(SideChannel):
-    """Sends named numbers, and distributions to draw them from."""
+    """Sends parameters, a message for each."""
 
     class EnvironmentDataTypes(IntEnum):
+        """What a parameter is."""
+
         FLOAT = 0
         SAMPLER = 1
 
     class SamplerTypes(IntEnum):
+        """What a sampler draws from."""
+
         UNIFORM = 0
         GAUSSIAN = 1
         MULTIRANGEUNIFORM = 2
@@ -25,52 +29,50 @@ class EnvironmentParametersChannel(SideChannel):
     def __init__(self) -> None:
         super().__init__(uuid.UUID("534c891e-810f-11ea-a9d0-822485860400"))
 
-    def on_message_received(self, msg: IncomingMessage) -> None:
-        """Raises UnityCommunicationException: environments say nothing here."""
-        del msg
+    def on_message_received(self, msg: IncomingMessage) -> None:  # noqa: ARG002 - none may come
         raise UnityCommunicationException(
-            "The EnvironmentParametersChannel received a message from Unity, this should not have"
-            " happened."
+            "The EnvironmentParametersChannel received a message from Unity, "
+            "this should not have happened."
         )
 
     def set_float_parameter(self, key: str, value: float) -> None:
-        """A number by name."""
-        message = OutgoingMessage()
-        message.write_string(key)
-        message.write_int32(self.EnvironmentDataTypes.FLOAT)
-        message.write_float32(value)
-        self.queue_message_to_send(message)
+        """Set a parameter with the next step or reset."""
+        msg = OutgoingMessage()
+        msg.write_string(key)
+        msg.write_int32(self.EnvironmentDataTypes.FLOAT)
+        msg.write_float32(value)
+        self.queue_message_to_send(msg)
 
     def set_uniform_sampler_parameters(
         self, key: str, min_value: float, max_value: float, seed: int
     ) -> None:
-        """A number that is drawn between two others."""
-        message = self._sampler(key, seed, self.SamplerTypes.UNIFORM)
-        message.write_float32(min_value)
-        message.write_float32(max_value)
-        self.queue_message_to_send(message)
+        """Have the player draw a parameter from [min_value, max_value]."""
+        msg = self._sampler(key, seed, self.SamplerTypes.UNIFORM)
+        msg.write_float32(min_value)
+        msg.write_float32(max_value)
+        self.queue_message_to_send(msg)
 
     def set_gaussian_sampler_parameters(
         self, key: str, mean: float, st_dev: float, seed: int
     ) -> None:
-        """A number that is drawn around a mean."""
-        message = self._sampler(key, seed, self.SamplerTypes.GAUSSIAN)
-        message.write_float32(mean)
-        message.write_float32(st_dev)
-        self.queue_message_to_send(message)
+        """Have the player draw a parameter from a normal distribution."""
+        msg = self._sampler(key, seed, self.SamplerTypes.GAUSSIAN)
+        msg.write_float32(mean)
+        msg.write_float32(st_dev)
+        self.queue_message_to_send(msg)
 
     def set_multirangeuniform_sampler_parameters(
         self, key: str, intervals: Sequence[tuple[float, float]], seed: int
     ) -> None:
-        """A number that is drawn from one of several intervals."""
-        message = self._sampler(key, seed, self.SamplerTypes.MULTIRANGEUNIFORM)
-        message.write_float32_list([bound for interval in intervals for bound in interval])
-        self.queue_message_to_send(message)
+        """Have the player draw a parameter from one of the intervals, each [min, max]."""
+        msg = self._sampler(key, seed, self.SamplerTypes.MULTIRANGEUNIFORM)
+        msg.write_float32_list([bound for interval in intervals for bound in interval])
+        self.queue_message_to_send(msg)
 
     def _sampler(self, key: str, seed: int, kind: SamplerTypes) -> OutgoingMessage:
-        message = OutgoingMessage()
-        message.write_string(key)
-        message.write_int32(self.EnvironmentDataTypes.SAMPLER)
-        message.write_int32(seed)
-        message.write_int32(kind)
-        return message
+        msg = OutgoingMessage()
+        msg.write_string(key)
+        msg.write_int32(self.EnvironmentDataTypes.SAMPLER)
+        msg.write_int32(seed)
+        msg.write_int32(kind)
+        return msg

@@ -1,4 +1,4 @@
-"""A message that is read."""
+"""Reads the values of a message in the order in which they were written."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 class IncomingMessage:
     """
-    Values one after another, little-endian, read in the order they were written.
+    A message from the player.
 
-    At the end of the message every value is its default. A value that is cut off raises
-    struct.error.
+    Reading past the end gives the default value; a value that is cut off raises struct.error.
     """
 
     def __init__(self, buffer: bytes | bytearray, offset: int = 0) -> None:
@@ -19,45 +18,47 @@ class IncomingMessage:
         self.offset = offset
 
     def read_bool(self, default_value: bool = False) -> bool:
-        return default_value if self._at_end_of_buffer() else bool(self._next("<?", 1))
+        return bool(self._read("<?", default_value))
 
     def read_int32(self, default_value: int = 0) -> int:
-        return default_value if self._at_end_of_buffer() else int(self._next("<i", 4))
+        return int(self._read("<i", default_value))
 
     def read_float32(self, default_value: float = 0.0) -> float:
-        return default_value if self._at_end_of_buffer() else float(self._next("<f", 4))
+        return float(self._read("<f", default_value))
 
     def read_float32_list(self, default_value: list[float] | None = None) -> list[float]:
+        """A count, then that many floats."""
         if self._at_end_of_buffer():
             return [] if default_value is None else default_value
         count = self.read_int32()
-        self._require(4 * max(count, 0))
+        # Floats past the end read as 0.0: a count of billions must not become a list of billions.
+        if count * 4 > len(self.buffer) - self.offset:
+            raise struct.error(
+                f"a list of {count} floats has {len(self.buffer) - self.offset} bytes"
+            )
         return [self.read_float32() for _ in range(count)]
 
     def read_string(self, default_value: str = "") -> str:
-        """Raises UnicodeDecodeError for what is not ASCII."""
+        """A number of bytes, then ASCII text. Raises UnicodeDecodeError for anything else."""
         if self._at_end_of_buffer():
             return default_value
         size = self.read_int32()
-        self._require(max(size, 0))
-        text = bytes(self.buffer[self.offset : self.offset + max(size, 0)]).decode("ascii")
-        self.offset += max(size, 0)
+        if not 0 <= size <= len(self.buffer) - self.offset:
+            raise struct.error(f"a text of {size} bytes has {len(self.buffer) - self.offset} bytes")
+        text = bytes(self.buffer[self.offset : self.offset + size]).decode("ascii")
+        self.offset += size
         return text
 
     def get_raw_bytes(self) -> bytearray:
         """A copy of the whole message."""
         return bytearray(self.buffer)
 
-    def _next(self, layout: str, size: int) -> Any:
+    def _read(self, layout: str, default: Any) -> Any:
+        if self._at_end_of_buffer():
+            return default
         (value,) = struct.unpack_from(layout, self.buffer, self.offset)
-        self.offset += size
+        self.offset += struct.calcsize(layout)
         return value
-
-    def _require(self, size: int) -> None:
-        """A length in a message promises no more bytes than there are."""
-        left = len(self.buffer) - self.offset
-        if size > left:
-            raise struct.error(f"a message promises {size} bytes and has {left}")
 
     def _at_end_of_buffer(self) -> bool:
         return self.offset >= len(self.buffer)

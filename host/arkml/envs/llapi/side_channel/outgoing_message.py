@@ -1,4 +1,4 @@
-"""A message that is written."""
+"""Writes the values of a message, little-endian."""
 
 from __future__ import annotations
 
@@ -6,42 +6,40 @@ import logging
 import struct
 from collections.abc import Sequence
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class OutgoingMessage:
-    """Values one after another, little-endian."""
+    """A message to the player."""
 
     def __init__(self) -> None:
         self.buffer = bytearray()
 
     def write_bool(self, b: bool) -> None:
-        """One byte."""
         self.buffer += struct.pack("<?", b)
 
     def write_int32(self, i: int) -> None:
         self.buffer += struct.pack("<i", i)
 
     def write_float32(self, f: float) -> None:
+        """Append a float, rounded to 32 bits."""
         self.buffer += struct.pack("<f", f)
 
     def write_float32_list(self, float_list: Sequence[float]) -> None:
-        """How many, and each of them."""
-        self.write_int32(len(float_list))
-        for number in float_list:
-            self.write_float32(number)
+        """Append the number of floats, then the floats."""
+        self.buffer += struct.pack(f"<i{len(float_list)}f", len(float_list), *float_list)
 
     def write_string(self, s: str) -> None:
-        """Its length and itself, in ASCII. Raises UnicodeEncodeError."""
+        """Append the number of bytes, then the text. Raises UnicodeEncodeError beyond ASCII."""
         encoded = s.encode("ascii")
         self.write_int32(len(encoded))
         self.buffer += encoded
 
     def set_raw_bytes(self, buffer: bytes | bytearray) -> None:
-        """Take these bytes in place of all that was written."""
+        """Replace all that was written by a copy of `buffer`."""
         if self.buffer:
-            log.warning(
-                "Called set_raw_bytes but the message already has been written to. This will"
-                " overwrite data."
+            logger.warning(
+                "Called set_raw_bytes but the message already has been written to. "
+                "This will overwrite data."
             )
         self.buffer = bytearray(buffer)

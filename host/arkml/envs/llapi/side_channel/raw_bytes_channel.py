@@ -1,4 +1,4 @@
-"""Bytes of one's own."""
+"""Any bytes, both ways."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from arkml.envs.llapi.side_channel import IncomingMessage, OutgoingMessage, Side
 
 
 class RawBytesChannel(SideChannel):
-    """Sends and keeps plain bytes."""
+    """Sends bytes and collects those that come."""
 
     def __init__(self, channel_id: uuid.UUID) -> None:
-        self._received_messages: list[bytearray] = []
         super().__init__(channel_id)
+        self._received_messages: list[bytearray] = []
 
     def on_message_received(self, msg: IncomingMessage) -> None:
         self._received_messages.append(msg.get_raw_bytes())
 
     def get_and_clear_received_messages(self) -> list[bytearray]:
-        """What came since the last call."""
-        found, self._received_messages = self._received_messages, []
-        return found
+        """What came since the last call, oldest first."""
+        received, self._received_messages = self._received_messages, []
+        return received
 
     def send_raw_data(self, data: bytes | bytearray) -> None:
-        """Send bytes with the next step."""
-        message = OutgoingMessage()
-        message.set_raw_bytes(data)
-        self.queue_message_to_send(message)
+        """Send `data` with the next step or reset."""
+        msg = OutgoingMessage()
+        msg.set_raw_bytes(data)
+        self.queue_message_to_send(msg)

@@ -1,4 +1,4 @@
-"""One channel."""
+"""The side channel that others derive from."""
 
 from __future__ import annotations
 
@@ -10,24 +10,21 @@ from arkml.envs.llapi.side_channel.outgoing_message import OutgoingMessage
 
 
 class SideChannel(ABC):
-    """
-    Sends and gets messages under an id that both sides know.
-
-    What is queued goes out with the next step.
-    """
+    """A pair of queues between Python and the player, known to both by the same id."""
 
     def __init__(self, channel_id: uuid.UUID) -> None:
         self._channel_id = channel_id
         self.message_queue: list[bytearray] = []
 
     def queue_message_to_send(self, msg: OutgoingMessage) -> None:
-        """Send a message with the next step."""
+        """Send `msg` with the next step or reset."""
         self.message_queue.append(msg.buffer)
 
     @abstractmethod
     def on_message_received(self, msg: IncomingMessage) -> None:
-        """A message came; called once for each."""
+        """Called for each message of the player, in the step or reset that brought it."""
 
     @property
     def channel_id(self) -> uuid.UUID:
+        """The id that both sides know the channel by."""
         return self._channel_id

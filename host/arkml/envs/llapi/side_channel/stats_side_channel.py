@@ -1,4 +1,4 @@
-"""Numbers that an environment tells a trainer."""
+"""Numbers that the player reports, for the trainer's log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arkml.envs.llapi.side_channel import IncomingMessage, SideChannel
 
 
 class StatsAggregationMethod(Enum):
-    """What becomes of several values of one period."""
+    """How the values of one summary period become one."""
 
     AVERAGE = 0
     MOST_RECENT = 1
@@ -24,17 +24,20 @@ EnvironmentStats = Mapping[str, StatList]
 
 
 class StatsSideChannel(SideChannel):
-    """Keeps values by name until they are asked for."""
+    """Collects the player's numbers by name."""
 
     def __init__(self) -> None:
         super().__init__(uuid.UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520"))
         self.stats: defaultdict[str, StatList] = defaultdict(list)
 
     def on_message_received(self, msg: IncomingMessage) -> None:
-        name, value = msg.read_string(), msg.read_float32()
-        self.stats[name].append((value, StatsAggregationMethod(msg.read_int32())))
+        """Keep one number. Raises ValueError for an aggregation that is unknown."""
+        key = msg.read_string()
+        value = msg.read_float32()
+        method = StatsAggregationMethod(msg.read_int32())
+        self.stats[key].append((value, method))
 
     def get_and_reset_stats(self) -> EnvironmentStats:
-        """The values since the last call."""
-        found, self.stats = self.stats, defaultdict(list)
-        return found
+        """What came since the last call, oldest first."""
+        stats, self.stats = self.stats, defaultdict(list)
+        return stats

@@ -1,0 +1,110 @@
+"""Finds the executable of a player and starts it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from arkml.envs.llapi.exception import UnityEnvironmentException
+
+logger = logging.getLogger(__name__)
+
+_EXTENSIONS = (".app", ".exe", ".x86_64", ".x86")
+
+
+def get_platform() -> str:
+    """The operating system: linux, darwin or win32."""
+    return sys.platform
+
+
+def validate_environment_path(env_path: str) -> str | None:
+    """
+    The executable that `env_path` names on this platform, or None.
+
+    The path may have the extension of a player on any platform, or none.
+    """
+    name = env_path.strip()
+    for extension in _EXTENSIONS:
+        name = name.removesuffix(extension)
+    candidates: Iterable[Path]
+    match get_platform():
+        case "linux":
+            candidates = _linux(name)
+        case "darwin":
+            candidates = _darwin(Path(name))
+        case "win32":
+            candidates = _windows(name)
+        case _:
+            candidates = ()
+    return next((str(path) for path in candidates), None)
+
+
+def launch_executable(file_name: str, args: Sequence[str]) -> subprocess.Popen[bytes]:
+    """
+    Start a player in a session of its own, so that an interrupt here does not end it.
+
+    Its output is shown if this package logs debug messages.
+    Raises UnityEnvironmentException if there is none or it cannot be run.
+    """
+    launch_string = validate_environment_path(file_name)
+    if launch_string is None:
+        raise UnityEnvironmentException(
+            f"Couldn't launch the {file_name} environment. "
+            "Provided filename does not match any environments."
+        )
+    logger.debug("The launch string is %s", launch_string)
+    logger.debug("Running with args %s", args)
+    output = None if logger.isEnabledFor(logging.DEBUG) else subprocess.DEVNULL
+    try:
+        return subprocess.Popen(
+            [launch_string, *args], start_new_session=True, stdout=output, stderr=output
+        )
+    except PermissionError as error:
+        raise UnityEnvironmentException(
+            "Error when trying to launch environment - make sure permissions are set correctly. "
+            f'For example "chmod -R 755 {launch_string}"'
+        ) from error
+    except OSError as error:  # a file that is no program
+        raise UnityEnvironmentException(
+            f"Couldn't launch the {file_name} environment. {launch_string} is no program: {error}"
+        ) from error
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a player that was started here, and all that it started in its session."""
+    if hasattr(os, "killpg"):
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            process.kill()  # it has ended, or the group is not ours any more
+    else:
+        process.kill()
+    process.wait()
+
+
+def _linux(name: str) -> Iterable[Path]:
+    paths = (Path.cwd() / f"{name}.x86_64", Path.cwd() / f"{name}.x86", Path(name).absolute())
+    return (path for path in paths if path.is_file())
+
+
+def _darwin(path: Path) -> Iterable[Path]:
+    programs = Path.cwd() / f"{path}.app" / "Contents" / "MacOS"
+    named = programs / path.name
+    return [named] if named.is_file() else sorted(programs.glob("*"))
+
+
+def _windows(name: str) -> Iterable[Path]:
+    program = Path.cwd() / f"{name}.exe"
+    if program.is_file():
+        return [program]
+    folder = Path.cwd() / name
+    return [
+        path
+        for path in sorted(folder.glob("*.exe"))
+        if not path.name.startswith("UnityCrashHandler")
+    ]

@@ -1,0 +1,65 @@
+"""The spaces of a behaviour, and actions from them as the environment takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import error, spaces
+from numpy.typing import NDArray
+
+from arkml.envs.llapi.base_env import ActionSpec, BehaviorSpec
+
+
+def observation_space(spec: BehaviorSpec) -> spaces.Space[Any]:
+    """A box for each observation, in a tuple unless there is one."""
+    boxes = [
+        spaces.Box(-np.inf, np.inf, each.shape, dtype=np.float32) for each in spec.observation_specs
+    ]
+    return boxes[0] if len(boxes) == 1 else spaces.Tuple(boxes)
+
+
+def action_space(spec: ActionSpec) -> spaces.Space[Any]:
+    """
+    The box of continuous actions, the discrete choices, or a tuple of both.
+
+    Raises gymnasium's Error for a behaviour that does not act.
+    """
+    if spec.continuous_size == 0 and spec.discrete_size == 0:
+        raise error.Error("No actions found")
+    box = spaces.Box(-1, 1, (spec.continuous_size,), dtype=np.float32)
+    if spec.discrete_size == 0:
+        return box
+    if spec.continuous_size:
+        return spaces.Tuple((box, spaces.MultiDiscrete(list(spec.discrete_branches))))
+    if spec.discrete_size == 1:
+        return spaces.Discrete(spec.discrete_branches[0])
+    return spaces.MultiDiscrete(list(spec.discrete_branches))
+
+
+def action_row(space: spaces.Space[Any], action: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """
+    The continuous and the discrete part of an action: float32 and int32.
+
+    Raises gymnasium's Error for one that is not of the space.
+    """
+    try:
+        checked = (
+            tuple(
+                np.array(part, dtype=each.dtype) for part, each in zip(action, space, strict=True)
+            )
+            if isinstance(space, spaces.Tuple)
+            else np.array(action, dtype=space.dtype)
+        )
+        fits = space.contains(checked)
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise error.Error(f"Invalid action, got {action} but was expecting action from {space}")
+    match space:
+        case spaces.Tuple():
+            return checked[0], checked[1].astype(np.int32)
+        case spaces.Box():
+            return np.asarray(checked), np.zeros(0, dtype=np.int32)
+        case _:
+            return np.zeros(0, dtype=np.float32), np.atleast_1d(checked).astype(np.int32)

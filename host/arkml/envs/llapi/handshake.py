@@ -1,0 +1,89 @@
+"""What both sides tell each other first: versions and capabilities."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from arkml.envs import llapi
+from arkml.envs.llapi.communicator_objects.capabilities_pb2 import UnityRLCapabilitiesProto
+from arkml.envs.llapi.communicator_objects.unity_rl_initialization_input_pb2 import (
+    UnityRLInitializationInputProto,
+)
+from arkml.envs.llapi.communicator_objects.unity_rl_initialization_output_pb2 import (
+    UnityRLInitializationOutputProto,
+)
+from arkml.envs.llapi.exception import UnityEnvironmentException
+
+API_VERSION = "1.5.0"
+
+_RELEASES = (
+    "Please find the versions that work best together from our release page.\n"
+    "https://github.com/Unity-Technologies/ml-agents/releases"
+)
+_VERSION = re.compile(r"(\d+)\.(\d+)(\.\d+)?([ab]\d+)?")
+
+logger = logging.getLogger(__name__)
+
+
+def capabilities() -> UnityRLCapabilitiesProto:
+    """All that there are."""
+    return UnityRLCapabilitiesProto(
+        baseRLCapabilities=True,
+        concatenatedPngObservations=True,
+        compressedChannelMapping=True,
+        hybridActions=True,
+        trainingAnalytics=True,
+        variableLengthObservation=True,
+        multiAgentGroups=True,
+    )
+
+
+def greeting(seed: int, num_areas: int) -> UnityRLInitializationInputProto:
+    """What a player is told."""
+    return UnityRLInitializationInputProto(
+        seed=seed,
+        communication_version=API_VERSION,
+        package_version=llapi.__version__,
+        capabilities=capabilities(),
+        num_areas=num_areas,
+    )
+
+
+def check(output: UnityRLInitializationOutputProto) -> None:
+    """
+    Check what a player said of itself. Missing base capabilities are warned about.
+
+    Raises UnityEnvironmentException if its version of the protocol does not fit.
+    """
+    if not is_compatible(output.communication_version, API_VERSION):
+        raise UnityEnvironmentException(
+            "The communication API version is not compatible between Unity and python. "
+            f"Python API: {API_VERSION}, Unity API: {output.communication_version}.\n {_RELEASES}"
+        )
+    logger.info(
+        "Connected to Unity environment with package version %s and communication version %s",
+        output.package_version,
+        output.communication_version,
+    )
+    if not output.capabilities.baseRLCapabilities:
+        logger.warning(
+            "WARNING: The Unity process is not running with the expected base Reinforcement "
+            "Learning capabilities. Please be sure upgrade the Unity Package to a version that is "
+            "compatible with this python package.\n"
+            "Python package version: %s, C# package version: %s%s",
+            API_VERSION,
+            output.package_version,
+            _RELEASES,
+        )
+
+
+def is_compatible(unity: str, python: str) -> bool:
+    """Whether the major versions are the same; below 1.0, the minor ones as well."""
+    theirs, ours = _VERSION.fullmatch(unity), _VERSION.fullmatch(python)
+    if theirs is None or ours is None:
+        return False
+    parts = 2 if int(theirs[1]) == 0 else 1
+    return [int(part) for part in theirs.groups()[:parts]] == [
+        int(part) for part in ours.groups()[:parts]
+    ]

@@ -1,0 +1,100 @@
+"""Observations that arrive as pictures: one or more PNG files end to end."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arkml.envs.llapi.exception import UnityObservationException
+
+PNG_HEADER = b"\x89PNG\r\n\x1a\n"
+
+_CHUNK = 12  # bytes of a chunk beside its content: length, type and checksum
+
+
+def process_pixels(
+    image_bytes: bytes, expected_channels: int, mappings: Sequence[int] | None = None
+) -> NDArray[np.float32]:
+    """
+    The pixels of all files, 0 to 1: float32, [channels, height, width].
+
+    With `mappings`, an entry for each channel of the files, an output channel is the mean of the
+    channels that name it, and -1 drops one. Without, one expected channel is the mean of the
+    first file and several are the first ones of all files.
+    Raises UnityObservationException for bytes that are no PNG and for mappings that do not fit.
+    """
+    images = [_pixels(file) for file in _files(image_bytes)]
+    if mappings:
+        return _mapped(_joined(images), list(mappings))
+    if expected_channels == 1:
+        grey: NDArray[np.float32] = images[0].mean(axis=0, keepdims=True)
+        return grey
+    return _joined(images)[:expected_channels]
+
+
+def _files(data: bytes) -> Iterator[bytes]:
+    start = 0
+    while start < len(data):
+        end = start + len(PNG_HEADER)
+        if data[start:end] != PNG_HEADER:
+            raise UnityObservationException(
+                f"A compressed observation has no PNG at byte {start} of {len(data)}."
+            )
+        kind = b""
+        while kind != b"IEND":
+            if len(data) - end < _CHUNK:
+                raise UnityObservationException(
+                    f"A compressed observation of {len(data)} bytes is cut off."
+                )
+            size, kind = struct.unpack_from(">I4s", data, end)
+            end += _CHUNK + size
+        yield data[start:end]
+        start = end
+    if not data:
+        raise UnityObservationException("A compressed observation has no bytes.")
+
+
+def _pixels(file: bytes) -> NDArray[np.float32]:
+    # Only those who are sent pictures need Pillow.
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(file), formats=("PNG",)) as image:
+            plain = image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB")
+            pixels = np.atleast_3d(np.asarray(plain, dtype=np.float32))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UnityObservationException(
+            f"A compressed observation is not a PNG that can be read: {error}"
+        ) from error
+    return np.moveaxis(pixels / np.float32(255.0), -1, 0)
+
+
+def _joined(images: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    sizes = [image.shape[1:] for image in images]
+    if len(set(sizes)) > 1:
+        raise UnityObservationException(
+            f"The pictures of a compressed observation have different sizes: {sizes}"
+        )
+    return np.concatenate(images, axis=0)
+
+
+def _mapped(channels: NDArray[np.float32], mappings: list[int]) -> NDArray[np.float32]:
+    if len(mappings) != len(channels):
+        raise UnityObservationException(
+            "Compressed observation and its mapping had different number of channels - "
+            f"observation had {len(channels)} channels "
+            f"but its mapping had {len(mappings)} channels"
+        )
+    wanted = {mapping for mapping in mappings if mapping > -1}
+    if len(wanted) != max(mappings) + 1:
+        raise UnityObservationException(
+            f"Invalid Compressed Channel Mapping: the mapping {mappings} "
+            "does not have the correct format."
+        )
+    # No index can be above the number of channels: all those below it would have to be there.
+    sources = np.asarray(mappings)
+    return np.stack([channels[sources == target].mean(axis=0) for target in range(len(wanted))])

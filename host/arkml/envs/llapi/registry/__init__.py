@@ -1,0 +1,5 @@
+"""Environments by name, downloaded when they are first made."""
+
+from arkml.envs.llapi.registry.unity_env_registry import UnityEnvRegistry, default_registry
+
+__all__ = ["UnityEnvRegistry", "default_registry"]

@@ -1,0 +1,108 @@
+"""Unpacks archives that may be hostile."""
+
+from __future__ import annotations
+
+import lzma
+import shutil
+import stat
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from arkml.envs.llapi.exception import UnityRegistryException
+
+_EXECUTABLE = 0o755  # players are started from where they were unpacked
+_ENCRYPTED = 0x1
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLimits:
+    """The most that an archive may be and become."""
+
+    archive_bytes: int = 4 << 30
+    members: int = 100_000
+    expanded_bytes: int = 16 << 30
+    ratio: int = (
+        200  # bytes unpacked for a byte packed; archives that stay below 1 MiB may exceed it
+    )
+
+
+_SMALL = 1 << 20
+
+
+def extract(archive: Path, folder: Path, limits: ArchiveLimits) -> None:
+    """
+    Unpack the zip file `archive` into `folder`, which is made.
+
+    Nothing is written if a member is refused: one outside of the folder, a link or a device, one
+    that is encrypted or there twice, or more or larger ones than `limits` allows.
+    Raises UnityRegistryException then, and zipfile.BadZipFile for what is no such archive.
+    """
+    with zipfile.ZipFile(archive) as packed:
+        members = packed.infolist()
+        _check_sizes(archive, members, limits)
+        targets = [_target(archive, member) for member in members]
+        files = [
+            target for target, member in zip(targets, members, strict=True) if not member.is_dir()
+        ]
+        _check_names(archive, files)
+        folder.mkdir(parents=True)
+        for target, member in zip(targets, members, strict=True):
+            try:
+                _write(packed, member, folder / target)
+            except (NotImplementedError, EOFError, zlib.error, lzma.LZMAError) as error:
+                raise zipfile.BadZipFile(
+                    f"{member.filename} cannot be unpacked: {error}"
+                ) from error
+
+
+def _check_sizes(archive: Path, members: list[zipfile.ZipInfo], limits: ArchiveLimits) -> None:
+    if len(members) > limits.members:
+        raise UnityRegistryException(
+            f"{archive.name} has {len(members)} members, more than {limits.members}."
+        )
+    expanded = sum(member.file_size for member in members)
+    if expanded > limits.expanded_bytes:
+        raise UnityRegistryException(
+            f"{archive.name} unpacks to {expanded} bytes, more than {limits.expanded_bytes}."
+        )
+    packed = archive.stat().st_size
+    if expanded > _SMALL and expanded > packed * limits.ratio:
+        raise UnityRegistryException(
+            f"{archive.name} unpacks from {packed} to {expanded} bytes, "
+            f"more than {limits.ratio} times as many."
+        )
+
+
+def _check_names(archive: Path, files: list[PurePosixPath]) -> None:
+    names = {str(file).casefold() for file in files}
+    folders = {str(parent).casefold() for file in files for parent in file.parents}
+    if len(names) != len(files) or names & folders:
+        raise UnityRegistryException(f"{archive.name} has two members of one name.")
+
+
+def _target(archive: Path, member: zipfile.ZipInfo) -> PurePosixPath:
+    """Where a member goes, relative to the folder."""
+    name = member.orig_filename
+    path = PurePosixPath(name)
+    unsafe = path.is_absolute() or ".." in path.parts or not path.parts
+    if unsafe or any(letter in name for letter in "\\:\0"):
+        raise UnityRegistryException(f"{archive.name} has a member outside of it: {name!r}.")
+    kind = stat.S_IFMT(member.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+        raise UnityRegistryException(f"{archive.name} has a member that is no file: {name!r}.")
+    if member.flag_bits & _ENCRYPTED:
+        raise UnityRegistryException(f"{archive.name} has an encrypted member: {name!r}.")
+    return path
+
+
+def _write(packed: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
+    if member.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # zipfile stops at the size that the member declares, and then compares its checksum.
+    with packed.open(member) as source, target.open("xb") as file:
+        shutil.copyfileobj(source, file)
+    target.chmod(_EXECUTABLE)

@@ -1,0 +1,226 @@
+"""The line to a player over gRPC: Python serves, the player calls and is answered."""
+
+from __future__ import annotations
+
+import errno
+import queue
+import socket
+import sys
+import threading
+import time
+from concurrent.futures import CancelledError, Future
+
+import grpc
+
+from arkml.envs.llapi.communicator import Communicator, PollCallback
+from arkml.envs.llapi.communicator_objects.header_pb2 import HeaderProto
+from arkml.envs.llapi.communicator_objects.unity_input_pb2 import UnityInputProto
+from arkml.envs.llapi.communicator_objects.unity_message_pb2 import UnityMessageProto
+from arkml.envs.llapi.communicator_objects.unity_output_pb2 import UnityOutputProto
+from arkml.envs.llapi.communicator_objects.unity_to_external_pb2_grpc import (
+    add_UnityToExternalProtoServicer_to_server,
+)
+from arkml.envs.llapi.exception import (
+    UnityEnvironmentException,
+    UnityTimeOutException,
+    UnityWorkerInUseException,
+)
+from arkml.envs.llapi.threads import DaemonThreads
+
+_GO_ON = 200
+_STOP = 400
+_GOODBYE = 2.0  # seconds that a player has to take the last answer
+_POLL = 0.2  # seconds between looks at the player's process, or a tenth of the wait
+_THREADS = 2  # one waits with the player's call, one turns others away
+
+_NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # two environments on one port are an error, not a lottery
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+)
+
+
+class _Call:
+    """One message of the player and the answer that it waits for."""
+
+    def __init__(self, request: UnityMessageProto) -> None:
+        self.request = request
+        self.answer: Future[UnityMessageProto] = Future()
+        self.ended = threading.Event()
+
+    def end(self) -> None:
+        """Called when the player has its answer, or went away."""
+        self.answer.cancel()
+        self.ended.set()
+
+    def reply(self, message: UnityMessageProto) -> None:
+        """Answer, unless the player went away."""
+        if self.answer.set_running_or_notify_cancel():
+            self.answer.set_result(message)
+
+
+class _Servicer:
+    """Hands calls over to the environment's thread, one at a time."""
+
+    def __init__(self) -> None:
+        self.calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self._one = threading.Lock()
+
+    def Exchange(  # noqa: N802 - the name on the wire
+        self, request: UnityMessageProto, context: grpc.ServicerContext
+    ) -> UnityMessageProto:
+        if not self._one.acquire(blocking=False):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "another call is being answered")
+        try:
+            call = _Call(request)
+            if not context.add_callback(call.end):
+                call.end()
+            self.calls.put(call)
+            return call.answer.result()
+        except CancelledError:
+            return UnityMessageProto(header=HeaderProto(status=_STOP))
+        finally:
+            self._one.release()
+
+
+class RpcCommunicator(Communicator):
+    """
+    Serves one player on port `base_port + worker_id` until closed.
+
+    `listen` is the address to serve on: "localhost" is this machine only, "" every interface.
+    There is no authentication. Raises UnityWorkerInUseException if the port is taken.
+    """
+
+    def __init__(
+        self,
+        worker_id: int = 0,
+        base_port: int = 5005,
+        timeout_wait: float = 30,
+        *,
+        listen: str = "localhost",
+    ) -> None:
+        super().__init__(worker_id, base_port)
+        self.timeout_wait = timeout_wait
+        self.is_open = False
+        self._current: _Call | None = None
+        addresses = _addresses(listen, self.port, worker_id)
+        self._servicer = _Servicer()
+        self._threads = DaemonThreads(_THREADS, "arkml-player")
+        self._server = grpc.server(self._threads, options=_OPTIONS)
+        add_UnityToExternalProtoServicer_to_server(  # type: ignore[no-untyped-call]  # generated
+            self._servicer, self._server
+        )
+        try:
+            for address in addresses:
+                self._server.add_insecure_port(f"{address}:{self.port}")
+        except RuntimeError as error:
+            self._server.stop(None)
+            self._threads.shutdown()
+            raise UnityWorkerInUseException(worker_id) from error
+        self._server.start()
+        self.is_open = True
+
+    def initialize(
+        self, inputs: UnityInputProto, poll_callback: PollCallback | None = None
+    ) -> UnityOutputProto:
+        """
+        The player's first message. Its second, which is empty, has come as well afterwards.
+
+        Raises UnityTimeOutException, or what `poll_callback` raises.
+        """
+        first = self._next(poll_callback)
+        self._answer(inputs)
+        self._next(poll_callback)
+        return first.unity_output
+
+    def exchange(
+        self, inputs: UnityInputProto, poll_callback: PollCallback | None = None
+    ) -> UnityOutputProto | None:
+        """The player's answer. None when it said that it stops, or went silent before."""
+        if self._current is None:
+            return None
+        self._answer(inputs)
+        message = self._next(poll_callback)
+        return message.unity_output if message.header.status == _GO_ON else None
+
+    def close(self) -> None:
+        """Answer the player's last call with status 400 and free the port. May be called twice."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        goodbye = UnityMessageProto(header=HeaderProto(status=_STOP))
+        call = self._current or self._waiting()
+        while call is not None:
+            call.reply(goodbye)
+            call.ended.wait(_GOODBYE)
+            call = self._waiting()
+        self._current = None
+        # A grace would be kept by a new thread, which there can be none of at the program's end.
+        self._server.stop(None).wait()
+        self._threads.shutdown()
+
+    def _waiting(self) -> _Call | None:
+        """A call that nobody took: of a player that was too late."""
+        try:
+            return self._servicer.calls.get_nowait()
+        except queue.Empty:
+            return None
+
+    def _answer(self, inputs: UnityInputProto) -> None:
+        call, self._current = self._current, None
+        if call is not None:
+            call.reply(UnityMessageProto(header=HeaderProto(status=_GO_ON), unity_input=inputs))
+
+    def _next(self, poll_callback: PollCallback | None) -> UnityMessageProto:
+        deadline = time.monotonic() + self.timeout_wait
+        interval = min(self.timeout_wait / 10, _POLL)
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                self._current = self._servicer.calls.get(timeout=min(interval, left))
+            except queue.Empty:
+                if poll_callback is not None:
+                    poll_callback()
+            else:
+                return self._current.request
+        raise UnityTimeOutException(
+            "The Unity environment took too long to respond. Make sure that :\n"
+            "\t The environment does not need user interaction to launch\n"
+            '\t The Agents\' Behavior Parameters > Behavior Type is set to "Default"\n'
+            "\t The environment and the Python interface have compatible versions.\n"
+            "\t If you're running on a headless server without graphics support, turn off display "
+            "by either passing --no-graphics option or build your Unity executable as server build."
+        )
+
+
+def _addresses(listen: str, port: int, worker_id: int) -> list[str]:
+    """What to serve on, of the addresses that this machine has."""
+    wanted = {"localhost": ["127.0.0.1", "[::1]"], "": ["[::]"]}.get(listen, [listen])
+    addresses = [address for address in wanted if _can_bind(address, port, worker_id)]
+    if not addresses and listen == "" and _can_bind("0.0.0.0", port, worker_id):
+        return ["0.0.0.0"]  # a machine without IPv6
+    if not addresses:
+        raise UnityEnvironmentException(f"This machine has no address {listen!r} to listen on.")
+    return addresses
+
+
+def _can_bind(address: str, port: int, worker_id: int) -> bool:
+    """False where the machine has no such address, as without IPv6."""
+    host = address.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        where = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0][4]
+        probe = socket.socket(family, socket.SOCK_STREAM)
+    except OSError:
+        return False
+    with probe:
+        if sys.platform != "win32":  # where it would let two servers share a port
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(where)
+        except OSError as error:
+            if error.errno in _NO_SUCH_ADDRESS:
+                return False
+            raise UnityWorkerInUseException(worker_id) from error
+    return True

@@ -1,0 +1,198 @@
+"""Between the messages of the wire and the arrays that trainers see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arkml.envs.llapi.actions import ActionSpec, ActionTuple
+from arkml.envs.llapi.communicator_objects.agent_action_pb2 import AgentActionProto
+from arkml.envs.llapi.communicator_objects.agent_info_pb2 import AgentInfoProto
+from arkml.envs.llapi.communicator_objects.brain_parameters_pb2 import BrainParametersProto
+from arkml.envs.llapi.communicator_objects.observation_pb2 import (
+    NONE as COMPRESSION_TYPE_NONE,
+)
+from arkml.envs.llapi.communicator_objects.observation_pb2 import ObservationProto
+from arkml.envs.llapi.communicator_objects.space_type_pb2 import continuous
+from arkml.envs.llapi.exception import UnityObservationException
+from arkml.envs.llapi.images import process_pixels
+from arkml.envs.llapi.specs import (
+    BehaviorSpec,
+    DimensionProperty,
+    ObservationSpec,
+    ObservationType,
+)
+from arkml.envs.llapi.steps import DecisionSteps, TerminalSteps
+
+_PICTURE = 3  # the rank of an observation that is channels, height, width
+
+
+def behavior_spec_from_proto(
+    brain_param_proto: BrainParametersProto, agent_info: AgentInfoProto
+) -> BehaviorSpec:
+    """The specification of a behaviour: its actions, and the observations of one of its agents."""
+    observations = [_observation_spec(each) for each in agent_info.observations]
+    return BehaviorSpec(observations, _action_spec(brain_param_proto))
+
+
+def steps_from_proto(
+    agent_info_list: Sequence[AgentInfoProto], behavior_spec: BehaviorSpec
+) -> tuple[DecisionSteps, TerminalSteps]:
+    """
+    The agents that need an action and those that ended, each in the order of the message.
+
+    Raises UnityObservationException for an observation that is not as specified, and RuntimeError
+    for NaN or infinity among rewards or observations of rank 1 and 2.
+    """
+    deciding = [agent for agent in agent_info_list if not agent.done]
+    ended = [agent for agent in agent_info_list if agent.done]
+    specs = behavior_spec.observation_specs
+    decisions = DecisionSteps(
+        obs=[_observations(index, spec, deciding) for index, spec in enumerate(specs)],
+        reward=_rewards(deciding),
+        agent_id=np.array([agent.id for agent in deciding], dtype=np.int32),
+        action_mask=_action_mask(deciding, behavior_spec.action_spec),
+        group_id=np.array([agent.group_id for agent in deciding], dtype=np.int32),
+        group_reward=_group_rewards(deciding),
+    )
+    terminals = TerminalSteps(
+        obs=[_observations(index, spec, ended) for index, spec in enumerate(specs)],
+        reward=_rewards(ended),
+        interrupted=np.array([agent.max_step_reached for agent in ended], dtype=bool),
+        agent_id=np.array([agent.id for agent in ended], dtype=np.int32),
+        group_id=np.array([agent.group_id for agent in ended], dtype=np.int32),
+        group_reward=_group_rewards(ended),
+    )
+    return decisions, terminals
+
+
+def actions_to_proto(actions: ActionTuple) -> Iterator[AgentActionProto]:
+    """A message for each agent. Old players read continuous and discrete actions as one list."""
+    for floats, choices in zip(actions.continuous.tolist(), actions.discrete.tolist(), strict=True):
+        yield AgentActionProto(
+            vector_actions_deprecated=floats + choices,
+            continuous_actions=floats,
+            discrete_actions=choices,
+        )
+
+
+def _observation_spec(proto: ObservationProto) -> ObservationSpec:
+    properties = tuple(DimensionProperty(flags) for flags in proto.dimension_properties)
+    return ObservationSpec(
+        shape=tuple(proto.shape),
+        dimension_property=properties or (DimensionProperty.UNSPECIFIED,) * len(proto.shape),
+        observation_type=ObservationType(proto.observation_type),
+        name=proto.name,
+    )
+
+
+def _action_spec(proto: BrainParametersProto) -> ActionSpec:
+    spec = proto.action_spec
+    if spec.num_continuous_actions or spec.num_discrete_actions:
+        return ActionSpec(spec.num_continuous_actions, tuple(spec.discrete_branch_sizes))
+    # Players below version 1.3.0 fill in these only.
+    sizes = tuple(proto.vector_action_size_deprecated)
+    if proto.vector_action_space_type_deprecated == continuous and sizes:
+        return ActionSpec(sizes[0], ())
+    return ActionSpec(0, sizes)
+
+
+def _observations(
+    index: int, spec: ObservationSpec, agents: Sequence[AgentInfoProto]
+) -> NDArray[np.float32]:
+    if not agents:
+        return np.zeros((0, *spec.shape), dtype=np.float32)
+    if len(spec.shape) == _PICTURE:
+        return np.stack([_picture(index, spec, agent) for agent in agents])
+    rows = [_numbers(index, spec, agent) for agent in agents]
+    observations = np.stack(rows).reshape((len(agents), *spec.shape))
+    return _raise_on_nan_and_inf(observations, "observations")
+
+
+def _numbers(index: int, spec: ObservationSpec, agent: AgentInfoProto) -> NDArray[np.float32]:
+    proto = _observation(index, spec, agent)
+    numbers = np.fromiter(proto.float_data.data, np.float32, len(proto.float_data.data))
+    size = int(np.prod(spec.shape))
+    if len(numbers) != size:
+        _check_shape(index, spec, agent, tuple(proto.shape))
+        raise UnityObservationException(
+            f"Observation at index={index} for agent with id={agent.id} has {len(numbers)} "
+            f"numbers. Its shape {spec.shape} has {size}."
+        )
+    return numbers
+
+
+def _picture(index: int, spec: ObservationSpec, agent: AgentInfoProto) -> NDArray[np.float32]:
+    proto = _observation(index, spec, agent)
+    _check_shape(index, spec, agent, tuple(proto.shape))
+    if proto.compression_type == COMPRESSION_TYPE_NONE:
+        return _numbers(index, spec, agent).reshape(spec.shape)
+    pixels = process_pixels(
+        proto.compressed_data, spec.shape[0], list(proto.compressed_channel_mapping)
+    )
+    if pixels.shape != spec.shape:
+        raise UnityObservationException(
+            "Decompressed observation did not have the expected shape - "
+            f"decompressed had {pixels.shape} but expected {list(spec.shape)}"
+        )
+    return pixels
+
+
+def _observation(index: int, spec: ObservationSpec, agent: AgentInfoProto) -> ObservationProto:
+    if index >= len(agent.observations):
+        raise UnityObservationException(
+            f"Agent with id={agent.id} has {len(agent.observations)} observations. "
+            f"The observation at index={index}, of shape {spec.shape}, is missing."
+        )
+    observation: ObservationProto = agent.observations[index]
+    return observation
+
+
+def _check_shape(
+    index: int, spec: ObservationSpec, agent: AgentInfoProto, shape: tuple[int, ...]
+) -> None:
+    if shape != spec.shape:
+        raise UnityObservationException(
+            f"Observation at index={index} for agent with "
+            f"id={agent.id} didn't match the ObservationSpec. "
+            f"Expected shape {spec.shape} but got {shape}."
+        )
+
+
+def _rewards(agents: Sequence[AgentInfoProto]) -> NDArray[np.float32]:
+    rewards = np.array([agent.reward for agent in agents], dtype=np.float32)
+    return _raise_on_nan_and_inf(rewards, "rewards")
+
+
+def _group_rewards(agents: Sequence[AgentInfoProto]) -> NDArray[np.float32]:
+    rewards = np.array([agent.group_reward for agent in agents], dtype=np.float32)
+    return _raise_on_nan_and_inf(rewards, "group_rewards")
+
+
+def _raise_on_nan_and_inf(values: NDArray[Any], source: str) -> NDArray[Any]:
+    if values.size:
+        # One pass over the data; values whose sum overflows count as infinite.
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = np.mean(values)
+        if np.isnan(mean):
+            raise RuntimeError(f"The {source} provided had NaN values.")
+        if np.isinf(mean):
+            raise RuntimeError(f"The {source} provided had Infinite values.")
+    return values
+
+
+def _action_mask(
+    agents: Sequence[AgentInfoProto], spec: ActionSpec
+) -> list[NDArray[np.bool_]] | None:
+    """A mask for each branch; agents that sent none, or a wrong one, may do everything."""
+    if not agents or not spec.discrete_size:
+        return None
+    ends = np.cumsum(spec.discrete_branches)
+    mask = np.zeros((len(agents), int(ends[-1])), dtype=bool)
+    for row, agent in enumerate(agents):
+        if len(agent.action_mask) == mask.shape[1]:
+            mask[row] = agent.action_mask
+    return np.split(mask, ends[:-1], axis=1)

@@ -1,0 +1,59 @@
+"""What the observations and actions of a behaviour look like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum, IntFlag
+from typing import NamedTuple
+
+from arkml.envs.llapi.actions import ActionSpec
+
+BehaviorName = str
+
+
+class DimensionProperty(IntFlag):
+    """What one dimension of an observation is like."""
+
+    UNSPECIFIED = 0
+    NONE = 1  # nothing special: fit for fully connected networks
+    TRANSLATIONAL_EQUIVARIANCE = 2  # fit for a convolution
+    VARIABLE_SIZE = 4  # any number of entries, in no order
+
+
+class ObservationType(Enum):
+    """What an observation tells."""
+
+    DEFAULT = 0
+    GOAL_SIGNAL = 1  # what the agent is to achieve
+
+
+class ObservationSpec(NamedTuple):
+    """One observation of an agent; `dimension_property` has an entry for each entry of `shape`."""
+
+    shape: tuple[int, ...]
+    dimension_property: tuple[DimensionProperty, ...]
+    observation_type: ObservationType
+    name: str
+
+
+class BehaviorSpec(NamedTuple):
+    """What the agents of one behaviour observe, in order, and how they act."""
+
+    observation_specs: list[ObservationSpec]
+    action_spec: ActionSpec
+
+
+class BehaviorMapping(Mapping[BehaviorName, BehaviorSpec]):
+    """The behaviours that are known so far. Read-only; grows while the environment runs."""
+
+    def __init__(self, specs: dict[BehaviorName, BehaviorSpec]) -> None:
+        self._dict = specs
+
+    def __len__(self) -> int:
+        return len(self._dict)
+
+    def __getitem__(self, behavior: BehaviorName) -> BehaviorSpec:
+        return self._dict[behavior]
+
+    def __iter__(self) -> Iterator[BehaviorName]:
+        return iter(self._dict)

@@ -1,0 +1,59 @@
+"""One guest, as the environments of RelayRL step it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arkml.batches import Floats
+from arkml.envs.one_agent import OneAgent
+from arkml.envs.relayrl import checks
+from arkml.envs.relayrl.kinds import EnvInfo
+from arkml.errors import ArkmlError, UsageError
+
+WHO = "a RelayRL environment"
+
+
+class Seat:
+    """One guest, its present observation and the returns of its episodes."""
+
+    def __init__(self, module: Any, seed: int | None, options: dict[str, Any]) -> None:
+        try:
+            self.agent = OneAgent(module, WHO, **options)
+        except UsageError as error:
+            raise checks.refused(str(error)) from error
+        except ArkmlError as error:
+            raise checks.refused(f"the guest does not start: {error}") from error
+        self._seed = seed
+        self.seen: Floats | None = None
+        self.returns: list[float] = []
+        self._sum = 0.0
+
+    @property
+    def width(self) -> int:
+        return self.agent.behaviour.num_actions
+
+    def reset(self) -> tuple[Floats, EnvInfo | None]:
+        seed, self._seed = self._seed, None
+        try:
+            self.seen, info = self.agent.reset(seed)
+        except ArkmlError as error:
+            raise checks.refused(f"the guest begins no episode: {error}") from error
+        self._sum = 0.0
+        return self.seen, _told(info)
+
+    def step(self, action: Floats) -> tuple[Floats, float, bool, bool, EnvInfo | None]:
+        self.seen, reward, terminated, truncated, info = self.agent.step(action)
+        self._sum += reward
+        if terminated or truncated:
+            self.returns.append(self._sum)
+        return self.seen, reward, terminated, truncated, _told(info)
+
+    def require_playing(self) -> None:
+        if self.seen is None:
+            raise checks.refused("reset the environment before its first step")
+        if not self.agent.is_playing:
+            raise checks.refused("the episode has ended: reset the environment")
+
+
+def _told(info: dict[str, Any]) -> EnvInfo | None:
+    return [(name, str(value)) for name, value in info.items()] or None
