@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from arkml.closing import Closing
 from arkml.errors import InvalidSettings, Unavailable, UsageError
+from arkml.hive.priority import give_way
 from arkml.hive.protocol.runs import DEFAULT_PORT, OnConflict, RunInfo, RunRequest
 from arkml.sessions.launch import HiveAddress
 from arkml.sessions.run import mapped
@@ -27,7 +26,6 @@ _OWN = (("localhost", DEFAULT_PORT), ("", 0))
 """What a guest says for the hive that its host is configured with."""
 
 _THREADS = 8
-_NICE = 5
 _LOADERS = 2
 _LEAVING = 10.0  # seconds that a host which closes waits for the rows on their way
 
@@ -86,7 +84,7 @@ class Hives(Closing):
         self.grant = grant
         self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="arkml-hive")
         self.loaders = ThreadPoolExecutor(
-            _LOADERS, thread_name_prefix="arkml-loader", initializer=_give_way
+            _LOADERS, thread_name_prefix="arkml-loader", initializer=give_way
         )
         self.farewells: set[Future[Any]] = set()
         self.is_training = False
@@ -180,9 +178,3 @@ def _same_shape(run: RunInfo, request: RunRequest) -> RunInfo:
             f" another guest starts it with {wanted.features} and {wanted.actions}"
         )
     return run
-
-
-def _give_way() -> None:
-    """Let this thread run after those of the frames, where threads have a priority of their own."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -13,6 +13,7 @@ from arkml.closing import Closing
 from arkml.errors import HiveUnreachable, ProtocolError
 from arkml.hive.answers import understood
 from arkml.hive.link import Link, Locate
+from arkml.hive.priority import give_way
 from arkml.hive.protocol.runs import Role, RunDetails, RunInfo, RunRequest
 from arkml.hive.session import RunSession
 
@@ -203,6 +204,7 @@ class HiveClient(Closing):
 
     def _run(self, locate: Locate, ready: Future[Link]) -> None:
         asyncio.set_event_loop(self._loop)
+        give_way()
 
         async def begin() -> None:
             ready.set_result(Link(locate))

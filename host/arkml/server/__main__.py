@@ -19,6 +19,8 @@ from arkml.server.serve import serve
 
 _TOKEN = "ARKML_HIVE_TOKEN"
 
+_NICE = 5  # the frames of its host come before
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _embedded(told: Mapping[str, Any]) -> int:
     values = dict(told)
     parent, temporary = values.pop("parent"), values.pop("temporary")
+    os.nice(_NICE)
     options = options_from(values)
     try:
         return _serve(options, parent)
