@@ -182,15 +182,29 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
         if unknown:
             raise UsageError(f"there is no agent {min(unknown)!r} now")
         shape = (decision.behaviour.num_actions,)
-        gathered = np.zeros((len(decision.deciding), *shape), np.float32)
+        deciding = decision.deciding.tolist()
+        if (together := self._together(deciding, actions, shape)) is not None:
+            return together
+        gathered = np.zeros((len(deciding), *shape), np.float32)
         live = set(self.agents)
-        for row, agent in enumerate(decision.deciding.tolist()):
+        for row, agent in enumerate(deciding):
             name = self._names.get(agent, "")
             if name in live:
                 if name not in actions:
                     raise UsageError(f"agent {name!r} has no action")
                 gathered[row] = showing.checked(actions[name], shape, f"agent {name!r}")
         return gathered
+
+    def _together(
+        self, deciding: list[int], actions: dict[str, Floats], shape: tuple[int, ...]
+    ) -> Floats | None:
+        """The actions where nobody is hidden and nothing is wrong, else None."""
+        try:
+            found = np.array([actions[self._names[agent]] for agent in deciding], np.float32)
+        except (KeyError, TypeError, ValueError):
+            return None
+        fits = found.shape == (len(deciding), *shape) and (np.abs(found) <= 1).all()
+        return found if fits else None
 
     def _part(self, terminated: dict[str, bool], truncated: dict[str, bool]) -> None:
         """Forget those whose episode is over."""
