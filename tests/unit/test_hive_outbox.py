@@ -2,6 +2,7 @@
 
 import copy
 import threading
+import time
 
 import numpy as np
 from hypothesis import given
@@ -15,12 +16,15 @@ FEATURES, ACTIONS = 3, 2
 
 class World:
     def __init__(self, **options):
-        self.woken = 0
-        self.outbox = Outbox(FEATURES, ACTIONS, wake=self.wake, **options)
+        self.woken = self.pauses = 0
+        self.outbox = Outbox(FEATURES, ACTIONS, wake=self.wake, pause=self.pause, **options)
         self.sent = 0
 
     def wake(self):
         self.woken += 1
+
+    def pause(self):
+        self.pauses += 1
 
     def append(self, count, *, kind=Kind.TRAINING, keep=None):
         numbers = np.arange(self.sent, self.sent + count)
@@ -148,3 +152,15 @@ def test_metrics_are_kept_until_they_are_taken():
 
     assert world.outbox.take_notes() == [("speed", 1.0), ("angle", 2.0)]
     assert world.outbox.take_notes() == []
+
+
+def test_the_writer_says_with_the_rows_of_a_frame_that_it_ends_but_not_with_each():
+    world = World()
+    world.append(1)
+    world.append(1)
+
+    assert world.pauses == 1
+    deadline = time.monotonic() + 10
+    while world.pauses == 1 and time.monotonic() < deadline:
+        world.append(1)
+    assert world.pauses == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.hive.protocol.rows import META, Columns, Kind, payload_size
-from arkml.hive.protocol.runs import BATCH_ROWS
+from arkml.hive.protocol.runs import BATCH_ROWS, BATCH_SECONDS
 
 MAX_BYTES = 64 << 20
 """Rows beyond so many bytes are given up, the oldest first."""
@@ -44,8 +45,8 @@ class Outbox:
     A queue of rows for one writer and one reader, without a lock.
 
     The writer calls `append` and `note`, the reader everything else. What each of them writes, the
-    other one only reads; single assignments and the ends of a deque are atomic. `wake` is called
-    by the writer when a body is full.
+    other one only reads; single assignments and the ends of a deque are atomic. The writer calls
+    `wake` when a body is full, and `pause` with the rows of a frame, once in BATCH_SECONDS at most.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Outbox:
         actions: int,
         *,
         wake: Callable[[], object],
+        pause: Callable[[], object],
         max_bytes: int = MAX_BYTES,
         rows: int = BATCH_ROWS,
     ) -> None:
@@ -67,6 +69,8 @@ class Outbox:
         self._actions = actions
         self._rows = rows
         self._wake = wake
+        self._pause = pause
+        self._due = 0.0  # when to say again that a frame is over
         row_bytes = payload_size(1, features, actions, 0)
         self._limit = max(rows, max_bytes // row_bytes)
         self._open: _Chunk | None = None
@@ -120,6 +124,10 @@ class Outbox:
                 chunk.is_over = True
                 self._open = None
                 self._wake()
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + BATCH_SECONDS
+            self._pause()
 
     def note(self, items: Iterable[tuple[str, float]]) -> None:
         """Send metrics along, each a name and a value."""

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
-import random
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
 
-import httpx
-
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
-from arkml.hive.answers import MAX_VERSION, Standing, whole
-from arkml.hive.delivery import FIRST_PAUSE, LAST_PAUSE, Delivery, Ledger
+from arkml.hive.answers import Standing, whole
+from arkml.hive.delivery import Delivery, Ledger
+from arkml.hive.following import Following
 from arkml.hive.link import GONE, RETRIED, Link
 from arkml.hive.outbox import Outbox
-from arkml.hive.protocol.runs import BATCH_SECONDS, POLL_SECONDS, Role
+from arkml.hive.protocol.runs import BATCH_SECONDS, Role
 
 log = logging.getLogger(__name__)
 
 _BEAT = 5.0  # seconds without rows after which the hive is told that the session lives
 _WAITING_BEAT = 0.05  # the same while the guest waits for credit
-_READ = POLL_SECONDS + 10.0
-_NEWS = 1.0
-"""Seconds from one policy to the next where no frame may be late: to load one takes a core."""
+_BREATH = 0.01
+"""Seconds, at most, from one body to the next where no frame may be late: half of what one took."""
+_FRAME_END = 0.002
+"""Seconds from the rows of a frame to its end, mostly: what is done then disturbs no frame."""
 
 
 class RunSession:
@@ -56,7 +54,7 @@ class RunSession:
         self.index = -1
         self.failure: str | None = None
         self.ended: Future[None] = Future()
-        self.outbox = Outbox(features, actions, wake=self._wake)
+        self.outbox = Outbox(features, actions, wake=self._wake, pause=self._pause)
         self._delivery = Delivery(link, self.outbox, self)
         self._link = link
         self._loop = asyncio.get_running_loop()
@@ -72,6 +70,8 @@ class RunSession:
         self._known_version = 0  # newest the hive has
         self._loaded_version = 0
         self._work = asyncio.Event()
+        self._frames = asyncio.Event()
+        self._is_due = False  # whether the rows that there are are to go, a full body or not
         self._is_waiting = False
         self._gate = threading.Lock()  # a bare lock: a signal handler that raises leaves it whole
         self._gate.acquire()
@@ -82,7 +82,9 @@ class RunSession:
         """Join. Raises HiveError."""
         self._delivery.seq = await self.join()
         self._tasks = [asyncio.ensure_future(self._pump())]
-        self._tasks.append(asyncio.ensure_future(self._follow()))
+        pause = None if self._block else self._frame_end
+        following = Following(self._link, self.run_id, self._received, pause)
+        self._tasks.append(asyncio.ensure_future(following.run()))
         self._tasks[0].add_done_callback(self._over)
 
     @property
@@ -161,8 +163,12 @@ class RunSession:
             last = time.monotonic()
             while self.failure is None:
                 is_urgent = self._sync or self._is_waiting or self._leaving is not None
-                if await self._delivery.send(partial=is_urgent or not self._work.is_set()):
+                is_due, self._is_due = self._is_due, False
+                begun = time.monotonic()
+                if await self._delivery.send(partial=is_urgent or is_due):
                     last = time.monotonic()
+                    if not (is_urgent or self._block):
+                        await asyncio.sleep(min((last - begun) / 2, _BREATH))
                     continue
                 if self._leaving is not None and self.outbox.is_empty:
                     break
@@ -223,54 +229,37 @@ class RunSession:
         except HiveError as error:
             log.debug("the hive was not told that a session left: %s", error)
 
-    async def _follow(self) -> None:
-        """Fetch each newer policy."""
-        version, pause = 0, FIRST_PAUSE
-        while True:
-            path = f"/runs/{self.run_id}/policy?after={version}&wait={POLL_SECONDS:g}"
-            started, status, newest = time.monotonic(), 0, version
-            try:
-                answer = await self._link.send("GET", path, timeout=_READ)
-                status = answer.status_code
-                if status == 200:
-                    newest = self._received(answer, version)
-            except HiveUnreachable as error:
-                log.debug("%s", error)
-            except ProtocolError as error:
-                log.warning("a policy of run %s is not used: %s", self.run_id, error)
-            if newest > version:
-                version, pause = newest, FIRST_PAUSE
-                if not self._block:
-                    await asyncio.sleep(_NEWS)
-            elif status != 204 or _is_quick(started):
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(2 * pause, LAST_PAUSE)
-
-    def _received(self, answer: httpx.Response, before: int) -> int:
-        """Hand a newer policy on; its version. Raises ProtocolError."""
-        headers = answer.headers
-        if hashlib.sha256(answer.content).hexdigest() != headers.get("x-arkml-sha256"):
-            raise ProtocolError("it arrived damaged")
-        text = headers.get("x-arkml-version", "")
-        version = int(text) if text.isdecimal() and len(text) <= 10 else -1
-        if not 0 <= version <= MAX_VERSION:
-            raise ProtocolError(f"its version is {text[:80]!r}")
-        if version <= before:
-            return before
+    def _received(self, version: int, policy: bytes) -> None:
         self._known_version = max(self._known_version, version)
-        self._on_policy(version, answer.content)
-        return version
+        self._on_policy(version, policy)
 
     async def _rest(self) -> None:
         """Wait until a body is full, or the rows that there are have waited long enough."""
         self._work.clear()
         try:
-            await asyncio.wait_for(self._work.wait(), BATCH_SECONDS)
-        except TimeoutError:
-            return
+            await asyncio.wait_for(self._work.wait(), 2 * BATCH_SECONDS)
+        except TimeoutError:  # no frame comes after these rows
+            self._is_due = True
+        if self._is_due and not self._is_waiting:
+            await asyncio.sleep(_FRAME_END)
+
+    async def _frame_end(self) -> None:
+        """Wait until a frame has just ended, or none comes."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._frames.wait(), 2 * BATCH_SECONDS)
+            await asyncio.sleep(_FRAME_END)
 
     def _wake(self) -> None:
         self._call(self._filled)
+
+    def _pause(self) -> None:
+        self._call(self._paused)
+
+    def _paused(self) -> None:
+        self._is_due = True
+        self._work.set()
+        self._frames.set()  # for those who wait now
+        self._frames.clear()
 
     def _filled(self) -> None:
         self._work.set()
@@ -289,7 +278,3 @@ class RunSession:
     def _fail(self, why: str) -> None:
         log.warning("the session of run %s failed: %s", self.run_id, why)
         self.failure = why
-
-
-def _is_quick(started: float) -> bool:
-    return time.monotonic() - started < 1.0
