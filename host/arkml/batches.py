@@ -84,3 +84,6 @@ class Metadata:
 
 
 MetadataLog = Sequence[Metadata]
+
+MASK = "mask/"
+"""Metadata called so says what an agent cannot choose; it is no metric."""

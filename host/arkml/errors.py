@@ -252,3 +252,7 @@ class UsageError(ArkmlError):
 
 class InvalidActions(UsageError):
     """Actions given to an environment have a wrong shape, type or value. Nothing has moved."""
+
+
+class InvalidSpec(UsageError):
+    """What was declared of a guest's behaviours makes no sense, or contradicts their widths."""

@@ -94,31 +94,40 @@ class ServedGuest(Instance):
             self.fiber.imports = len(data)
         return entry
 
-    def run_to_submit(self, entry: Entry, is_driven: Callable[[Session], bool]) -> Session | None:
+    def run_to_submit(
+        self,
+        entry: Entry,
+        is_driven: Callable[[Session], bool],
+        *,
+        is_suspended: bool = False,
+    ) -> Session | None:
         """
         Run a call up to the next submit of a driven session, and return that session.
 
         The guest stays suspended in the submit, parked: other guests may be called, and this one
         goes on when its batch is filled, `fiber.answer` was called, and then this method again,
-        with a whole budget. Returns None when the call has ended. Raises as `call` does.
+        with a whole budget. One that `is_suspended` in something that nobody looked at is served
+        that first. Returns None when the call has ended. Raises as `call` does.
         """
         fiber = self.fiber
         if fiber.is_parked:
             self.services.pending_polls = 0
             fiber.unpark()
         try:
-            while (event := fiber.advance()) is not None:
+            event = fiber.proceed() if is_suspended else fiber.advance()
+            while event is not None:
                 if isinstance(event, Wait):
                     sleep(event, fiber)
-                    continue
-                if event is Pause.SUBMIT_NON_FINITE:
-                    self.count_features()
-                session = self.submitted()
-                if is_driven(session):
-                    fiber.park()
-                    return session
-                if (waiting := self.answer()) is not None:
-                    sleep(waiting, fiber)
+                else:
+                    if event is Pause.SUBMIT_NON_FINITE:
+                        self.count_features()
+                    session = self.submitted()
+                    if is_driven(session):
+                        fiber.park()
+                        return session
+                    if (waiting := self.answer()) is not None:
+                        sleep(waiting, fiber)
+                event = fiber.advance()
         except BaseException as error:
             self.abandon(error, landed=fiber.is_parked)
             raise

@@ -18,6 +18,7 @@ OWNERS = {
     "onnx": ("arkml.policies", "arkml.learning"),
     "google": ("arkml.policies", "arkml.envs.llapi"),  # protobuf, in which onnx and players speak
     "tract": ("arkml.policies",),
+    "msgspec": ("arkml.environment",),
     "typer": ("arkml.cli",),
     "rich": ("arkml.cli",),
     "matplotlib": ("arkml.cli",),
@@ -32,7 +33,7 @@ OWNERS = {
     "pettingzoo": ("arkml.envs",),
     "grpc": ("arkml.envs.llapi",),
     "grpc_tools": ("arkml.envs.llapi",),
-    "PIL": ("arkml.envs.llapi",),
+    "PIL": ("arkml.envs",),
     "yaml": ("arkml.envs.llapi",),
     "tensorboardX": ("arkml.learning",),
     "pytest": ("arkml.testing",),

@@ -76,6 +76,11 @@ class Cast:
         self._numbers = np.zeros(0, np.int32)
         self._last: Floats = np.zeros((0, behaviour.num_features), np.float32)
         self._shown: dict[int, Floats] = {}
+        self._period = behaviour.spec.decision_period
+        self._since = 0
+        self._actions: Floats = np.zeros((0, behaviour.num_actions), np.float32)
+        self._owed = np.zeros(0, np.float32)
+        self._debts: dict[int, float] = {}  # rewards that agents have not seen
         self._places: Any = slice(None)
         self._order = np.zeros(0, np.intp)
 
@@ -91,11 +96,38 @@ class Cast:
 
     def see(self, batch: Batch, metadata: MetadataLog) -> Decision:
         """What a submit shows; the arrays are copies."""
+        if self.is_steady(batch):
+            decision = self._all_running(batch, metadata)
+        else:
+            decision = self._each(batch, metadata)
+        self._since = 0
+        return decision
+
+    def is_steady(self, batch: Batch) -> bool:
+        """Whether the agents of the submit before all run on."""
         rows = batch.rows
-        ids = rows["id"]
-        if (rows["state"] == _RUNNING).all() and np.array_equal(ids, self._ids):
-            return self._all_running(batch, metadata)
-        return self._each(batch, metadata)
+        return bool((rows["state"] == _RUNNING).all()) and np.array_equal(rows["id"], self._ids)
+
+    def acted(self, actions: Floats) -> None:
+        """The agents were given actions, float32, [rows, num_actions]."""
+        if self._period > 1:
+            self._actions = actions.copy()
+            self._owed = np.zeros(len(actions), np.float32)
+
+    def repeat(self, batch: Batch) -> bool:
+        """
+        Give the agents of a submit their last actions again, if nobody is asked yet.
+
+        Somebody is where an agent begins, ends or is missing. The rewards come with the next
+        decision.
+        """
+        if self._since >= self._period - 1 or not self.is_steady(batch):
+            return False
+        self._since += 1
+        self._owed += batch.rows["reward"]
+        batch.actions[...] = self._actions
+        batch.values[...] = 0
+        return True
 
     def drop(self) -> Decision:
         """Every live agent truncated, with what it showed last: the guest is over."""
@@ -127,6 +159,8 @@ class Cast:
         self._last = batch.features.copy()
         self._places = slice(None)
         rewards = np.ascontiguousarray(batch.rows["reward"])
+        if self._since:
+            rewards = rewards + self._owed
         return Decision(
             self.behaviour, self._numbers, self._last, rewards, no, no, no, self._order,
             tuple(metadata),
@@ -134,10 +168,13 @@ class Cast:
 
     def _each(self, batch: Batch, metadata: MetadataLog) -> Decision:
         self._remember()
+        if self._since:
+            self._debts.update(zip(self._ids.tolist(), self._owed.tolist(), strict=True))
         found: list[_Row] = []
         features = batch.features.copy()
         columns = (batch.rows[name].tolist() for name in ("id", "state", "reward"))
         for place, (guest_id, state, reward) in enumerate(zip(*columns, strict=True)):
+            reward += self._debts.pop(guest_id, 0.0)
             found += self._row(guest_id, state, reward, place, features[place])
         self._settle(found, batch)
         return self._decision(found, metadata)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats, Metadata
+from arkml.environment.specs import Spec
 from arkml.errors import GuestError
 
 Marks = npt.NDArray[np.bool_]
@@ -21,13 +22,14 @@ class Behaviour:
     """
     A kind of agents, and the name that their guest gave it.
 
-    `num_features` and `num_actions` are the widths of their rows. `configuration` is what the
-    guest started its experiment with.
+    `num_features` and `num_actions` are the widths of their rows, and `spec` says what they mean.
+    `configuration` is what the guest started its experiment with.
     """
 
     name: str
     num_features: int
     num_actions: int
+    spec: Spec
     configuration: str = ""
 
 
@@ -40,7 +42,8 @@ class Decision:
     observations: float32, [n, num_features]. rewards: float32, [n], since the agent's row before.
     started, terminated, truncated: bool, [n]: the first row of an episode, and how it ended. An
     ended row takes no action. places: int, [n], the rows of the submit, -1 for one that was not in
-    it. metadata: what the guest said, by row of the submit.
+    it. metadata: what the guest said, by row of the submit. masks: for each branch of the actions
+    bool, [n, choices], what cannot be chosen; empty where the guest has masked nothing.
     """
 
     behaviour: Behaviour
@@ -52,6 +55,7 @@ class Decision:
     truncated: Marks
     places: npt.NDArray[np.intp]
     metadata: Sequence[Metadata] = ()
+    masks: tuple[Marks, ...] = ()
 
     def __len__(self) -> int:
         return len(self.agents)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,9 @@ import numpy as np
 from arkml.abi.codes import ExperimentStatus
 from arkml.batches import Batch, Metadata, MetadataLog
 from arkml.environment.decisions import Behaviour, Demonstrations
-from arkml.errors import InvalidArguments, NotFound, Unavailable
+from arkml.environment.declarations import Declarations
+from arkml.environment.specs import Spec
+from arkml.errors import InvalidArguments, InvalidSpec, NotFound, Unavailable
 from arkml.policies.constant import zeros
 from arkml.policies.external import ExternalPolicy
 from arkml.sessions.launch import HiveAddress, Launch
@@ -69,13 +71,22 @@ class Experiments:
     Answers a guest as a hive would, at once.
 
     `snapshot` is what it downloads, else a policy that does nothing. `shape_of` finds the widths
-    that a launch asks for. Demonstrations and augmented rows are kept until `take_given`.
+    that a launch asks for, `declarations` what its rows mean; `refused` is what contradicts them.
+    Of `behaviours`, if there are any, agents are stepped; others take zeros. Demonstrations and
+    augmented rows are kept until `take_given`.
     """
 
     def __init__(
-        self, snapshot: bytes | None, shape_of: Callable[[Launch], tuple[int, int]]
+        self,
+        snapshot: bytes | None,
+        shape_of: Callable[[Launch], tuple[int, int]],
+        declarations: Declarations,
+        behaviours: Collection[str] | None,
     ) -> None:
         self.started: dict[str, Experiment] = {}
+        self.refused: InvalidSpec | None = None
+        self._declarations = declarations
+        self._behaviours = behaviours
         self._snapshot = snapshot
         self._shape_of = shape_of
         self._given: list[Demonstrations] = []
@@ -107,10 +118,13 @@ class Experiments:
         for run in self.started.values():
             if run.behaviour.name == name and run.sessions:
                 raise InvalidArguments(f"experiment {name!r} runs already")
+        is_stepped = self._behaviours is None or name in self._behaviours
         run = Experiment(
             uuid.uuid4().hex,
-            ExternalPolicy(name, features, actions),
-            Behaviour(name, features, actions, launch.configuration),
+            ExternalPolicy(name, features, actions, is_stepped=is_stepped),
+            Behaviour(
+                name, features, actions, self._spec(launch, features, actions), launch.configuration
+            ),
             time.time_ns(),
             launch.seconds or 0,
             self._snapshot or zeros(features, actions),
@@ -132,6 +146,14 @@ class Experiments:
         self._given_rows += len(given.rows)
         while self._given_rows > _KEPT and len(self._given) > 1:
             self._given_rows -= len(self._given.pop(0).rows)
+
+    def _spec(self, launch: Launch, features: int, actions: int) -> Spec:
+        name, configuration = launch.experiment, launch.configuration
+        try:
+            return self._declarations.of(name, features, actions, configuration)
+        except InvalidSpec as error:
+            self.refused = error
+            raise InvalidArguments(str(error)) from error
 
     def _found(self, run_id: str) -> Experiment:
         if run_id not in self.started:

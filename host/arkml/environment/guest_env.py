@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from arkml.batches import Batch
 from arkml.closing import Closing
-from arkml.environment.agents import Agents, Cast
-from arkml.environment.decisions import Behaviour, Decision, Demonstrations, Ids, Step
+from arkml.environment.agents import Agents
+from arkml.environment.decisions import Decision, Demonstrations, Ids, Step
+from arkml.environment.declarations import Declarations, Declaring
 from arkml.environment.experiments import Experiments
+from arkml.environment.life import Life, Pending
 from arkml.environment.script import Script
-from arkml.environment.stepping import Stepping
-from arkml.errors import GuestError, GuestStalled, InvalidActions, UsageError
+from arkml.errors import GuestStalled, InvalidActions, UsageError
 from arkml.guest import Guest
 from arkml.host import Host
 from arkml.limits import Limits
-from arkml.policies.external import ExternalPolicy
 from arkml.runtime.program import Program
 from arkml.sessions.launch import Launch
-from arkml.sessions.session import InferenceSession, Session, TrainingSession
 from arkml.training import settings_of
 
 log = logging.getLogger(__name__)
 
 IDLE_CALLS = 1_000
 _SEEDS = 1 << 31
-
-
-class _Pending(NamedTuple):
-    """The submit that the guest is suspended in."""
-
-    batch: Batch
-    cast: Cast
-    decision: Decision
 
 
 class GuestEnv(Closing):
@@ -66,6 +56,8 @@ class GuestEnv(Closing):
         configure: str | Sequence[int | str] | None = None,
         snapshot: bytes | None = None,
         inference: bool | None = None,
+        behaviours: Collection[str] | None = None,
+        spec: Declaring = None,
         idle_calls: int = IDLE_CALLS,
         seconds: float | None = None,
         limits: Limits | None = None,
@@ -76,8 +68,8 @@ class GuestEnv(Closing):
             raise UsageError(f"idle_calls is {idle_calls}: 1 at least")
         self._made_with = {
             "module": module, "entry": entry, "args": args, "configure": configure,
-            "snapshot": snapshot, "inference": inference, "idle_calls": idle_calls,
-            "seconds": seconds, "limits": limits,
+            "snapshot": snapshot, "inference": inference, "behaviours": behaviours,
+            "idle_calls": idle_calls, "seconds": seconds, "limits": limits,
         }  # fmt: skip
         self._owned = Host(limits=limits) if host is None else None
         self._host = host or self._owned
@@ -86,23 +78,21 @@ class GuestEnv(Closing):
         if digest is not None and digest != self.program.digest:
             raise UsageError(f"{module!r} is another module than when the environment was pickled")
         self._script = Script(self.program, entry, args, configure)
+        self._declarations = Declarations(spec, self.program.info.spec)
         self._snapshot = snapshot
         self._inference = inference
+        self._behaviours = behaviours
         self._idle_calls = idle_calls
         self._seconds = seconds
         self.agents = Agents()
         self._random = np.random.default_rng()
         self._told_unseedable = False
-        self._guest: Guest | None = None
-        self._experiments: Experiments | None = None
-        self._stepping: Stepping | None = None
-        self._pending: _Pending | None = None
-        self._casts: dict[int, Cast] = {}
+        self._life: Life | None = None
 
     @property
     def guest(self) -> Guest | None:
         """The instance that is stepped, None before the first reset."""
-        return self._guest
+        return None if self._life is None else self._life.guest
 
     @property
     def seedable(self) -> bool:
@@ -112,7 +102,8 @@ class GuestEnv(Closing):
     @property
     def decision(self) -> Decision | None:
         """What waits for actions, or None."""
-        return self._pending.decision if self._pending is not None else None
+        pending = self._pending
+        return None if pending is None else pending.decision
 
     @property
     def steady_agents(self) -> Ids | None:
@@ -121,7 +112,8 @@ class GuestEnv(Closing):
 
         None where that cannot be known by the array.
         """
-        return self._pending.cast.steady if self._pending is not None else None
+        pending = self._pending
+        return None if pending is None else pending.cast.steady
 
     def reset(self, seed: int | None = None) -> Step:
         """
@@ -134,21 +126,12 @@ class GuestEnv(Closing):
             self._warn_unseedable()
         drawn = int(self._random.integers(_SEEDS)) if seed is None else seed
         self._end_instance()
-        guest, experiments = self._new_instance()
-        self._guest, self._experiments = guest, experiments
-        self._stepping = Stepping(
-            guest,
-            self._script.calls(guest, drawn),
-            self._is_driven,
-            idle=self._idle_calls,
-            seconds=self._seconds,
-            is_over=lambda: self._script.repeats and experiments.has_ended,
-        )
-        step = self._run()
+        self._life = self._born(drawn)
+        step = self._run(self._life)
         if step.error is not None:
             raise step.error
         if step.done:
-            raise GuestStalled(f"{guest.name} came to its end without a submit")
+            raise GuestStalled(f"{self._life.guest.name} came to its end without a submit")
         return step
 
     def step(self, actions: npt.ArrayLike) -> Step:
@@ -158,20 +141,15 @@ class GuestEnv(Closing):
         actions: [m, num_actions], finite, of the agents in `decision.deciding`, in that order.
         Raises InvalidActions, and UsageError if nothing waits for actions; nothing has moved then.
         """
-        pending = self._pending
-        if pending is None:
+        pending, life = self._pending, self._life
+        if pending is None or life is None:
             raise UsageError("nothing waits for actions: reset the environment first")
-        values = _checked(actions, pending.decision)
-        batch = pending.batch
-        batch.actions[...] = 0
-        batch.actions[pending.cast.places] = values
-        batch.values[...] = 0
-        self._answer()
-        return self._run()
+        life.answer(_checked(actions, pending.decision))
+        return self._run(life)
 
     def take_demonstrations(self) -> list[Demonstrations]:
         """The rows with actions of their own that the guest gave since the last call."""
-        return [] if self._experiments is None else self._experiments.take_given()
+        return [] if self._life is None else self._life.experiments.take_given()
 
     def close(self) -> None:
         """Free the instance. Safe to call again."""
@@ -182,81 +160,43 @@ class GuestEnv(Closing):
     def __getstate__(self) -> dict[str, Any]:
         module = self._made_with["module"]
         path = module if isinstance(module, bytes) else str(Path(str(module)).resolve())
-        return {**self._made_with, "module": path, "digest": self.program.digest}
+        spec = self._declarations.given or None
+        return {**self._made_with, "module": path, "spec": spec, "digest": self.program.digest}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         GuestEnv.__init__(self, **state)
 
-    def _new_instance(self) -> tuple[Guest, Experiments]:
+    @property
+    def _pending(self) -> Pending | None:
+        return None if self._life is None else self._life.pending
+
+    def _born(self, seed: int) -> Life:
+        """A new instance, before its first call."""
         assert self._host is not None
-        experiments = Experiments(self._snapshot, _shape_of)
-        return self._host.driven(self.program, experiments), experiments
+        experiments = Experiments(self._snapshot, _shape_of, self._declarations, self._behaviours)
+        guest = self._host.driven(self.program, experiments)
+        return Life(
+            guest,
+            self._script.calls(guest, seed),
+            experiments,
+            self._declarations,
+            self.agents,
+            repeats=self._script.repeats,
+            inference=self._inference,
+            idle=self._idle_calls,
+            seconds=self._seconds,
+        )
 
-    def _run(self) -> Step:
-        """Up to the next submit that has rows."""
-        self._pending = None
-        stepping = self._stepping
-        assert stepping is not None
-        while True:
-            try:
-                session = stepping.resume()
-            except GuestError as error:
-                return Step(self._drop_all(), error=error)
-            except BaseException:
-                self._drop_all()
-                raise
-            if session is None:
-                return Step(self._drop_all(), done=True)
-            batch = session.queue.batch()
-            if len(batch):
-                return self._show(session, batch)
-            self._answer()
-
-    def _show(self, session: Session, batch: Batch) -> Step:
-        cast = self._casts.get(session.key)
-        if cast is None:
-            cast = self._casts[session.key] = self.agents.sighting(self._behaviour(session))
-        said = session.queue.metadata() if batch.rows["metadata"].any() else ()
-        if said:
-            session.note()
-        decision = cast.see(batch, said)
-        self._pending = _Pending(batch, cast, decision)
-        return Step((decision,))
-
-    def _answer(self) -> None:
-        assert self._guest is not None
-        self._guest.fiber.answer(0)
-
-    def _is_driven(self, session: Session) -> bool:
-        if isinstance(session, TrainingSession):
-            return isinstance(session.policy, ExternalPolicy)
-        if self._inference is not None:
-            return self._inference
-        return self._experiments is not None and not self._experiments.started
-
-    def _behaviour(self, session: Session) -> Behaviour:
-        assert self._experiments is not None
-        for run in self._experiments.started.values():
-            if run.policy is session.policy:
-                return run.behaviour
-        opened = sum(cast.behaviour.name.startswith("inference") for cast in self._casts.values())
-        name = f"inference-{opened + 1}" if opened else "inference"
-        assert isinstance(session, InferenceSession)
-        return Behaviour(name, session.num_features, session.num_actions)
-
-    def _drop_all(self) -> list[Decision]:
-        found = [cast.drop() for cast in self._casts.values()]
-        self._casts = {}
-        return [decision for decision in found if len(decision)]
+    def _run(self, life: Life) -> Step:
+        step = life.run()
+        if step.is_over and life.experiments.refused is not None:
+            raise life.experiments.refused
+        return step
 
     def _end_instance(self) -> None:
-        guest = self._guest
-        for cast in self._casts.values():
-            cast.forget()
-        self._guest = self._experiments = self._stepping = self._pending = None
-        self._casts = {}
-        if guest is not None:
-            guest.close()
+        life, self._life = self._life, None
+        if life is not None:
+            life.close()
 
     def _warn_unseedable(self) -> None:
         if not self.seedable and not self._told_unseedable:
@@ -287,4 +227,5 @@ def _checked(actions: npt.ArrayLike, decision: Decision) -> npt.NDArray[np.float
         )
     if not np.isfinite(values).all():
         raise InvalidActions(f"an action of {decision.behaviour.name} is not finite")
+    decision.behaviour.spec.actions.check_choices(values, decision.behaviour.name)
     return values

@@ -18,8 +18,8 @@ class Stepping:
     """
     Runs the calls of one guest up to each submit that is answered from outside.
 
-    `is_driven` says which those are. A guest that makes `idle` calls, or takes `seconds`, without
-    one has stalled.
+    `is_driven` says which those are. A guest that since `begin` makes `idle` calls, or submits so
+    often what nobody has to decide in, or takes `seconds`, has stalled.
     """
 
     def __init__(
@@ -32,13 +32,21 @@ class Stepping:
         seconds: float | None,
         is_over: Callable[[], bool],
     ) -> None:
+        self.entry: Entry | None = None
+        """The call that the guest is in."""
         self._guest = guest
         self._calls = calls
         self._is_driven = is_driven
         self._idle = idle
         self._seconds = seconds
         self._is_over = is_over
-        self._entry: Entry | None = None
+        self._left = idle
+        self._until: float | None = None
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._left = self._idle
+        self._until = None if self._seconds is None else time.monotonic() + self._seconds
 
     def resume(self) -> Session | None:
         """
@@ -46,23 +54,32 @@ class Stepping:
 
         The submit before must be answered. Raises GuestError; GuestStalled among them.
         """
-        calls = 0
-        until = None if self._seconds is None else time.monotonic() + self._seconds
+        return self._run(is_suspended=False)
+
+    def take_over(self) -> Session | None:
+        """The same from where the guest is suspended, whatever it wants there."""
+        self.begin()
+        return self._run(is_suspended=True)
+
+    def _run(self, *, is_suspended: bool) -> Session | None:
         while True:
-            if self._entry is None:
+            self._look()
+            if self.entry is None:
                 begin = next(self._calls, None)
                 if begin is None or self._is_over():
                     return None
-                self._entry = begin()
-            session = self._guest.run_to_submit(self._entry, self._is_driven)
+                self.entry = begin()
+            session = self._guest.run_to_submit(
+                self.entry, self._is_driven, is_suspended=is_suspended
+            )
             if session is not None:
                 return session
-            self._entry = None
-            calls += 1
-            self._look(calls, until)
+            self.entry, is_suspended = None, False
 
-    def _look(self, calls: int, until: float | None) -> None:
-        if calls >= self._idle:
-            raise GuestStalled(f"{self._guest.name} submitted nothing in {calls} calls")
-        if until is not None and time.monotonic() > until:
+    def _look(self) -> None:
+        """Count a call, or a submit that was answered at once."""
+        if not self._left:
+            raise GuestStalled(f"{self._guest.name} submitted nothing in {self._idle} calls")
+        self._left -= 1
+        if self._until is not None and time.monotonic() > self._until:
             raise GuestStalled(f"{self._guest.name} submitted nothing in {self._seconds:g} s")

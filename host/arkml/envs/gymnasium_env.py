@@ -8,30 +8,44 @@ import gymnasium
 
 from arkml.batches import Floats
 from arkml.environment.guest_env import GuestEnv
-from arkml.envs.one_agent import OneAgent, Outcome
-from arkml.envs.spaces import action_space, observation_space
+from arkml.envs import spaces
+from arkml.envs.drawing import Plane
+from arkml.envs.one_agent import OneAgent
 from arkml.errors import UsageError
 
+_WHO = "a Gymnasium environment"
 
-class GuestGymnasiumEnv(gymnasium.Env[Floats, Floats]):
+
+class GuestGymnasiumEnv(gymnasium.Env[Any, Any]):
     """
     Steps the one agent of a guest; `options` are those of `GuestEnv`.
 
-    Observations are float32, [num_features], actions float32, [num_actions], within [-1, 1]. The
+    Observations are float32, [num_features], actions float32, [num_actions], within [-1, 1], unless
+    a spec declares others: see `spaces`. What cannot be chosen is 0 in `info["action_mask"]`. The
     agent's episode is that of the environment. `reset` after its end, without a seed, goes on with
     the same instance to the next episode, else it makes a new one. Where the guest has finished or
     failed the episode is truncated, and `info` has "guest_done" or "error".
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 60}  # noqa: RUF012  theirs
+    metadata: dict[str, Any] = {  # noqa: RUF012  theirs
+        "render_modes": ["ansi", "rgb_array"],
+        "render_fps": 60,
+    }
 
     def __init__(self, module: Any, *, render_mode: str | None = None, **options: Any) -> None:
-        if render_mode not in (None, "ansi"):
-            raise UsageError(f"render_mode is {render_mode!r}: it takes None or 'ansi'")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise UsageError(f"render_mode is {render_mode!r}: it takes None, 'ansi', 'rgb_array'")
         self.render_mode = render_mode
-        self._agent = OneAgent(module, "a Gymnasium environment", **options)
-        self.observation_space = observation_space(self._agent.behaviour)
-        self.action_space = action_space(self._agent.behaviour)
+        self._agent = OneAgent(module, _WHO, **options)
+        self._spec = self._agent.behaviour.spec
+        self.observation_space = spaces.observation_space(self._spec)
+        self.action_space = spaces.action_space(self._spec)
+        try:
+            self._plane = Plane(self._spec) if render_mode == "rgb_array" else None
+        except UsageError:
+            self._agent.close()
+            raise
+        self.metadata = {**self.metadata, "seedable": self._agent.env.seedable}
         self._seen: Floats | None = None
         self._reward = 0.0
 
@@ -42,27 +56,40 @@ class GuestGymnasiumEnv(gymnasium.Env[Floats, Floats]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Floats, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """The first observation of an episode. Raises GuestError if the guest has none."""
         super().reset(seed=seed, options=options)
         self._seen, info = self._agent.reset(seed)
         self._reward = 0.0
-        return self._seen, info
+        return spaces.shown_one(self._spec, self._seen), {**info, **self._allowed()}
 
-    def step(self, action: Any) -> Outcome:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Raises InvalidActions, and gymnasium's ResetNeeded between two episodes."""
         if not self._agent.is_playing:
             raise gymnasium.error.ResetNeeded("reset the environment before its first step")
-        outcome = self._agent.step(self._agent.checked(action))
-        self._seen, self._reward = outcome[:2]
-        return outcome
+        row = spaces.taken(self._spec, action, None, _WHO)
+        self._seen, self._reward, terminated, truncated, info = self._agent.step(row)
+        info = {**info, **self._allowed()}
+        return (
+            spaces.shown_one(self._spec, self._seen), self._reward, terminated, truncated, info
+        )  # fmt: skip
 
-    def render(self) -> str | None:
-        """The last observation and reward as a line, with render_mode "ansi"."""
+    def render(self) -> Any:
+        """
+        With render_mode "ansi" the last observation and reward as a line, else None.
+
+        With "rgb_array" the agent in its plane, uint8, [256, 256, 3].
+        """
         if self.render_mode is None or self._seen is None:
             return None
+        if self._plane is not None:
+            return self._plane.draw([self._seen], [0])
         features = "  ".join(f"{value:9.4f}" for value in self._seen)
         return f"observation {features}   reward {self._reward:9.4f}\n"
 
     def close(self) -> None:
         self._agent.close()
+
+    def _allowed(self) -> dict[str, Any]:
+        assert self._agent.shown is not None
+        return spaces.allowed(*self._agent.shown)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -15,22 +15,29 @@ from arkml.environment.decisions import Decision, Ids, Marks, Step
 from arkml.environment.guest_env import GuestEnv
 from arkml.envs import showing
 from arkml.envs.slots import Slots
-from arkml.envs.spaces import action_space, observation_space
+from arkml.envs.spaces import action_space, all_allowed, observation_space, shown, shown_one, taken
 from arkml.errors import UsageError
 
 _WHO = "a vector environment"
 
-Outcome = tuple[Floats, Floats, Marks, Marks, dict[str, Any]]
+ON_FAILURE = "on-failure"
+Restart = Literal["on-failure"] | None
+
+Outcome = tuple[Any, Floats, Marks, Marks, dict[str, Any]]
 
 
-class GuestVectorEnv(VectorEnv[Floats, Floats, Any]):
+class GuestVectorEnv(VectorEnv[Any, Any, Any]):
     """
     Steps all agents of a guest together; `options` are those of `GuestEnv`.
 
     Observations are float32, [num_envs, num_features], actions float32, [num_envs, num_actions],
-    rewards float32, [num_envs]. There are as many places as agents in the first submit, unless
-    `num_envs` is more than the 1 that `make_vec` gives by itself. A place that is empty has zeros,
-    and False in `info["present"]`.
+    rewards float32, [num_envs], unless a spec declares others: see `spaces`; what cannot be chosen
+    is 0 in `info["action_mask"]`. There are as many places as a spec declares, or as agents in the
+    first submit, unless `num_envs` is more than the 1 that `make_vec` gives by itself. A place
+    that is empty has zeros, and False in `info["present"]`.
+
+    A guest that has finished starts over with the next step. One that failed does so with
+    `restart="on-failure"`; otherwise its places stay empty until `reset`.
 
     NEXT_STEP fits guests that replace an agent in the submit after its last one: what ends in one
     step begins in the next. Where the replacement comes in the same submit, its first row takes a
@@ -44,6 +51,7 @@ class GuestVectorEnv(VectorEnv[Floats, Floats, Any]):
         num_envs: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: None = None,
+        restart: Restart = None,
         **options: Any,
     ) -> None:
         mode = AutoresetMode(autoreset_mode)
@@ -53,8 +61,10 @@ class GuestVectorEnv(VectorEnv[Floats, Floats, Any]):
             raise UsageError(
                 f"render_mode is {render_mode!r}: a vector environment renders nothing"
             )
+        if restart not in (None, ON_FAILURE):
+            raise UsageError(f"restart is {restart!r}: it takes None or {ON_FAILURE!r}")
         self._mode = mode
-        self.metadata = {"autoreset_mode": mode, "render_modes": []}
+        self._restart = restart
         self._env = GuestEnv(module, **options)
         try:
             self._fresh: Step | None = self._env.reset()
@@ -62,10 +72,15 @@ class GuestVectorEnv(VectorEnv[Floats, Floats, Any]):
         except BaseException:
             self._env.close()
             raise
-        self.num_envs = len(decision.deciding) if num_envs in (None, 1) else num_envs
         self._behaviour = decision.behaviour
-        self.single_observation_space = observation_space(decision.behaviour)
-        self.single_action_space = action_space(decision.behaviour)
+        self._spec = decision.behaviour.spec
+        if num_envs in (None, 1):
+            num_envs = self._spec.slots or len(decision.deciding)
+        self.num_envs = num_envs
+        seedable = self._env.seedable
+        self.metadata = {"autoreset_mode": mode, "render_modes": [], "seedable": seedable}
+        self.single_observation_space = observation_space(self._spec)
+        self.single_action_space = action_space(self._spec)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._slots = Slots(self.num_envs)
@@ -73,8 +88,8 @@ class GuestVectorEnv(VectorEnv[Floats, Floats, Any]):
         self._numbers: Ids | None = None
         self._hidden: Ids = np.zeros(0, np.int32)
         self._is_over = True
+        self._has_failed = False
         self._all = np.ones(self.num_envs, bool)
-        self._shape = (self.num_envs, decision.behaviour.num_actions)
 
     @property
     def guest_env(self) -> GuestEnv:
@@ -83,7 +98,7 @@ class GuestVectorEnv(VectorEnv[Floats, Floats, Any]):
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Floats, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """A new instance, whose agents take the places; of a list of seeds the first counts."""
         if options and "reset_mask" in options:
             raise UsageError("reset_mask: guests begin the episodes of single agents by themselves")
@@ -95,25 +110,23 @@ class GuestVectorEnv(VectorEnv[Floats, Floats, Any]):
             step = self._env.reset(seed)
         self._slots.clear()
         self._hidden = np.zeros(0, np.int32)
-        self._is_over = False
+        self._is_over = self._has_failed = False
         observations, _, _, _, info = self._show(step)
         return observations, info
 
     def step(self, actions: Any) -> Outcome:
-        """Raises InvalidActions; a guest that has ended or failed starts over."""
-        values = showing.checked(actions, self._shape, _WHO)
+        """Raises InvalidActions."""
+        values = taken(self._spec, actions, self.num_envs, _WHO)
         if self._is_over:
-            if self._fresh is not None:
-                raise gymnasium.error.ResetNeeded("reset the environment before its first step")
-            observations, info = self.reset()
-            no = np.zeros(self.num_envs, bool)
-            return observations, np.zeros(self.num_envs, np.float32), no, no.copy(), info
+            return self._start_over()
         step = self._env.step(values if self._places is None else self._chosen(values))
         decision = step.decisions[0]
         if decision.agents is self._numbers and not step.is_over:
-            info = {"present": self._all.copy()}
+            info = {"present": self._all.copy(), **showing.told(self._env, step)}
+            if decision.masks:
+                info.update(all_allowed(decision, slice(None), slice(None), self.num_envs))
             return (
-                decision.observations, decision.rewards, decision.terminated,
+                shown(self._spec, decision.observations), decision.rewards, decision.terminated,
                 decision.truncated.copy(), info,
             )  # fmt: skip
         return self._show(step)
@@ -133,11 +146,26 @@ class GuestVectorEnv(VectorEnv[Floats, Floats, Any]):
         if not step.decisions:
             raise UsageError(f"{self._behaviour.name} has no agent any more")
         decision = showing.only_decision(step, _WHO)
-        outcome = self._outcome(decision)
-        outcome[4].update(showing.ending(step))
-        self._is_over = step.is_over
+        observations, *outcome, info = self._outcome(decision)
+        info.update(showing.told(self._env, step))
+        self._is_over, self._has_failed = step.is_over, step.error is not None
         self._plan(decision)
-        return outcome
+        places = self._slots.of(decision.agents)
+        sitting = places >= 0
+        info.update(all_allowed(decision, sitting, places[sitting], self.num_envs))
+        return shown(self._spec, observations), *outcome, info
+
+    def _start_over(self) -> Outcome:
+        """The step after the last one of an instance."""
+        if self._fresh is not None:
+            raise gymnasium.error.ResetNeeded("reset the environment before its first step")
+        no = np.zeros(self.num_envs, bool)
+        nothing = np.zeros(self.num_envs, np.float32)
+        if self._has_failed and self._restart is None:
+            rows = np.zeros((self.num_envs, self._behaviour.num_features), np.float32)
+            return shown(self._spec, rows), nothing, no, no.copy(), {"present": no.copy()}
+        observations, info = self.reset()
+        return observations, nothing, no, no.copy(), info
 
     def _outcome(self, decision: Decision) -> Outcome:
         count = self.num_envs
@@ -192,7 +220,7 @@ class GuestVectorEnv(VectorEnv[Floats, Floats, Any]):
         if ended.any():
             info["final_obs"] = np.array([None] * self.num_envs, object)
             for place in np.flatnonzero(ended):
-                info["final_obs"][place] = observations[place].copy()
+                info["final_obs"][place] = shown_one(self._spec, observations[place].copy())
             info["_final_obs"] = ended.copy()
             info["final_info"], info["_final_info"] = {}, ended.copy()
         if int(fresh.sum()) < int(ended.sum()) and self._env.decision is not None:

@@ -28,6 +28,8 @@ class OneAgent(Closing):
     def __init__(self, module: Any, who: str, **options: Any) -> None:
         self._who = who
         self.env = GuestEnv(module, **options)
+        self.shown: tuple[Decision, int] | None = None
+        """What the last step showed, and which row of it is the agent's."""
         self._agent: int | None = None
         try:
             self._fresh: Step | None = self.env.reset()
@@ -56,14 +58,17 @@ class OneAgent(Closing):
         decision = self._decision(step)
         row = int(np.flatnonzero(~decision.ended)[0])
         self._agent = int(decision.agents[row])
-        info: dict[str, Any] = {**showing.metadata_of(decision, row)}
+        self.shown = decision, row
+        info: dict[str, Any] = {
+            **showing.metadata_of(decision, row), **showing.told(self.env, step)
+        }  # fmt: skip
         if reward := float(decision.rewards[row]):
             info["reward"] = reward
         return decision.observations[row], info
 
     def checked(self, action: npt.ArrayLike) -> Floats:
-        """An action as float32, [num_actions], within [-1, 1]. Raises InvalidActions."""
-        return showing.checked(action, (self.behaviour.num_actions,), self._who)
+        """The columns of an action as float32, [num_actions]. Raises InvalidActions."""
+        return showing.checked(action, self.behaviour.spec.actions, self._who)
 
     def step(self, action: Floats) -> Outcome:
         """Go on with a checked action; in an episode only."""
@@ -72,11 +77,12 @@ class OneAgent(Closing):
         rows = np.flatnonzero(decision.agents == self._agent)
         if not len(rows):
             raise UsageError(f"the guest goes on with another agent: {self._who} has one")
-        row = rows[0]
+        row = int(rows[0])
+        self.shown = decision, row
         ended = bool(decision.terminated[row]), bool(decision.truncated[row])
         if any(ended):
             self._agent = None
-        info = {**showing.metadata_of(decision, row), **showing.ending(step)}
+        info = {**showing.metadata_of(decision, row), **showing.told(self.env, step)}
         return decision.observations[row], float(decision.rewards[row]), *ended, info
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,8 +12,10 @@ from pettingzoo.utils.conversions import parallel_to_aec
 from arkml.batches import Floats
 from arkml.environment.decisions import Behaviour, Decision, Step
 from arkml.environment.guest_env import GuestEnv
+from arkml.environment.specs import Actions
 from arkml.envs import showing
-from arkml.envs.spaces import Space, action_space, observation_space
+from arkml.envs.drawing import Pixels, Plane
+from arkml.envs.spaces import Space, action_space, allowed, observation_space, shown, taken
 from arkml.errors import UsageError
 
 _WHO = "an agent"
@@ -32,14 +35,15 @@ def env(module: Any, *, max_cycles: int | None = None, **options: Any) -> Any:
     return parallel_to_aec(GuestParallelEnv(module, max_cycles=max_cycles, **options))
 
 
-class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc]  # no types
+class GuestParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # no types
     """
     Steps all agents of a guest at once; `options` are those of `GuestEnv`.
 
     Agents are called BEHAVIOUR/N, counted from 0 in each episode of the environment; no name comes
     twice in one. Observations are float32, [num_features], actions float32, [num_actions], within
-    [-1, 1]. An agent that the guest skips has its last observation, reward 0 and False in
-    `info["acted"]`, and its action is not used. An agent that has ended is told of once.
+    [-1, 1], unless a spec declares others: see `spaces`; what cannot be chosen is 0 in
+    `info["action_mask"]`. An agent that the guest skips has its last observation, reward 0 and
+    False in `info["acted"]`, and its action is not used. An agent that has ended is told of once.
 
     With `spawn="hide"` only the agents of the first submit take part: others take zeros, and the
     episode is over when the first ones are. With "show" later agents join, and `possible_agents`
@@ -48,7 +52,7 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
 
     metadata: ClassVar[dict[str, Any]] = {
         "name": "arkml_guest_v0",
-        "render_modes": ["ansi"],
+        "render_modes": ["ansi", "rgb_array"],
         "is_parallelizable": True,
     }
 
@@ -63,7 +67,11 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
     ) -> None:
         if spawn not in ("show", "hide"):
             raise UsageError(f"spawn is {spawn!r}: it takes 'show' or 'hide'")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise UsageError(f"render_mode is {render_mode!r}: it takes None, 'ansi', 'rgb_array'")
         self.render_mode = render_mode
+        self._planes: dict[str, Plane] = {}
+        self._features: dict[str, Floats] = {}
         self._spawn = spawn
         self._max_cycles = max_cycles
         self._env = GuestEnv(module, **options)
@@ -71,7 +79,7 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
         self.possible_agents: list[str] = []
         self.agents: list[str] = []
         self._names: dict[int, str] = {}
-        self._seen: dict[str, Floats] = {}
+        self._seen: dict[str, Any] = {}
         self._cycles = 0
         try:
             self._fresh: Step | None = self._env.reset()
@@ -87,14 +95,14 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
         return self._env
 
     def observation_space(self, agent: str) -> Space:
-        return self._spaces[agent.rpartition("/")[0]][0]
+        return self._spaces[_behaviour_of(agent)][0]
 
     def action_space(self, agent: str) -> Space:
-        return self._spaces[agent.rpartition("/")[0]][1]
+        return self._spaces[_behaviour_of(agent)][1]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Floats], dict[str, dict[str, Any]]]:
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """A new instance. Raises GuestError if it does not come to its first submit."""
         del options
         step, self._fresh = self._fresh, None
@@ -102,23 +110,23 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
             step = self._env.reset(seed)
         self._names.clear()
         self._seen.clear()
+        self._features.clear()
         self.agents = []
         self._cycles = 0
         decision = step.decisions[0]
         self._meet(decision, arrive=True)
         infos: dict[str, dict[str, Any]] = {}
-        for row, agent in enumerate(decision.agents.tolist()):
-            name = self._names[agent]
-            self._seen[name] = decision.observations[row]
-            infos[name] = self._info(decision, row)
+        told = showing.told(self._env, step)
+        for row, name in self._shown(decision):
+            infos[name] = {**self._info(decision, row), **told}
             if reward := float(decision.rewards[row]):
                 infos[name]["reward"] = reward
         return {name: self._seen[name] for name in self.agents}, infos
 
     def step(
-        self, actions: dict[str, Floats]
+        self, actions: dict[str, Any]
     ) -> tuple[
-        dict[str, Floats],
+        dict[str, Any],
         dict[str, float],
         dict[str, bool],
         dict[str, bool],
@@ -134,29 +142,34 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
         rewards = dict.fromkeys(self.agents, 0.0)
         terminated, truncated = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
         infos: dict[str, dict[str, Any]] = {name: {"acted": False} for name in self.agents}
+        told = showing.told(self._env, step)
         for found in step.decisions:
             self._meet(found, arrive=self._spawn == "show")
-            for row, agent in enumerate(found.agents.tolist()):
-                if (name := self._names.get(agent)) is None:
-                    continue
-                self._seen[name] = found.observations[row]
+            for row, name in self._shown(found):
                 rewards[name] = float(found.rewards[row])
                 terminated[name], truncated[name] = (
                     bool(found.terminated[row]), bool(found.truncated[row])
                 )  # fmt: skip
-                infos[name] = {**self._info(found, row), **showing.ending(step)}
+                infos[name] = {**self._info(found, row), **told}
         if self._max_cycles is not None and self._cycles >= self._max_cycles:
             truncated = dict.fromkeys(truncated, True)
         shown = {name: self._seen[name] for name in self.agents}
         self._part(terminated, truncated)
         return shown, rewards, terminated, truncated, infos
 
-    def render(self) -> str | None:
-        """A line for each agent, with render_mode "ansi"."""
+    def render(self) -> Any:
+        """
+        A line for each agent, with render_mode "ansi".
+
+        With "rgb_array" the agents in their plane, uint8, [256, 256, 3], those of the behaviour
+        that declares positions; each has a colour.
+        """
         if self.render_mode is None:
             return None
+        if self.render_mode == "rgb_array":
+            return self._drawn()
         lines = (
-            f"{name:24} " + " ".join(f"{value:9.4f}" for value in self._seen[name])
+            f"{name:24} " + " ".join(f"{value:9.4f}" for value in self._features[name])
             for name in self.agents
         )
         return "\n".join(lines) + "\n"
@@ -169,6 +182,8 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
         behaviour = decision.behaviour
         if behaviour.name not in self._spaces:
             self._spaces[behaviour.name] = _spaces(behaviour)
+            if self.render_mode == "rgb_array" and behaviour.spec.positions is not None:
+                self._planes[behaviour.name] = Plane(behaviour.spec)
         for row in np.flatnonzero(decision.started) if arrive else ():
             name = f"{behaviour.name}/{len(self._names)}"
             self._names[int(decision.agents[row])] = name
@@ -176,34 +191,55 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
             if name not in self.possible_agents:
                 self.possible_agents.append(name)
 
-    def _gathered(self, decision: Decision, actions: dict[str, Floats]) -> Floats:
+    def _shown(self, decision: Decision) -> Iterator[tuple[int, str]]:
+        """The rows of agents that take part, with their names; what they show is noted."""
+        found = shown(decision.behaviour.spec, decision.observations)
+        for row, agent in enumerate(decision.agents.tolist()):
+            if (name := self._names.get(agent)) is None:
+                continue
+            if isinstance(found, dict):
+                self._seen[name] = {part: values[row] for part, values in found.items()}
+            else:
+                self._seen[name] = found[row]
+            if self.render_mode is not None:
+                self._features[name] = decision.observations[row]
+            yield row, name
+
+    def _drawn(self) -> Pixels:
+        for behaviour, plane in self._planes.items():
+            names = [name for name in self.agents if _behaviour_of(name) == behaviour]
+            numbers = [int(name.rpartition("/")[2]) for name in names]
+            return plane.draw([self._features[name] for name in names], numbers)
+        raise UsageError("no behaviour declares 'positions', which 'rgb_array' takes")
+
+    def _gathered(self, decision: Decision, actions: dict[str, Any]) -> Floats:
         """The actions of those that decide, in their order; zeros of agents that are hidden."""
         unknown = set(actions) - set(self.agents)
         if unknown:
             raise UsageError(f"there is no agent {min(unknown)!r} now")
-        shape = (decision.behaviour.num_actions,)
+        spec = decision.behaviour.spec
         deciding = decision.deciding.tolist()
-        if (together := self._together(deciding, actions, shape)) is not None:
+        if (together := self._together(deciding, actions, spec.actions)) is not None:
             return together
-        gathered = np.zeros((len(deciding), *shape), np.float32)
+        gathered = np.zeros((len(deciding), spec.actions.width), np.float32)
         live = set(self.agents)
         for row, agent in enumerate(deciding):
             name = self._names.get(agent, "")
             if name in live:
                 if name not in actions:
                     raise UsageError(f"agent {name!r} has no action")
-                gathered[row] = showing.checked(actions[name], shape, f"agent {name!r}")
+                gathered[row] = taken(spec, actions[name], None, f"agent {name!r}")
         return gathered
 
     def _together(
-        self, deciding: list[int], actions: dict[str, Floats], shape: tuple[int, ...]
+        self, deciding: list[int], actions: dict[str, Any], wanted: Actions
     ) -> Floats | None:
-        """The actions where nobody is hidden and nothing is wrong, else None."""
+        """The actions where they are floats, nobody is hidden and nothing is wrong, else None."""
         try:
             found = np.array([actions[self._names[agent]] for agent in deciding], np.float32)
         except (KeyError, TypeError, ValueError):
             return None
-        fits = found.shape == (len(deciding), *shape) and (np.abs(found) <= 1).all()
+        fits = found.shape == (len(deciding), wanted.width) and wanted.accept(found)
         return found if fits else None
 
     def _part(self, terminated: dict[str, bool], truncated: dict[str, bool]) -> None:
@@ -213,8 +249,12 @@ class GuestParallelEnv(ParallelEnv[str, Floats, Floats]):  # type: ignore[misc] 
             self.agents = []
 
     def _info(self, decision: Decision, row: int) -> dict[str, Any]:
-        return {"acted": True, **showing.metadata_of(decision, row)}
+        return {"acted": True, **showing.metadata_of(decision, row), **allowed(decision, row)}
 
 
 def _spaces(behaviour: Behaviour) -> tuple[Space, Space]:
-    return observation_space(behaviour), action_space(behaviour)
+    return observation_space(behaviour.spec), action_space(behaviour.spec)
+
+
+def _behaviour_of(agent: str) -> str:
+    return agent.rpartition("/")[0]

@@ -9,20 +9,20 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.environment.decisions import Decision, Step
+from arkml.environment.guest_env import GuestEnv
+from arkml.environment.specs import Actions
 from arkml.errors import InvalidActions, UsageError
 
 
-def checked(action: npt.ArrayLike, shape: tuple[int, ...], who: str) -> Floats:
-    """An action as float32 of that shape, within [-1, 1]. Raises InvalidActions."""
+def checked(action: npt.ArrayLike, actions: Actions, who: str) -> Floats:
+    """The columns of one action as float32, [num_actions]. Raises InvalidActions."""
     try:
         values = np.asarray(action, np.float32)
     except (TypeError, ValueError) as error:
         raise InvalidActions(f"{who} takes numbers, not {str(action)[:80]}") from error
-    if values.shape != shape:
-        raise InvalidActions(f"{who} takes actions of shape {shape}, not {values.shape}")
-    if not ((values >= -1) & (values <= 1)).all():  # nor is what is no number
-        wrong = values[~((values >= -1) & (values <= 1))].flat[0]
-        raise InvalidActions(f"{who} takes actions from -1 to 1, not {wrong}")
+    if values.shape != (actions.width,):
+        raise InvalidActions(f"{who} takes actions of shape {(actions.width,)}, not {values.shape}")
+    actions.check(values, who)
     return values
 
 
@@ -30,13 +30,18 @@ def only_decision(step: Step, interface: str) -> Decision:
     """The decision of an environment that has one behaviour. Raises UsageError."""
     names = {decision.behaviour.name for decision in step.decisions}
     if len(names) != 1:
-        raise UsageError(f"{interface} has one behaviour, not {', '.join(sorted(names)) or 'none'}")
+        raise UsageError(
+            f"{interface} has one behaviour, not {', '.join(sorted(names)) or 'none'}: choose one"
+            " with behaviours="
+        )
     return step.decisions[0]
 
 
-def ending(step: Step) -> dict[str, Any]:
-    """What an info says of a guest that goes on no more."""
+def told(env: GuestEnv, step: Step) -> dict[str, Any]:
+    """What an info says of a guest: what it demonstrated, and why it goes on no more."""
     found: dict[str, Any] = {}
+    if given := env.take_demonstrations():
+        found["demonstrations"] = given
     if step.done:
         found["guest_done"] = True
     if step.error is not None:

@@ -1,29 +1,132 @@
-"""The Gymnasium spaces of a behaviour."""
+"""The Gymnasium spaces of a behaviour, and its rows as values of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Behaviour
+from arkml.environment.decisions import Decision
+from arkml.environment.specs import Actions, Part, Spec
+from arkml.errors import InvalidActions
 
-Space = spaces.Space[Floats]
+Space = spaces.Space[Any]
 
-
-def observation_space(behaviour: Behaviour) -> Space:
-    """float32, (num_features,), without bounds."""
-    return _box(-np.inf, np.inf, behaviour.num_features)
-
-
-def action_space(behaviour: Behaviour) -> Space:
-    """float32, (num_actions,), from -1 to 1."""
-    return _box(-1.0, 1.0, behaviour.num_actions)
+CONTINUOUS, DISCRETE = "continuous", "discrete"
 
 
-def _box(low: float, high: float, width: int) -> Space:
-    box: Any = spaces.Box(low, high, (width,), np.float32)  # its own type says any number
-    space: Space = box
-    return space
+def observation_space(spec: Spec) -> Space:
+    """A Box of float32, or a Dict of them where an observation has several parts."""
+    if len(spec.observations) == 1:
+        return _box(spec.observations[0])
+    return spaces.Dict({part.name: _box(part) for part in spec.observations})
+
+
+def action_space(spec: Spec) -> Space:
+    """
+    A Box, from -1 to 1 unless declared, a Discrete or a MultiDiscrete.
+
+    Where an agent has both kinds of actions, a Dict of "continuous" and "discrete".
+    """
+    actions = spec.actions
+    floats = spaces.Box(
+        np.array(actions.low, np.float32), np.array(actions.high, np.float32), dtype=np.float32
+    )
+    if not actions.branches:
+        return floats
+    choices: Space = spaces.MultiDiscrete(list(actions.branches))
+    if not actions.continuous:
+        return spaces.Discrete(actions.branches[0]) if len(actions.branches) == 1 else choices
+    return spaces.Dict({CONTINUOUS: floats, DISCRETE: choices})
+
+
+def shown(spec: Spec, features: Floats) -> Any:
+    """Features, float32, [n, num_features], as observations: [n, *shape], or by part."""
+    parts = spec.parts(features)
+    if len(parts) == 1:
+        return parts[0]
+    names = (part.name for part in spec.observations)
+    return dict(zip(names, parts, strict=True))
+
+
+def shown_one(spec: Spec, features: Floats) -> Any:
+    """The observation of one agent, whose features are float32, [num_features]."""
+    found = shown(spec, features[None])
+    if isinstance(found, dict):
+        return {name: part[0] for name, part in found.items()}
+    return found[0]
+
+
+def taken(spec: Spec, action: Any, count: int | None, who: str) -> Floats:
+    """
+    Actions of `count` agents as rows, float32, [count, num_actions]; of one agent, with None,
+    [num_actions]. Raises InvalidActions.
+    """
+    actions = spec.actions
+    lead = () if count is None else (count,)
+    if not actions.branches:
+        values = _numbers(action, (*lead, actions.continuous), who)
+    elif actions.continuous:
+        values = _hybrid(actions, action, lead, who)
+    elif len(actions.branches) == 1:
+        values = _numbers(action, lead, who)[..., None]
+    else:
+        values = _numbers(action, (*lead, len(actions.branches)), who)
+    actions.check(values, who)
+    return values
+
+
+def allowed(decision: Decision, row: int) -> dict[str, Any]:
+    """For an info, what an agent can choose: int8, [choices], as `sample(mask)` takes it."""
+    if not decision.masks:
+        return {}
+    found = tuple((~masks[row]).astype(np.int8) for masks in decision.masks)
+    if decision.behaviour.spec.actions.continuous:
+        return {"action_mask": {CONTINUOUS: None, DISCRETE: found}}
+    return {"action_mask": found[0] if len(found) == 1 else found}
+
+
+def all_allowed(decision: Decision, rows: Any, places: Any, count: int) -> dict[str, Any]:
+    """
+    The same of many agents, for each branch int8, [count, choices].
+
+    `rows` of the decision sit at `places`; what sits elsewhere can choose all.
+    """
+    if not decision.masks:
+        return {}
+    found = []
+    for masks in decision.masks:
+        mask = np.ones((count, masks.shape[1]), np.int8)
+        mask[places] = ~masks[rows]
+        found.append(mask)
+    return {"action_mask": found[0] if len(found) == 1 else tuple(found)}
+
+
+def _hybrid(actions: Actions, action: Any, lead: tuple[int, ...], who: str) -> Floats:
+    if not isinstance(action, dict) or set(action) != {CONTINUOUS, DISCRETE}:
+        raise InvalidActions(
+            f"{who} takes actions with {CONTINUOUS!r} and {DISCRETE!r}, not {str(action)[:80]}"
+        )
+    floats = _numbers(action[CONTINUOUS], (*lead, actions.continuous), who)
+    choices = _numbers(action[DISCRETE], (*lead, len(actions.branches)), who)
+    return np.concatenate((floats, choices), axis=-1)
+
+
+def _numbers(values: npt.ArrayLike, shape: Sequence[int], who: str) -> Floats:
+    try:
+        found = np.asarray(values, np.float32)
+    except (TypeError, ValueError) as error:
+        raise InvalidActions(f"{who} takes numbers, not {str(values)[:80]}") from error
+    if found.shape != tuple(shape):
+        raise InvalidActions(f"{who} takes actions of shape {tuple(shape)}, not {found.shape}")
+    return found
+
+
+def _box(part: Part) -> Space:
+    low = np.array(part.low, np.float32).reshape(part.shape)
+    high = np.array(part.high, np.float32).reshape(part.shape)
+    return spaces.Box(low, high, dtype=np.float32)

@@ -11,15 +11,23 @@ class ExternalPolicy:
     Stands for a learner outside: its submits are answered by the actions given to a step.
 
     `name` is the behaviour. A guest that submits to it stays suspended until then; a submit that
-    cannot wait, of ml-v5, is refused.
+    cannot wait, of ml-v5, is refused. One that is not `is_stepped` takes zeros, and nobody is
+    asked.
     """
 
-    def __init__(self, name: str, num_features: int, num_actions: int) -> None:
+    def __init__(
+        self, name: str, num_features: int, num_actions: int, *, is_stepped: bool = True
+    ) -> None:
         self.name = name
+        self.is_stepped = is_stepped
         self.num_features = num_features
         self.num_actions = num_actions
 
     def act(self, batch: Batch) -> None:
+        if not self.is_stepped:
+            batch.actions[...] = 0
+            batch.values[...] = 0
+            return
         raise Unavailable(
             f"behaviour {self.name!r} is stepped from outside, which this call cannot wait for"
             f" ({len(batch)} rows)"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from arkml.batches import Batch, MetadataLog
+from arkml.batches import MASK, Batch, MetadataLog
 from arkml.policies.policy import Policy
 from arkml.sessions.run import Run
 
@@ -158,16 +158,19 @@ class TrainingSession(Session):
 
     def note(self) -> None:
         if self._sink is not None:
-            self._sink.note(self.queue.metadata())
+            self._sink.note(self._metrics())
 
     def held(self) -> Ready | None:
         return None if self._sink is None else self._sink.held()
+
+    def _metrics(self) -> MetadataLog:
+        return [item for item in self.queue.metadata() if not item.name.startswith(MASK)]
 
     def hand_over(self, origin: Origin) -> None:
         """Give the pushed rows to the sink, if there is one. The queue is empty afterwards."""
         try:
             if self._sink is not None:
-                self._sink.accept(self.queue.batch(), self.queue.metadata(), origin)
+                self._sink.accept(self.queue.batch(), self._metrics(), origin)
         finally:
             self.queue.clear()
 

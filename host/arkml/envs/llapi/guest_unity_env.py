@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from arkml.batches import Floats
 from arkml.environment.decisions import Behaviour, Decision, Step
 from arkml.environment.guest_env import GuestEnv
 from arkml.envs.llapi.base_env import (
@@ -102,7 +103,7 @@ class GuestUnityEnv(BaseEnv):
         steps, _ = self._steps[name]
         spec = self._specs[name].action_spec
         action = self._actions.get(name) or spec.empty_action(len(steps))
-        step = env.step(action.continuous)
+        step = env.step(action.continuous if not spec.discrete_size else _columns(action))
         self._show(step)
         if step.is_over:
             self._is_playing = False
@@ -141,6 +142,7 @@ class GuestUnityEnv(BaseEnv):
             self._actions[behavior_name] = spec.empty_action(len(steps))
         chosen = self._actions[behavior_name]
         chosen.continuous[row] = action.continuous[0]
+        chosen.discrete[row] = action.discrete[0]
 
     def _require(self, name: BehaviorName) -> None:
         if name not in self._specs:
@@ -166,9 +168,7 @@ class GuestUnityEnv(BaseEnv):
         known = self._specs.setdefault(name, spec)
         if known != spec:
             raise UnityObservationException(
-                f"Behavior {name} has {spec.observation_specs[0].shape[0]} features and"
-                f" {spec.action_spec.continuous_size} actions now, and had"
-                f" {known.observation_specs[0].shape[0]} and {known.action_spec.continuous_size}"
+                f"Behavior {name} has {_told(spec)} now, and had {_told(known)}"
             )
         return name
 
@@ -186,14 +186,39 @@ def _checked(spec: ActionSpec, action: ActionTuple, count: int, name: str) -> Ac
         raise UnityActionException(
             f"The behavior {name} received a continuous action that is infinite"
         )
+    limits = np.array(spec.discrete_branches)
+    wrong = (action.discrete < 0) | (action.discrete >= limits)
+    if wrong.any():
+        branch = int(np.argwhere(wrong)[0][1])
+        raise UnityActionException(
+            f"The behavior {name} received {action.discrete[wrong][0]} for branch {branch}, which"
+            f" has {limits[branch]} choices"
+        )
     return action
 
 
+def _columns(action: ActionTuple) -> Floats:
+    return np.concatenate((action.continuous, action.discrete.astype(np.float32)), axis=1)
+
+
 def _spec(behaviour: Behaviour) -> BehaviorSpec:
-    seen = ObservationSpec(
-        (behaviour.num_features,), (DimensionProperty.NONE,), ObservationType.DEFAULT, "obs_0"
-    )
-    return BehaviorSpec([seen], ActionSpec.create_continuous(behaviour.num_actions))
+    seen = [
+        ObservationSpec(
+            part.shape,
+            (DimensionProperty.NONE,) * len(part.shape),
+            ObservationType.GOAL_SIGNAL if part.is_goal else ObservationType.DEFAULT,
+            part.name,
+        )
+        for part in behaviour.spec.observations
+    ]
+    actions = behaviour.spec.actions
+    return BehaviorSpec(seen, ActionSpec(actions.continuous, actions.branches))
+
+
+def _told(spec: BehaviorSpec) -> str:
+    shapes = ", ".join(str(seen.shape) for seen in spec.observation_specs)
+    actions = spec.action_spec
+    return f"observations {shapes} and {actions.continuous_size} + {actions.discrete_size} actions"
 
 
 def _nothing(spec: BehaviorSpec) -> tuple[DecisionSteps, TerminalSteps]:
@@ -202,23 +227,27 @@ def _nothing(spec: BehaviorSpec) -> tuple[DecisionSteps, TerminalSteps]:
 
 def _steps(decision: Decision) -> tuple[DecisionSteps, TerminalSteps]:
     """The rows of a submit, in push order, those that ended apart."""
-    ended = decision.ended
+    ended, declared = decision.ended, decision.behaviour.spec
     if not ended.any():
         count = len(decision)
         deciding = DecisionSteps(
-            [decision.observations], decision.rewards, decision.agents, None, *_groups(count)
+            declared.parts(decision.observations),
+            decision.rewards,
+            decision.agents,
+            list(decision.masks) or None,
+            *_groups(count),
         )
         return deciding, TerminalSteps.empty(_spec(decision.behaviour))
     live = ~ended
     deciding = DecisionSteps(
-        [decision.observations[live]],
+        declared.parts(decision.observations[live]),
         decision.rewards[live],
         decision.agents[live],
-        None,
+        [masks[live] for masks in decision.masks] or None,
         *_groups(int(live.sum())),
     )
     over = TerminalSteps(
-        [decision.observations[ended]],
+        declared.parts(decision.observations[ended]),
         decision.rewards[ended],
         decision.truncated[ended],
         decision.agents[ended],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import assert_never
 
@@ -129,9 +129,9 @@ class Binary:
     A parsed module.
 
     `functions`, `tables`, `memories`, `globals` and `tags` count imports first, as wasm does.
-    `types` holds None where a type is not that of a function. `customs` are the names of the
-    custom sections, `elements` the number of element segments, `data_count` what the section of
-    that name announces.
+    `types` holds None where a type is not that of a function. `customs` says where the contents of
+    each custom section are, of several with one name those of the first. `elements` is the number
+    of element segments, `data_count` what the section of that name announces.
     """
 
     data: bytes
@@ -149,11 +149,16 @@ class Binary:
     data_count: int | None = None
     bodies: Bodies = Bodies()
     segments: tuple[DataSegment, ...] = ()
-    customs: tuple[str, ...] = ()
+    customs: Mapping[str, slice] = field(default_factory=dict)
 
     def section(self, section_id: SectionId) -> Section | None:
         """The section of that kind; not for custom sections, of which there may be many."""
         return next((section for section in self.sections if section.id is section_id), None)
+
+    def custom(self, name: str) -> bytes | None:
+        """The contents of a custom section."""
+        place = self.customs.get(name)
+        return None if place is None else self.data[place]
 
     def space(self, kind: Kind) -> Sequence[ExternalType | Global]:
         """Everything of one kind, in the order of its indices."""

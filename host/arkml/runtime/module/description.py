@@ -15,6 +15,7 @@ BYTES_TO_STATUS = FunctionType(("i32", "i32"), ("i32",))
 
 _VERSION_NAME = "ARK_PACKED_FFI_CRATE_VERSION"
 _API_PREFIX = "ARK_API_"
+_SPEC = "arkml.spec"
 _MAX_WORDS = 64
 _ID_SIZE = 8
 _U32_MASK = 0xFFFF_FFFF  # i32.const is signed, an address is not
@@ -97,6 +98,8 @@ class ModuleInfo:
     crate_version: str | None
     takes_bytes: bool
     """It exports `ark_alloc` and `ark_free`, so bytes can be handed to it."""
+    spec: bytes | None = None
+    """What it declares of its agents: the custom section `arkml.spec`, as it stands there."""
 
 
 def describe(binary: Binary) -> ModuleInfo:
@@ -118,6 +121,7 @@ def describe(binary: Binary) -> ModuleInfo:
         ),
         crate_version=_version(words.get(_VERSION_NAME)),
         takes_bytes=_takes_bytes(exports),
+        spec=binary.custom(_SPEC),
     )
 
 

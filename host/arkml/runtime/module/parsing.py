@@ -127,7 +127,7 @@ class _Parser:
             data_count=self._number(SectionId.DATA_COUNT),
             bodies=self._bodies(imported, len(functions)),
             segments=self._items(SectionId.DATA, _segment, _MAX_SEGMENTS),
-            customs=tuple(self._customs()),
+            customs=self._customs(),
         )
         _check_indices(binary)
         return binary
@@ -163,10 +163,14 @@ class _Parser:
         reader = self._reader(SectionId.ELEMENT)
         return 0 if reader is None else reader.count(_MAX_ITEMS, "element segments")
 
-    def _customs(self) -> Iterator[str]:
+    def _customs(self) -> dict[str, slice]:
+        found: dict[str, slice] = {}
         for section in self._sections:
             if section.id is SectionId.CUSTOM:
-                yield Reader(self._data, section.payload, section.end, "a custom section").name()
+                reader = Reader(self._data, section.payload, section.end, "a custom section")
+                name = reader.name()
+                found.setdefault(name, slice(reader.position, section.end))
+        return found
 
     def _bodies(self, imported: int, declared: int) -> Bodies:
         sizes = self._items(SectionId.CODE, _body_size)

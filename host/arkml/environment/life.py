@@ -1,0 +1,165 @@
+"""One instance of a guest, from submit to submit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from arkml.batches import Batch, Floats
+from arkml.closing import Closing
+from arkml.environment.agents import Agents, Cast
+from arkml.environment.decisions import Behaviour, Decision, Step
+from arkml.environment.declarations import Declarations
+from arkml.environment.experiments import Experiments
+from arkml.environment.masks import masked, parted
+from arkml.environment.stepping import Calls, Stepping
+from arkml.errors import GuestError
+from arkml.guest import Guest
+from arkml.policies.external import ExternalPolicy
+from arkml.sessions.session import InferenceSession, Session, TrainingSession
+
+
+class Pending(NamedTuple):
+    """The submit that a guest is suspended in."""
+
+    batch: Batch
+    cast: Cast
+    decision: Decision
+
+
+class Life(Closing):
+    """
+    An instance between two submits; `agents` gives its agents their numbers.
+
+    `inference` says whether sessions of inference are stepped, None that they are if there is no
+    experiment. `idle` and `seconds` are what a step may take, see `Stepping`.
+    """
+
+    def __init__(
+        self,
+        guest: Guest,
+        calls: Calls,
+        experiments: Experiments,
+        declarations: Declarations,
+        agents: Agents,
+        *,
+        repeats: bool,
+        inference: bool | None,
+        idle: int,
+        seconds: float | None,
+    ) -> None:
+        self.guest = guest
+        self.experiments = experiments
+        self.pending: Pending | None = None
+        self._declarations = declarations
+        self._agents = agents
+        self._inference = inference
+        self._casts: dict[int, Cast] = {}
+        self.stepping = Stepping(
+            guest,
+            calls,
+            self.is_driven,
+            idle=idle,
+            seconds=seconds,
+            is_over=lambda: repeats and experiments.has_ended,
+        )
+
+    def answer(self, values: Floats) -> None:
+        """Give the agents that decide their actions, float32, [m, num_actions]."""
+        pending = self.pending
+        assert pending is not None
+        batch = pending.batch
+        batch.actions[...] = 0
+        batch.actions[pending.cast.places] = values
+        batch.values[...] = 0
+        pending.cast.acted(batch.actions)
+        self._answered()
+
+    def run(self) -> Step:
+        """Up to the next submit that somebody has to decide in. The one before is answered."""
+        self.pending = None
+        self.stepping.begin()
+        return self._through(self.stepping.resume)
+
+    def go_on(self) -> Step:
+        """The same for a guest that is suspended in something that was not looked at."""
+        self.pending = None
+        return self._through(self.stepping.take_over)
+
+    def show(self, session: Session) -> Step | None:
+        """What the submit shows that the guest is suspended in; None if it is answered already."""
+        batch = session.queue.batch()
+        if not len(batch):
+            self._answered()
+            return None
+        cast = self._casts.get(session.key)
+        if cast is None:
+            cast = self._casts[session.key] = self._agents.sighting(self._behaviour(session))
+        masks, said = parted(session.queue.metadata() if batch.rows["metadata"].any() else ())
+        if said:
+            session.note()
+        if cast.repeat(batch):
+            self._answered()
+            return None
+        decision = cast.see(batch, said)
+        if masks:
+            found = masked(masks, decision.places, decision.behaviour.spec.actions.branches)
+            decision = replace(decision, masks=found)
+        self.pending = Pending(batch, cast, decision)
+        return Step((decision,))
+
+    def fail(self, error: GuestError) -> Step:
+        """The guest failed: its agents are truncated."""
+        return Step(self._drop_all(), error=error)
+
+    def is_driven(self, session: Session) -> bool:
+        """Whether its submits are steps."""
+        if isinstance(session, TrainingSession):
+            return isinstance(session.policy, ExternalPolicy) and session.policy.is_stepped
+        if self._inference is not None:
+            return self._inference
+        return not self.experiments.started
+
+    def close(self) -> None:
+        """Free the instance; its agents are forgotten."""
+        for cast in self._casts.values():
+            cast.forget()
+        self._casts = {}
+        self.pending = None
+        self.guest.close()
+
+    def _through(self, resume: Callable[[], Session | None]) -> Step:
+        while True:
+            try:
+                session = resume()
+                step = None if session is None else self.show(session)
+            except GuestError as error:
+                return self.fail(error)
+            except BaseException:
+                self._drop_all()
+                raise
+            if session is None:
+                return Step(self._drop_all(), done=True)
+            if step is not None:
+                return step
+            resume = self.stepping.resume
+
+    def _answered(self) -> None:
+        self.guest.fiber.answer(0)
+
+    def _behaviour(self, session: Session) -> Behaviour:
+        for run in self.experiments.started.values():
+            if run.policy is session.policy:
+                return run.behaviour
+        opened = sum(cast.behaviour.name.startswith("inference") for cast in self._casts.values())
+        name = f"inference-{opened + 1}" if opened else "inference"
+        assert isinstance(session, InferenceSession)
+        widths = session.num_features, session.num_actions
+        return Behaviour(name, *widths, self._declarations.of(name, *widths))
+
+    def _drop_all(self) -> list[Decision]:
+        found = [cast.drop() for cast in self._casts.values()]
+        self._casts = {}
+        self.pending = None
+        return [decision for decision in found if len(decision)]

@@ -1,0 +1,129 @@
+"""What the rows of a behaviour mean: parts of an observation, and kinds of actions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.batches import Floats
+from arkml.errors import InvalidActions
+
+Bounds = tuple[float, ...]
+"""One for each value."""
+
+_WHOLE = "obs_0"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A run of features that belong together. `shape` is theirs, row by row."""
+
+    name: str
+    shape: tuple[int, ...]
+    low: Bounds
+    high: Bounds
+    is_goal: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many features it has."""
+        return math.prod(self.shape)
+
+    def of(self, observations: Floats) -> Floats:
+        """Features as this part shows them: float32, [n, size] as [n, *shape]."""
+        return observations.reshape(len(observations), *self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """
+    The columns of an action: `continuous` floats, then one whole number from 0 for each branch.
+
+    low and high: bounds of the continuous ones. branches: how many choices each has.
+    """
+
+    continuous: int
+    low: Bounds
+    high: Bounds
+    branches: tuple[int, ...] = ()
+    _floors: Floats = field(init=False, repr=False, compare=False)
+    _ceilings: Floats = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_floors", np.array(self.low, np.float32))
+        object.__setattr__(self, "_ceilings", np.array(self.high, np.float32))
+
+    @property
+    def width(self) -> int:
+        return self.continuous + len(self.branches)
+
+    def check(self, values: Floats, who: str) -> None:
+        """
+        Whether values, [..., width], can be given to `who`. Raises InvalidActions.
+
+        A choice that the guest has masked is its own matter.
+        """
+        floats = values[..., : self.continuous]
+        fits = self._fit(floats)
+        if not fits.all():
+            place = tuple(np.argwhere(~fits)[0])
+            low, high = self._floors[place[-1]], self._ceilings[place[-1]]
+            raise InvalidActions(
+                f"{who} takes actions from {low:g} to {high:g}, not {floats[place]:g}"
+            )
+        self.check_choices(values, who)
+
+    def accept(self, values: Floats) -> bool:
+        """Whether `check` would be content with values of continuous actions alone."""
+        return not self.branches and bool(self._fit(values).all())
+
+    def _fit(self, floats: Floats) -> npt.NDArray[np.bool_]:
+        """What is within the bounds; nothing that is no number is."""
+        return (floats >= self._floors) & (floats <= self._ceilings)
+
+    def check_choices(self, values: Floats, who: str) -> None:
+        """Whether the choices among values, [..., width], exist. Raises InvalidActions."""
+        if not self.branches:
+            return
+        chosen = values[..., self.continuous :]
+        wrong = ~((chosen >= 0) & (chosen < np.array(self.branches)) & (chosen % 1 == 0))
+        if wrong.any():
+            branch = int(np.argwhere(wrong)[0][-1])
+            raise InvalidActions(
+                f"branch {branch} of {who} takes whole numbers from 0 to"
+                f" {self.branches[branch] - 1}, not {chosen[wrong].flat[0]:g}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """
+    What is known of a behaviour's rows.
+
+    decision_period: an agent is asked once in so many of its submits. slots: how many agents there
+    are at most. positions: the features that are an agent's place in a plane.
+    """
+
+    observations: tuple[Part, ...]
+    actions: Actions
+    decision_period: int = 1
+    slots: int | None = None
+    positions: tuple[int, int] | None = None
+
+    @staticmethod
+    def plain(num_features: int, num_actions: int) -> Spec:
+        """One observation of all features, and actions from -1 to 1."""
+        without = (-math.inf,) * num_features, (math.inf,) * num_features
+        ones = (-1.0,) * num_actions, (1.0,) * num_actions
+        return Spec((Part(_WHOLE, (num_features,), *without),), Actions(num_actions, *ones))
+
+    def parts(self, observations: Floats) -> list[Floats]:
+        """Features, float32, [n, num_features], part by part, each [n, *shape]."""
+        if len(self.observations) == 1:
+            return [self.observations[0].of(observations)]
+        ends = np.cumsum([part.size for part in self.observations])[:-1]
+        columns = np.split(observations, ends, axis=1)
+        return [part.of(found) for part, found in zip(self.observations, columns, strict=True)]
