@@ -120,6 +120,8 @@ class GuestVectorEnv(VectorEnv[Any, Any, Any]):
         if self._is_over:
             return self._start_over()
         step = self._env.step(values if self._places is None else self._chosen(values))
+        if not step.decisions:
+            return self._nobody(step)
         decision = step.decisions[0]
         if decision.agents is self._numbers and not step.is_over:
             info = {"present": self._all.copy(), **showing.told(self._env, step)}
@@ -142,9 +144,16 @@ class GuestVectorEnv(VectorEnv[Any, Any, Any]):
         chosen[self._places < 0] = 0
         return chosen
 
+    def _nobody(self, step: Step) -> Outcome:
+        """The guest has come to its end, after all of its agents had."""
+        count = self.num_envs
+        self._is_over = True
+        no = np.zeros(count, bool)
+        observations = np.zeros((count, self._behaviour.num_features), np.float32)
+        info = {"present": no.copy(), **showing.ending(step)}
+        return observations, np.zeros(count, np.float32), no, no.copy(), info
+
     def _show(self, step: Step) -> Outcome:
-        if not step.decisions:
-            raise UsageError(f"{self._behaviour.name} has no agent any more")
         decision = showing.only_decision(step, _WHO)
         observations, *outcome, info = self._outcome(decision)
         info.update(showing.told(self._env, step))

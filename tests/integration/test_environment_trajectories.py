@@ -1,0 +1,293 @@
+"""What guests show through each interface is what a reference apart from the package says."""
+
+import filecmp
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tests.integration.command_line import GUESTS, ROOT
+
+from arkml import GuestEnv
+from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_vector import GuestVectorEnv
+from arkml.envs.llapi.base_env import ActionTuple
+from arkml.envs.llapi.exception import UnityCommunicatorStoppedException
+from arkml.envs.llapi.guest_unity_env import GuestUnityEnv
+from arkml.envs.pettingzoo_env import parallel_env
+from arkml.envs.relayrl import GuestScalarEnvironment
+from arkml.errors import GuestStalled, GuestTrap
+
+FOLDER = ROOT / "fixtures" / "trajectories"
+SCENARIOS = json.loads((FOLDER / "scenarios.json").read_text())
+
+
+def act(behaviour, seen):
+    """What `act` of the reference does, on float32."""
+    if behaviour == "picker":
+        cell, target, flag = seen
+        return [2.0 if target > cell else 0.0, 1.0 - flag]
+    ways = [-0.5 if position > 0 else 0.75 for position in seen[:-1]]
+    gear = [1.0 if abs(seen[0]) > 0.5 else 2.0] if behaviour == "driver" else []
+    return ways + gear
+
+
+def ones(behaviour, seen):
+    del seen
+    return [1.0] * {"picker": 2, "driver": 3}[behaviour]
+
+
+def recorded(interface):
+    """The lines of an interface by scenario, [(name, lines)]."""
+    lines = {}
+    for text in (FOLDER / f"{interface}.jsonl").read_text().splitlines():
+        line = json.loads(text)
+        name, at = line.pop("scenario"), line.pop("at")
+        assert at == len(lines.setdefault(name, []))
+        lines[name].append(line)
+    return pytest.mark.parametrize(
+        ("name", "expected"), [pytest.param(name, found, id=name) for name, found in lines.items()]
+    )
+
+
+class Scenario:
+    """A guest of the recordings."""
+
+    def __init__(self, name):
+        told = SCENARIOS[name]
+        self.module = GUESTS / f"{told['module']}.wasm"
+        self.options = {"configure": tuple(told["configure"]), "idle_calls": 50}
+        self.seed = told["seed"]
+        self.policy = {"act": act, "ones": ones}[told["policy"]]
+
+    def actions(self, behaviour, observations, width):
+        chosen = [self.policy(behaviour, seen) for seen in observations]
+        return np.array(chosen, np.float32).reshape(len(chosen), width)
+
+
+def ending(step):
+    if step.error is None:
+        return "done" if step.done else None
+    return {GuestTrap: "trap", GuestStalled: "stall"}[type(step.error)]
+
+
+def plain(info):
+    """An info as the reference has it: the kind of a failure and not its words."""
+    told = dict(info)
+    if "error" in told:
+        told["error"] = "trap" if "panicked" in told["error"] else "stall"
+    return told
+
+
+def same(found, expected):
+    """Compare line by line, so that the first difference is named."""
+    for at, (one, other) in enumerate(zip(found, expected, strict=False)):
+        assert one == other, f"line {at}"
+    assert len(found) == len(expected)
+
+
+def decision_of(env, decision):
+    live = set(env.decision.deciding.tolist()) if env.decision is not None else set()
+    return {
+        "behaviour": decision.behaviour.name,
+        "agents": decision.agents.tolist(),
+        "ids": [env.agents.guest_id(n) for n in decision.agents.tolist() if n in live],
+        "observations": decision.observations.tolist(),
+        "rewards": decision.rewards.tolist(),
+        "started": decision.started.tolist(),
+        "terminated": decision.terminated.tolist(),
+        "truncated": decision.truncated.tolist(),
+        "metadata": [[item.row, item.name, item.value] for item in decision.metadata],
+    }
+
+
+@recorded("guest")
+def test_the_rows_of_each_submit_are_those_of_the_reference(name, expected):
+    scenario = Scenario(name)
+    found = []
+    with GuestEnv(scenario.module, **scenario.options) as env:
+        step = env.reset(scenario.seed)
+        while len(found) < len(expected):
+            decisions = [decision_of(env, decision) for decision in step.decisions]
+            found.append({"over": ending(step), "decisions": decisions})
+            if step.is_over:
+                break
+            decision = step.decisions[0]
+            behaviour = decision.behaviour
+            seen = decision.observations[~decision.ended]
+            step = env.step(scenario.actions(behaviour.name, seen, behaviour.num_actions))
+
+    same(found, expected)
+
+
+def outcome(observation, reward, terminated, truncated, info):
+    return {
+        "call": "step", "observation": observation.tolist(), "reward": reward,
+        "terminated": terminated, "truncated": truncated, "info": info,
+    }  # fmt: skip
+
+
+@recorded("single")
+def test_gymnasium_shows_one_agent_from_episode_to_episode(name, expected):
+    scenario = Scenario(name)
+    found, is_playing, observation = [], False, None
+    with GuestGymnasiumEnv(scenario.module, **scenario.options) as env:
+        for _ in expected:
+            if is_playing:
+                observation, *rest, info = env.step(scenario.actions("red", [observation], 1)[0])
+                found.append(outcome(observation, *rest, plain(info)))
+                is_playing = not any(rest[1:])
+            else:
+                observation, info = env.reset(seed=scenario.seed)
+                found.append({"call": "reset", "observation": observation.tolist(), "info": info})
+                is_playing = True
+
+    same(found, expected)
+
+
+@recorded("single")
+def test_relayrl_shows_one_agent_from_episode_to_episode(name, expected):
+    scenario = Scenario(name)
+    env = GuestScalarEnvironment(scenario.module, seed=scenario.seed, **scenario.options)
+    found, is_playing = [], False
+    for _ in expected:
+        if is_playing:
+            step = env.step(scenario.actions("red", [env.build_observation()], 1)[0])
+            told = plain(dict(step.info or []))
+            marks = step.terminated, step.truncated
+            found.append(outcome(step.observation, step.reward, *marks, told))
+            is_playing = not any(marks)
+        else:
+            begun = env.reset()
+            seen, told = begun.observation.tolist(), dict(begun.info or [])
+            found.append({"call": "reset", "observation": seen, "info": told})
+            is_playing = True
+    env.close()
+    as_text = [
+        {**line, "info": {key: value if key == "error" else str(value)
+                          for key, value in line["info"].items()}}
+        for line in expected
+    ]  # fmt: skip
+
+    same(found, as_text)
+
+
+def seats(observations, rewards, terminated, truncated, info):
+    told = plain(info)
+    present = told.pop("present").tolist()
+    for key in ("_final_obs", "final_info", "_final_info"):
+        told.pop(key, None)
+    if "final_obs" in told:
+        told["final_obs"] = [None if seen is None else seen.tolist() for seen in told["final_obs"]]
+    return {
+        "observations": observations.tolist(), "rewards": rewards.tolist(),
+        "terminated": terminated.tolist(), "truncated": truncated.tolist(),
+        "present": present, "info": told,
+    }  # fmt: skip
+
+
+def vector_lines(scenario, mode, count):
+    envs = GuestVectorEnv(scenario.module, autoreset_mode=mode, **scenario.options)
+    nothing = np.zeros(envs.num_envs, np.float32), *np.zeros((2, envs.num_envs), bool)
+    observations, info = envs.reset(seed=scenario.seed)
+    found = [seats(observations, *nothing, info)]
+    while len(found) < count:
+        observations, *rest = envs.step(scenario.actions("red", observations, 1))
+        found.append(seats(observations, *rest))
+    envs.close()
+    return found
+
+
+@recorded("next_step")
+def test_a_vector_environment_shows_a_replacement_in_the_next_step(name, expected):
+    same(vector_lines(Scenario(name), "NextStep", len(expected)), expected)
+
+
+@recorded("same_step")
+def test_a_vector_environment_shows_a_replacement_in_the_same_step(name, expected):
+    same(vector_lines(Scenario(name), "SameStep", len(expected)), expected)
+
+
+def pettingzoo_lines(scenario, spawn, count):
+    game = parallel_env(scenario.module, spawn=spawn, **scenario.options)
+    found = []
+    while len(found) < count:
+        if not game.agents:
+            observations, infos = game.reset(seed=scenario.seed)
+            rest = dict.fromkeys(observations, 0.0), *[dict.fromkeys(observations, False)] * 2
+            call = "reset"
+        else:
+            actions = {
+                name: scenario.actions(name.rpartition("/")[0], [observations[name]],
+                                       game.action_space(name).shape[0])[0]
+                for name in game.agents
+            }  # fmt: skip
+            observations, *rest, infos = game.step(actions)
+            call = "step"
+        told = {}
+        for name, seen in observations.items():
+            info = plain(infos[name])
+            acted = info.pop("acted")
+            told[name] = [seen.tolist(), *(part[name] for part in rest), info, acted]
+        found.append({"call": call, "agents": told})
+    game.close()
+    return found
+
+
+@recorded("show")
+def test_pettingzoo_shows_agents_that_come_later(name, expected):
+    same(pettingzoo_lines(Scenario(name), "show", len(expected)), expected)
+
+
+@recorded("hide")
+def test_pettingzoo_hides_agents_that_come_later(name, expected):
+    same(pettingzoo_lines(Scenario(name), "hide", len(expected)), expected)
+
+
+def steps_of(env, name):
+    decide, ended = env.get_steps(name)
+    return {
+        "decide": [
+            [step.agent_id, step.obs[0].tolist(), float(step.reward)] for step in decide.values()
+        ],
+        "ended": [
+            [step.agent_id, step.obs[0].tolist(), float(step.reward), bool(step.interrupted)]
+            for step in ended.values()
+        ],
+    }
+
+
+@recorded("llapi")
+def test_the_api_of_ml_agents_has_rows_that_decide_and_rows_that_ended(name, expected):
+    scenario = Scenario(name)
+    env = GuestUnityEnv(scenario.module, seed=scenario.seed, **scenario.options)
+    found = []
+    env.reset()
+    for line in expected:
+        found.append(
+            {"over": False, "behaviours": {b: steps_of(env, b) for b in env.behavior_specs}}
+        )
+        if line["over"]:
+            with pytest.raises(UnityCommunicatorStoppedException):
+                env.step()
+            found[-1]["over"] = True
+            break
+        for behaviour, spec in env.behavior_specs.items():
+            seen = env.get_steps(behaviour)[0].obs[0]
+            width = spec.action_spec.continuous_size
+            chosen = scenario.actions(behaviour.partition("?")[0], seen, width)
+            env.set_actions(behaviour, ActionTuple(continuous=chosen))
+        env.step()
+    env.close()
+
+    same(found, expected)
+
+
+def test_the_recordings_are_those_of_the_reference(tmp_path):
+    record = FOLDER / "record.py"
+    subprocess.run([sys.executable, str(record), str(tmp_path)], check=True, capture_output=True)
+    written = sorted(path.name for path in tmp_path.iterdir())
+
+    assert "guest.jsonl" in written
+    assert filecmp.cmpfiles(FOLDER, tmp_path, written, shallow=False) == (written, [], [])
