@@ -4,9 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
+ORIGINALS := .venv-mlagents
+PYTHON311 ?= python3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench fixtures generate test-compilers test-faults clean
+.PHONY: help setup demo test check bench fixtures generate test-compilers test-faults \
+  test-mlagents clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +37,20 @@ test-compilers: $(READY) ## Rebuild the C, Rust and AssemblyScript guests and co
 test-faults: $(READY) ## Kill and break the hive, half an hour; ARKML_FAULTS=2 is quicker
 	@$(RUN) -m pytest -m faults tests/faults
 
+test-mlagents: $(READY) $(ORIGINALS)/.ready ## Unity's own ML-Agents plays and trains our guests
+	@ARKML_ORIGINALS=$(abspath $(ORIGINALS)/bin) $(RUN) -m pytest -m mlagents tests/mlagents
+
+$(ORIGINALS)/.ready: tests/mlagents/originals.txt tests/mlagents/requirements.txt
+	@echo "Setting up $(ORIGINALS) (once, a few minutes) ..." >&2
+	@$(PYTHON311) -c 'import sys; sys.exit(None if sys.version_info[:2] == (3, 11) else \
+	  "ML-Agents runs here on Python 3.11 only: name it with make PYTHON311=...")'
+	@$(PYTHON311) -m venv $(ORIGINALS)
+	@$(ORIGINALS)/bin/pip install --quiet --disable-pip-version-check \
+	  -r tests/mlagents/requirements.txt
+	@$(ORIGINALS)/bin/pip install --quiet --disable-pip-version-check --ignore-requires-python \
+	  --no-deps -r tests/mlagents/originals.txt
+	@touch $@
+
 check: $(READY) ## Lint, types, import contracts, generated files
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
@@ -53,5 +70,5 @@ fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py
 
 clean: ## Remove .venv and every cache
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(ORIGINALS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find host tests fixtures -name __pycache__ -type d -prune -exec rm -rf {} +

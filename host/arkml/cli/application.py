@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from arkml.cli import bench, describe, hive, inspect, pack, smoke, train
+from arkml.cli import bench, describe, hive, inspect, pack, player, smoke, train
 from arkml.cli import run as run_module
 from arkml.cli.exits import GOOD, run
 from arkml.cli.options import epilog
@@ -42,6 +42,7 @@ app = typer.Typer(
 run_module.register(app)
 train.register(app)
 hive.register(app)
+player.register(app)
 smoke.register(app)
 inspect.register(app)
 describe.register(app)

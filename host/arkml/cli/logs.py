@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from arkml.errors import UsageError
 from arkml.sessions.text import TRACE
@@ -34,11 +35,12 @@ def say_echoes() -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """From which level on lines are shown: a name, or how many `-v` there were."""
+    """From which level on lines are shown: a name, or how many `-v` there were; and where."""
 
     level: str | None = None
     verbosity: int = 0
     debug: bool = False
+    file: Path | None = None
 
     def lowest(self) -> int:
         """Raises UsageError for a level that is none."""
@@ -57,7 +59,18 @@ class LogOptions:
         logger = logging.getLogger("arkml")
         logger.setLevel(self.lowest())
         logger.propagate = False
-        logger.handlers = [_Lines(debug=self.debug)]
+        logger.handlers = [_Lines(debug=self.debug) if self.file is None else self._to_file()]
+
+    def _to_file(self) -> logging.Handler:
+        """Raises UsageError."""
+        assert self.file is not None
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            handler = logging.FileHandler(self.file, "w", "utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise UsageError(f"{self.file} cannot be written: {error.strerror}") from None
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+        return handler
 
 
 class _Lines(logging.Handler):

@@ -147,6 +147,15 @@ class GuestEnv(Closing):
         life.answer(_checked(actions, pending.decision))
         return self._run(life)
 
+    def tell(self, message: bytes) -> bool:
+        """
+        Have `arkml_side_channel(ptr, len)` of the guest called with these bytes.
+
+        That happens before the next frame; what plays in one call hears of it at its reset. False
+        if the guest has no such export.
+        """
+        return self._script.messages.add(message)
+
     def take_demonstrations(self) -> list[Demonstrations]:
         """The rows with actions of their own that the guest gave since the last call."""
         return [] if self._life is None else self._life.experiments.take_given()

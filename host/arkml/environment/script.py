@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from arkml.environment.messages import Messages
 from arkml.environment.stepping import Calls
 from arkml.errors import EntryPointMissing, UsageError
 from arkml.guest import Guest, initialisers
@@ -48,6 +49,8 @@ class Script:
             )
         self.repeats = not self._takes_bytes
         """Whether it is called again and again."""
+        self.messages = Messages(program)
+        """What the guest is told before the next of these calls."""
 
     @property
     def is_seedable(self) -> bool:
@@ -84,9 +87,11 @@ class Script:
 
     def _playing(self, guest: Guest, seed: int) -> Iterator[partial[Entry]]:
         if self._takes_bytes:
+            self.messages.hand_over(guest)
             yield partial(guest.begin_bytes, self._entry, _filled(self._args, seed))
             return
         while True:
+            self.messages.hand_over(guest)
             yield partial(guest.begin, self._entry)
 
 

@@ -30,12 +30,15 @@ from arkml.envs.llapi.exception import (
     UnityEnvironmentException,
     UnityObservationException,
 )
+from arkml.envs.llapi.guest_channels import GuestChannels
 from arkml.envs.llapi.side_channel import SideChannel
+from arkml.envs.llapi.side_channel.engine_configuration_channel import EngineConfig
 from arkml.envs.llapi.side_channel.side_channel_manager import SideChannelManager
 from arkml.envs.llapi.side_channel.stats_side_channel import (
     StatsAggregationMethod,
     StatsSideChannel,
 )
+from arkml.errors import GuestError
 
 _CLOSED = "No Unity environment is loaded."
 _TEAM = "?team=0"
@@ -47,9 +50,12 @@ class GuestUnityEnv(BaseEnv):
 
     A behaviour is called NAME?team=0 and appears with its first submit. Each submit is a step; the
     other behaviours have empty steps then. Missing actions are zeros. `reset` makes a new
-    instance, `seed` is that of the first one. What the guest says with its rows goes to a
-    StatsSideChannel in `side_channels`, if there is one. A guest that has finished or failed
-    interrupts its agents; the next `step` raises UnityCommunicatorStoppedException.
+    instance, `seed` is that of the first one. A guest that has finished or failed interrupts its
+    agents; the next `step` raises UnityCommunicatorStoppedException.
+
+    What the guest says with its rows goes to a StatsSideChannel in `side_channels`, if there is
+    one. What they send goes to the guest's export `arkml_side_channel(ptr, len)`: the 16 bytes of
+    the channel's id, little-endian, and the message. Settings of the engine are in `engine`.
     """
 
     def __init__(
@@ -63,9 +69,11 @@ class GuestUnityEnv(BaseEnv):
         self._side_channel_manager = SideChannelManager(side_channels)
         self._stats = [c for c in side_channels or () if isinstance(c, StatsSideChannel)]
         self._env: GuestEnv | None = GuestEnv(module, **options)
+        self._channels = GuestChannels(self._env.tell)
         self._seed = seed
         self._is_playing = False
         self._why_over: str | None = None
+        self._failure: GuestError | None = None
         self._specs: dict[BehaviorName, BehaviorSpec] = {}
         self._steps: dict[BehaviorName, tuple[DecisionSteps, TerminalSteps]] = {}
         self._actions: dict[BehaviorName, ActionTuple] = {}
@@ -79,6 +87,21 @@ class GuestUnityEnv(BaseEnv):
         return self._env
 
     @property
+    def engine(self) -> EngineConfig:
+        """What the side channels have set of the engine; None is what they left alone."""
+        return self._channels.engine
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the guest has finished or failed, until the next reset."""
+        return self._why_over is not None
+
+    @property
+    def failure(self) -> GuestError | None:
+        """What the guest failed with, until the next reset."""
+        return self._failure
+
+    @property
     def behavior_specs(self) -> BehaviorMapping:
         return BehaviorMapping(self._specs)
 
@@ -86,9 +109,10 @@ class GuestUnityEnv(BaseEnv):
         """Raises GuestError if the new instance does not come to its first submit."""
         env = self.guest_env
         self._is_playing = False
+        self._attend(anew=True)
         seed, self._seed = self._seed, None
         self._show(env.reset(seed))
-        self._is_playing, self._why_over = True, None
+        self._is_playing, self._why_over, self._failure = True, None, None
 
     def step(self) -> None:
         """The first one is a reset. Raises UnityCommunicatorStoppedException."""
@@ -98,6 +122,7 @@ class GuestUnityEnv(BaseEnv):
         if not self._is_playing:
             self.reset()
             return
+        self._attend(anew=False)
         name = self._deciding
         assert name is not None
         steps, _ = self._steps[name]
@@ -107,7 +132,16 @@ class GuestUnityEnv(BaseEnv):
         self._show(step)
         if step.is_over:
             self._is_playing = False
+            self._failure = step.error
             self._why_over = "The guest has finished." if step.error is None else str(step.error)
+
+    def hear(self, block: bytes) -> None:
+        """
+        Take messages of side channels from elsewhere, with the next step or reset.
+
+        Raises UnityEnvironmentException for a block that is cut off, of which none is taken.
+        """
+        self._channels.hear(block)
 
     def close(self) -> None:
         """Free the guest. Raises UnityEnvironmentException if that was done before."""
@@ -143,6 +177,10 @@ class GuestUnityEnv(BaseEnv):
         chosen = self._actions[behavior_name]
         chosen.continuous[row] = action.continuous[0]
         chosen.discrete[row] = action.discrete[0]
+
+    def _attend(self, *, anew: bool) -> None:
+        self._channels.hear(bytes(self._side_channel_manager.generate_side_channel_messages()))
+        self._channels.attend(anew=anew)
 
     def _require(self, name: BehaviorName) -> None:
         if name not in self._specs:

@@ -16,6 +16,7 @@ from arkml.envs.llapi.communicator_objects.unity_rl_initialization_output_pb2 im
 from arkml.envs.llapi.exception import UnityEnvironmentException
 
 API_VERSION = "1.5.0"
+PACKAGE_VERSION = "3.0.0"  # of the Unity package that players of ours stand in for
 
 _RELEASES = (
     "Please find the versions that work best together from our release page.\n"
@@ -75,6 +76,15 @@ def check(output: UnityRLInitializationOutputProto) -> None:
             API_VERSION,
             output.package_version,
             _RELEASES,
+        )
+
+
+def check_trainer(wish: UnityRLInitializationInputProto) -> None:
+    """What a player checks. Raises UnityEnvironmentException."""
+    if not is_compatible(API_VERSION, wish.communication_version):
+        raise UnityEnvironmentException(
+            "The communication API version is not compatible between Unity and python. "
+            f"Python API: {wish.communication_version}, Unity API: {API_VERSION}.\n {_RELEASES}"
         )
 
 

@@ -27,7 +27,7 @@ class SideChannelManager:
 
         Raises UnityEnvironmentException, and hands over nothing, for a block that is cut off.
         """
-        for channel_id, message in _frames(data):
+        for channel_id, message in frames(data):
             channel = self._side_channels_dict.get(channel_id)
             if channel is None:
                 logger.warning("Unknown side channel data received. Channel type: %s.", channel_id)
@@ -39,7 +39,7 @@ class SideChannelManager:
         block = bytearray()
         for channel_id, channel in self._side_channels_dict.items():
             for message in channel.message_queue:
-                block += channel_id.bytes_le + struct.pack("<i", len(message)) + message
+                block += frame(channel_id, message)
             channel.message_queue = []
         return block
 
@@ -58,8 +58,14 @@ class SideChannelManager:
         return channels
 
 
-def _frames(data: bytes) -> list[tuple[uuid.UUID, bytes]]:
-    frames = []
+def frame(channel_id: uuid.UUID, message: bytes | bytearray) -> bytes:
+    """A message as it stands in a block."""
+    return channel_id.bytes_le + struct.pack("<i", len(message)) + message
+
+
+def frames(data: bytes) -> list[tuple[uuid.UUID, bytes]]:
+    """The messages of a block, each with its channel. Raises UnityEnvironmentException."""
+    found = []
     offset = 0
     while offset < len(data):
         if len(data) - offset < _HEADER:
@@ -78,6 +84,6 @@ def _frames(data: bytes) -> list[tuple[uuid.UUID, bytes]]:
                 "unexpectedly short. Make sure your Unity Environment "
                 "sending side channel data properly."
             )
-        frames.append((channel_id, message))
+        found.append((channel_id, message))
         offset += size
-    return frames
+    return found

@@ -1,0 +1,125 @@
+"""The end of the side channels at which the guest is."""
+
+from __future__ import annotations
+
+import logging
+import struct
+import uuid
+from collections.abc import Callable
+
+from arkml.envs.llapi.side_channel import DefaultTrainingAnalyticsSideChannel, IncomingMessage
+from arkml.envs.llapi.side_channel.engine_configuration_channel import (
+    EngineConfig,
+    EngineConfigurationChannel,
+)
+from arkml.envs.llapi.side_channel.environment_parameters_channel import (
+    EnvironmentParametersChannel,
+)
+from arkml.envs.llapi.side_channel.side_channel_manager import frame, frames
+from arkml.envs.llapi.side_channel.stats_side_channel import StatsSideChannel
+
+logger = logging.getLogger(__name__)
+
+ENGINE = EngineConfigurationChannel().channel_id
+PARAMETERS = EnvironmentParametersChannel().channel_id
+STATS = StatsSideChannel().channel_id
+ANALYTICS = DefaultTrainingAnalyticsSideChannel.CHANNEL_ID
+
+_Kind = EngineConfigurationChannel.ConfigurationType
+_AS_IT_IS = EngineConfig(None, None, None, None, None, None)
+_HEARD = 1000  # parameters that are told again to new instances, and channels that are told of
+
+
+class GuestChannels:
+    """
+    What a trainer says: settings of the engine are kept, the rest goes to the guest by `tell`.
+
+    `tell` gets the 16 bytes that name the channel and the message; it says whether somebody
+    listens, and if not that is logged, once for a channel. A new instance is told all parameters
+    of the environment again.
+    """
+
+    def __init__(self, tell: Callable[[bytes], bool]) -> None:
+        self.engine = _AS_IT_IS
+        """What the trainer has set of the engine; None is what it left alone."""
+        self._tell = tell
+        self._waiting: list[tuple[uuid.UUID, bytes]] = []
+        self._parameters: dict[str, bytes] = {}
+        self._told_of: set[uuid.UUID] = set()
+
+    def hear(self, block: bytes) -> None:
+        """
+        Take the messages of one step or reset.
+
+        Raises UnityEnvironmentException for a block that is cut off, of which none is taken.
+        """
+        self._waiting += frames(block)
+
+    def attend(self, *, anew: bool) -> None:
+        """Do what the messages say; `anew` if a new instance of the guest will be there."""
+        if anew:
+            for message in self._parameters.values():
+                self._tell(PARAMETERS.bytes_le + message)
+        waiting, self._waiting = self._waiting, []
+        for channel_id, message in waiting:
+            if channel_id == ENGINE:
+                self._set(message)
+            elif channel_id != ANALYTICS:  # it is about the trainer, for whoever makes engines
+                self._pass_on(channel_id, message)
+
+    def _set(self, message: bytes) -> None:
+        try:
+            self.engine = _changed(self.engine, IncomingMessage(message))
+        except struct.error:
+            logger.error("A setting of the engine is cut off: %s. It is ignored.", message.hex())  # noqa: TRY400
+
+    def _pass_on(self, channel_id: uuid.UUID, message: bytes) -> None:
+        if channel_id == PARAMETERS:
+            self._remember(message)
+        if self._tell(channel_id.bytes_le + message) or channel_id in self._told_of:
+            return
+        if len(self._told_of) < _HEARD:
+            self._told_of.add(channel_id)
+            logger.info(
+                "The guest exports no arkml_side_channel: what comes by channel %s is ignored",
+                channel_id,
+            )
+
+    def _remember(self, message: bytes) -> None:
+        try:
+            name = IncomingMessage(message).read_string()
+        except (struct.error, UnicodeDecodeError):
+            return  # the guest may make sense of it
+        if name in self._parameters or len(self._parameters) < _HEARD:
+            self._parameters[name] = message
+
+
+def stats_block(stats: StatsSideChannel) -> bytes:
+    """What a guest has said, as the messages that a player sends; it is taken."""
+    # One OutgoingMessage a number would cost more than the step.
+    block = bytearray()
+    for name, values in stats.get_and_reset_stats().items():
+        text = name.encode("ascii", "replace")
+        start = struct.pack("<i", len(text)) + text
+        for value, method in values:
+            block += frame(STATS, start + struct.pack("<fi", value, method.value))
+    return bytes(block)
+
+
+def _changed(engine: EngineConfig, message: IncomingMessage) -> EngineConfig:
+    """Raises struct.error. A kind that is unknown changes nothing."""
+    kind = message.read_int32(-1)
+    match kind:
+        case _Kind.SCREEN_RESOLUTION:
+            return engine._replace(width=message.read_int32(), height=message.read_int32())
+        case _Kind.QUALITY_LEVEL:
+            return engine._replace(quality_level=message.read_int32())
+        case _Kind.TIME_SCALE:
+            return engine._replace(time_scale=message.read_float32())
+        case _Kind.TARGET_FRAME_RATE:
+            return engine._replace(target_frame_rate=message.read_int32())
+        case _Kind.CAPTURE_FRAME_RATE:
+            return engine._replace(capture_frame_rate=message.read_int32())
+        case _:
+            logger.info("The engine has no setting of kind %s", kind)
+            return engine

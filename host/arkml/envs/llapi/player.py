@@ -1,0 +1,95 @@
+"""A guest that plays for a trainer of ML-Agents: the whole conversation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from arkml.envs.llapi.communicator_objects.command_pb2 import QUIT, RESET
+from arkml.envs.llapi.communicator_objects.unity_input_pb2 import UnityInputProto
+from arkml.envs.llapi.communicator_objects.unity_output_pb2 import UnityOutputProto
+from arkml.envs.llapi.exception import UnityCommunicatorStoppedException
+from arkml.envs.llapi.player_areas import Areas
+from arkml.envs.llapi.player_line import TrainerLine
+from arkml.errors import ArkmlError
+from arkml.host import Host
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlayerSettings:
+    """
+    How a guest plays.
+
+    `areas` and `seed` stand for those that the trainer tells; None takes its own. `patience` is
+    how many seconds a trainer has to come up. `options` are those of `GuestUnityEnv`.
+    """
+
+    port: int
+    areas: int | None = None
+    seed: int | None = None
+    patience: float = PATIENCE
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a player has done for its trainer."""
+
+    areas: int
+    resets: int
+    steps: int
+
+
+def play(host: Host, module: Any, settings: PlayerSettings) -> Played:
+    """
+    Play until the trainer closes or is gone, or until the guest has finished.
+
+    The module is loaded before anybody is called. Raises UnityEnvironmentException if no trainer
+    is found, and what `Areas` raises; the trainer is told then.
+    """
+    program = host.compile(module)
+    Areas(host, module, 1, None, settings.options).close()
+    with TrainerLine(settings.port, settings.patience) as line:
+        wish = line.greet(program.name)
+        if wish is None:
+            return Played(0, 0, 0)
+        seed = wish.seed if settings.seed is None else settings.seed
+        count = settings.areas or max(wish.num_areas, 1)
+        try:
+            with Areas(host, module, count, seed, settings.options) as areas:
+                return _converse(line, areas, count)
+        except ArkmlError as error:
+            line.stop(str(error))
+            raise
+
+
+def _converse(line: TrainerLine, areas: Areas, count: int) -> Played:
+    resets = steps = 0
+    output = UnityOutputProto()
+    while (wish := line.exchange(output)) is not None:
+        if wish.rl_input.command == QUIT:
+            break
+        areas.hear(wish.rl_input.side_channel)
+        if wish.rl_input.command == RESET:
+            areas.reset()
+            resets += 1
+        else:
+            try:
+                areas.step(_actions(wish))
+            except UnityCommunicatorStoppedException as finished:
+                logger.info("%s", finished)
+                line.stop(str(finished))
+                break
+            steps += 1
+        output = areas.output()
+    return Played(count, resets, steps)
+
+
+def _actions(wish: UnityInputProto) -> dict[str, Any]:
+    return {name: list(actions.value) for name, actions in wish.rl_input.agent_actions.items()}

@@ -1,0 +1,122 @@
+"""The line from a player to its trainer, which serves it."""
+
+from __future__ import annotations
+
+import logging
+
+import grpc
+
+from arkml.closing import Closing
+from arkml.envs.llapi import handshake
+from arkml.envs.llapi.communicator_objects.header_pb2 import HeaderProto
+from arkml.envs.llapi.communicator_objects.unity_input_pb2 import UnityInputProto
+from arkml.envs.llapi.communicator_objects.unity_message_pb2 import UnityMessageProto
+from arkml.envs.llapi.communicator_objects.unity_output_pb2 import UnityOutputProto
+from arkml.envs.llapi.communicator_objects.unity_rl_initialization_input_pb2 import (
+    UnityRLInitializationInputProto,
+)
+from arkml.envs.llapi.communicator_objects.unity_rl_initialization_output_pb2 import (
+    UnityRLInitializationOutputProto,
+)
+from arkml.envs.llapi.communicator_objects.unity_to_external_pb2_grpc import (
+    UnityToExternalProtoStub,
+)
+from arkml.envs.llapi.exception import UnityEnvironmentException
+
+logger = logging.getLogger(__name__)
+
+_GO_ON, _STOP = 200, 400
+_FAREWELL = 2.0  # seconds for a trainer to hear that its player stops; it answers when it closes
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A trainer may come up at any moment; looking costs little.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.enable_http_proxy", 0),  # it is this machine
+)
+
+
+class TrainerLine(Closing):
+    """
+    Connects to the trainer on `port` of this machine.
+
+    Raises UnityEnvironmentException if nobody serves there within `patience` seconds.
+    """
+
+    def __init__(self, port: int, patience: float) -> None:
+        self._where = f"127.0.0.1:{port}"
+        self._channel = grpc.insecure_channel(self._where, options=_OPTIONS)
+        ready = grpc.channel_ready_future(self._channel)
+        try:
+            ready.result(timeout=patience)
+        except grpc.FutureTimeoutError:
+            self._channel.close()
+            raise UnityEnvironmentException(
+                f"No trainer serves on {self._where}, waited {patience:g} s: start it first, or"
+                " name its port with --mlagents-port"
+            ) from None
+        finally:
+            ready.cancel()
+        self._exchange = UnityToExternalProtoStub(self._channel).Exchange  # type: ignore[no-untyped-call]  # generated
+
+    def greet(self, name: str) -> UnityRLInitializationInputProto | None:
+        """
+        Say who plays. Returns what the trainer wants, or None if it closes at once.
+
+        Raises UnityEnvironmentException if what answers is no trainer, or one of another version.
+        """
+        hello = UnityOutputProto(
+            rl_initialization_output=UnityRLInitializationOutputProto(
+                name=name,
+                communication_version=handshake.API_VERSION,
+                package_version=handshake.PACKAGE_VERSION,
+                capabilities=handshake.capabilities(),
+            )
+        )
+        try:
+            answer = self._exchange(_message(hello))
+        except grpc.RpcError as error:
+            raise UnityEnvironmentException(
+                f"What serves on {self._where} does not answer as a trainer: {_reason(error)}"
+            ) from None
+        if answer.header.status != _GO_ON:
+            return None
+        told: UnityRLInitializationInputProto = answer.unity_input.rl_initialization_input
+        handshake.check_trainer(told)
+        return told
+
+    def exchange(self, output: UnityOutputProto) -> UnityInputProto | None:
+        """What the trainer wants next; None when it has closed, or is gone."""
+        try:
+            answer = self._exchange(_message(output))
+        except grpc.RpcError as error:
+            logger.info("The trainer on %s is gone: %s", self._where, _reason(error))
+            return None
+        if answer.header.status != _GO_ON:
+            return None
+        wish: UnityInputProto = answer.unity_input
+        return wish
+
+    def stop(self, reason: str) -> None:
+        """Tell the trainer that the player stops."""
+        farewell = UnityMessageProto(header=HeaderProto(status=_STOP, message=reason))
+        try:
+            self._exchange(farewell, timeout=_FAREWELL)
+        except grpc.RpcError as error:
+            logger.debug("The trainer on %s did not say goodbye: %s", self._where, _reason(error))
+
+    def close(self) -> None:
+        """Safe to call again."""
+        self._channel.close()
+
+
+def _message(output: UnityOutputProto) -> UnityMessageProto:
+    return UnityMessageProto(header=HeaderProto(status=_GO_ON), unity_output=output)
+
+
+def _reason(error: grpc.RpcError) -> str:
+    """In a few words; gRPC's own text is a page."""
+    return f"{error.code().name}, {str(error.details())[:200]}"
