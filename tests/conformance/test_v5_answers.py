@@ -44,6 +44,22 @@ class Session:
         return code, None if code else answers(data)
 
 
+class Holding(Sink):
+    """A run that lets a guest go on when it has been asked so many times."""
+
+    def __init__(self, looks):
+        super().__init__()
+        self.looks = looks
+
+    def held(self):
+        return self._look
+
+    def _look(self, timeout):
+        assert timeout > 0
+        self.looks -= 1
+        return self.looks == 0
+
+
 def answers(data):
     version, count, width = struct.unpack_from("<BBH", data)
     assert version == 0
@@ -144,6 +160,7 @@ def test_more_than_255_rows_are_refused_with_a_log_line_and_forgotten(session, c
 
     assert refused == (WRONG, None)
     assert any("255" in record.message for record in caplog.records)
+    assert session.policy.seen == []
     assert session.submit() == (0, (2, []))
     session.push(1, [0, 0, 0])
     assert session.submit() == (0, (2, [(1, [0.0, 1 / 16])]))
@@ -202,6 +219,19 @@ def test_what_is_not_finite_is_counted_and_goes_out_as_zeros(run, caplog):
     assert statistics.non_finite_features == 4
     assert statistics.non_finite_actions == 4
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("version", [1, 5])
+def test_a_submit_returns_when_the_run_lets_the_guest_go_on(run, version):
+    sink = Holding(looks=3)
+    handle = run.guest.services.roster.open_training(TrainingStart(Echo(3, 2), 3, 2, sink))
+    session = Session(run, handle, "training")
+    session.push(1, [0, 0, 0])
+    where = (0x4000, 2, 0x4010, 1) if version == 1 else (0x4000,)
+    codes = run(step(f"ark-ml-v{version}.ml__submit_training_observations", handle, *where))
+
+    assert codes == [0]
+    assert sink.looks == 0
 
 
 def test_submits_and_rows_are_counted_whichever_version_answers(session):

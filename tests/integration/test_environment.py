@@ -1,6 +1,7 @@
 """Guests stepped from outside: real guests, real wasm."""
 
 import pickle
+import struct
 import threading
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from tests.integration.command_line import GUESTS
 
 from arkml import Host
-from arkml.abi.codes import EpisodeState
+from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.environment.guest_env import GuestEnv
 from arkml.errors import (
     EntryPointMissing,
@@ -29,8 +30,7 @@ LAUNCH = """
     (func $take (param i64 i32) (result i32)))
   (import "ark-ml-v1" "ml__push_training_observation"
     (func $push (param i64 i64 i32 f32 i32 i32 i32 i32 f32) (result i32)))
-  (import "ark-ml-v1" "ml__submit_training_observations"
-    (func $submit (param i64 i32 i32 i32 i32) (result i32)))
+  {imports}
   (memory (export "memory") 1)
   (data (i32.const 64) "script")
   (global $turn (mut i32) (i32.const 0))
@@ -43,17 +43,38 @@ LAUNCH = """
     (drop (call $push (i64.load (i32.const 8)) (local.get $id) (local.get $state)
       (local.get $reward) (i32.const 128) (i32.const 1) (i32.const 0) (i32.const 0)
       (f32.const 1))))
+  {answer}
+"""
+# The actions of the last submit lie at 256.
+BY_V1 = {
+    "imports": """
+  (import "ark-ml-v1" "ml__submit_training_observations"
+    (func $submit (param i64 i32 i32 i32 i32) (result i32)))""",
+    "answer": """
   (func $answer (param $rows i32)
     (drop (call $submit (i64.load (i32.const 8)) (i32.const 256) (local.get $rows)
-      (i32.const 512) (local.get $rows))))
-"""
+      (i32.const 512) (local.get $rows))))""",
+}
+# The code of the last submit lies at 640, the number of bytes of its answer at 644, they at 648.
+BY_V5 = {
+    "imports": """
+  (import "ark-ml-v5" "ml__submit_training_observations"
+    (func $submit (param i64 i32) (result i32)))
+  (import "ark-core-v4" "core__take_host_return_vec"
+    (func $vector (param i32 i32) (result i32)))""",
+    "answer": """
+  (func $answer (param $rows i32)
+    (i32.store (i32.const 640) (call $submit (i64.load (i32.const 8)) (i32.const 644)))
+    (drop (call $vector (i32.const 648) (i32.load (i32.const 644)))))""",
+}
 RUNNING, INTERRUPTED, TERMINAL, INITIAL = (
     int(EpisodeState[name]) for name in ("RUNNING", "INTERRUPTED", "TERMINAL", "INITIAL")
 )
 
 
-def scripted(*turns, after="", exports=""):
+def scripted(*turns, after="", exports="", by=BY_V1):
     """An applet whose nth frame pushes the nth rows, (id, state, reward), and submits them."""
+    launch = LAUNCH.format(**by)
     frames = []
     for number, rows in enumerate(turns):
         pushes = "".join(
@@ -65,7 +86,7 @@ def scripted(*turns, after="", exports=""):
             f" (call $answer (i32.const {len(rows)}))))"
         )
     late = f"(if (i32.ge_u (global.get $turn) (i32.const {len(turns)})) (then {after}))"
-    return f"""(module {LAUNCH} {exports}
+    return f"""(module {launch} {exports}
       (func (export "ark_applet_update") {"".join(frames)} {late}
         (global.set $turn (i32.add (global.get $turn) (i32.const 1))))
       (func (export "answer") (result f32) (f32.load (i32.const 256))))""".encode()
@@ -169,6 +190,61 @@ def test_actions_reach_the_agents_that_decide_and_the_others_get_zeros(make):
 
     assert first == [0.25, 0.5]
     assert second == [0.0, 0.75]
+
+
+@pytest.mark.parametrize("by", [BY_V1, BY_V5], ids=["v1", "v5"])
+def test_the_versions_that_a_guest_submits_by_show_the_same(make, by):
+    env = make(scripted(
+        [(1, INITIAL, 0.5), (2, INITIAL, 0.0)],
+        [],
+        [(2, RUNNING, 1.0), (1, TERMINAL, 2.0)],
+        [(2, INTERRUPTED, 3.0)],
+        by=by,
+    ))  # fmt: skip
+    shown = [env.reset(), env.step([[0.25], [0.5]]), env.step([[0.75]])]
+    rows = [
+        (
+            decision.agents.tolist(),
+            decision.observations.ravel().tolist(),
+            decision.rewards.tolist(),
+            decision.ended.tolist(),
+        )
+        for decision in (step.decisions[0] for step in shown)
+    ]
+
+    assert rows == [
+        ([0, 1], [0.0, 0.0], [0.5, 0.0], [False, False]),
+        ([1, 0], [2.0, 2.0], [1.0, 2.0], [False, True]),
+        ([1], [3.0], [3.0], [True]),
+    ]
+
+
+def test_the_fifth_version_brings_the_actions_as_bytes(make):
+    env = make(
+        scripted([(1, INITIAL, 0), (2, INITIAL, 0)], [(2, RUNNING, 0), (1, TERMINAL, 0)], [],
+                 [(2, RUNNING, 0)], by=BY_V5)
+    )  # fmt: skip
+    env.reset()
+    env.step([[0.25], [0.5]])
+    code, size = struct.unpack("<II", env.guest.read_memory(640, 8))
+    first = env.guest.read_memory(648, size)
+    env.step([[0.75]])
+    empty = env.guest.read_memory(640, 12)
+
+    assert code == 0
+    assert first == struct.pack("<BBHQBfQBf", 0, 2, 1, 1, 1, 0.25, 2, 1, 0.5)
+    assert empty == struct.pack("<IIBBH", 0, 4, 0, 0, 1)
+
+
+def test_rows_that_the_fifth_version_cannot_count_are_refused_and_not_shown(make):
+    many = [(agent, INITIAL, 0) for agent in range(256)]
+    env = make(scripted(many, [(1, INITIAL, 0)], by=BY_V5))
+    first = env.reset().decisions[0]
+    code = int.from_bytes(env.guest.read_memory(640, 4), "little")
+
+    assert code == ErrorCode.INVALID_ARGUMENTS
+    assert first.observations.tolist() == [[1.0]]
+    assert first.agents.tolist() == [0]
 
 
 def test_numbers_of_agents_come_once_though_the_guest_uses_its_names_again(make):

@@ -150,6 +150,24 @@ def test_the_fifth_version_takes_the_configuration_of_the_hive(guest, details):
         assert guest.take(V4, "string", future, 4)[1] == struct.pack("<I", len(config.encode()))
 
 
+def test_a_guest_learns_by_the_submits_of_the_fifth_version(guest, details):
+    settings = {**json.loads(QUICK)["arkml"], "sync": True}
+    config = json.dumps({"feature_count": 3, "action_count": 2, **settings})
+    context = guest.joined(
+        guest.handle(V5, "start_training", *LOCAL, "bytes", config, "game", "module", 600, 0, 0)
+    )
+    answers = set()
+    for step in range(60):
+        guest.proxy._next = 8_192  # what was put before is not needed any more
+        for agent in range(1, 5):
+            push(guest, context, agent, RUNNING if step else INITIAL, reward=0.5, api=V3)
+        answers.add(guest.ask(V5, "submit_training_observations", context, size=4))
+
+    assert answers == {(ErrorCode.SUCCESS, struct.pack("<I", 4 + 4 * (9 + 4 * ACTIONS)))}
+    assert until(lambda: details("bytes").run.rows == 240)
+    assert until(lambda: details("bytes").run.n_opts > 0)
+
+
 def test_what_a_hive_has_of_a_run_can_be_had_without_taking_part(guest, details):
     guest.start("registered")
     run = details("registered").run.id

@@ -6,6 +6,12 @@ from arkml.abi.codes import HardwareType, SnapshotFormat
 from arkml.abi.ml_v1 import ADDRESS, FUTURE, HIVE, HIVE_SESSION, INFERENCE, SESSION, TRAINING
 from arkml.abi.schema import U8, U32, Api, Bytes, Function, Lane, Param, Slice, Str
 
+MAX_ROWS = 0xFF
+"""Rows of one answer; they are counted in a u8."""
+
+MAX_ACTIONS = 0xFFFF // 4
+"""Actions of one row; a guest multiplies their number by four in a u16."""
+
 _ANSWER = (
     "The answer is bytes: u8 version 0, u8 rows, u16 actions, then for each row a u64 id, a u8 "
     "that says whether actions follow, and the actions as f32. More than 255 rows are refused. "

@@ -10,9 +10,9 @@ class ExternalPolicy:
     """
     Stands for a learner outside: its submits are answered by the actions given to a step.
 
-    `name` is the behaviour. A guest that submits to it stays suspended until then; a submit that
-    cannot wait, of ml-v5, is refused. One that is not `is_stepped` takes zeros, and nobody is
-    asked.
+    `name` is the behaviour. A guest that submits to it stays suspended until then, whichever
+    version of the API it submits by. A call that no environment runs cannot wait: it is refused.
+    One that is not `is_stepped` takes zeros, and nobody is asked.
     """
 
     def __init__(
@@ -29,8 +29,8 @@ class ExternalPolicy:
             batch.values[...] = 0
             return
         raise Unavailable(
-            f"behaviour {self.name!r} is stepped from outside, which this call cannot wait for"
-            f" ({len(batch)} rows)"
+            f"behaviour {self.name!r} is stepped by an environment, and it is not the environment"
+            f" that made this call ({len(batch)} rows)"
         )
 
     def forget(self, key: int) -> None:

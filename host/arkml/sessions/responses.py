@@ -9,14 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
+from arkml.abi.ml_v5 import MAX_ACTIONS, MAX_ROWS
 from arkml.batches import Batch
 from arkml.errors import InvalidArguments
-
-MAX_ROWS = 0xFF
-"""Rows are counted in a u8."""
-
-MAX_ACTIONS = 0xFFFF // 4
-"""A guest multiplies the number of actions by four in a u16."""
 
 _VERSION = 0
 _HEADER = struct.Struct("<BBH")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arkml.abi.codes import EpisodeState, ErrorCode
+from arkml.abi.ml_v5 import MAX_ACTIONS, MAX_ROWS
 from arkml.batches import ROW, row_offset
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Reason
@@ -171,6 +172,13 @@ FRAME = f"""
   (call $count (i32.const {at.SUBMITS}) (i32.const 1))
   (call $count (i32.const {at.ANSWERED_ROWS}) {_field(at.COUNT)})
   (i32.const {ErrorCode.SUCCESS}))
+
+;; The same, unless the answer is bytes that cannot count so much: the handler refuses that then.
+(func $ask_countable (param $r i32) (result i32)
+  (if (i32.or (i32.gt_u {_field(at.COUNT)} (i32.const {MAX_ROWS}))
+        (i32.gt_u {_field(at.NUM_ACTIONS)} (i32.const {MAX_ACTIONS})))
+    (then (return (i32.const {ErrorCode.SUCCESS}))))
+  (call $ask (local.get $r)))
 
 (func $submit (param $r i32) (param $actions i32) (param $num_actions i32)
     (param $values i32) (param $num_values i32) (result i32)

@@ -63,7 +63,7 @@ def _host_lane(api: Api, function: Function, reason: int) -> Iterator[str]:
         size = output_name(function)
         yield f"(if (call $outside (local.get ${size}) (i32.const 1))"
         yield " (then (return (call $refuse_submit (local.get $r)))))"
-        yield "(if (local.tee $code (call $ask (local.get $r)))"
+        yield "(if (local.tee $code (call $ask_countable (local.get $r)))"
         yield " (then (return (call $fail (local.get $code)))))"
     else:
         yield _head(api, function)
