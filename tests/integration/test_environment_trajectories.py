@@ -98,8 +98,19 @@ def decision_of(env, decision):
         "started": decision.started.tolist(),
         "terminated": decision.terminated.tolist(),
         "truncated": decision.truncated.tolist(),
-        "metadata": [[item.row, item.name, item.value] for item in decision.metadata],
+        "metadata": sorted(
+            [[item.row, item.name, item.value] for item in decision.metadata] + masks_of(decision)
+        ),
     }
+
+
+def masks_of(decision):
+    """What a decision says that cannot be chosen, as the guest said it."""
+    return [
+        [int(decision.places[row]), f"mask/{branch}/{choice}", 1.0]
+        for branch, masks in enumerate(decision.masks)
+        for row, choice in np.argwhere(masks).tolist()
+    ]
 
 
 @recorded("guest")
@@ -188,7 +199,9 @@ def seats(observations, rewards, terminated, truncated, info):
 
 
 def vector_lines(scenario, mode, count):
-    envs = GuestVectorEnv(scenario.module, autoreset_mode=mode, **scenario.options)
+    envs = GuestVectorEnv(
+        scenario.module, autoreset_mode=mode, restart="on-failure", **scenario.options
+    )
     nothing = np.zeros(envs.num_envs, np.float32), *np.zeros((2, envs.num_envs), bool)
     observations, info = envs.reset(seed=scenario.seed)
     found = [seats(observations, *nothing, info)]

@@ -231,10 +231,28 @@ def test_places_may_be_declared(make):
     assert envs.step(np.zeros((5, 1), "f4"))[4]["present"].sum() == 3
 
 
-def test_a_vector_whose_guest_fails_truncates_all_and_starts_over(make):
-    envs = make(GuestVectorEnv, scripted(
-        [(1, INITIAL, 0), (2, INITIAL, 0)], [(1, RUNNING, 1), (2, RUNNING, 1)], after="unreachable"
-    ))  # fmt: skip
+FAILING = scripted(
+    [(1, INITIAL, 0), (2, INITIAL, 0)], [(1, RUNNING, 1), (2, RUNNING, 1)], after="unreachable"
+)
+
+
+def test_a_vector_whose_guest_failed_wants_a_reset_unless_it_was_to_start_over(make):
+    envs = make(GuestVectorEnv, FAILING)
+    envs.reset()
+    envs.step(np.zeros((2, 1), "f4"))
+    _, _, _, truncated, info = envs.step(np.zeros((2, 1), "f4"))
+
+    assert truncated.all()
+    assert "unreachable" in info["error"]
+    with pytest.raises(gymnasium.error.ResetNeeded, match="restart='on-failure'"):
+        envs.step(np.zeros((2, 1), "f4"))
+    assert envs.reset()[1]["present"].all()
+    with pytest.raises(UsageError, match="restart is True: it takes None or 'on-failure'"):
+        make(GuestVectorEnv, FAILING, restart=True)
+
+
+def test_a_vector_whose_guest_fails_truncates_all_and_starts_over_when_asked(make):
+    envs = make(GuestVectorEnv, FAILING, restart="on-failure")
     envs.reset()
     envs.step(np.zeros((2, 1), "f4"))
     _, _, _, truncated, info = envs.step(np.zeros((2, 1), "f4"))

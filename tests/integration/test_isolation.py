@@ -1,8 +1,11 @@
 """What one guest does stays its own affair."""
 
+import threading
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.integration.command_line import GUESTS
 
 from arkml import Host
 
@@ -99,3 +102,24 @@ def test_a_stub_may_have_any_name(imports):
         answer = host.load(text.encode()).call("f")
 
     assert answer == 2
+
+
+def test_a_guest_is_made_however_slow_that_is_while_others_run():
+    is_over = threading.Event()
+    with Host() as host:
+        program = host.compile(GUESTS / "c_cartpole.wasm")
+        engine = host._engine.engine
+
+        def hurry():
+            while not is_over.is_set():
+                engine.increment_epoch()
+
+        clock = threading.Thread(target=hurry)
+        clock.start()
+        try:
+            guests = [host.load(program) for _ in range(20)]
+        finally:
+            is_over.set()
+            clock.join()
+
+        assert [guest.call("frames") for guest in guests] == [0] * 20

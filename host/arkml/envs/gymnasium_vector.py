@@ -37,7 +37,7 @@ class GuestVectorEnv(VectorEnv[Any, Any, Any]):
     that is empty has zeros, and False in `info["present"]`.
 
     A guest that has finished starts over with the next step. One that failed does so with
-    `restart="on-failure"`; otherwise its places stay empty until `reset`.
+    `restart="on-failure"`; otherwise that step raises gymnasium's ResetNeeded.
 
     NEXT_STEP fits guests that replace an agent in the submit after its last one: what ends in one
     step begins in the next. Where the replacement comes in the same submit, its first row takes a
@@ -146,12 +146,16 @@ class GuestVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _nobody(self, step: Step) -> Outcome:
         """The guest has come to its end, after all of its agents had."""
-        count = self.num_envs
-        self._is_over = True
-        no = np.zeros(count, bool)
-        observations = np.zeros((count, self._behaviour.num_features), np.float32)
-        info = {"present": no.copy(), **showing.ending(step)}
-        return observations, np.zeros(count, np.float32), no, no.copy(), info
+        self._is_over, self._has_failed = True, step.error is not None
+        return self._empty(showing.told(self._env, step))
+
+    def _empty(self, info: dict[str, Any]) -> Outcome:
+        """Nobody is there."""
+        no = np.zeros(self.num_envs, bool)
+        rows = np.zeros((self.num_envs, self._behaviour.num_features), np.float32)
+        rewards = np.zeros(self.num_envs, np.float32)
+        observations = shown(self._spec, rows)
+        return observations, rewards, no, no.copy(), {"present": no.copy(), **info}
 
     def _show(self, step: Step) -> Outcome:
         decision = showing.only_decision(step, _WHO)
@@ -168,13 +172,13 @@ class GuestVectorEnv(VectorEnv[Any, Any, Any]):
         """The step after the last one of an instance."""
         if self._fresh is not None:
             raise gymnasium.error.ResetNeeded("reset the environment before its first step")
-        no = np.zeros(self.num_envs, bool)
-        nothing = np.zeros(self.num_envs, np.float32)
         if self._has_failed and self._restart is None:
-            rows = np.zeros((self.num_envs, self._behaviour.num_features), np.float32)
-            return shown(self._spec, rows), nothing, no, no.copy(), {"present": no.copy()}
+            raise gymnasium.error.ResetNeeded(
+                f"the guest failed: reset the environment, or make it with restart={ON_FAILURE!r}"
+            )
         observations, info = self.reset()
-        return observations, nothing, no, no.copy(), info
+        no = np.zeros(self.num_envs, bool)
+        return observations, np.zeros(self.num_envs, np.float32), no, no.copy(), info
 
     def _outcome(self, decision: Decision) -> Outcome:
         count = self.num_envs

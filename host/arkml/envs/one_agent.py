@@ -74,6 +74,11 @@ class OneAgent(Closing):
         """Go on with a checked action; in an episode only."""
         step = self.env.step(action[None])
         decision = self._decision(step)
+        if decision.behaviour != self.behaviour:
+            raise UsageError(
+                f"the guest goes on with {decision.behaviour.name}: {self._who} has one behaviour,"
+                " choose it with behaviours="
+            )
         rows = np.flatnonzero(decision.agents == self._agent)
         if not len(rows):
             raise UsageError(f"the guest goes on with another agent: {self._who} has one")

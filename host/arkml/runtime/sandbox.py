@@ -24,6 +24,8 @@ from arkml.runtime.shim import control as at
 from arkml.runtime.shim.render import export_name
 from arkml.runtime.wasi.linking import WasiGrant, config
 
+_BUILD_TICKS = 1 << 32  # no guest code runs, but segments are filled: however slow, not cut short
+
 
 class Sandbox:
     """
@@ -85,7 +87,7 @@ class Sandbox:
             tables=limits.tables,
             memories=1,
         )
-        self._store.set_epoch_deadline(TURN_TICKS)
+        self._store.set_epoch_deadline(_BUILD_TICKS)
 
     def _build(self, wasi: WasiGrant | None) -> None:
         engine, context, linkage = self.engine, self.context, self.program.linkage
@@ -118,6 +120,7 @@ class Sandbox:
                     bindings.define(linker, context, stub.module, stub.name, extern)
             self._guest = bindings.Instance.linked(context, linker, self.program.module)
         bindings.yield_at_deadline(context, TURN_TICKS)
+        bindings.set_epoch_deadline(self.context_address, TURN_TICKS)
 
     def _reserve(self, memory: bindings.Memory, pages: int) -> None:
         if pages:

@@ -224,14 +224,6 @@ def _checked(spec: ActionSpec, action: ActionTuple, count: int, name: str) -> Ac
         raise UnityActionException(
             f"The behavior {name} received a continuous action that is infinite"
         )
-    limits = np.array(spec.discrete_branches)
-    wrong = (action.discrete < 0) | (action.discrete >= limits)
-    if wrong.any():
-        branch = int(np.argwhere(wrong)[0][1])
-        raise UnityActionException(
-            f"The behavior {name} received {action.discrete[wrong][0]} for branch {branch}, which"
-            f" has {limits[branch]} choices"
-        )
     return action
 
 
