@@ -9,7 +9,7 @@ PYTHON311 ?= python3.11
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench fixtures generate test-compilers test-faults \
-  test-mlagents clean
+  test-mlagents test-slow clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ $(ORIGINALS)/.ready: tests/mlagents/originals.txt tests/mlagents/requirements.tx
 	@$(ORIGINALS)/bin/pip install --quiet --disable-pip-version-check --ignore-requires-python \
 	  --no-deps -r tests/mlagents/originals.txt
 	@touch $@
+
+test-slow: $(READY) ## Learn from guests by other people's libraries, some minutes
+	@$(RUN) -m pytest -s -m slow tests/learners
 
 check: $(READY) ## Lint, types, import contracts, generated files
 	@$(RUN) -m ruff check .
