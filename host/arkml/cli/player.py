@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -74,8 +75,8 @@ def register(app: typer.Typer) -> None:
     app.command("player", epilog=_EPILOG)(command)
 
 
-def _ignored(*names: str, flag: bool = False) -> Any:
-    return typer.Option(*names, hidden=True, is_flag=flag)
+def _ignored(name: str) -> Any:
+    return typer.Option(name, hidden=True)
 
 
 def command(
@@ -151,8 +152,8 @@ def command(
             "-logFile", "-logfile", metavar="FILE", help="Log there.", rich_help_panel=_UNITY
         ),
     ] = None,
-    no_graphics: Annotated[bool, _ignored("-nographics", flag=True)] = False,
-    batch_mode: Annotated[bool, _ignored("-batchmode", flag=True)] = False,
+    no_graphics: Annotated[bool, _ignored("-nographics")] = False,
+    batch_mode: Annotated[bool, _ignored("-batchmode")] = False,
     width: Annotated[str | None, _ignored("-screen-width")] = None,
     height: Annotated[str | None, _ignored("-screen-height")] = None,
     quality: Annotated[str | None, _ignored("-screen-quality")] = None,
@@ -178,6 +179,7 @@ def command(
 def _play(playing: Playing, port: int, patience: float, logs: LogOptions, as_json: bool) -> int:
     require_grpc()
     logs.start()
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it tells of every line that ends
     from arkml.envs.llapi.player import PlayerSettings, play
     from arkml.host import Host
 
