@@ -32,6 +32,7 @@ from arkml.sessions.gateway import HiveGateway
 if TYPE_CHECKING:
     from arkml.evaluation import Evaluator
     from arkml.hives import HiveGrant, Hives
+    from arkml.runtime.wasi.virtual import World
 
 Source = str | Path | bytes
 
@@ -64,7 +65,7 @@ class Host(Closing):
         self.limits = limits or Limits()
         self._seed = seed
         self._deterministic = deterministic
-        self._wasi = wasi
+        self.wasi = wasi
         self._stub_missing = stub_missing
         self._policy = _policy(policy, self.limits)
         self._engine = Engine(self.limits)
@@ -94,7 +95,7 @@ class Host(Closing):
             data,
             name,
             self.limits,
-            wasi=self._wasi is not None,
+            wasi=self.wasi is not None,
             stub_missing=self._stub_missing,
         )
 
@@ -132,11 +133,11 @@ class Host(Closing):
         name = f"{trained.program.name} (evaluation)"
         return Evaluator(self._make(trained.program, name, next(self._numbers), shared), rated)
 
-    def driven(self, program: Program, hives: HiveGateway, *, name: str | None = None) -> Guest:
-        """A new guest, not initialised, whose experiments are those of `hives`."""
+    def driven(self, program: Program, hives: HiveGateway, world: World) -> Guest:
+        """A new guest, not initialised, with the experiments of `hives` and the time of `world`."""
         columns = Columns(self._engine.arena, self.limits)
-        shared = _Shared(columns, self._library(), hives, Flight(self._engine.ticker))
-        return self._make(program, name or program.name, next(self._numbers), shared)
+        shared = _Shared(columns, self._library(), hives, Flight(self._engine.ticker), world)
+        return self._make(program, program.name, next(self._numbers), shared)
 
     def fleet(self, source: Source | Program, instances: int, *, name: str | None = None) -> Fleet:
         """
@@ -232,8 +233,9 @@ class Host(Closing):
             columns=shared.columns,
             library=shared.library,
             hives=shared.hives,
-            wasi=self._wasi,
+            wasi=self.wasi,
             flight=shared.flight,
+            world=shared.world,
             released=partial(self._guests.pop, key, None),
         )
         self._guests[key] = weakref.ref(guest)
@@ -247,6 +249,7 @@ class _Shared(NamedTuple):
     library: PolicyLibrary
     hives: HiveGateway | None
     flight: Flight
+    world: World | None = None
 
 
 def _hives(grant: HiveGrant | None) -> Hives | None:

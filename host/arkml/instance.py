@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -28,6 +29,7 @@ from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Kind
 from arkml.runtime.wasi.calls import WasiCalls
 from arkml.runtime.wasi.linking import OURS, WasiGrant
+from arkml.runtime.wasi.virtual import VirtualCalls, World
 from arkml.sessions.gateway import HiveGateway
 from arkml.sessions.services import Services
 from arkml.sessions.session import Session
@@ -39,6 +41,7 @@ class Instance(Closing):
     """
     A sandbox, the services that answer its imports, and the fiber that its calls run on.
 
+    Time and chance are the machine's, or those of `world`.
     `failure` is why the instance cannot be called any more, or None.
     """
 
@@ -54,6 +57,7 @@ class Instance(Closing):
         hives: HiveGateway | None = None,
         wasi: WasiGrant | None = None,
         flight: Flight | None = None,
+        world: World | None = None,
         released: Callable[[], object] = lambda: None,
     ) -> None:
         self.name = name
@@ -64,7 +68,7 @@ class Instance(Closing):
         self._arena = engine.arena
         self._closed = True  # until there is something to close
         self._columns = columns
-        self._sandbox = sandbox = Sandbox(engine, program, columns, wasi)
+        self._sandbox = sandbox = Sandbox(engine, program, columns, wasi, virtual=world is not None)
         self.services = Services(
             name,
             number,
@@ -72,9 +76,14 @@ class Instance(Closing):
             library=library,
             open_queue=self._open_queue,
             hives=hives,
+            clock=time.time_ns if world is None else world.time_of_day,
         )
-        wasi_calls = WasiCalls(wasi or WasiGrant(), self._sandbox.memory)
-        environment = EnvironmentCalls(sandbox.memory, self.services.register_panic)
+        grant, memory = wasi or WasiGrant(), sandbox.memory
+        if world is None:
+            wasi_calls = WasiCalls(grant, memory)
+        else:
+            wasi_calls = VirtualCalls(grant, memory, world)
+        environment = EnvironmentCalls(memory, self.services.register_panic)
         modules = {**self.services.handlers, OURS: wasi_calls, "env": environment}
         self._handlers = Handlers(modules, self.services.offer, self._tell)
         waiting = Waiting(self.services, wasi_calls)

@@ -1,4 +1,4 @@
-"""Module `arkml-wasi`, declared once: the WASI calls that wait, as the host answers them."""
+"""Module `arkml-wasi`, declared once: the WASI calls that the host answers itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from arkml.abi.schema import U32, U64, Api, Function, Outcome, Param
 WASI = Api(
     module="arkml-wasi",
     prefix="",
-    doc="What stands behind the WASI calls that would block the host's thread.",
+    doc="What stands behind the WASI calls that would block the host's thread, and behind those "
+    "that an environment answers from its seed.",
     functions=(
         Function(
             "poll_oneoff",
@@ -50,6 +51,20 @@ WASI = Api(
                 Param("count", U32),
                 Param("num_written", U32),
             ),
+            returns=U32,
+            outcome=Outcome.VALUE,
+        ),
+        Function(
+            "clock_time_get",
+            "Read a clock of an environment, in nanoseconds.",
+            (Param("clock", U32), Param("precision", U64), Param("time", U32)),
+            returns=U32,
+            outcome=Outcome.VALUE,
+        ),
+        Function(
+            "random_get",
+            "Fill a buffer with random bytes that an environment draws from its seed.",
+            (Param("buffer", U32), Param("size", U32)),
             returns=U32,
             outcome=Outcome.VALUE,
         ),

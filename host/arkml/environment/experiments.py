@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from arkml.environment.specs import Spec
 from arkml.errors import InvalidArguments, InvalidSpec, NotFound, Unavailable
 from arkml.policies.constant import zeros
 from arkml.policies.external import ExternalPolicy
+from arkml.runtime.wasi.virtual import World
 from arkml.sessions.launch import HiveAddress, Launch
 from arkml.sessions.roster import TrainingStart
 from arkml.sessions.run import ExperimentInfo, ExperimentShape, Metric, Pending, Run, settled
@@ -72,8 +72,8 @@ class Experiments:
 
     `snapshot` is what it downloads, else a policy that does nothing. `shape_of` finds the widths
     that a launch asks for, `declarations` what its rows mean; `refused` is what contradicts them.
-    Of `behaviours`, if there are any, agents are stepped; others take zeros. Demonstrations and
-    augmented rows are kept until `take_given`.
+    Ids and times come from `world`. Of `behaviours`, if there are any, agents are stepped; others
+    take zeros. Demonstrations and augmented rows are kept until `take_given`.
     """
 
     def __init__(
@@ -82,9 +82,11 @@ class Experiments:
         shape_of: Callable[[Launch], tuple[int, int]],
         declarations: Declarations,
         behaviours: Collection[str] | None,
+        world: World,
     ) -> None:
         self.started: dict[str, Experiment] = {}
         self.refused: InvalidSpec | None = None
+        self.world = world
         self._declarations = declarations
         self._behaviours = behaviours
         self._snapshot = snapshot
@@ -120,12 +122,12 @@ class Experiments:
                 raise InvalidArguments(f"experiment {name!r} runs already")
         is_stepped = self._behaviours is None or name in self._behaviours
         run = Experiment(
-            uuid.uuid4().hex,
+            uuid.UUID(bytes=self.world.random(16), version=4).hex,
             ExternalPolicy(name, features, actions, is_stepped=is_stepped),
             Behaviour(
                 name, features, actions, self._spec(launch, features, actions), launch.configuration
             ),
-            time.time_ns(),
+            self.world.time_of_day(),
             launch.seconds or 0,
             self._snapshot or zeros(features, actions),
         )
@@ -198,4 +200,4 @@ class _Part:
         run = self._run
         run.sessions = 0 if stop else max(0, run.sessions - 1)
         if not run.sessions:
-            run.ended_at = time.time_ns()
+            run.ended_at = self._experiments.world.time_of_day()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,15 @@ from arkml.environment.declarations import Declarations, Declaring
 from arkml.environment.experiments import Experiments
 from arkml.environment.life import Life, Pending
 from arkml.environment.script import Script
+from arkml.environment.world import FRAME, Pace, SeededWorld
 from arkml.errors import GuestStalled, InvalidActions, UsageError
 from arkml.guest import Guest
 from arkml.host import Host
 from arkml.limits import Limits
 from arkml.runtime.program import Program
+from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.launch import Launch
 from arkml.training import settings_of
-
-log = logging.getLogger(__name__)
 
 IDLE_CALLS = 1_000
 _SEEDS = 1 << 31
@@ -42,9 +41,12 @@ class GuestEnv(Closing):
     numbers. "{seed}" in both stands for the seed. `snapshot` is the ONNX file that the guest
     downloads. `idle_calls` without a submit, or `seconds` in one step, and it has stalled.
 
+    The guest's clocks are not the machine's: each call is a frame of `frame_seconds`, and so is
+    each submit where one call is all (see `pace`). Through `wasi` it draws from the seed.
+
     A policy that is not driven acts with the `host`; without one the environment has its own,
-    with `limits`. Environments pickle by the path and the digest of their module and what else
-    they were made with, not by what they are doing.
+    with `limits` and `wasi`. Environments pickle by the path and the digest of their module and
+    what else they were made with, not by what they are doing.
     """
 
     def __init__(
@@ -60,6 +62,8 @@ class GuestEnv(Closing):
         spec: Declaring = None,
         idle_calls: int = IDLE_CALLS,
         seconds: float | None = None,
+        frame_seconds: float = FRAME,
+        wasi: WasiGrant | None = None,
         limits: Limits | None = None,
         host: Host | None = None,
         digest: str | None = None,
@@ -69,9 +73,15 @@ class GuestEnv(Closing):
         self._made_with = {
             "module": module, "entry": entry, "args": args, "configure": configure,
             "snapshot": snapshot, "inference": inference, "behaviours": behaviours,
-            "idle_calls": idle_calls, "seconds": seconds, "limits": limits,
+            "idle_calls": idle_calls, "seconds": seconds, "frame_seconds": frame_seconds,
+            "wasi": wasi if host is None else host.wasi,
+            "limits": limits if host is None else host.limits,
         }  # fmt: skip
-        self._owned = Host(limits=limits) if host is None else None
+        if wasi is not None and host is not None:
+            raise UsageError("wasi= is for an environment's own host: grant it to the one you give")
+        self.pace = Pace(frame_seconds)
+        """How fast time goes for the guest; for whoever plays it to set."""
+        self._owned = Host(limits=limits, wasi=wasi) if host is None else None
         self._host = host or self._owned
         assert self._host is not None
         self.program: Program = self._host.compile(module)
@@ -86,7 +96,6 @@ class GuestEnv(Closing):
         self._seconds = seconds
         self.agents = Agents()
         self._random = np.random.default_rng()
-        self._told_unseedable = False
         self._life: Life | None = None
 
     @property
@@ -123,7 +132,7 @@ class GuestEnv(Closing):
         """
         if seed is not None:
             self._random = np.random.default_rng(seed)
-            self._warn_unseedable()
+            self._script.warn_unseedable()
         drawn = int(self._random.integers(_SEEDS)) if seed is None else seed
         self._end_instance()
         self._life = self._born(drawn)
@@ -182,12 +191,16 @@ class GuestEnv(Closing):
     def _born(self, seed: int) -> Life:
         """A new instance, before its first call."""
         assert self._host is not None
-        experiments = Experiments(self._snapshot, _shape_of, self._declarations, self._behaviours)
-        guest = self._host.driven(self.program, experiments)
+        world = SeededWorld(seed, self.pace)
+        experiments = Experiments(
+            self._snapshot, _shape_of, self._declarations, self._behaviours, world
+        )
+        guest = self._host.driven(self.program, experiments, world)
         return Life(
             guest,
             self._script.calls(guest, seed),
             experiments,
+            world,
             self._declarations,
             self.agents,
             repeats=self._script.repeats,
@@ -206,15 +219,6 @@ class GuestEnv(Closing):
         life, self._life = self._life, None
         if life is not None:
             life.close()
-
-    def _warn_unseedable(self) -> None:
-        if not self.seedable and not self._told_unseedable:
-            self._told_unseedable = True
-            log.warning(
-                "%s takes no seed: it exports no arkml_seed, and {seed} is neither in args nor in"
-                " configure; every instance may begin alike",
-                self.program.name,
-            )
 
 
 def _shape_of(launch: Launch) -> tuple[int, int]:

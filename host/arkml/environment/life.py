@@ -14,6 +14,7 @@ from arkml.environment.declarations import Declarations
 from arkml.environment.experiments import Experiments
 from arkml.environment.masks import masked, parted
 from arkml.environment.stepping import Calls, Stepping
+from arkml.environment.world import SeededWorld
 from arkml.errors import GuestError
 from arkml.guest import Guest
 from arkml.policies.external import ExternalPolicy
@@ -30,7 +31,7 @@ class Pending(NamedTuple):
 
 class Life(Closing):
     """
-    An instance between two submits; `agents` gives its agents their numbers.
+    An instance between two submits; `agents` gives its agents their numbers, `world` its time.
 
     `inference` says whether sessions of inference are stepped, None that they are if there is no
     experiment. `idle` and `seconds` are what a step may take, see `Stepping`.
@@ -41,6 +42,7 @@ class Life(Closing):
         guest: Guest,
         calls: Calls,
         experiments: Experiments,
+        world: SeededWorld,
         declarations: Declarations,
         agents: Agents,
         *,
@@ -52,13 +54,15 @@ class Life(Closing):
         self.guest = guest
         self.experiments = experiments
         self.pending: Pending | None = None
+        self._world = world
+        self._repeats = repeats
         self._declarations = declarations
         self._agents = agents
         self._inference = inference
         self._casts: dict[int, Cast] = {}
         self.stepping = Stepping(
             guest,
-            calls,
+            world.framed(calls),
             self.is_driven,
             idle=idle,
             seconds=seconds,
@@ -146,6 +150,8 @@ class Life(Closing):
             resume = self.stepping.resume
 
     def _answered(self) -> None:
+        if not self._repeats:  # all is one call: what it submits are its frames
+            self._world.tick()
         self.guest.fiber.answer(0)
 
     def _behaviour(self, session: Session) -> Behaviour:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -11,10 +12,14 @@ from arkml.errors import EntryPointMissing, UsageError
 from arkml.guest import Guest, initialisers
 from arkml.runtime.entry import Entry
 from arkml.runtime.module.description import ModuleKind
+from arkml.runtime.module.imports import WASI_MODULE
 from arkml.runtime.program import Program
+
+log = logging.getLogger(__name__)
 
 SEED = "{seed}"
 _SEED_EXPORT, _CONFIGURE = "arkml_seed", "configure"
+_RANDOM = (WASI_MODULE, "random_get")
 _FRAME, _CMDLET = "ark_applet_update", "ark_cmdlet_run"
 
 Configuration = str | Sequence[int | str] | None
@@ -41,6 +46,7 @@ class Script:
             _require_numbers(configure)
         self._args = args
         self._configure = configure
+        self._told = False
         self._takes_bytes = functions[self._entry].params == ("i32", "i32")
         if functions[self._entry].params and not self._takes_bytes:
             raise UsageError(
@@ -58,9 +64,21 @@ class Script:
         given = [self._args] if self._configure is None else [self._args, *self._configure]
         if isinstance(self._configure, str):
             given = [self._args, self._configure]
-        return _SEED_EXPORT in self._program.functions or any(
-            isinstance(text, str) and SEED in text for text in given
+        return (
+            _SEED_EXPORT in self._program.functions
+            or _RANDOM in self._program.linkage.wasi
+            or any(isinstance(text, str) and SEED in text for text in given)
         )
+
+    def warn_unseedable(self) -> None:
+        """Tell once of a seed that the guest does not take."""
+        if not self.is_seedable and not self._told:
+            self._told = True
+            log.warning(
+                "%s takes no seed: it exports no arkml_seed, draws no random numbers through WASI,"
+                " and {seed} is neither in args nor in configure; every instance may begin alike",
+                self._program.name,
+            )
 
     def calls(self, guest: Guest, seed: int) -> Calls:
         """The calls of a new instance, one after another."""

@@ -32,10 +32,17 @@ class Sandbox:
     One instance of a program. Making it runs no guest code.
 
     `control` is the offset of the control block in the column memory; `memory` is the guest's.
+    With `virtual` the WASI clocks and random numbers are answered by the host.
     """
 
     def __init__(
-        self, engine: Engine, program: Program, columns: Columns, wasi: WasiGrant | None
+        self,
+        engine: Engine,
+        program: Program,
+        columns: Columns,
+        wasi: WasiGrant | None,
+        *,
+        virtual: bool = False,
     ) -> None:
         self.engine = engine
         self.program = program
@@ -49,7 +56,7 @@ class Sandbox:
             self._limit()
             self.context = self._store._context()  # noqa: SLF001
             self.context_address = bindings.address_of(self.context)
-            self._build(wasi)
+            self._build(wasi, virtual=virtual)
         except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
             self.close()
             raise _explain(program.name, error) from None
@@ -89,7 +96,7 @@ class Sandbox:
         )
         self._store.set_epoch_deadline(_BUILD_TICKS)
 
-    def _build(self, wasi: WasiGrant | None) -> None:
+    def _build(self, wasi: WasiGrant | None, *, virtual: bool) -> None:
         engine, context, linkage = self.engine, self.context, self.program.linkage
         arena = engine.arena
         shim = bindings.Instance.of(context, engine.shim)
@@ -112,7 +119,7 @@ class Sandbox:
                 bindings.define(linker, context, module, name, extern)
             if linkage.wasi:
                 self._store.set_wasi(config(wasi or WasiGrant()))
-                engine.wasi.link(context, shim)
+                engine.wasi.link(context, shim, virtual=virtual)
             if self.program.stubs is not None:
                 stubs = bindings.Instance.linked(context, linker, self.program.stubs)
                 for number, stub in enumerate(linkage.stubs):

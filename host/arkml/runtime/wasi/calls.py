@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from arkml.errors import InvalidArguments
 from arkml.runtime.memory import GuestMemory
 from arkml.runtime.waits import Wait
+from arkml.runtime.wasi.clocks import Clocks, MachineClocks
 from arkml.runtime.wasi.linking import WasiGrant
 
 logger = logging.getLogger(__name__)
@@ -50,11 +51,11 @@ class Tag(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One thing to wait for; `at` is a time of the host's monotonic clock for a clock."""
+    """One thing to wait for; `at` is a reading of the clock that waits go by, for a clock."""
 
     userdata: int
     tag: Tag
-    at: float = 0.0
+    at: int = 0
     fd: int = 0
 
 
@@ -88,10 +89,12 @@ class WasiCalls:
     Handlers of the `arkml-wasi` table for one guest.
 
     A call that has to wait leaves a Wait in `waiting`; the guest stays suspended until it is over.
+    `clocks` are what it waits by, the machine's unless told otherwise.
     """
 
-    def __init__(self, grant: WasiGrant, memory: GuestMemory) -> None:
+    def __init__(self, grant: WasiGrant, memory: GuestMemory, clocks: Clocks | None = None) -> None:
         self._memory = memory
+        self._clocks = clocks or MachineClocks()
         self._stdin = Stdin(grant.stdin)
         self._writers: dict[int, Callable[[bytes], Any]] = {
             1: grant.stdout or sys.stdout.buffer.write,
@@ -140,7 +143,7 @@ class WasiCalls:
             self._memory.check(events, count * _EVENT.size)
             self._memory.check(num_events, 4)
             wanted = [
-                _subscription(data[i : i + _SUBSCRIPTION.size], now)
+                self._subscription(data[i : i + _SUBSCRIPTION.size], now)
                 for i in range(0, len(data), _SUBSCRIPTION.size)
             ]
         except InvalidArguments:
@@ -157,18 +160,15 @@ class WasiCalls:
         """Wait for at most `timeout` seconds until one of `wanted` has happened."""
         if any(self._happened(one) for one in wanted):
             return True
-        times = [one.at for one in wanted if one.tag is Tag.CLOCK]
-        left = max(0.0, min([timeout, *(at - time.monotonic() for at in times)]))
-        if any(one.tag is Tag.READ for one in wanted):
-            self._stdin.ready(left)
-        else:
-            time.sleep(left)
+        until = min((one.at for one in wanted if one.tag is Tag.CLOCK), default=None)
+        reads = any(one.tag is Tag.READ for one in wanted)
+        self._clocks.wait(until, timeout, self._stdin.ready if reads else time.sleep)
         return any(self._happened(one) for one in wanted)
 
     def _happened(self, one: Subscription) -> bool:
         match one.tag:
             case Tag.CLOCK:
-                return time.monotonic() >= one.at
+                return self._clocks.reading() >= one.at
             case Tag.READ:
                 return one.fd != 0 or self._stdin.ready(0)
             case Tag.WRITE:
@@ -180,6 +180,18 @@ class WasiCalls:
         self._memory.write(events, data)
         self._memory.write(num_events, struct.pack("<I", len(happened)))
         return Errno.SUCCESS
+
+    def _subscription(self, data: bytes, now: int) -> Subscription:
+        """Decode one; ValueError for a kind or a clock that we do not have."""
+        userdata, tag, body = _SUBSCRIPTION.unpack(data)
+        if Tag(tag) is not Tag.CLOCK:
+            return Subscription(userdata, Tag(tag), fd=int.from_bytes(body[:4], "little"))
+        clock, timeout, _, flags = _CLOCK.unpack(body)
+        if clock not in (0, 1):
+            raise ValueError(f"clock {clock}")
+        if flags & _ABSOLUTE:
+            timeout = max(0, timeout - (self._clocks.time_of_day() if clock == 0 else now))
+        return Subscription(userdata, Tag.CLOCK, self._clocks.reading() + timeout)
 
     def _buffers(self, pointer: int, count: int) -> list[tuple[int, int]]:
         if count > _MOST_SUBSCRIPTIONS:
@@ -212,16 +224,3 @@ def _cut(room: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
         kept.append((start, min(size, most)))
         most -= kept[-1][1]
     return kept
-
-
-def _subscription(data: bytes, now: int) -> Subscription:
-    """Decode one; ValueError for a kind or a clock that we do not have."""
-    userdata, tag, body = _SUBSCRIPTION.unpack(data)
-    if Tag(tag) is not Tag.CLOCK:
-        return Subscription(userdata, Tag(tag), fd=int.from_bytes(body[:4], "little"))
-    clock, timeout, _, flags = _CLOCK.unpack(body)
-    if clock not in (0, 1):
-        raise ValueError(f"clock {clock}")
-    if flags & _ABSOLUTE:
-        timeout = max(0, timeout - (time.time_ns() if clock == 0 else now))
-    return Subscription(userdata, Tag.CLOCK, time.monotonic() + timeout / 1e9)

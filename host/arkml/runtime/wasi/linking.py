@@ -17,6 +17,7 @@ from arkml.runtime.shim.render import export_name
 
 OURS = "arkml-wasi"
 SHADOWED = ("poll_oneoff", "sched_yield", "fd_read", "fd_write")
+VIRTUAL = ("clock_time_get", "random_get")  # ours where time and chance are an environment's
 
 # These wait, so a guest gets ours, which suspend. Theirs keep files; a file never blocks for long.
 # The guest's own clock is asked for the time, into the room for the first event.
@@ -97,18 +98,31 @@ class WasiLinker:
         self._module = wasmtime.Module(engine, _SHIM)
         self.type_of = cache(self._type_of)
 
-    def link(self, context: Any, shim: bindings.Instance) -> None:
-        """Put the calls that wait in front of wasmtime's, for the guest in `context`."""
+    def link(self, context: Any, shim: bindings.Instance, *, virtual: bool) -> None:
+        """
+        Put the calls that wait in front of wasmtime's, for the guest in `context`.
+
+        With `virtual` its clocks and random numbers are ours too. Else they are named again, as
+        wasmtime's: those of the guest that was linked before are still there.
+        """
         for name in SHADOWED:
-            bindings.define(self.linker, context, OURS, name, shim.export(export_name(OURS, name)))
-        for name in ("clock_time_get", "fd_read", "fd_write"):
-            bindings.define(
-                self.linker, context, "theirs", name,
-                bindings.defined(self._plain, context, WASI_MODULE, name),
-            )  # fmt: skip
+            self._define(context, OURS, name, shim.export(export_name(OURS, name)))
+        for name in ("fd_read", "fd_write"):
+            self._define(context, "theirs", name, self._plain_one(context, name))
+        for name in VIRTUAL:
+            given = shim.export(export_name(OURS, name)) if virtual else None
+            extern = given or self._plain_one(context, name)
+            for module in ("theirs", WASI_MODULE):
+                self._define(context, module, name, extern)
         waits = bindings.Instance.linked(context, self.linker, self._module)
         for name in SHADOWED:
-            bindings.define(self.linker, context, WASI_MODULE, name, waits.export(name))
+            self._define(context, WASI_MODULE, name, waits.export(name))
+
+    def _define(self, context: Any, module: str, name: str, extern: Any) -> None:
+        bindings.define(self.linker, context, module, name, extern)
+
+    def _plain_one(self, context: Any, name: str) -> Any:
+        return bindings.defined(self._plain, context, WASI_MODULE, name)
 
     def _type_of(self, name: str) -> FunctionType | None:
         try:

@@ -1,0 +1,132 @@
+"""Time and chance in an environment."""
+
+import pytest
+
+from arkml.environment.declarations import Declarations
+from arkml.environment.experiments import Experiments
+from arkml.environment.world import ORIGIN, Pace, SeededWorld
+from arkml.errors import UsageError
+from arkml.sessions.launch import HiveAddress, Launch
+
+SECOND = 1_000_000_000
+CENTURIES = 1 << 64
+
+
+def world(seed=1, **pace):
+    return SeededWorld(seed, Pace(**pace))
+
+
+def test_random_bytes_follow_from_the_seed_alone_and_differ_from_draw_to_draw():
+    first, again, other = world(5), world(5), world(6)
+    drawn = [first.random(size) for size in (16, 16, 1000)]
+
+    assert drawn == [again.random(size) for size in (16, 16, 1000)]
+    assert [len(data) for data in drawn] == [16, 16, 1000]
+    assert drawn[0] != drawn[1]
+    assert drawn[0] != other.random(16)
+
+
+def test_the_stream_of_a_seed_is_the_same_for_ever():
+    assert world(0).random(8).hex() == "8455762fb010365a"
+
+
+def test_time_begins_at_the_origin_and_goes_on_by_frames():
+    found = world()
+    begin = found.time_of_day()
+    for _ in range(60):
+        found.tick()
+
+    assert begin == found.reading() - 60 * round(SECOND / 60) == ORIGIN
+    assert found.time_of_day() == found.reading()
+
+
+def test_each_call_is_a_frame_after_the_one_before():
+    found = world(frame_seconds=0.5)
+    calls = [lambda: "first", lambda: "second"]
+    times = [(begin(), found.reading() - ORIGIN) for begin in found.framed(iter(calls))]
+
+    assert times == [("first", SECOND // 2), ("second", SECOND)]
+
+
+def test_the_pace_may_change_at_any_time():
+    pace = Pace(frame_seconds=0.5)
+    found = SeededWorld(1, pace)
+    gone = []
+    for name, value in (
+        ("time_scale", 20), ("capture_rate", 10), ("time_scale", 0), ("time_scale", 1),
+        ("capture_rate", 0),
+    ):  # fmt: skip
+        setattr(pace, name, value)
+        before = found.reading()
+        found.tick()
+        gone.append((found.reading() - before) / SECOND)
+
+    assert gone == [10, 2, 0, 0.1, 0.5]
+    assert pace.capture_rate == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("time_scale", -1),
+        ("time_scale", float("nan")),
+        ("time_scale", float("inf")),
+        ("time_scale", "fast"),
+        ("capture_rate", -1),
+        ("capture_rate", 1e-300),
+    ],
+)
+def test_a_pace_that_makes_no_sense_is_refused_and_changes_nothing(name, value):
+    pace = Pace()
+    before = (pace.frame_seconds, pace.time_scale)
+    with pytest.raises(UsageError, match=f"{name} is"):
+        setattr(pace, name, value)
+
+    assert (pace.frame_seconds, pace.time_scale) == before
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), 1e12])
+def test_a_frame_lasts_longer_than_nothing(seconds):
+    with pytest.raises(UsageError, match="frame_seconds is"):
+        Pace(seconds)
+
+
+def test_who_sleeps_wakes_at_once_and_time_never_goes_back():
+    found, rested = world(), []
+    found.wait(ORIGIN + SECOND, 60.0, rested.append)
+    late = found.reading()
+    found.wait(ORIGIN, 60.0, rested.append)
+
+    assert late == found.reading() == ORIGIN + SECOND
+    assert rested == []
+
+
+def test_who_waits_for_no_time_really_waits():
+    found, rested = world(), []
+    found.wait(None, 0.02, rested.append)
+
+    assert rested == [0.02]
+    assert found.reading() == ORIGIN
+
+
+def test_the_time_of_day_fits_an_i64_for_ever():
+    found = world()
+    found.wait(CENTURIES, 0, lambda _: None)
+
+    assert found.reading() == CENTURIES
+    assert found.time_of_day() == (1 << 63) - 1
+
+
+def test_experiments_are_named_and_dated_by_the_world():
+    launch = Launch(HiveAddress("localhost", 12356), "game", "game")
+    listed = []
+    for seed in (1, 1, 2):
+        experiments = Experiments(
+            None, lambda _: (2, 1), Declarations(None, None), None, world(seed)
+        )
+        run = experiments.start(launch).result().run
+        listed.append((run.id, run.info().started_at))
+
+    assert listed[0] == listed[1]
+    assert listed[0][0] != listed[2][0]
+    assert listed[0][1] == ORIGIN
