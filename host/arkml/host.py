@@ -133,10 +133,21 @@ class Host(Closing):
         name = f"{trained.program.name} (evaluation)"
         return Evaluator(self._make(trained.program, name, next(self._numbers), shared), rated)
 
-    def driven(self, program: Program, hives: HiveGateway, world: World) -> Guest:
+    def berth(self, instances: int = 1) -> Berth:
+        """
+        Where so many guests are stepped together, or one by itself.
+
+        Raises InstanceLimitExceeded if the machine has no room for them.
+        """
+        if instances > 1:
+            require_mappings(instances)
+            self._require_room(instances)
+        columns = Columns(self._engine.arena, self.limits, siblings=instances)
+        return Berth(columns, Flight(self._engine.ticker))
+
+    def driven(self, program: Program, hives: HiveGateway, world: World, berth: Berth) -> Guest:
         """A new guest, not initialised, with the experiments of `hives` and the time of `world`."""
-        columns = Columns(self._engine.arena, self.limits)
-        shared = _Shared(columns, self._library(), hives, Flight(self._engine.ticker), world)
+        shared = _Shared(berth.columns, self._library(), hives, berth.flight, world)
         return self._make(program, program.name, next(self._numbers), shared)
 
     def fleet(self, source: Source | Program, instances: int, *, name: str | None = None) -> Fleet:
@@ -240,6 +251,13 @@ class Host(Closing):
         )
         self._guests[key] = weakref.ref(guest)
         return guest
+
+
+class Berth(NamedTuple):
+    """The column memory and the flight of guests that are stepped together."""
+
+    columns: Columns
+    flight: Flight
 
 
 class _Shared(NamedTuple):

@@ -19,7 +19,7 @@ from arkml.environment.script import Script
 from arkml.environment.world import FRAME, Pace, SeededWorld
 from arkml.errors import GuestStalled, InvalidActions, UsageError
 from arkml.guest import Guest
-from arkml.host import Host
+from arkml.host import Berth, Host
 from arkml.limits import Limits
 from arkml.runtime.program import Program
 from arkml.runtime.wasi.linking import WasiGrant
@@ -82,12 +82,13 @@ class GuestEnv(Closing):
         self.pace = Pace(frame_seconds)
         """How fast time goes for the guest; for whoever plays it to set."""
         self._owned = Host(limits=limits, wasi=wasi) if host is None else None
-        self._host = host or self._owned
-        assert self._host is not None
-        self.program: Program = self._host.compile(module)
+        found = host or self._owned
+        assert found is not None
+        self.host: Host = found
+        self.program: Program = found.compile(module)
         if digest is not None and digest != self.program.digest:
             raise UsageError(f"{module!r} is another module than when the environment was pickled")
-        self._script = Script(self.program, entry, args, configure)
+        self.script = Script(self.program, entry, args, configure)
         self._declarations = Declarations(spec, self.program.info.spec)
         self._snapshot = snapshot
         self._inference = inference
@@ -106,7 +107,7 @@ class GuestEnv(Closing):
     @property
     def seedable(self) -> bool:
         """Whether the guest takes a seed."""
-        return self._script.is_seedable
+        return self.script.is_seedable
 
     @property
     def decision(self) -> Decision | None:
@@ -132,10 +133,10 @@ class GuestEnv(Closing):
         """
         if seed is not None:
             self._random = np.random.default_rng(seed)
-            self._script.warn_unseedable()
+            self.script.warn_unseedable()
         drawn = int(self._random.integers(_SEEDS)) if seed is None else seed
         self._end_instance()
-        self._life = self._born(drawn)
+        self._life = self.born(drawn, self.host.berth())
         step = self._run(self._life)
         if step.error is not None:
             raise step.error
@@ -163,11 +164,31 @@ class GuestEnv(Closing):
         That happens before the next frame; what plays in one call hears of it at its reset. False
         if the guest has no such export.
         """
-        return self._script.messages.add(message)
+        return self.script.messages.add(message)
 
     def take_demonstrations(self) -> list[Demonstrations]:
         """The rows with actions of their own that the guest gave since the last call."""
         return [] if self._life is None else self._life.experiments.take_given()
+
+    def born(self, seed: int, berth: Berth) -> Life:
+        """A new instance, before its first call, which this environment does not step."""
+        world = SeededWorld(seed, self.pace)
+        experiments = Experiments(
+            self._snapshot, _shape_of, self._declarations, self._behaviours, world
+        )
+        guest = self.host.driven(self.program, experiments, world, berth)
+        return Life(
+            guest,
+            self.script.calls(guest, seed),
+            experiments,
+            world,
+            self._declarations,
+            self.agents,
+            frame=self.script.frame,
+            inference=self._inference,
+            idle=self._idle_calls,
+            seconds=self._seconds,
+        )
 
     def close(self) -> None:
         """Free the instance. Safe to call again."""
@@ -187,27 +208,6 @@ class GuestEnv(Closing):
     @property
     def _pending(self) -> Pending | None:
         return None if self._life is None else self._life.pending
-
-    def _born(self, seed: int) -> Life:
-        """A new instance, before its first call."""
-        assert self._host is not None
-        world = SeededWorld(seed, self.pace)
-        experiments = Experiments(
-            self._snapshot, _shape_of, self._declarations, self._behaviours, world
-        )
-        guest = self._host.driven(self.program, experiments, world)
-        return Life(
-            guest,
-            self._script.calls(guest, seed),
-            experiments,
-            world,
-            self._declarations,
-            self.agents,
-            repeats=self._script.repeats,
-            inference=self._inference,
-            idle=self._idle_calls,
-            seconds=self._seconds,
-        )
 
     def _run(self, life: Life) -> Step:
         step = life.run()

@@ -18,6 +18,7 @@ from arkml.environment.world import SeededWorld
 from arkml.errors import GuestError
 from arkml.guest import Guest
 from arkml.policies.external import ExternalPolicy
+from arkml.runtime.entry import Entry
 from arkml.sessions.session import InferenceSession, Session, TrainingSession
 
 
@@ -33,6 +34,7 @@ class Life(Closing):
     """
     An instance between two submits; `agents` gives its agents their numbers, `world` its time.
 
+    `frame` is the function that is called again and again, None where one call is all.
     `inference` says whether sessions of inference are stepped, None that they are if there is no
     experiment. `idle` and `seconds` are what a step may take, see `Stepping`.
     """
@@ -46,7 +48,7 @@ class Life(Closing):
         declarations: Declarations,
         agents: Agents,
         *,
-        repeats: bool,
+        frame: str | None,
         inference: bool | None,
         idle: int,
         seconds: float | None,
@@ -55,7 +57,7 @@ class Life(Closing):
         self.experiments = experiments
         self.pending: Pending | None = None
         self._world = world
-        self._repeats = repeats
+        self._frame = frame
         self._declarations = declarations
         self._agents = agents
         self._inference = inference
@@ -66,7 +68,7 @@ class Life(Closing):
             self.is_driven,
             idle=idle,
             seconds=seconds,
-            is_over=lambda: repeats and experiments.has_ended,
+            is_over=lambda: frame is not None and experiments.has_ended,
         )
 
     def answer(self, values: Floats) -> None:
@@ -87,9 +89,14 @@ class Life(Closing):
         return self._through(self.stepping.resume)
 
     def go_on(self) -> Step:
-        """The same for a guest that is suspended in something that was not looked at."""
+        """The same for a guest that was run, and is suspended in something not looked at yet."""
         self.pending = None
         return self._through(self.stepping.take_over)
+
+    def after_call(self) -> Step:
+        """The same for a guest that was run, and whose call has ended."""
+        self.pending = None
+        return self._through(self.stepping.end_call)
 
     def show(self, session: Session) -> Step | None:
         """What the submit shows that the guest is suspended in; None if it is answered already."""
@@ -133,6 +140,24 @@ class Life(Closing):
         self.pending = None
         self.guest.close()
 
+    @property
+    def frame(self) -> Entry | None:
+        """The call that it is in, if that is made again and again."""
+        entry = self.stepping.entry
+        return entry if entry is not None and entry.name == self._frame else None
+
+    def may_repeat(self) -> bool:
+        """
+        Whether the frame that has just ended went well, and nothing is to be done before the next.
+
+        That is due then; time goes on for it.
+        """
+        entry = self.frame
+        if entry is None or entry.failed() or self.guest.fiber.imports:
+            return False
+        self._world.tick()
+        return True
+
     def _through(self, resume: Callable[[], Session | None]) -> Step:
         while True:
             try:
@@ -150,7 +175,7 @@ class Life(Closing):
             resume = self.stepping.resume
 
     def _answered(self) -> None:
-        if not self._repeats:  # all is one call: what it submits are its frames
+        if self._frame is None:  # all is one call: what it submits are its frames
             self._world.tick()
         self.guest.fiber.answer(0)
 

@@ -53,8 +53,8 @@ class Script:
                 f"{self._entry} of {program.name} is {functions[self._entry]}: an environment calls"
                 " functions that take nothing, or bytes"
             )
-        self.repeats = not self._takes_bytes
-        """Whether it is called again and again."""
+        self.frame = None if self._takes_bytes else self._entry
+        """What is called again and again, None where one call is all."""
         self.messages = Messages(program)
         """What the guest is told before the next of these calls."""
 

@@ -61,6 +61,15 @@ class Stepping:
         self.begin()
         return self._run(is_suspended=True)
 
+    def end_call(self) -> Session | None:
+        """The same from the end of the call that the guest was in."""
+        assert self.entry is not None
+        self.begin()
+        self._guest.fiber.unpark()
+        entry, self.entry = self.entry, None
+        self._guest.end(entry)
+        return self._run(is_suspended=False)
+
     def _run(self, *, is_suspended: bool) -> Session | None:
         while True:
             self._look()

@@ -1,0 +1,193 @@
+"""An environment of many guests of one module, each with one agent, stepped together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from arkml.batches import Floats
+from arkml.closing import Closing
+from arkml.environment.decisions import Behaviour, Marks, Step
+from arkml.environment.fleet_step import FleetStep
+from arkml.environment.guest_env import GuestEnv
+from arkml.environment.life import Life
+from arkml.environment.together import Left, Together
+from arkml.errors import GuestStalled, UsageError
+
+_SEEDS = 1 << 31
+
+
+class FleetEnv(Closing):
+    """
+    Steps `num_guests` guests of one module, each with one agent; `options` are those of GuestEnv.
+
+    Those whose agent just runs on go together, at little more than the cost of the calls; the
+    others one after the other, as does everybody with a `decision_period`. A guest that fails or
+    finishes is over until `renew`, and changes nothing for the rest.
+    """
+
+    def __init__(self, module: Any, num_guests: int, **options: Any) -> None:
+        if num_guests < 1:
+            raise UsageError(f"a fleet of {num_guests} guests: 1 at least")
+        self.num_guests = num_guests
+        self.mould = GuestEnv(module, **options)
+        """What the guests are made like; it is not stepped itself."""
+        self._random = np.random.default_rng()
+        self._lives: list[Life | None] = [None] * num_guests
+        self._together: Together | None = None
+        self._behaviour: Behaviour | None = None
+        try:
+            self._berth = self.mould.host.berth(num_guests)
+        except BaseException:
+            self.mould.close()
+            raise
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """That of every agent. Raises UsageError before the first reset."""
+        if self._behaviour is None:
+            raise UsageError("reset the fleet before its first step")
+        return self._behaviour
+
+    @property
+    def alive(self) -> Marks:
+        """Which guests go on, bool, [guests]."""
+        return np.array([life is not None for life in self._lives])
+
+    def life(self, guest: int) -> Life | None:
+        """The instance of a guest that goes on."""
+        return self._lives[guest]
+
+    def reset(self, seed: int | Sequence[int | None] | None = None) -> FleetStep:
+        """
+        Start over with new instances, up to the first submit of each.
+
+        `seed` is that of the first guest, the next ones have the next ones; or it is one for each,
+        None to have it drawn. Raises GuestError if a guest does not come so far.
+        """
+        seeds: Sequence[int | None] = [None] * self.num_guests
+        if isinstance(seed, int):
+            self._random = np.random.default_rng(seed)
+            seeds = range(seed, seed + self.num_guests)
+        elif seed is not None:
+            seeds = seed
+        if len(seeds) != self.num_guests:
+            raise UsageError(f"{len(seeds)} seeds for {self.num_guests} guests")
+        if any(given is not None for given in seeds):
+            self.mould.script.warn_unseedable()
+        self._end()
+        try:
+            steps = {guest: self._begun(guest, given) for guest, given in enumerate(seeds)}
+            self._behaviour = steps[0].decisions[0].behaviour
+            self._together = Together(self.mould.program.name, self._lives, self._berth)
+            return self._told(steps, self._nobody())
+        except BaseException:
+            self._end()
+            raise
+
+    def renew(self, guests: Iterable[int]) -> FleetStep:
+        """
+        Put new instances in the places of guests, up to the first submit of each.
+
+        Raises GuestError if one does not come so far; it is over then.
+        """
+        steps = {}
+        for guest in guests:
+            self._drop(guest)
+            steps[guest] = self._begun(guest, None)
+        return self._told(steps, self._nobody())
+
+    def step(self, actions: Floats, before: Floats, due: Marks | None = None) -> FleetStep:
+        """
+        Go on to the next submit of each guest that is `due`, bool, [guests], or of all.
+
+        actions: float32, [guests, num_actions], checked; those of agents that do not decide are not
+        used. before: float32, [guests, num_features], what the agents showed last.
+        """
+        try:
+            return self._step(actions, before, due)
+        except BaseException:  # Ctrl-C: nobody knows how far each guest has come
+            self._end()
+            raise
+
+    def close(self) -> None:
+        """Free all instances. Safe to call again."""
+        self._end()
+        self.mould.close()
+
+    def _step(self, actions: Floats, before: Floats, due: Marks | None) -> FleetStep:
+        behaviour, together = self.behaviour, self._together
+        if together is None:
+            raise UsageError("reset the fleet before its next step")
+        values = actions if together.acts.all() else actions * together.acts[:, None]
+        going = np.flatnonzero(self.alive if due is None else self.alive & due)
+        single = going[:0]
+        if behaviour.spec.decision_period == 1:
+            single = together.waiting(going)
+            together.write(values)
+        arrived, left = together.run(single) if len(single) else (single, [])
+        found = self._nobody()
+        others = together.show(arrived, found) if len(arrived) else arrived
+        left += [(guest, Left.SUSPENDED) for guest in others.tolist()]
+        steps = {guest: self._after(guest, where) for guest, where in left}
+        if len(single) < len(going):
+            alone = np.setdiff1d(going, single)
+            steps.update({guest: self._alone(guest, values) for guest in alone.tolist()})
+        return self._told(steps, found, before) if steps else found
+
+    def _nobody(self) -> FleetStep:
+        return FleetStep.nobody(self.num_guests, self.behaviour.num_features)
+
+    def _told(
+        self, steps: dict[int, Step], found: FleetStep, before: Floats | None = None
+    ) -> FleetStep:
+        """Add what single guests show; those that are over are dropped."""
+        for guest, step in sorted(steps.items()):
+            last = found.observations[guest] if before is None else before[guest]
+            found.take(guest, step, last)
+            if step.is_over:
+                self._drop(guest)
+        assert self._together is not None
+        self._together.settle(list(steps))
+        return found
+
+    def _begun(self, guest: int, seed: int | None) -> Step:
+        """A new instance at its first submit."""
+        drawn = int(self._random.integers(_SEEDS)) if seed is None else seed
+        life = self._lives[guest] = self.mould.born(drawn, self._berth)
+        step = life.run()
+        if not step.is_over:
+            return step
+        self._drop(guest)
+        raise (
+            life.experiments.refused
+            or step.error
+            or GuestStalled(f"{life.guest.name} came to its end without a submit")
+        )
+
+    def _after(self, guest: int, where: Left) -> Step:
+        """A guest that was gone on with, and did something else than the others."""
+        life = self._lives[guest]
+        assert life is not None
+        return life.after_call() if where is Left.ENDED else life.go_on()
+
+    def _alone(self, guest: int, values: Floats) -> Step:
+        """A guest that is gone on with by itself."""
+        life = self._lives[guest]
+        assert life is not None
+        assert life.pending is not None
+        count = len(life.pending.decision.deciding)
+        life.answer(values[guest : guest + 1][:count])
+        return life.run()
+
+    def _drop(self, guest: int) -> None:
+        life, self._lives[guest] = self._lives[guest], None
+        if life is not None:
+            life.close()
+
+    def _end(self) -> None:
+        self._together = None
+        for guest in range(self.num_guests):
+            self._drop(guest)

@@ -1,0 +1,75 @@
+"""The queues of many guests that hold one row each, read and written together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.batches import ROW, Floats
+from arkml.runtime.columns.arena import Arena
+from arkml.runtime.columns.region import Region
+from arkml.runtime.columns.slabs import Slab
+from arkml.runtime.parked import Positions
+from arkml.runtime.shim import control as at
+
+
+class SingleRows:
+    """
+    The first rows of queues, one queue a guest.
+
+    `regions` has None for a guest that has no queue; nothing is read or written there. It holds as
+    long as no queue moves, which `Columns.version` tells.
+    """
+
+    def __init__(self, arena: Arena, regions: Sequence[Region | None]) -> None:
+        self._words = arena.word_array
+        count = len(regions)
+        self._counts = np.zeros(count, np.intp)
+        self._has = np.zeros(count, bool)
+        by_slab: dict[int, tuple[Slab, list[int], list[int]]] = {}
+        for position, region in enumerate(regions):
+            if region is None:
+                continue
+            self._counts[position] = region.count_word()
+            self._has[position] = True
+            _, rows, positions = by_slab.setdefault(id(region.slab), (region.slab, [], []))
+            rows.append(region.rows().start)
+            positions.append(position)
+        self._moves = [
+            (slab, _indices(rows), _indices(places)) for slab, rows, places in by_slab.values()
+        ]
+
+    def single(self, positions: Positions) -> npt.NDArray[np.bool_]:
+        """Whose queue holds one row, bool, [n]."""
+        holds_one = self._words[self._counts[positions]] == 1
+        found: npt.NDArray[np.bool_] = holds_one & self._has[positions]
+        return found
+
+    def rows(self) -> npt.NDArray[Any]:
+        """A copy of the rows without their features, [guests]; zeros where there is no queue."""
+        found = np.zeros(len(self._has), ROW)
+        for slab, rows, positions in self._moves:
+            found[positions] = slab.view(at.ROWS)[rows]
+        return found
+
+    def read(self, features: Floats) -> None:
+        """Copy the features, float32, [guests, num_features]."""
+        for slab, rows, positions in self._moves:
+            features[positions] = slab.view(at.FEATURES)[rows]
+
+    def write(self, actions: Floats) -> None:
+        """Answer with actions, float32, [guests, num_actions], and values of zero."""
+        for slab, rows, positions in self._moves:
+            slab.view(at.ACTIONS)[rows] = actions[positions]
+            slab.view(at.VALUES)[rows] = 0
+
+
+def _indices(numbers: list[int]) -> Any:
+    """The same as a slice, where they count up by a step."""
+    step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
+    if step > 0 and numbers == list(range(numbers[0], numbers[0] + step * len(numbers), step)):
+        return slice(numbers[0], numbers[-1] + 1, step)
+    return np.array(numbers, np.intp)

@@ -1,0 +1,157 @@
+"""Guests that are gone on with together, as long as each does what it did before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import numpy as np
+
+from arkml.abi.codes import EpisodeState
+from arkml.batches import Floats
+from arkml.environment.fleet_step import FleetStep
+from arkml.environment.life import Life
+from arkml.environment.single_rows import SingleRows
+from arkml.host import Berth
+from arkml.runtime.columns.region import Region
+from arkml.runtime.entry import Entry
+from arkml.runtime.parked import Parked, Positions
+
+_RUNNING = np.uint32(EpisodeState.RUNNING)
+
+
+class Left(Enum):
+    """Where a guest is that did something else."""
+
+    ENDED = "ended"  # its call has ended
+    SUSPENDED = "suspended"  # in something that nobody has looked at
+
+
+class Together:
+    """
+    The instances of a fleet, None for those that are over, and where each of them is parked.
+
+    `acts` are those whose agent waits for an action, bool, [guests], and `ids` what the guests call
+    these agents, uint64, [guests].
+    """
+
+    def __init__(self, name: str, lives: Sequence[Life | None], berth: Berth) -> None:
+        self.acts = np.zeros(len(lives), bool)
+        self.ids = np.zeros(len(lives), np.uint64)
+        self._name = name
+        self._lives = lives
+        self._berth = berth
+        self._planned: list[Life | None] = []
+        self._frames: list[Entry | None] = []
+        self._version = -1
+        self.settle(range(len(lives)))
+
+    def settle(self, positions: Sequence[int]) -> None:
+        """These guests were gone on with by themselves, and are parked again or over."""
+        is_new = not self._planned
+        for position in positions:
+            life = self._lives[position]
+            pending = None if life is None else life.pending
+            self.acts[position] = pending is not None and len(pending.decision.deciding) > 0
+            if pending is not None and self.acts[position]:
+                decision = pending.decision
+                self.ids[position] = pending.batch.rows["id"][decision.places[~decision.ended][0]]
+            is_new = is_new or not self._is_as_planned(position)
+        if is_new:
+            self._plan()
+
+    def waiting(self, positions: Positions) -> Positions:
+        """Those that wait with one row in their queue, as it takes to go on together."""
+        if self._version != self._berth.columns.version:
+            self._plan()
+        found: Positions = positions[self._rows.single(positions)]
+        return found
+
+    def write(self, actions: Floats) -> None:
+        """Answer whoever waits with one row: float32, [guests, num_actions]."""
+        self._rows.write(actions)
+
+    def run(self, positions: Positions) -> tuple[Positions, list[tuple[int, Left]]]:
+        """
+        Go on with guests whose answers are written, to their next submit.
+
+        Returns those that submit one row as before, and where the others are.
+        """
+        parked = self._parked
+        left: list[tuple[int, Left]] = []
+        parked.answer(positions)
+        flight = self._berth.flight
+        flight.begin(self._name)
+        try:
+            ended, suspended = parked.go_on(positions.tolist())
+            again = [position for position in ended if self._may_repeat(position)]
+            if len(again) < len(ended):
+                left += [(position, Left.ENDED) for position in ended if position not in again]
+            parked.call_again(again, [self._frame_of(position) for position in again])
+            ended, more = parked.go_on(again)
+        finally:
+            flight.end()
+        left += [(position, Left.ENDED) for position in ended]
+        found = np.array(suspended + more, np.intp)
+        if self._version != self._berth.columns.version:  # a queue has moved
+            return found[:0], left + [(position, Left.SUSPENDED) for position in found.tolist()]
+        as_before = parked.submits(found) & self._rows.single(found)
+        as_before &= parked.records(found) == self._records[found]
+        left += [(position, Left.SUSPENDED) for position in found[~as_before].tolist()]
+        return found[as_before], left
+
+    def show(self, positions: Positions, step: FleetStep) -> Positions:
+        """Show what guests submitted whose agents just run on; returns the other ones."""
+        rows = self._rows.rows()
+        steady = (rows["state"] == _RUNNING) & (rows["id"] == self.ids) & (rows["metadata"] == 0)
+        chosen = positions[steady[positions]]
+        if len(chosen) == len(rows):
+            self._rows.read(step.observations)
+            step.rewards[:] = rows["reward"]
+            step.present[:] = True
+            return positions[:0]
+        features = np.zeros_like(step.observations)
+        self._rows.read(features)
+        step.observations[chosen] = features[chosen]
+        step.rewards[chosen] = rows["reward"][chosen]
+        step.present[chosen] = True
+        others: Positions = positions[~steady[positions]]
+        return others
+
+    def _may_repeat(self, position: int) -> bool:
+        """Whether the call that has ended is a frame, and went well; the next one is due then."""
+        life = self._lives[position]
+        return life is not None and life.may_repeat()
+
+    def _frame_of(self, position: int) -> Entry:
+        frame = self._frames[position]
+        assert frame is not None
+        return frame
+
+    def _is_as_planned(self, position: int) -> bool:
+        life = self._lives[position]
+        if life is not self._planned[position]:
+            return False
+        if life is None:
+            return True
+        here = np.array([position])
+        is_same_queue = bool(self._parked.records(here) == self._records[here])
+        return is_same_queue and life.frame is self._frames[position]
+
+    def _plan(self) -> None:
+        """Note where everybody is parked."""
+        lives, arena = self._lives, self._berth.columns.arena
+        regions: list[Region | None] = [
+            None if life is None or life.pending is None else life.guest.submitted_region()
+            for life in lives
+        ]
+        self._parked = Parked(
+            arena,
+            [None if life is None else life.guest.fiber for life in lives],
+            [0 if life is None else life.guest.control for life in lives],
+        )
+        self._records = self._parked.records(np.arange(len(lives)))
+        self._frames = [None if life is None else life.frame for life in lives]
+        self._rows = SingleRows(arena, regions)
+        self._planned = list(lives)
+        self._version = self._berth.columns.version
