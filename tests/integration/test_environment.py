@@ -72,8 +72,12 @@ RUNNING, INTERRUPTED, TERMINAL, INITIAL = (
 )
 
 
-def scripted(*turns, after="", exports="", by=BY_V1):
-    """An applet whose nth frame pushes the nth rows, (id, state, reward), and submits them."""
+def scripted(*turns, after="", each="", exports="", by=BY_V1):
+    """
+    An applet whose nth frame pushes the nth rows, (id, state, reward), and submits them.
+
+    `each` runs first in a frame, `after` in frames beyond those.
+    """
     launch = LAUNCH.format(**by)
     frames = []
     for number, rows in enumerate(turns):
@@ -87,7 +91,7 @@ def scripted(*turns, after="", exports="", by=BY_V1):
         )
     late = f"(if (i32.ge_u (global.get $turn) (i32.const {len(turns)})) (then {after}))"
     return f"""(module {launch} {exports}
-      (func (export "ark_applet_update") {"".join(frames)} {late}
+      (func (export "ark_applet_update") {each} {"".join(frames)} {late}
         (global.set $turn (i32.add (global.get $turn) (i32.const 1))))
       (func (export "answer") (result f32) (f32.load (i32.const 256))))""".encode()
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from arkml.batches import Floats
 from arkml.closing import Closing
-from arkml.environment.decisions import Behaviour, Marks, Step
+from arkml.environment.decisions import Behaviour, Demonstrations, Marks, Step
 from arkml.environment.fleet_step import FleetStep
 from arkml.environment.guest_env import GuestEnv
 from arkml.environment.life import Life
@@ -36,6 +36,8 @@ class FleetEnv(Closing):
         """What the guests are made like; it is not stepped itself."""
         self._random = np.random.default_rng()
         self._lives: list[Life | None] = [None] * num_guests
+        self._alive = np.zeros(num_guests, bool)
+        self._everybody = np.arange(num_guests)
         self._together: Together | None = None
         self._behaviour: Behaviour | None = None
         try:
@@ -54,7 +56,7 @@ class FleetEnv(Closing):
     @property
     def alive(self) -> Marks:
         """Which guests go on, bool, [guests]."""
-        return np.array([life is not None for life in self._lives])
+        return self._alive.copy()
 
     def life(self, guest: int) -> Life | None:
         """The instance of a guest that goes on."""
@@ -81,7 +83,9 @@ class FleetEnv(Closing):
         try:
             steps = {guest: self._begun(guest, given) for guest, given in enumerate(seeds)}
             self._behaviour = steps[0].decisions[0].behaviour
-            self._together = Together(self.mould.program.name, self._lives, self._berth)
+            self._together = Together(
+                self.mould.program.name, self._lives, self._berth, self.mould.pace
+            )
             return self._told(steps, self._nobody())
         except BaseException:
             self._end()
@@ -112,6 +116,11 @@ class FleetEnv(Closing):
             self._end()
             raise
 
+    def take_demonstrations(self, guest: int) -> list[Demonstrations]:
+        """The rows with actions of their own that a guest gave since the last call."""
+        life = self._lives[guest]
+        return [] if life is None else life.experiments.take_given()
+
     def close(self) -> None:
         """Free all instances. Safe to call again."""
         self._end()
@@ -122,7 +131,9 @@ class FleetEnv(Closing):
         if together is None:
             raise UsageError("reset the fleet before its next step")
         values = actions if together.acts.all() else actions * together.acts[:, None]
-        going = np.flatnonzero(self.alive if due is None else self.alive & due)
+        going = self._everybody
+        if due is not None or not self._alive.all():
+            going = np.flatnonzero(self._alive if due is None else self._alive & due)
         single = going[:0]
         if behaviour.spec.decision_period == 1:
             single = together.waiting(going)
@@ -130,7 +141,7 @@ class FleetEnv(Closing):
         arrived, left = together.run(single) if len(single) else (single, [])
         found = self._nobody()
         others = together.show(arrived, found) if len(arrived) else arrived
-        left += [(guest, Left.SUSPENDED) for guest in others.tolist()]
+        left += [(guest, Left.SUBMITTED) for guest in others.tolist()]
         steps = {guest: self._after(guest, where) for guest, where in left}
         if len(single) < len(going):
             alone = np.setdiff1d(going, single)
@@ -157,6 +168,7 @@ class FleetEnv(Closing):
         """A new instance at its first submit."""
         drawn = int(self._random.integers(_SEEDS)) if seed is None else seed
         life = self._lives[guest] = self.mould.born(drawn, self._berth)
+        self._alive[guest] = True
         step = life.run()
         if not step.is_over:
             return step
@@ -169,21 +181,28 @@ class FleetEnv(Closing):
 
     def _after(self, guest: int, where: Left) -> Step:
         """A guest that was gone on with, and did something else than the others."""
-        life = self._lives[guest]
+        life, together = self._lives[guest], self._together
         assert life is not None
+        assert together is not None
+        together.catch_up(guest)
+        if where is Left.SUBMITTED:
+            return life.look()
         return life.after_call() if where is Left.ENDED else life.go_on()
 
     def _alone(self, guest: int, values: Floats) -> Step:
         """A guest that is gone on with by itself."""
-        life = self._lives[guest]
+        life, together = self._lives[guest], self._together
         assert life is not None
         assert life.pending is not None
+        assert together is not None
+        together.catch_up(guest)
         count = len(life.pending.decision.deciding)
         life.answer(values[guest : guest + 1][:count])
         return life.run()
 
     def _drop(self, guest: int) -> None:
         life, self._lives[guest] = self._lives[guest], None
+        self._alive[guest] = False
         if life is not None:
             life.close()
 

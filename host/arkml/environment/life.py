@@ -56,7 +56,7 @@ class Life(Closing):
         self.guest = guest
         self.experiments = experiments
         self.pending: Pending | None = None
-        self._world = world
+        self.world = world
         self._frame = frame
         self._declarations = declarations
         self._agents = agents
@@ -87,6 +87,12 @@ class Life(Closing):
         self.pending = None
         self.stepping.begin()
         return self._through(self.stepping.resume)
+
+    def look(self) -> Step:
+        """The same for a guest that was run, and submits to the session that it did before."""
+        self.pending = None
+        step = self.show(self.guest.submitted())
+        return self.run() if step is None else step
 
     def go_on(self) -> Step:
         """The same for a guest that was run, and is suspended in something not looked at yet."""
@@ -146,18 +152,6 @@ class Life(Closing):
         entry = self.stepping.entry
         return entry if entry is not None and entry.name == self._frame else None
 
-    def may_repeat(self) -> bool:
-        """
-        Whether the frame that has just ended went well, and nothing is to be done before the next.
-
-        That is due then; time goes on for it.
-        """
-        entry = self.frame
-        if entry is None or entry.failed() or self.guest.fiber.imports:
-            return False
-        self._world.tick()
-        return True
-
     def _through(self, resume: Callable[[], Session | None]) -> Step:
         while True:
             try:
@@ -176,7 +170,7 @@ class Life(Closing):
 
     def _answered(self) -> None:
         if self._frame is None:  # all is one call: what it submits are its frames
-            self._world.tick()
+            self.world.tick()
         self.guest.fiber.answer(0)
 
     def _behaviour(self, session: Session) -> Behaviour:

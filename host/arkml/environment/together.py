@@ -12,6 +12,7 @@ from arkml.batches import Floats
 from arkml.environment.fleet_step import FleetStep
 from arkml.environment.life import Life
 from arkml.environment.single_rows import SingleRows
+from arkml.environment.world import Pace
 from arkml.host import Berth
 from arkml.runtime.columns.region import Region
 from arkml.runtime.entry import Entry
@@ -23,6 +24,7 @@ _RUNNING = np.uint32(EpisodeState.RUNNING)
 class Left(Enum):
     """Where a guest is that did something else."""
 
+    SUBMITTED = "submitted"  # in a submit of the session that it submitted before
     ENDED = "ended"  # its call has ended
     SUSPENDED = "suspended"  # in something that nobody has looked at
 
@@ -35,12 +37,14 @@ class Together:
     these agents, uint64, [guests].
     """
 
-    def __init__(self, name: str, lives: Sequence[Life | None], berth: Berth) -> None:
+    def __init__(self, name: str, lives: Sequence[Life | None], berth: Berth, pace: Pace) -> None:
         self.acts = np.zeros(len(lives), bool)
         self.ids = np.zeros(len(lives), np.uint64)
         self._name = name
         self._lives = lives
         self._berth = berth
+        self._pace = pace
+        self._owed = np.zeros(len(lives), np.int64)  # nanoseconds that clocks are behind
         self._planned: list[Life | None] = []
         self._frames: list[Entry | None] = []
         self._version = -1
@@ -78,27 +82,26 @@ class Together:
         Returns those that submit one row as before, and where the others are.
         """
         parked = self._parked
-        left: list[tuple[int, Left]] = []
         parked.answer(positions)
         flight = self._berth.flight
         flight.begin(self._name)
         try:
-            ended, suspended = parked.go_on(positions.tolist())
-            again = [position for position in ended if self._may_repeat(position)]
-            if len(again) < len(ended):
-                left += [(position, Left.ENDED) for position in ended if position not in again]
-            parked.call_again(again, [self._frame_of(position) for position in again])
-            ended, more = parked.go_on(again)
+            ended, suspended = self._go_on(positions.tolist())
+            called, others = parked.call_again(ended, self._frames)
+            self._owed[called] += self._pace.nanoseconds
+            ended, more = self._go_on(called)
         finally:
             flight.end()
-        left += [(position, Left.ENDED) for position in ended]
+        left = [(position, Left.ENDED) for position in others + ended]
         found = np.array(suspended + more, np.intp)
         if self._version != self._berth.columns.version:  # a queue has moved
             return found[:0], left + [(position, Left.SUSPENDED) for position in found.tolist()]
         as_before = parked.submits(found) & self._rows.single(found)
         as_before &= parked.records(found) == self._records[found]
-        left += [(position, Left.SUSPENDED) for position in found[~as_before].tolist()]
-        return found[as_before], left
+        if not as_before.all():
+            left += [(position, Left.SUSPENDED) for position in found[~as_before].tolist()]
+            found = found[as_before]
+        return found, left
 
     def show(self, positions: Positions, step: FleetStep) -> Positions:
         """Show what guests submitted whose agents just run on; returns the other ones."""
@@ -118,15 +121,23 @@ class Together:
         others: Positions = positions[~steady[positions]]
         return others
 
-    def _may_repeat(self, position: int) -> bool:
-        """Whether the call that has ended is a frame, and went well; the next one is due then."""
+    def catch_up(self, position: int) -> None:
+        """Tell a guest's clock of the frames that it was in with others."""
         life = self._lives[position]
-        return life is not None and life.may_repeat()
+        if life is not None and self._owed[position]:
+            life.world.skip(int(self._owed[position]))
+        self._owed[position] = 0
 
-    def _frame_of(self, position: int) -> Entry:
-        frame = self._frames[position]
-        assert frame is not None
-        return frame
+    def _go_on(self, positions: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Run guests; once more where a turn that began long ago is over at once."""
+        ended, suspended = self._parked.go_on(positions)
+        tired = self._parked.tired(np.array(suspended, np.intp))
+        if tired.any():
+            again = [position for position, is_so in zip(suspended, tired, strict=True) if is_so]
+            rest = [position for position, is_so in zip(suspended, tired, strict=True) if not is_so]
+            more, suspended = self._parked.go_on(again)
+            return ended + more, rest + suspended
+        return ended, suspended
 
     def _is_as_planned(self, position: int) -> bool:
         life = self._lives[position]

@@ -84,6 +84,10 @@ class SeededWorld:
         """A frame goes by."""
         self._now += self._pace.nanoseconds
 
+    def skip(self, nanoseconds: int) -> None:
+        """Frames went by that nobody told of one by one."""
+        self._now += nanoseconds
+
     def framed(self, calls: Calls) -> Calls:
         """The same calls, each a frame after the one before."""
         for begin in calls:

@@ -13,5 +13,5 @@ NAME = "arkml/Guest-v0"
 gymnasium.register(
     NAME,
     entry_point="arkml.envs.gymnasium_env:GuestGymnasiumEnv",
-    vector_entry_point="arkml.envs.gymnasium_vector:GuestVectorEnv",
+    vector_entry_point="arkml.envs.vector_env:vector_env",
 )

@@ -26,6 +26,23 @@ Restart = Literal["on-failure"] | None
 Outcome = tuple[Any, Floats, Marks, Marks, dict[str, Any]]
 
 
+def mode_of(
+    autoreset_mode: AutoresetMode | str, render_mode: str | None, restart: str | None
+) -> AutoresetMode:
+    """The mode of a vector environment of guests. Raises UsageError for what there is not."""
+    try:
+        mode = AutoresetMode(autoreset_mode)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if mode is AutoresetMode.DISABLED:
+        raise UsageError("autoreset_mode is DISABLED: guests begin episodes by themselves")
+    if render_mode is not None:
+        raise UsageError(f"render_mode is {render_mode!r}: a vector environment renders nothing")
+    if restart not in (None, ON_FAILURE):
+        raise UsageError(f"restart is {restart!r}: it takes None or {ON_FAILURE!r}")
+    return mode
+
+
 class GuestVectorEnv(VectorEnv[Any, Any, Any]):
     """
     Steps all agents of a guest together; `options` are those of `GuestEnv`.
@@ -54,15 +71,7 @@ class GuestVectorEnv(VectorEnv[Any, Any, Any]):
         restart: Restart = None,
         **options: Any,
     ) -> None:
-        mode = AutoresetMode(autoreset_mode)
-        if mode is AutoresetMode.DISABLED:
-            raise UsageError("autoreset_mode is DISABLED: guests begin episodes by themselves")
-        if render_mode is not None:
-            raise UsageError(
-                f"render_mode is {render_mode!r}: a vector environment renders nothing"
-            )
-        if restart not in (None, ON_FAILURE):
-            raise UsageError(f"restart is {restart!r}: it takes None or {ON_FAILURE!r}")
+        mode = mode_of(autoreset_mode, render_mode, restart)
         self._mode = mode
         self._restart = restart
         self._env = GuestEnv(module, **options)

@@ -51,14 +51,33 @@ class Parked:
             (ended if _poll(fibers[position].future) else suspended).append(position)
         return ended, suspended
 
-    def call_again(self, positions: Sequence[int], entries: Sequence[Entry]) -> None:
-        """Begin a call, that takes nothing, of each guest whose last one has ended."""
+    def call_again(
+        self, positions: Sequence[int], entries: Sequence[Entry | None]
+    ) -> tuple[list[int], list[int]]:
+        """
+        Begin the calls, which take nothing, of guests whose last one has ended.
+
+        `entries` is indexed by position. Returns those that were called, and those that were not:
+        without an entry, after a call that failed, or that left something of its imports behind.
+        """
         fibers, call, delete = self._fibers, bindings.call_async, bindings.delete_future
-        for position, entry in zip(positions, entries, strict=True):
-            fiber = fibers[position]
+        called: list[int] = []
+        refused: list[int] = []
+        for position in positions:
+            fiber, entry = fibers[position], entries[position]
+            if entry is None or fiber.imports or entry.failed():
+                refused.append(position)
+                continue
             delete(fiber.future)
             fiber.future = 0  # should the next call fail to begin
             fiber.future = call(*entry.raw)
+            called.append(position)
+        return called, refused
+
+    def tired(self, positions: Positions) -> npt.NDArray[np.bool_]:
+        """Which of these guests only had their turn taken away, bool, [n]."""
+        found: npt.NDArray[np.bool_] = self._words[self._reasons[positions]] == Reason.RUNNING
+        return found
 
     def submits(self, positions: Positions) -> npt.NDArray[np.bool_]:
         """Which of these guests are suspended in a submit of finite features, bool, [n]."""

@@ -1,0 +1,188 @@
+"""Many guests as the sub-environments of a Gymnasium vector environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from arkml.batches import Floats
+from arkml.environment.decisions import Marks
+from arkml.environment.fleet_env import FleetEnv
+from arkml.environment.fleet_step import FleetStep
+from arkml.envs.gymnasium_vector import Outcome, Restart, mode_of
+from arkml.envs.spaces import action_space, observation_space, shown, shown_one, taken
+from arkml.errors import UsageError
+
+_WHO = "a fleet"
+
+
+class GuestFleetVectorEnv(VectorEnv[Any, Any, Any]):
+    """
+    Steps `num_envs` guests with one agent each; `options` are those of `GuestEnv`.
+
+    Observations are float32, [num_envs, num_features], actions float32, [num_envs, num_actions],
+    rewards float32, [num_envs], unless a spec declares others: see `spaces`; what cannot be chosen
+    is 0 in `info["action_mask"]`. Both modes fit every guest, whenever it replaces its agent. A
+    guest that is not there has zeros, and False in `info["present"]`.
+
+    A guest that fails is truncated, with its last observation and its `info["error"]`; with
+    `restart="on-failure"` it starts over, otherwise it is not there until `reset`. One that has
+    finished, which `info["guest_done"]` says, starts over. The others go on.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        num_envs: int = 1,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        render_mode: None = None,
+        restart: Restart = None,
+        **options: Any,
+    ) -> None:
+        self._mode = mode_of(autoreset_mode, render_mode, restart)
+        self._restart = restart
+        self._fleet = FleetEnv(module, num_envs, **options)
+        try:
+            self._fresh: FleetStep | None = self._fleet.reset()
+        except BaseException:
+            self._fleet.close()
+            raise
+        self.num_envs = num_envs
+        self._spec = self._fleet.behaviour.spec
+        seedable = self._fleet.mould.seedable
+        self.metadata = {"autoreset_mode": self._mode, "render_modes": [], "seedable": seedable}
+        self.single_observation_space = observation_space(self._spec)
+        self.single_action_space = action_space(self._spec)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._seen: Floats = self._fresh.observations
+        self._next: Floats = self._fresh.next_observations
+        self._held = np.zeros(num_envs, bool)  # whose next episode has begun and was not shown
+        self._failed = np.zeros(num_envs, bool)  # and is not to start over
+
+    @property
+    def fleet_env(self) -> FleetEnv:
+        """What is stepped."""
+        return self._fleet
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """New instances. With a seed n guest k has n + k. Raises GuestError."""
+        if options and "reset_mask" in options:
+            raise UsageError("reset_mask: a fleet is reset as a whole")
+        super().reset(seed=seed if isinstance(seed, int) else None, options=options)
+        step, self._fresh = self._fresh, None
+        if step is None or seed is not None:
+            step = self._fleet.reset(seed)
+        self._seen = step.observations
+        self._held[:] = self._failed[:] = False
+        return shown(self._spec, self._seen), self._info(step)
+
+    def step(self, actions: Any) -> Outcome:
+        """Raises InvalidActions. Raises gymnasium's ResetNeeded where no guest is left."""
+        values = taken(self._spec, actions, self.num_envs, _WHO)
+        if self._fresh is not None or self._failed.all():
+            raise gymnasium.error.ResetNeeded(
+                "reset the environment before its first step"
+                if self._fresh is not None
+                else "every guest has failed: reset, or make it with restart='on-failure'"
+            )
+        alive = self._fleet.alive
+        over = ~alive & ~self._failed
+        if over.any() or self._held.any():
+            step = self._fleet.step(values, self._seen, alive & ~self._held)
+            step.observations[self._held] = self._next[self._held]
+            step.present |= self._held
+            self._begin(step, over)
+        else:
+            step = self._fleet.step(values, self._seen)
+        self._held = step.replaced
+        self._next = step.next_observations
+        info: dict[str, Any] = {}
+        if step.steps:
+            step.rewards[step.started] = 0
+            self._note_failures(step)
+            if self._mode is AutoresetMode.SAME_STEP and step.ended.any():
+                self._replace(step, info)
+        self._seen = step.observations
+        info.update(self._info(step))
+        return shown(self._spec, self._seen), step.rewards, step.terminated, step.truncated, info
+
+    def close_extras(self, **kwargs: Any) -> None:
+        del kwargs
+        self._fleet.close()
+
+    def _begin(self, step: FleetStep, guests: Marks) -> None:
+        """Show the first observations of new instances in these places."""
+        if not guests.any():
+            return
+        fresh = self._fleet.renew(np.flatnonzero(guests).tolist())
+        step.observations[guests] = fresh.observations[guests]
+        step.present |= guests
+        step.started |= guests
+
+    def _note_failures(self, step: FleetStep) -> None:
+        if self._restart is None:
+            for guest, told in step.steps.items():
+                if told.error is not None:
+                    self._failed[guest] = True
+
+    def _replace(self, step: FleetStep, info: dict[str, Any]) -> None:
+        """Show the next episodes of those that ended in this step, and their last observations."""
+        ended = step.ended
+        info["final_obs"] = np.array([None] * self.num_envs, object)
+        for guest in np.flatnonzero(ended):
+            info["final_obs"][guest] = shown_one(self._spec, step.observations[guest].copy())
+        info["_final_obs"] = ended
+        info["final_info"], info["_final_info"] = {}, ended.copy()
+        alive = self._fleet.alive
+        due = ended & alive & ~step.replaced
+        if due.any():
+            zeros = np.zeros((self.num_envs, self._spec.actions.width), np.float32)
+            more = self._fleet.step(zeros, step.observations, due)
+            step.observations[due] = more.observations[due]
+            self._note_failures(more)
+        step.observations[step.replaced] = step.next_observations[step.replaced]
+        self._held = np.zeros(self.num_envs, bool)
+        self._begin(step, ended & ~self._fleet.alive & ~self._failed)
+
+    def _info(self, step: FleetStep) -> dict[str, Any]:
+        info: dict[str, Any] = {"present": step.present}
+        if not step.steps:
+            return info
+        errors = {k: str(told.error) for k, told in step.steps.items() if told.error is not None}
+        if errors:
+            info["error"] = np.array([errors.get(k) for k in range(self.num_envs)], object)
+            info["_error"] = np.array([k in errors for k in range(self.num_envs)])
+        if any(told.done for told in step.steps.values()):
+            info["guest_done"] = np.array(
+                [k in step.steps and step.steps[k].done for k in range(self.num_envs)]
+            )
+        info.update(self._allowed(step))
+        given = {k: rows for k in step.steps if (rows := self._fleet.take_demonstrations(k))}
+        if given:
+            info["demonstrations"] = given
+        return info
+
+    def _allowed(self, step: FleetStep) -> dict[str, Any]:
+        """What can be chosen, for each branch int8, [num_envs, choices]; as `all_allowed`."""
+        found = [
+            np.ones((self.num_envs, choices), np.int8) for choices in self._spec.actions.branches
+        ]
+        is_masked = False
+        for guest, told in step.steps.items():
+            for decision in told.decisions:
+                rows = np.flatnonzero(~decision.ended)
+                if decision.masks and len(rows):
+                    is_masked = True
+                    for mask, masked in zip(found, decision.masks, strict=True):
+                        mask[guest] = ~masked[rows[0]]
+        if not is_masked:
+            return {}
+        return {"action_mask": found[0] if len(found) == 1 else tuple(found)}
