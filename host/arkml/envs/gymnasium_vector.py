@@ -14,6 +14,7 @@ from arkml.batches import Floats
 from arkml.environment.decisions import Decision, Ids, Marks, Step
 from arkml.environment.guest_env import GuestEnv
 from arkml.envs import showing
+from arkml.envs.remade import Remade
 from arkml.envs.slots import Slots
 from arkml.envs.spaces import action_space, all_allowed, observation_space, shown, shown_one, taken
 from arkml.errors import UsageError
@@ -26,7 +27,7 @@ Restart = Literal["on-failure"] | None
 Outcome = tuple[Any, Floats, Marks, Marks, dict[str, Any]]
 
 
-class GuestVectorEnv(VectorEnv[Any, Any, Any]):
+class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
     """
     Steps all agents of a guest together; `options` are those of `GuestEnv`.
 
@@ -63,6 +64,7 @@ class GuestVectorEnv(VectorEnv[Any, Any, Any]):
             )
         if restart not in (None, ON_FAILURE):
             raise UsageError(f"restart is {restart!r}: it takes None or {ON_FAILURE!r}")
+        self._settings = {"num_envs": num_envs, "autoreset_mode": mode, "restart": restart}
         self._mode = mode
         self._restart = restart
         self._env = GuestEnv(module, **options)

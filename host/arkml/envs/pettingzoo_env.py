@@ -15,6 +15,7 @@ from arkml.environment.guest_env import GuestEnv
 from arkml.environment.specs import Actions
 from arkml.envs import showing
 from arkml.envs.drawing import Pixels, Plane
+from arkml.envs.remade import Remade
 from arkml.envs.spaces import Space, action_space, allowed, observation_space, shown, taken
 from arkml.errors import UsageError
 
@@ -35,7 +36,7 @@ def env(module: Any, *, max_cycles: int | None = None, **options: Any) -> Any:
     return parallel_to_aec(GuestParallelEnv(module, max_cycles=max_cycles, **options))
 
 
-class GuestParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # no types
+class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # no types
     """
     Steps all agents of a guest at once; `options` are those of `GuestEnv`.
 
@@ -70,6 +71,9 @@ class GuestParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # no 
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise UsageError(f"render_mode is {render_mode!r}: it takes None, 'ansi', 'rgb_array'")
         self.render_mode = render_mode
+        self._settings = {
+            "spawn": spawn, "max_cycles": max_cycles, "render_mode": render_mode,
+        }  # fmt: skip
         self._planes: dict[str, Plane] = {}
         self._features: dict[str, Floats] = {}
         self._spawn = spawn

@@ -10,6 +10,7 @@ from uuid import uuid4
 import numpy as np
 
 from arkml.batches import Floats
+from arkml.environment.guest_env import GuestEnv
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import (
     EnvDType,
@@ -56,6 +57,13 @@ class _Guests:
         self._options = options
         self._lock = threading.RLock()
         self._is_given_away = False
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Pickles by the path and the digest of its module, and its settings."""
+        with self._lock, GuestEnv(self._module, **self._options) as env:
+            self._require_own()
+            settings = {**env.__getstate__(), "policy": self._policy, "seed": self._seed}
+        return _remade, (type(self), settings)
 
     def observation_dtype(self) -> EnvDType:
         return _F32
@@ -263,6 +271,12 @@ class GuestVectorEnvironment(_Guests):
             if not self._is_given_away:
                 for seat in self._seats.values():
                     seat.agent.close()
+
+
+def _remade(kind: Callable[..., Any], settings: dict[str, Any]) -> Any:
+    own = {name: settings.pop(name) for name in ("policy", "seed")}
+    GuestEnv(**settings).close()  # refuses another module at the path
+    return kind(**settings, **own)
 
 
 def _returns(returns: list[float]) -> Floats:
