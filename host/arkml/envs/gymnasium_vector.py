@@ -160,8 +160,12 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         return observations, rewards, no, no.copy(), {"present": no.copy(), **info}
 
     def _show(self, step: Step) -> Outcome:
-        decision = showing.only_decision(step, _WHO)
-        observations, *outcome, info = self._outcome(decision)
+        try:
+            decision = showing.only_decision(step, _WHO, self._behaviour)
+            observations, *outcome, info = self._outcome(decision)
+        except UsageError:
+            self._is_over = self._has_failed = True  # it is in the middle of what is not shown
+            raise
         info.update(showing.told(self._env, step))
         self._is_over, self._has_failed = step.is_over, step.error is not None
         self._plan(decision)
