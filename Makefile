@@ -6,10 +6,11 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 ORIGINALS := .venv-mlagents
 PYTHON311 ?= python3.11
+TORCHRL := .venv-torchrl
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench fixtures generate test-compilers test-faults \
-  test-mlagents test-slow clean
+  test-mlagents test-torchrl test-slow clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +52,17 @@ $(ORIGINALS)/.ready: tests/mlagents/originals.txt tests/mlagents/requirements.tx
 	  --no-deps -r tests/mlagents/originals.txt
 	@touch $@
 
-test-slow: $(READY) ## Learn from guests by other people's libraries, some minutes
+test-torchrl: $(TORCHRL)/.ready ## TorchRL and Ray step our guests
+	@$(TORCHRL)/bin/python -m pytest -m torchrl tests/torchrl
+
+$(TORCHRL)/.ready: pyproject.toml constraints.txt tests/torchrl/requirements.txt
+	@echo "Setting up $(TORCHRL) (once, a few minutes) ..." >&2
+	@$(PYTHON) -m venv $(TORCHRL)
+	@PIP_CONSTRAINT=constraints.txt $(TORCHRL)/bin/pip install --quiet \
+	  --disable-pip-version-check -e '.[envs]' pytest pytest-asyncio -r tests/torchrl/requirements.txt
+	@touch $@
+
+test-slow: $(READY) ## PPO of stable-baselines3 learns from a guest, a minute
 	@$(RUN) -m pytest -s -m slow tests/learners
 
 check: $(READY) ## Lint, types, import contracts, generated files
@@ -73,5 +84,6 @@ fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py
 
 clean: ## Remove .venv and every cache
-	rm -rf $(VENV) $(ORIGINALS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(ORIGINALS) $(TORCHRL) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	  .import_linter_cache
 	find host tests fixtures -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from arkml.berth import Berth
 from arkml.closing import Closing
 from arkml.errors import InstanceLimitExceeded, ModuleError, UsageError
 from arkml.fleet import Fleet
@@ -251,13 +252,6 @@ class Host(Closing):
         )
         self._guests[key] = weakref.ref(guest)
         return guest
-
-
-class Berth(NamedTuple):
-    """The column memory and the flight of guests that are stepped together."""
-
-    columns: Columns
-    flight: Flight
 
 
 class _Shared(NamedTuple):

@@ -1,5 +1,7 @@
 """Many guests stepped together are what each is by itself."""
 
+import pickle
+
 import gymnasium
 import numpy as np
 import pytest
@@ -269,6 +271,15 @@ def test_a_decision_period_holds_for_each_guest(make):
     assert rewards == [[7, 7], [56, 56]]
 
 
+def test_a_fleet_is_made_again_from_a_pickle(make):
+    envs = make(GuestFleetVectorEnv, CARTPOLE, num_envs=3, restart="on-failure", **ONE)
+    again = pickle.loads(pickle.dumps(envs))
+    seen = again.reset(seed=4)[0]
+    again.close()
+
+    assert np.array_equal(seen, envs.reset(seed=4)[0])
+
+
 def test_what_a_fleet_cannot_be_is_said(make):
     with pytest.raises(UsageError, match="a fleet of 0 guests"):
         make(FleetEnv, CARTPOLE, 0)
@@ -287,10 +298,12 @@ def test_what_a_fleet_cannot_be_is_said(make):
     assert not np.array_equal(envs.step(np.zeros((2, 1), "f4"))[0], before)
 
 
-def test_gymnasium_makes_fleets_by_name(make):
+def test_gymnasium_makes_fleets_by_name():
     how = {"vectorization_mode": "vector_entry_point", "module": CARTPOLE, "num_envs": 3}
-    envs = make(gymnasium.make_vec, NAME, per="guest", configure=(1, "{seed}"), **how)
+    envs = gymnasium.make_vec(NAME, per="guest", configure=(1, "{seed}"), **how)
+    shape = envs.reset(seed=1)[0].shape
+    envs.close()
 
-    assert envs.reset(seed=1)[0].shape == (3, 4)
+    assert shape == (3, 4)
     with pytest.raises(UsageError, match="per is 'team': it takes 'agent' or 'guest'"):
         gymnasium.make_vec(NAME, per="team", **how)

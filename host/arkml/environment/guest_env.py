@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arkml.berth import Berth
 from arkml.closing import Closing
 from arkml.environment.agents import Agents
 from arkml.environment.decisions import Decision, Demonstrations, Ids, Step
 from arkml.environment.declarations import Declarations, Declaring
 from arkml.environment.experiments import Experiments
 from arkml.environment.life import Life, Pending
+from arkml.environment.numbers import floats_of
 from arkml.environment.script import Script
 from arkml.environment.world import FRAME, Pace, SeededWorld
 from arkml.errors import GuestStalled, InvalidActions, UsageError
 from arkml.guest import Guest
-from arkml.host import Berth, Host
+from arkml.host import Host
 from arkml.limits import Limits
 from arkml.runtime.program import Program
 from arkml.runtime.wasi.linking import WasiGrant
@@ -98,6 +100,7 @@ class GuestEnv(Closing):
         self.agents = Agents()
         self._random = np.random.default_rng()
         self._life: Life | None = None
+        self._is_closed = False
 
     @property
     def guest(self) -> Guest | None:
@@ -131,6 +134,7 @@ class GuestEnv(Closing):
 
         Without `seed` the next one is drawn. Raises GuestError if the guest does not come so far.
         """
+        self._require_open()
         if seed is not None:
             self._random = np.random.default_rng(seed)
             self.script.warn_unseedable()
@@ -151,6 +155,7 @@ class GuestEnv(Closing):
         actions: [m, num_actions], finite, of the agents in `decision.deciding`, in that order.
         Raises InvalidActions, and UsageError if nothing waits for actions; nothing has moved then.
         """
+        self._require_open()
         pending, life = self._pending, self._life
         if pending is None or life is None:
             raise UsageError("nothing waits for actions: reset the environment first")
@@ -192,6 +197,7 @@ class GuestEnv(Closing):
 
     def close(self) -> None:
         """Free the instance. Safe to call again."""
+        self._is_closed = True
         self._end_instance()
         if self._owned is not None:
             self._owned.close()
@@ -215,6 +221,10 @@ class GuestEnv(Closing):
             raise life.experiments.refused
         return step
 
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise UsageError("the environment is closed")
+
     def _end_instance(self) -> None:
         life, self._life = self._life, None
         if life is not None:
@@ -230,7 +240,7 @@ def _checked(actions: npt.ArrayLike, decision: Decision) -> npt.NDArray[np.float
     """The actions as float32, [m, num_actions]. Raises InvalidActions."""
     wanted = (int((~decision.ended).sum()), decision.behaviour.num_actions)
     try:
-        values = np.asarray(actions, np.float32)
+        values = floats_of(actions)
     except (TypeError, ValueError) as error:
         raise InvalidActions(f"actions are numbers, not {str(actions)[:80]}") from error
     if values.shape != wanted:

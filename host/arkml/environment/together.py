@@ -9,11 +9,11 @@ import numpy as np
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
+from arkml.berth import Berth
 from arkml.environment.fleet_step import FleetStep
 from arkml.environment.life import Life
 from arkml.environment.single_rows import SingleRows
 from arkml.environment.world import Pace
-from arkml.host import Berth
 from arkml.runtime.columns.region import Region
 from arkml.runtime.entry import Entry
 from arkml.runtime.parked import Parked, Positions

@@ -11,12 +11,13 @@ from arkml.environment.guest_env import GuestEnv
 from arkml.envs import spaces
 from arkml.envs.drawing import Plane
 from arkml.envs.one_agent import OneAgent
+from arkml.envs.remade import Remade
 from arkml.errors import UsageError
 
 _WHO = "a Gymnasium environment"
 
 
-class GuestGymnasiumEnv(gymnasium.Env[Any, Any]):
+class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
     """
     Steps the one agent of a guest; `options` are those of `GuestEnv`.
 
@@ -36,6 +37,7 @@ class GuestGymnasiumEnv(gymnasium.Env[Any, Any]):
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise UsageError(f"render_mode is {render_mode!r}: it takes None, 'ansi', 'rgb_array'")
         self.render_mode = render_mode
+        self._settings = {"render_mode": render_mode}
         self._agent = OneAgent(module, _WHO, **options)
         self._spec = self._agent.behaviour.spec
         self.observation_space = spaces.observation_space(self._spec)

@@ -13,14 +13,16 @@ from arkml.batches import Floats
 from arkml.environment.decisions import Marks
 from arkml.environment.fleet_env import FleetEnv
 from arkml.environment.fleet_step import FleetStep
+from arkml.environment.guest_env import GuestEnv
 from arkml.envs.gymnasium_vector import Outcome, Restart, mode_of
+from arkml.envs.remade import Remade
 from arkml.envs.spaces import action_space, observation_space, shown, shown_one, taken
 from arkml.errors import UsageError
 
 _WHO = "a fleet"
 
 
-class GuestFleetVectorEnv(VectorEnv[Any, Any, Any]):
+class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
     """
     Steps `num_envs` guests with one agent each; `options` are those of `GuestEnv`.
 
@@ -45,6 +47,7 @@ class GuestFleetVectorEnv(VectorEnv[Any, Any, Any]):
         **options: Any,
     ) -> None:
         self._mode = mode_of(autoreset_mode, render_mode, restart)
+        self._settings = {"num_envs": num_envs, "autoreset_mode": self._mode, "restart": restart}
         self._restart = restart
         self._fleet = FleetEnv(module, num_envs, **options)
         try:
@@ -64,6 +67,11 @@ class GuestFleetVectorEnv(VectorEnv[Any, Any, Any]):
         self._next: Floats = self._fresh.next_observations
         self._held = np.zeros(num_envs, bool)  # whose next episode has begun and was not shown
         self._failed = np.zeros(num_envs, bool)  # and is not to start over
+
+    @property
+    def guest_env(self) -> GuestEnv:
+        """What the guests are made like."""
+        return self._fleet.mould
 
     @property
     def fleet_env(self) -> FleetEnv:

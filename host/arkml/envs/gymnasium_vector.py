@@ -14,6 +14,7 @@ from arkml.batches import Floats
 from arkml.environment.decisions import Decision, Ids, Marks, Step
 from arkml.environment.guest_env import GuestEnv
 from arkml.envs import showing
+from arkml.envs.remade import Remade
 from arkml.envs.slots import Slots
 from arkml.envs.spaces import action_space, all_allowed, observation_space, shown, shown_one, taken
 from arkml.errors import UsageError
@@ -43,7 +44,7 @@ def mode_of(
     return mode
 
 
-class GuestVectorEnv(VectorEnv[Any, Any, Any]):
+class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
     """
     Steps all agents of a guest together; `options` are those of `GuestEnv`.
 
@@ -72,6 +73,7 @@ class GuestVectorEnv(VectorEnv[Any, Any, Any]):
         **options: Any,
     ) -> None:
         mode = mode_of(autoreset_mode, render_mode, restart)
+        self._settings = {"num_envs": num_envs, "autoreset_mode": mode, "restart": restart}
         self._mode = mode
         self._restart = restart
         self._env = GuestEnv(module, **options)
@@ -167,8 +169,12 @@ class GuestVectorEnv(VectorEnv[Any, Any, Any]):
         return observations, rewards, no, no.copy(), {"present": no.copy(), **info}
 
     def _show(self, step: Step) -> Outcome:
-        decision = showing.only_decision(step, _WHO)
-        observations, *outcome, info = self._outcome(decision)
+        try:
+            decision = showing.only_decision(step, _WHO, self._behaviour)
+            observations, *outcome, info = self._outcome(decision)
+        except UsageError:
+            self._is_over = self._has_failed = True  # it is in the middle of what is not shown
+            raise
         info.update(showing.told(self._env, step))
         self._is_over, self._has_failed = step.is_over, step.error is not None
         self._plan(decision)

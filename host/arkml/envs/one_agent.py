@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.closing import Closing
-from arkml.environment.decisions import Decision, Step
+from arkml.environment.decisions import Behaviour, Decision, Step
 from arkml.environment.guest_env import GuestEnv
 from arkml.envs import showing
 from arkml.errors import UsageError
@@ -31,6 +31,7 @@ class OneAgent(Closing):
         self.shown: tuple[Decision, int] | None = None
         """What the last step showed, and which row of it is the agent's."""
         self._agent: int | None = None
+        self._is_unfit = False  # has shown what this interface does not take
         try:
             self._fresh: Step | None = self.env.reset()
             self.behaviour = self._decision(self._fresh).behaviour
@@ -54,8 +55,11 @@ class OneAgent(Closing):
         if seed is not None:
             step = self.env.reset(seed)
         elif step is None:
-            step = (None if self.is_playing else self._next_episode()) or self.env.reset()
-        decision = self._decision(step)
+            is_between = not self.is_playing and not self._is_unfit
+            step = (self._next_episode() if is_between else None) or self.env.reset()
+        self._is_unfit = True
+        decision = self._decision(step, self.behaviour)
+        self._is_unfit = False
         row = int(np.flatnonzero(~decision.ended)[0])
         self._agent = int(decision.agents[row])
         self.shown = decision, row
@@ -71,18 +75,18 @@ class OneAgent(Closing):
         return showing.checked(action, self.behaviour.spec.actions, self._who)
 
     def step(self, action: Floats) -> Outcome:
-        """Go on with a checked action; in an episode only."""
+        """
+        Go on with a checked action; in an episode only.
+
+        Raises UsageError if the guest has one agent no more; the next reset makes a new instance.
+        """
         step = self.env.step(action[None])
-        decision = self._decision(step)
-        if decision.behaviour != self.behaviour:
-            raise UsageError(
-                f"the guest goes on with {decision.behaviour.name}: {self._who} has one behaviour,"
-                " choose it with behaviours="
-            )
-        rows = np.flatnonzero(decision.agents == self._agent)
-        if not len(rows):
-            raise UsageError(f"the guest goes on with another agent: {self._who} has one")
-        row = int(rows[0])
+        try:
+            decision = self._decision(step, self.behaviour)
+            row = self._row(decision)
+        except UsageError:
+            self._agent, self._is_unfit = None, True
+            raise
         self.shown = decision, row
         ended = bool(decision.terminated[row]), bool(decision.truncated[row])
         if any(ended):
@@ -92,6 +96,12 @@ class OneAgent(Closing):
 
     def close(self) -> None:
         self.env.close()
+
+    def _row(self, decision: Decision) -> int:
+        rows = np.flatnonzero(decision.agents == self._agent)
+        if not len(rows):
+            raise UsageError(f"the guest goes on with another agent: {self._who} has one")
+        return int(rows[0])
 
     def _next_episode(self) -> Step | None:
         """On to where the same instance begins an episode; None if it does not."""
@@ -103,8 +113,8 @@ class OneAgent(Closing):
             decision = self.env.decision
         return None if decision is None else Step((decision,))
 
-    def _decision(self, step: Step) -> Decision:
-        decision = showing.only_decision(step, self._who)
+    def _decision(self, step: Step, behaviour: Behaviour | None = None) -> Decision:
+        decision = showing.only_decision(step, self._who, behaviour)
         if len(decision.deciding) > 1:
             raise UsageError(
                 f"{self._who} has one agent, this guest {len(decision.deciding)}: take"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,11 +12,13 @@ from pettingzoo.utils.conversions import parallel_to_aec
 from arkml.batches import Floats
 from arkml.environment.decisions import Behaviour, Decision, Step
 from arkml.environment.guest_env import GuestEnv
+from arkml.environment.numbers import floats_of
 from arkml.environment.specs import Actions
 from arkml.envs import showing
 from arkml.envs.drawing import Pixels, Plane
+from arkml.envs.remade import Remade
 from arkml.envs.spaces import Space, action_space, allowed, observation_space, shown, taken
-from arkml.errors import UsageError
+from arkml.errors import InvalidActions, UsageError
 
 _WHO = "an agent"
 
@@ -35,7 +37,7 @@ def env(module: Any, *, max_cycles: int | None = None, **options: Any) -> Any:
     return parallel_to_aec(GuestParallelEnv(module, max_cycles=max_cycles, **options))
 
 
-class GuestParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # no types
+class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # no types
     """
     Steps all agents of a guest at once; `options` are those of `GuestEnv`.
 
@@ -70,6 +72,9 @@ class GuestParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # no 
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise UsageError(f"render_mode is {render_mode!r}: it takes None, 'ansi', 'rgb_array'")
         self.render_mode = render_mode
+        self._settings = {
+            "spawn": spawn, "max_cycles": max_cycles, "render_mode": render_mode,
+        }  # fmt: skip
         self._planes: dict[str, Plane] = {}
         self._features: dict[str, Floats] = {}
         self._spawn = spawn
@@ -136,7 +141,8 @@ class GuestParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # no 
         if not self.agents:
             raise UsageError("no agent is left: reset the environment")
         decision = self._env.decision
-        assert decision is not None
+        if decision is None:
+            raise UsageError("the environment is closed")
         step = self._env.step(self._gathered(decision, actions))
         self._cycles += 1
         rewards = dict.fromkeys(self.agents, 0.0)
@@ -214,9 +220,11 @@ class GuestParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # no 
 
     def _gathered(self, decision: Decision, actions: dict[str, Any]) -> Floats:
         """The actions of those that decide, in their order; zeros of agents that are hidden."""
+        if not isinstance(actions, Mapping):
+            raise InvalidActions(f"actions come by agent, in a dict, not as {str(actions)[:80]}")
         unknown = set(actions) - set(self.agents)
         if unknown:
-            raise UsageError(f"there is no agent {min(unknown)!r} now")
+            raise UsageError(f"there is no agent {min(unknown, key=str)!r} now")
         spec = decision.behaviour.spec
         deciding = decision.deciding.tolist()
         if (together := self._together(deciding, actions, spec.actions)) is not None:
@@ -236,7 +244,7 @@ class GuestParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # no 
     ) -> Floats | None:
         """The actions where they are floats, nobody is hidden and nothing is wrong, else None."""
         try:
-            found = np.array([actions[self._names[agent]] for agent in deciding], np.float32)
+            found = floats_of([actions[self._names[agent]] for agent in deciding])
         except (KeyError, TypeError, ValueError):
             return None
         fits = found.shape == (len(deciding), wanted.width) and wanted.accept(found)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Decision, Step
+from arkml.environment.decisions import Behaviour, Decision, Step
 from arkml.environment.guest_env import GuestEnv
+from arkml.environment.numbers import floats_of
 from arkml.environment.specs import Actions
 from arkml.errors import InvalidActions, UsageError
 
@@ -17,7 +17,7 @@ from arkml.errors import InvalidActions, UsageError
 def checked(action: npt.ArrayLike, actions: Actions, who: str) -> Floats:
     """The columns of one action as float32, [num_actions]. Raises InvalidActions."""
     try:
-        values = np.asarray(action, np.float32)
+        values = floats_of(action)
     except (TypeError, ValueError) as error:
         raise InvalidActions(f"{who} takes numbers, not {str(action)[:80]}") from error
     if values.shape != (actions.width,):
@@ -26,15 +26,25 @@ def checked(action: npt.ArrayLike, actions: Actions, who: str) -> Floats:
     return values
 
 
-def only_decision(step: Step, interface: str) -> Decision:
-    """The decision of an environment that has one behaviour. Raises UsageError."""
+def only_decision(step: Step, interface: str, behaviour: Behaviour | None = None) -> Decision:
+    """
+    The decision of an environment that has one behaviour, this one if it is known.
+
+    Raises UsageError.
+    """
     names = {decision.behaviour.name for decision in step.decisions}
     if len(names) != 1:
         raise UsageError(
             f"{interface} has one behaviour, not {', '.join(sorted(names)) or 'none'}: choose one"
             " with behaviours="
         )
-    return step.decisions[0]
+    decision = step.decisions[0]
+    if behaviour is not None and decision.behaviour != behaviour:
+        raise UsageError(
+            f"the guest goes on with {decision.behaviour.name}: {interface} has one behaviour,"
+            " choose it with behaviours="
+        )
+    return decision
 
 
 def told(env: GuestEnv, step: Step) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from arkml.batches import Floats
 from arkml.environment.decisions import Decision
+from arkml.environment.numbers import floats_of
 from arkml.environment.specs import Actions, Part, Spec
 from arkml.errors import InvalidActions
 
@@ -118,7 +119,7 @@ def _hybrid(actions: Actions, action: Any, lead: tuple[int, ...], who: str) -> F
 
 def _numbers(values: npt.ArrayLike, shape: Sequence[int], who: str) -> Floats:
     try:
-        found = np.asarray(values, np.float32)
+        found = floats_of(values)
     except (TypeError, ValueError) as error:
         raise InvalidActions(f"{who} takes numbers, not {str(values)[:80]}") from error
     if found.shape != tuple(shape):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from functools import cached_property
@@ -23,6 +24,7 @@ IMPORTS = tuple(render.host_imports(TABLES))
 """The host-lane functions, by the index that the shim suspends with."""
 
 
+_PROCESS = os.getpid()  # which imported this; a fork of it goes by another number
 _SMALLEST_STACK, _LARGEST_STACK = 16 * KIB, 64 * MIB  # wasmtime aborts the process beyond
 
 
@@ -41,6 +43,7 @@ class Engine:
         config.wasm_memory64 = False
         config.epoch_interruption = True
         config.memory_may_move = False  # base addresses are kept
+        config.parallel_compilation = os.getpid() == _PROCESS  # its threads do not survive a fork
         stack = limits.wasm_stack
         if not _SMALLEST_STACK <= stack <= _LARGEST_STACK:
             raise UsageError(

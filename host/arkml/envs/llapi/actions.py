@@ -41,16 +41,18 @@ class _ActionTupleBase(ABC):
         return cast("NDArray[Any]", self._discrete)
 
     def add_continuous(self, continuous: NDArray[Any]) -> None:
-        """Set the continuous half, as float32."""
+        """Set the continuous half, as float32. Raises UnityActionException."""
+        floats = _numbers(continuous, np.float32)
         if self._discrete is None:
             self._discrete = np.zeros((continuous.shape[0], 0), dtype=self.discrete_dtype)
-        self._continuous = continuous.astype(np.float32, copy=False)
+        self._continuous = floats
 
     def add_discrete(self, discrete: NDArray[Any]) -> None:
-        """Set the discrete half, as `discrete_dtype`."""
+        """Set the discrete half, as `discrete_dtype`. Raises UnityActionException."""
+        choices = _numbers(discrete, self.discrete_dtype)
         if self._continuous is None:
             self._continuous = np.zeros((discrete.shape[0], 0), dtype=np.float32)
-        self._discrete = discrete.astype(self.discrete_dtype, copy=False)
+        self._discrete = choices
 
     @property
     @abstractmethod
@@ -121,6 +123,10 @@ class ActionSpec(NamedTuple):
         Raises UnityActionException for a shape that does not fit, NaN, or a choice that a branch
         does not have.
         """
+        if not isinstance(actions, _ActionTupleBase):
+            raise UnityActionException(
+                f"The behavior {name} needs an ActionTuple, not {str(actions)[:80]}"
+            )
         _check_shape("continuous", actions.continuous, (n_agents, self.continuous_size), name)
         _check_shape("discrete", actions.discrete, (n_agents, self.discrete_size), name)
         if np.isnan(actions.continuous).any():
@@ -155,6 +161,17 @@ class ActionSpec(NamedTuple):
     def create_hybrid(continuous_size: int, discrete_branches: tuple[int, ...]) -> ActionSpec:
         """Continuous and discrete actions."""
         return ActionSpec(continuous_size, discrete_branches)
+
+
+def _numbers(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    """An array in another dtype; what that cannot hold must not become something else."""
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
+        raise UnityActionException(f"Actions are arrays of numbers, not {str(values)[:80]}")
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite then, or no choice
+        found = values.astype(dtype, copy=False)
+    if values.dtype.kind in "iu" and (found != values).any() and np.dtype(dtype).kind == "i":
+        raise UnityActionException(f"Discrete actions are {np.dtype(dtype)}, not {values.max()}")
+    return found
 
 
 def _check_shape(

@@ -38,13 +38,14 @@ from arkml.envs.llapi.side_channel.stats_side_channel import (
     StatsAggregationMethod,
     StatsSideChannel,
 )
+from arkml.envs.remade import Remade
 from arkml.errors import GuestError
 
 _CLOSED = "No Unity environment is loaded."
 _TEAM = "?team=0"
 
 
-class GuestUnityEnv(BaseEnv):
+class GuestUnityEnv(Remade, BaseEnv):
     """
     Steps a guest as ML-Agents steps a Unity player; `options` are those of `GuestEnv`.
 
@@ -66,6 +67,7 @@ class GuestUnityEnv(BaseEnv):
         side_channels: Sequence[SideChannel] | None = None,
         **options: Any,
     ) -> None:
+        self._settings = {"seed": seed, "side_channels": side_channels}
         self._side_channel_manager = SideChannelManager(side_channels)
         self._stats = [c for c in side_channels or () if isinstance(c, StatsSideChannel)]
         self._env: GuestEnv | None = GuestEnv(module, **options)
@@ -259,13 +261,12 @@ def _steps(decision: Decision) -> tuple[DecisionSteps, TerminalSteps]:
     """The rows of a submit, in push order, those that ended apart."""
     ended, declared = decision.ended, decision.behaviour.spec
     if not ended.any():
-        count = len(decision)
         deciding = DecisionSteps(
             declared.parts(decision.observations),
             decision.rewards,
             decision.agents,
             list(decision.masks) or None,
-            *_groups(count),
+            *_groups(len(decision)),
         )
         return deciding, TerminalSteps.empty(_spec(decision.behaviour))
     live = ~ended
@@ -276,14 +277,13 @@ def _steps(decision: Decision) -> tuple[DecisionSteps, TerminalSteps]:
         [masks[live] for masks in decision.masks] or None,
         *_groups(int(live.sum())),
     )
-    over = TerminalSteps(
+    return deciding, TerminalSteps(
         declared.parts(decision.observations[ended]),
         decision.rewards[ended],
         decision.truncated[ended],
         decision.agents[ended],
         *_groups(int(ended.sum())),
     )
-    return deciding, over
 
 
 def _groups(count: int) -> tuple[Any, Any]:

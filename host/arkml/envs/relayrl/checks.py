@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from arkml.batches import Floats
+from arkml.environment.numbers import floats_of
 from arkml.envs.relayrl.kinds import EnvironmentError, EnvironmentUuid
 
 
@@ -19,7 +18,7 @@ def refused(text: str) -> EnvironmentError:
 def action(values: Any, width: int) -> Floats:
     """An action of rank 1, float32, [width], within [-1, 1]."""
     try:
-        found = np.asarray(values, np.float32)
+        found = floats_of(values)
     except (TypeError, ValueError):
         raise refused(f"an action holds numbers, not {str(values)[:80]}") from None
     if found.ndim != 1:
@@ -38,15 +37,32 @@ def count(number: int) -> int:
     return number
 
 
-def ids(asked: Sequence[EnvironmentUuid], known: Iterable[EnvironmentUuid]) -> None:
+def pairs(asked: Any) -> list[tuple[EnvironmentUuid, Any]]:
+    """Ids, each with an action."""
+    found = _listed(asked)
+    for pair in found:
+        if not isinstance(pair, Sequence) or len(pair) != 2:
+            raise refused(f"a step takes pairs of an id and an action, not {str(pair)[:80]}")
+    return [(env_id, action) for env_id, action in found]
+
+
+def ids(asked: Any, known: Iterable[EnvironmentUuid]) -> list[EnvironmentUuid]:
     """Each id once, and known."""
     there = set(known)
     if not there:
         raise refused("there are no environments yet: call init_num_envs first")
+    found = _listed(asked)
     seen: set[EnvironmentUuid] = set()
-    for env_id in asked:
-        if env_id not in there:
+    for env_id in found:
+        if not isinstance(env_id, EnvironmentUuid) or env_id not in there:
             raise refused(f"there is no environment {env_id}")
         if env_id in seen:
             raise refused(f"environment {env_id} is there twice")
         seen.add(env_id)
+    return found
+
+
+def _listed(asked: Any) -> list[Any]:
+    if isinstance(asked, str | bytes) or not isinstance(asked, Iterable):
+        raise refused(f"many environments are asked for in a list, not {str(asked)[:80]}")
+    return list(asked)

@@ -10,6 +10,7 @@ from uuid import uuid4
 import numpy as np
 
 from arkml.batches import Floats
+from arkml.environment.guest_env import GuestEnv
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import (
     EnvDType,
@@ -56,6 +57,14 @@ class _Guests:
         self._options = options
         self._lock = threading.RLock()
         self._is_given_away = False
+        self._is_closed = False
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Pickles by the path and the digest of its module, and its settings."""
+        with self._lock, GuestEnv(self._module, **self._options) as env:
+            self._require_own()
+            settings = {**env.__getstate__(), "policy": self._policy, "seed": self._seed}
+        return _remade, (type(self), settings)
 
     def observation_dtype(self) -> EnvDType:
         return _F32
@@ -66,6 +75,8 @@ class _Guests:
     def _require_own(self) -> None:
         if self._is_given_away:
             raise checks.refused("the environment was turned into a handle")
+        if self._is_closed:
+            raise checks.refused("the environment is closed")
 
     def _moved(self) -> Self:
         """Another object with all that this one had, which is of no use from now on."""
@@ -155,7 +166,10 @@ class GuestScalarEnvironment(_Guests):
     def close(self) -> None:
         """Free the guest."""
         with self._lock:
-            if self._seat is not None and not self._is_given_away:
+            if self._is_given_away:
+                return
+            self._is_closed = True
+            if self._seat is not None:
                 self._seat.agent.close()
 
     def _started(self) -> Seat:
@@ -203,16 +217,17 @@ class GuestVectorEnvironment(_Guests):
         """Begin an episode in each of them."""
         with self._lock:
             self._require_own()
-            checks.ids(env_ids, self._seats)
-            return [VectorEnvReset(env_id, *self._seats[env_id].reset()) for env_id in env_ids]
+            asked = checks.ids(env_ids, self._seats)
+            return [VectorEnvReset(env_id, *self._seats[env_id].reset()) for env_id in asked]
 
     def step(self, actions: Sequence[tuple[EnvironmentUuid, Tensor]]) -> list[VectorEnvStep]:
         """Each with its action, [num_actions]."""
         with self._lock:
             self._require_own()
-            checks.ids([env_id for env_id, _ in actions], self._seats)
+            asked = checks.pairs(actions)
+            checks.ids([env_id for env_id, _ in asked], self._seats)
             ready: list[tuple[EnvironmentUuid, Floats]] = []
-            for env_id, action in actions:
+            for env_id, action in asked:
                 seat = self._seats[env_id]
                 ready.append((env_id, checks.action(action, seat.width)))
                 seat.require_playing()
@@ -224,6 +239,7 @@ class GuestVectorEnvironment(_Guests):
     def num_actions(self) -> int:
         """How wide an action is. Raises EnvironmentError before `init_num_envs`."""
         with self._lock:
+            self._require_own()
             checks.ids([], self._seats)
             return next(iter(self._seats.values())).width
 
@@ -260,9 +276,17 @@ class GuestVectorEnvironment(_Guests):
     def close(self) -> None:
         """Free the guests."""
         with self._lock:
-            if not self._is_given_away:
-                for seat in self._seats.values():
-                    seat.agent.close()
+            if self._is_given_away:
+                return
+            self._is_closed = True
+            for seat in self._seats.values():
+                seat.agent.close()
+
+
+def _remade(kind: Callable[..., Any], settings: dict[str, Any]) -> Any:
+    own = {name: settings.pop(name) for name in ("policy", "seed")}
+    GuestEnv(**settings).close()  # refuses another module at the path
+    return kind(**settings, **own)
 
 
 def _returns(returns: list[float]) -> Floats:

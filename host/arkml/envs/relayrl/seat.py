@@ -42,7 +42,12 @@ class Seat:
         return self.seen, _told(info)
 
     def step(self, action: Floats) -> tuple[Floats, float, bool, bool, EnvInfo | None]:
-        self.seen, reward, terminated, truncated, info = self.agent.step(action)
+        """A guest that has one agent no more ends the episode as one that fails does."""
+        try:
+            self.seen, reward, terminated, truncated, info = self.agent.step(action)
+        except UsageError as error:
+            assert self.seen is not None
+            reward, terminated, truncated, info = 0.0, False, True, {"error": str(error)}
         self._sum += reward
         if terminated or truncated:
             self.returns.append(self._sum)

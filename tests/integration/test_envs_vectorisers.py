@@ -1,0 +1,94 @@
+"""Other people's vectorisers copy guests, in this process and into others."""
+
+import multiprocessing
+
+import gymnasium
+import numpy as np
+import pytest
+import supersuit
+from tests.integration.command_line import GUESTS
+
+import arkml.envs.gym  # noqa: F401  registers the guests
+from arkml import GuestEnv
+from arkml.envs.pettingzoo_env import parallel_env
+
+WALKERS = GUESTS / "c_walkers_seeded.wasm"
+FIXED, NEXT = 0, 2
+PATIENCE = 60.0  # seconds
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"
+)
+
+
+def walkers(agents, refill=FIXED):
+    return {"configure": (agents, refill, 1, 0, 0)}
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_supersuit_puts_the_agents_of_guests_side_by_side(processes):
+    game = parallel_env(WALKERS, max_cycles=3, **walkers(3))
+    alone, _ = game.reset(seed=5)
+    agents = supersuit.pettingzoo_env_to_vec_env_v1(game)
+    envs = supersuit.concat_vec_envs_v1(agents, 2, num_cpus=processes, base_class="gymnasium")
+    observations, _ = envs.reset(seed=5)
+    outcomes = [envs.step(np.full((6, 1), 0.5, "f4")) for _ in range(4)]
+    envs.close()
+    game.close()
+
+    assert observations.shape == (6, 2)
+    assert np.array_equal(observations[:3], list(alone.values()))
+    assert np.array_equal(outcomes[0][0][:, 0], observations[:, 0] + np.float32(0.0625))
+    assert np.array_equal(outcomes[0][1], -np.abs(outcomes[0][0][:, 0]))
+    assert [np.asarray(step[3]).any() for step in outcomes] == [False, False, True, False]
+
+
+def test_supersuit_makes_them_environments_of_stable_baselines3():
+    game = parallel_env(WALKERS, max_cycles=3, **walkers(3))
+    agents = supersuit.pettingzoo_env_to_vec_env_v1(game)
+    envs = supersuit.concat_vec_envs_v1(agents, 2, base_class="stable_baselines3")
+    first = envs.reset()
+    ends = []
+    for _ in range(6):
+        _, rewards, over, infos = envs.step(np.zeros((6, 1), "f4"))
+        ends.append(over.tolist())
+    envs.close()
+    game.close()
+
+    assert first.shape == (6, 2)
+    assert rewards.shape == (6,)
+    assert ends == [[False] * 6, [False] * 6, [True] * 6] * 2
+    assert all("terminal_observation" in info for info in infos)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_gymnasium_makes_an_environment_of_each_guest(mode):
+    envs = gymnasium.make_vec(
+        "arkml/Guest-v0", 3, mode, module=str(WALKERS), **walkers(1, NEXT)
+    )  # fmt: skip
+    observations, _ = envs.reset(seed=[1, 2, 1])
+    outcomes = [envs.step(np.zeros((3, 1), "f4")) for _ in range(4)]
+    envs.close()
+
+    assert np.array_equal(observations[0], observations[2])
+    assert not np.array_equal(observations[0], observations[1])
+    assert [step[2].all() for step in outcomes] == [False, False, True, False]
+    assert not outcomes[3][1].any()
+
+
+def show_first(queue):
+    with GuestEnv(WALKERS, **walkers(2)) as env:
+        queue.put(env.reset(seed=5).decisions[0].observations.tolist())
+
+
+def test_a_fork_of_a_process_that_runs_guests_runs_its_own():
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    show_first(queue)
+    process = context.Process(target=show_first, args=(queue,))
+    process.start()
+    here, there = queue.get(timeout=PATIENCE), queue.get(timeout=PATIENCE)
+    process.join(PATIENCE)
+
+    assert here == there
+    assert process.exitcode == 0
