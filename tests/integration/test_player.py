@@ -18,6 +18,7 @@ from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, arkml, sta
 from tests.integration.test_environment import INITIAL, INTERRUPTED, RUNNING, TERMINAL, scripted
 from tests.integration.test_llapi_environment import can_bind, free_port, is_running
 
+from arkml import WasiGrant
 from arkml.envs.llapi import handshake
 from arkml.envs.llapi.base_env import ActionTuple
 from arkml.envs.llapi.communicator_objects.agent_action_pb2 import AgentActionProto
@@ -30,6 +31,9 @@ from arkml.envs.llapi.guest_unity_env import GuestUnityEnv
 from arkml.envs.llapi.player_bundle import write_bundle
 from arkml.envs.llapi.registry.remote_registry_entry import RemoteRegistryEntry
 from arkml.envs.llapi.rpc_communicator import RpcCommunicator
+from arkml.envs.llapi.side_channel.engine_configuration_channel import (
+    EngineConfigurationChannel,
+)
 from arkml.envs.llapi.side_channel.raw_bytes_channel import RawBytesChannel
 from arkml.envs.llapi.side_channel.stats_side_channel import (
     StatsAggregationMethod,
@@ -224,7 +228,7 @@ def test_messages_reach_the_guest_and_broken_ones_end_nothing(launch, tmp_path):
     assert log.count("There was a problem reading a message in a SideChannel.") == 2
 
 
-def test_a_guest_that_finishes_interrupts_its_agents_and_stops_the_player(trainer, tmp_path):
+def test_a_guest_that_finishes_interrupts_its_agents_and_stops_the_player(trainer):
     line, greet = trainer()
     cmdlet = GUESTS / "ark_api" / "cmdlet_train_016.wasm"
     words = ["--args", "localhost 12356 60", "--json", f"--mlagents-port={line.port}"]
@@ -248,12 +252,15 @@ def test_a_guest_that_fails_interrupts_its_agents_and_fails_the_player(trainer, 
     guest = module(tmp_path, scripted([(1, INITIAL, 0)], after="unreachable"))
     with start("player", guest, f"--mlagents-port={line.port}") as process:
         greet()
-        line.exchange(told(command=RESET))
+        first = line.exchange(told(command=RESET))
         last = line.exchange(told())
         after = line.exchange(told())
         line.close()
         status, _, err = ended(process)
 
+    brains = [each.rl_initialization_output.brain_parameters for each in (first, last)]
+
+    assert [[brain.brain_name for brain in some] for some in brains] == [[NAME], []]
     assert [agent.max_step_reached for agent in last.rl_output.agentInfos[NAME].value] == [True]
     assert after is None
     assert status == 1
@@ -282,7 +289,7 @@ def test_the_other_areas_go_on_and_a_reset_brings_one_that_failed_back(launch, t
 
 
 @pytest.mark.parametrize("at", ["before the first step", "in mid-episode"])
-def test_a_player_ends_when_its_trainer_is_killed(tmp_path, at):
+def test_a_player_ends_when_its_trainer_is_killed(at):
     port = free_port()
     steps = 0 if at == "before the first step" else 5
     program = f"""
@@ -318,13 +325,14 @@ def test_a_trainer_that_is_done_ends_its_player(trainer, how):
         line.exchange(told(command=RESET))
         if how == "quit":
             line._answer(told(command=QUIT))
-        line.close()
+        else:
+            line.close()
         status, out, _ = ended(process)
 
     assert (status, out) == (0, "")
 
 
-def test_a_player_waits_for_its_trainer(tmp_path):
+def test_a_player_waits_for_its_trainer():
     port = free_port()
     with start("player", PENDULUM, FEW, f"--mlagents-port={port}") as process:
         while b"arkml" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
@@ -431,6 +439,47 @@ def test_a_bundle_is_a_player_of_the_registry(tmp_path):
     assert written.json == {"executable": str(tmp_path / "swing" / "c_pendulum.x86_64")}
     assert count == 4
     assert not is_running(pid)
+
+
+def test_a_bundle_keeps_the_specification_it_was_given(tmp_path):
+    spec = tmp_path / "mine.json"
+    parts = [{"name": "way", "shape": [2]}, {"name": "speed", "shape": [1], "type": "goal"}]
+    spec.write_text(json.dumps({"behaviours": {"*": {"observations": parts}}}))
+    found = arkml("player", PENDULUM, FEW, "--spec", spec, "--bundle", tmp_path / "a b")
+    spec.unlink()
+    env = UnityEnvironment(found.out.strip(), base_port=free_port(), seed=-1)
+    env.reset()
+    seen = env.behavior_specs[SWING].observation_specs
+    shapes = [part.shape for part in env.get_steps(SWING)[0].obs]
+    env.close()
+
+    assert [(part.name, part.observation_type.name) for part in seen] == [
+        ("way", "DEFAULT"),
+        ("speed", "GOAL_SIGNAL"),
+    ]
+    assert shapes == [(4, 2), (4, 1)]
+
+
+def test_a_guest_with_wasi_plays_by_the_clock_that_its_trainer_sets(launch):
+    engines = [EngineConfigurationChannel() for _ in range(2)]
+    guest, words = GUESTS / "c_drift.wasm", "--configure-numbers=4,0"
+    theirs = launch(guest, words, "--wasi", seed=3, side_channels=engines[:1])
+    ours = GuestUnityEnv(
+        guest, configure=(4, 0), wasi=WasiGrant(), seed=3, side_channels=engines[1:]
+    )
+    seen = []
+    for scale in (None, 7.0):
+        for engine in engines:
+            engine.set_configuration_parameters(time_scale=scale)
+        for env in (theirs, ours):
+            for _ in range(4):
+                env.step()
+        (name,) = theirs.behavior_specs
+        seen.append([rows(env.get_steps(name)) for env in (theirs, ours)])
+    ours.close()
+
+    assert all(one == other for one, other in seen)
+    assert seen[0] != seen[1]
 
 
 def test_a_bundle_says_what_it_holds_and_keeps_hard_words(tmp_path):
