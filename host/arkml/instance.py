@@ -117,6 +117,10 @@ class Instance(Closing):
             )
         return found
 
+    def repeated(self, function: str) -> Entry | None:
+        """A call of the exported function again and again, where it can be called so."""
+        return self._sandbox.repeated(function)
+
     def submitted(self) -> Session:
         """The session whose submit the guest is suspended in."""
         record = self.fiber.record

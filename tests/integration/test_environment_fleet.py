@@ -30,7 +30,7 @@ CARTPOLE, WALKERS = GUESTS / "c_cartpole.wasm", GUESTS / "c_walkers.wasm"
 CHOOSERS, DRIFT = GUESTS / "c_choosers.wasm", GUESTS / "c_drift.wasm"
 ONE = {"configure": (1, "{seed}")}
 SAME, NEXT, THREE, NEVER = 1, 2, 3, 4  # when a walker is replaced
-TRAP, LEAVE = 2, 3
+TRAP, LEAVE, ONE_MORE, OTHER = 2, 3, 5, 7  # faults of a walker
 SEEDED = """(global $seed (mut i64) (i64.const 0))
   (func (export "arkml_seed") (param i64) (global.set $seed (local.get 0)))"""
 # the guest with seed 2 fails in its third frame
@@ -218,6 +218,24 @@ def test_guests_that_play_in_one_call_are_a_fleet_too(make):
 def test_a_guest_with_several_agents_is_refused(make):
     with pytest.raises(UsageError, match="one agent a guest, and this guest has several"):
         make(GuestFleetVectorEnv, WALKERS, num_envs=2, configure=(2, NEXT, 1, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [(ONE_MORE, "one agent a guest, and this guest has several"), (OTHER, "one behaviour, red")],
+)
+def test_a_guest_that_becomes_another_fails_as_one_that_traps(make, fault, message):
+    setting = {"configure": (1, NEXT, 2 if fault == OTHER else 1, fault, 3)}
+    envs = make(GuestFleetVectorEnv, WALKERS, num_envs=2, **setting)
+    envs.reset()
+    for _ in range(6):
+        seen, *_, truncated, info = envs.step(np.zeros((2, 1), "f4"))
+        if "error" in info:
+            break
+
+    assert truncated.all()
+    assert message in info["error"][0]
+    assert seen.any()
 
 
 def test_choices_and_masks_of_all_guests_are_batched(make):

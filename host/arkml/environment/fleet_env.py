@@ -14,7 +14,7 @@ from arkml.environment.fleet_step import FleetStep
 from arkml.environment.guest_env import GuestEnv
 from arkml.environment.life import Life
 from arkml.environment.together import Left, Together
-from arkml.errors import GuestStalled, UsageError
+from arkml.errors import GuestError, GuestStalled, UsageError
 
 _SEEDS = 1 << 31
 
@@ -154,11 +154,20 @@ class FleetEnv(Closing):
     def _told(
         self, steps: dict[int, Step], found: FleetStep, before: Floats | None = None
     ) -> FleetStep:
-        """Add what single guests show; those that are over are dropped."""
+        """
+        Add what single guests show; those that are over are dropped.
+
+        With `before` one that is none of a fleet fails alone, otherwise that raises UsageError.
+        """
         for guest, step in sorted(steps.items()):
-            last = found.observations[guest] if before is None else before[guest]
-            found.take(guest, step, last)
-            if step.is_over:
+            if before is None:
+                found.take(guest, step, self.behaviour, found.observations[guest])
+                continue
+            try:
+                found.take(guest, step, self.behaviour, before[guest])
+            except UsageError as error:
+                found.fail(guest, GuestError(f"{self.mould.program.name}: {error}"), before[guest])
+            if found.steps[guest].is_over:
                 self._drop(guest)
         assert self._together is not None
         self._together.settle(list(steps))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Decision, Marks, Step
-from arkml.errors import UsageError
+from arkml.environment.decisions import Behaviour, Decision, Marks, Step
+from arkml.errors import GuestError, UsageError
 
 
 @dataclass(slots=True)
@@ -49,21 +49,34 @@ class FleetStep:
         marks: Marks = self.terminated | self.truncated
         return marks
 
-    def take(self, guest: int, step: Step, before: Floats) -> None:
+    def take(self, guest: int, step: Step, behaviour: Behaviour, before: Floats) -> None:
         """
         What one guest shows; `before`, [num_features], is what its agent showed last.
 
-        Raises UsageError if it has several agents, or behaviours.
+        Raises UsageError if it has several agents, or another behaviour.
         """
-        self.steps[guest] = step
-        if not step.decisions:
-            return
-        if len(step.decisions) > 1 or _agents(step.decisions[0]) > 1:
+        decisions = [found for found in step.decisions if found.behaviour == behaviour]
+        if len(decisions) < len(step.decisions):
+            raise UsageError(
+                f"a fleet has one behaviour, {behaviour.name}, and this guest goes on with another:"
+                " choose one with behaviours="
+            )
+        if decisions and _agents(decisions[0]) > 1:
             raise UsageError(
                 "a fleet has one agent a guest, and this guest has several: take a sub-environment"
-                " for each agent of one guest, or choose one behaviour with behaviours="
+                " for each agent of one guest"
             )
-        decision = step.decisions[0]
+        self.steps[guest] = step
+        if decisions:
+            self._take(guest, decisions[0], before)
+
+    def fail(self, guest: int, error: GuestError, before: Floats) -> None:
+        """A guest goes on no more, though it did nothing wrong by itself."""
+        self.steps[guest] = Step((), error=error)
+        self.present[guest] = self.truncated[guest] = True
+        self.observations[guest] = before
+
+    def _take(self, guest: int, decision: Decision, before: Floats) -> None:
         ended = np.flatnonzero(decision.ended)
         deciding = np.flatnonzero(~decision.ended)
         self.present[guest] = True

@@ -62,6 +62,7 @@ class Life(Closing):
         self._agents = agents
         self._inference = inference
         self._casts: dict[int, Cast] = {}
+        self._loop: Entry | None = None
         self.stepping = Stepping(
             guest,
             world.framed(calls),
@@ -147,10 +148,17 @@ class Life(Closing):
         self.guest.close()
 
     @property
-    def frame(self) -> Entry | None:
-        """The call that it is in, if that is made again and again."""
+    def is_in_frame(self) -> bool:
+        """Whether it is in a call of the frame, and of one only."""
         entry = self.stepping.entry
-        return entry if entry is not None and entry.name == self._frame else None
+        return entry is not None and entry.name == self._frame and entry is not self._loop
+
+    @property
+    def loop(self) -> Entry | None:
+        """A call of the frame again and again, where there is one that can be called so."""
+        if self._loop is None and self._frame is not None:
+            self._loop = self.guest.repeated(self._frame)
+        return self._loop
 
     def _through(self, resume: Callable[[], Session | None]) -> Step:
         while True:

@@ -46,7 +46,8 @@ class Together:
         self._pace = pace
         self._owed = np.zeros(len(lives), np.int64)  # nanoseconds that clocks are behind
         self._planned: list[Life | None] = []
-        self._frames: list[Entry | None] = []
+        self._calls: list[Entry | None] = []
+        self._loops: list[Entry | None] = []
         self._version = -1
         self.settle(range(len(lives)))
 
@@ -61,6 +62,8 @@ class Together:
                 decision = pending.decision
                 self.ids[position] = pending.batch.rows["id"][decision.places[~decision.ended][0]]
             is_new = is_new or not self._is_as_planned(position)
+            if not is_new:
+                self._calls[position] = None if life is None else life.stepping.entry
         if is_new:
             self._plan()
 
@@ -86,14 +89,18 @@ class Together:
         flight = self._berth.flight
         flight.begin(self._name)
         try:
+            before = parked.allow(positions, 2)  # the one that it is in, and the next
             ended, suspended = self._go_on(positions.tolist())
-            called, others = parked.call_again(ended, self._frames)
-            self._owed[called] += self._pace.nanoseconds
-            ended, more = self._go_on(called)
+            began = (parked.frames(positions) - before).astype(np.int64)
+            if ended:
+                began[np.isin(positions, ended) & (began > 0)] -= 1
+                ended, more = self._repeat(ended)
+                suspended += more
+            self._owed[positions] += began * self._pace.nanoseconds
         finally:
             flight.end()
-        left = [(position, Left.ENDED) for position in others + ended]
-        found = np.array(suspended + more, np.intp)
+        left = [(position, Left.ENDED) for position in ended]
+        found = np.array(suspended, np.intp)
         if self._version != self._berth.columns.version:  # a queue has moved
             return found[:0], left + [(position, Left.SUSPENDED) for position in found.tolist()]
         as_before = parked.submits(found) & self._rows.single(found)
@@ -128,6 +135,33 @@ class Together:
             life.world.skip(int(self._owed[position]))
         self._owed[position] = 0
 
+    def _repeat(self, ended: list[int]) -> tuple[list[int], list[int]]:
+        """
+        Call the frames again of guests whose frame has ended, from now on in one call.
+
+        Returns those whose call has ended, also one that repeats frames: in one of them nothing was
+        submitted. The others are suspended.
+        """
+        parked = self._parked
+        frames = [position for position in ended if self._is_in_frame(position)]
+        called, _ = parked.call_again(frames, self._calls, self._loops)
+        if not called:
+            return ended, []
+        for position in called:
+            self._calls[position] = self._loops[position]
+            life = self._lives[position]
+            assert life is not None
+            life.stepping.entry = self._loops[position]
+        parked.allow(np.array(called), 1)
+        self._owed[called] += self._pace.nanoseconds
+        over, suspended = self._go_on(called)
+        rest = [position for position in ended if position not in set(called)]
+        return rest + over, suspended
+
+    def _is_in_frame(self, position: int) -> bool:
+        life = self._lives[position]
+        return life is not None and life.is_in_frame
+
     def _go_on(self, positions: Sequence[int]) -> tuple[list[int], list[int]]:
         """Run guests; once more where a turn that began long ago is over at once."""
         ended, suspended = self._parked.go_on(positions)
@@ -146,8 +180,7 @@ class Together:
         if life is None:
             return True
         here = np.array([position])
-        is_same_queue = bool(self._parked.records(here) == self._records[here])
-        return is_same_queue and life.frame is self._frames[position]
+        return bool(self._parked.records(here) == self._records[here])
 
     def _plan(self) -> None:
         """Note where everybody is parked."""
@@ -162,7 +195,8 @@ class Together:
             [0 if life is None else life.guest.control for life in lives],
         )
         self._records = self._parked.records(np.arange(len(lives)))
-        self._frames = [None if life is None else life.frame for life in lives]
+        self._calls = [None if life is None else life.stepping.entry for life in lives]
+        self._loops = [None if life is None else life.loop for life in lives]
         self._rows = SingleRows(arena, regions)
         self._planned = list(lives)
         self._version = self._berth.columns.version

@@ -18,6 +18,7 @@ from arkml.runtime.shim.control import Reason
 _poll = bindings.poll
 
 Positions = npt.NDArray[np.intp]
+Frames = npt.NDArray[np.uint32]
 
 
 class Parked:
@@ -37,6 +38,8 @@ class Parked:
         self._reasons = (places + at.REASON) >> 2
         self._answers = (places + at.ANSWER) >> 2
         self._records = (places + at.RECORD) >> 2
+        self._frames = (places + at.FRAMES) >> 2
+        self._last_frames = (places + at.LAST_FRAME) >> 2
 
     def answer(self, positions: Positions) -> None:
         """Let the submits of these guests succeed."""
@@ -52,20 +55,20 @@ class Parked:
         return ended, suspended
 
     def call_again(
-        self, positions: Sequence[int], entries: Sequence[Entry | None]
+        self, positions: Sequence[int], last: Sequence[Entry | None], next_: Sequence[Entry | None]
     ) -> tuple[list[int], list[int]]:
         """
-        Begin the calls, which take nothing, of guests whose last one has ended.
+        Begin the calls `next_`, which take nothing, of guests whose call `last` has ended.
 
-        `entries` is indexed by position. Returns those that were called, and those that were not:
+        Both are indexed by position. Returns those that were called, and those that were not:
         without an entry, after a call that failed, or that left something of its imports behind.
         """
         fibers, call, delete = self._fibers, bindings.call_async, bindings.delete_future
         called: list[int] = []
         refused: list[int] = []
         for position in positions:
-            fiber, entry = fibers[position], entries[position]
-            if entry is None or fiber.imports or entry.failed():
+            fiber, before, entry = fibers[position], last[position], next_[position]
+            if before is None or entry is None or fiber.imports or before.failed():
                 refused.append(position)
                 continue
             delete(fiber.future)
@@ -73,6 +76,21 @@ class Parked:
             fiber.future = call(*entry.raw)
             called.append(position)
         return called, refused
+
+    def allow(self, positions: Positions, frames: int) -> Frames:
+        """
+        Let the calls of these guests that repeat a frame end after so many frames more.
+
+        Returns how many they have ended, u32, [n].
+        """
+        ended = self.frames(positions)
+        self._words[self._last_frames[positions]] = ended + np.uint32(frames)
+        return ended
+
+    def frames(self, positions: Positions) -> Frames:
+        """How many frames these guests have ended in such calls, u32, [n]; it wraps around."""
+        found: Frames = self._words[self._frames[positions]]
+        return found
 
     def tired(self, positions: Positions) -> npt.NDArray[np.bool_]:
         """Which of these guests only had their turn taken away, bool, [n]."""

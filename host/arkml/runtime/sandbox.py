@@ -21,6 +21,7 @@ from arkml.runtime.module.normalise import START_NAME
 from arkml.runtime.module.types import FunctionType
 from arkml.runtime.program import Program
 from arkml.runtime.shim import control as at
+from arkml.runtime.shim import repeat
 from arkml.runtime.shim.render import export_name
 from arkml.runtime.wasi.linking import WasiGrant, config
 
@@ -76,6 +77,23 @@ class Sandbox:
             self.entries[name] = found
         return found
 
+    def repeated(self, name: str) -> Entry | None:
+        """
+        A call of the exported function again and again, or None if that takes or returns anything.
+
+        It goes on to the frame that `LAST_FRAME` of the control block says.
+        """
+        if self.program.functions.get(name) != FunctionType():
+            return None
+        engine, context = self.engine, self.context
+        with engine.linking:
+            frame = self._guest.export(name)
+            bindings.define(engine.linker, context, repeat.MODULE, repeat.FRAME, frame)
+            instance = bindings.Instance.linked(context, engine.linker, engine.repeat)
+        instance.set_global(repeat.BASE, "i32", self.control)
+        extern = instance.export(repeat.FUNCTION)
+        return Entry(self.context_address, extern, name, (), ())
+
     def close(self) -> None:
         """Free the Store and the column memory. No call may be in flight."""
         self._store.close()
@@ -90,7 +108,7 @@ class Sandbox:
         self._store.set_limits(
             memory_size=size,
             table_elements=limits.table_elements,
-            instances=4,  # shim, guest, WASI shim, stubs
+            instances=5,  # shim, guest, WASI shim, stubs, what repeats a frame
             tables=limits.tables,
             memories=1,
         )

@@ -27,6 +27,8 @@ ERRORS = 192  # calls that the shim refused, counted by code 0..8
 ERROR_CODES = 9
 SUBMITS = 232  # submits that were answered
 ANSWERED_ROWS = 236  # rows in them
+FRAMES = 240  # that have ended of those that are called again and again; it wraps around
+LAST_FRAME = 244  # up to which of them such a call goes
 
 RECORD_SIZE = 128
 HANDLE = 0  # u64; zero: the record names no session
