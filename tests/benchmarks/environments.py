@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium
@@ -15,6 +16,7 @@ from tests.benchmarks.measuring import Block, Spread, microseconds, quotients
 from tests.benchmarks.rows import AtLeast, AtMost, Limit, Row, alone
 
 from arkml import GuestEnv
+from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.llapi.base_env import ActionTuple
 from arkml.envs.llapi.guest_unity_env import GuestUnityEnv
@@ -23,7 +25,14 @@ from arkml.envs.pettingzoo_env import GuestParallelEnv
 TOPIC = "environments"
 PENDULUM = ROOT / "fixtures" / "guests" / "c_pendulum.wasm"
 SYNC, MANY, SOME = 64, 1024, 64
-THEIRS = "gymnasium SyncVectorEnv, 64 in Python"
+FLEET, CROWD = f"{SYNC} guests", f"{MANY} agents of a guest"
+PYTHON, ENVPOOL = f"gymnasium SyncVectorEnv, {SYNC} in Python", f"EnvPool, {SYNC} in C++"
+BOUNDS = (
+    (FLEET, PYTHON, 5.0),
+    (FLEET, ENVPOOL, 2.0),
+    (CROWD, PYTHON, 100.0),
+    (CROWD, ENVPOOL, 5.0),
+)
 
 Call = Callable[[], object]
 
@@ -35,34 +44,40 @@ def rows(bench: Bench) -> Iterator[Row]:
         " actions that lie ready. What an interface adds is the median step with it against that of"
         " GuestEnv alone, of the same rounds.",
     )
-    bench.say(f"{MANY} agents of one guest against {SYNC} environments in Python")
-    yield from _against_python(bench)
+    bench.say(f"{SYNC} guests, and {MANY} agents of one, against {SYNC} other environments")
+    yield from _against_others(bench)
     bench.say(f"interfaces on {SOME} agents")
     yield from _interfaces(bench)
     with ExitStack() as stack:
         yield from players.rows(bench, TOPIC, PENDULUM, SOME, _llapi(stack, SOME))
 
 
-def _against_python(bench: Bench) -> Iterator[Row]:
+def _against_others(bench: Bench) -> Iterator[Row]:
+    """Steps of all agents a second, of ours and of theirs in the same rounds."""
     with ExitStack() as stack:
-        ours = _vector(stack, MANY)
-        theirs = stack.enter_context(
-            closing(gymnasium.make_vec("Pendulum-v1", SYNC, vectorization_mode="sync"))
-        )
-        theirs.reset(seed=1)
-        actions = np.zeros((SYNC, 1), np.float32)
+        calls: dict[str, tuple[int, Call]] = {
+            FLEET: (SYNC, _fleet(stack, SYNC)),
+            CROWD: (MANY, _vector(stack, MANY)),
+            PYTHON: (SYNC, _python(stack, SYNC)),
+        }
+        if find_spec("envpool") is not None:
+            calls[ENVPOOL] = (SYNC, _envpool(stack, SYNC))
+        else:
+            bench.note(TOPIC, "EnvPool is not installed: its rows are missing.")
         blocks: dict[str, Block] = {
-            "ours": lambda: MANY / microseconds(ours, bench.block_seconds),
-            "theirs": lambda: (
-                SYNC / microseconds(lambda: theirs.step(actions), bench.block_seconds)
-            ),
+            name: (
+                lambda agents=agents, call=call: agents / microseconds(call, bench.block_seconds)
+            )
+            for name, (agents, call) in calls.items()
         }
         figures = bench.interleave(blocks)
-    yield Row(
-        TOPIC, f"agent steps, {MANY} agents", "million/s", Spread.of(figures["ours"]),
-        AtLeast(100.0), THEIRS, Spread.of(figures["theirs"]),
-        quotients(figures["ours"], figures["theirs"]),
-    )  # fmt: skip
+    for ours, theirs, bound in BOUNDS:
+        if theirs in figures:
+            yield Row(
+                TOPIC, f"agent steps, {ours}", "million/s", Spread.of(figures[ours]),
+                AtLeast(bound), theirs, Spread.of(figures[theirs]),
+                quotients(figures[ours], figures[theirs]),
+            )  # fmt: skip
 
 
 def _interfaces(bench: Bench) -> Iterator[Row]:
@@ -124,6 +139,29 @@ def _llapi(stack: ExitStack, agents: int) -> Call:
         env.step()
 
     return step
+
+
+def _fleet(stack: ExitStack, guests: int) -> Call:
+    envs = GuestFleetVectorEnv(PENDULUM, num_envs=guests, configure=(1, "{seed}"))
+    return _stepped(stack, envs, guests)
+
+
+def _python(stack: ExitStack, count: int) -> Call:
+    envs = gymnasium.make_vec("Pendulum-v1", count, vectorization_mode="sync")
+    return _stepped(stack, envs, count)
+
+
+def _envpool(stack: ExitStack, count: int) -> Call:
+    import envpool  # what `make bench` installs, and nothing else needs
+
+    return _stepped(stack, envpool.make_gymnasium("Pendulum-v1", num_envs=count), count)
+
+
+def _stepped(stack: ExitStack, envs: Any, count: int) -> Call:
+    stack.callback(envs.close)
+    envs.reset()
+    actions = np.zeros((count, 1), np.float32)
+    return lambda: envs.step(actions)
 
 
 def _parallel(stack: ExitStack, agents: int) -> Call:
