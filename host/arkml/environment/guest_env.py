@@ -132,7 +132,8 @@ class GuestEnv(Closing):
         """
         Start over with a new instance, up to its first submit. Its live agents are forgotten.
 
-        Without `seed` the next one is drawn. Raises GuestError if the guest does not come so far.
+        Without `seed` the next one is drawn. Raises GuestError if the guest does not come so far,
+        and UsageError if it has none of the `behaviours`.
         """
         self._require_open()
         if seed is not None:
@@ -143,6 +144,7 @@ class GuestEnv(Closing):
         self._life = self.born(drawn, self.host.berth())
         step = self._run(self._life)
         if step.error is not None:
+            self._require_behaviour(self._life)
             raise step.error
         if step.done:
             raise GuestStalled(f"{self._life.guest.name} came to its end without a submit")
@@ -220,6 +222,15 @@ class GuestEnv(Closing):
         if step.is_over and life.experiments.refused is not None:
             raise life.experiments.refused
         return step
+
+    def _require_behaviour(self, life: Life) -> None:
+        """Whether the guest has some behaviour that is stepped. Raises UsageError."""
+        there = {run.behaviour.name for run in life.experiments.started.values()}
+        if self._behaviours is not None and there and there.isdisjoint(self._behaviours):
+            raise UsageError(
+                f"behaviours={sorted(self._behaviours)}: {life.guest.name} has"
+                f" {', '.join(sorted(there))}"
+            )
 
     def _require_open(self) -> None:
         if self._is_closed:
