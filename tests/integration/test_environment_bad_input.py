@@ -7,6 +7,7 @@ from tests.integration.command_line import GUESTS
 
 from arkml import GuestEnv, Host, Limits
 from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.llapi.base_env import ActionTuple
 from arkml.envs.llapi.exception import (
@@ -78,6 +79,15 @@ class Vector(Stepped):
         return observations[0].tolist(), info.get("error")
 
 
+class Fleet(Stepped):
+    make = GuestFleetVectorEnv
+    wrong, closed, early = InvalidActions, UsageError, ResetNeeded
+
+    def step(self, action):
+        observations, _, _, _, info = self.env.step(one_row(action))
+        return observations[0].tolist(), info["error"][0] if "error" in info else None
+
+
 class Parallel(Stepped):
     make = staticmethod(parallel_env)
     wrong, closed, early = InvalidActions, UsageError, UsageError
@@ -132,7 +142,7 @@ def one_row(action):
     return action[None] if isinstance(action, np.ndarray) else [action]
 
 
-INTERFACES = [Plain, Single, Vector, Parallel, Scalar, Many, Unity]
+INTERFACES = [Plain, Single, Vector, Fleet, Parallel, Scalar, Many, Unity]
 STEPPED = pytest.mark.parametrize("interface", INTERFACES, ids=lambda made: made.__name__)
 
 
@@ -192,7 +202,7 @@ def test_what_is_no_action_is_refused_and_nothing_moves(begin, interface, action
     assert env.step(np.array([0.5]))[0] == [START + 0.0625, 0.125]
 
 
-@pytest.mark.parametrize("interface", [Single, Vector, Parallel, Scalar, Many])
+@pytest.mark.parametrize("interface", [Single, Vector, Fleet, Parallel, Scalar, Many])
 @pytest.mark.parametrize("action", [1.0001, -3, 1e9])
 def test_what_is_out_of_range_is_refused_where_there_is_one(begin, interface, action):
     env = begin(interface)
@@ -388,6 +398,22 @@ def test_relayrl_truncates_a_guest_with_more_than_one_agent(begin, interface, fa
     env.reset()
 
     assert "a RelayRL environment has one" in told[-1]
+
+
+@pytest.mark.parametrize("fault", MORE.values(), ids=MORE)
+def test_a_fleet_truncates_a_guest_with_more_than_one_agent_and_the_rest_go_on(fault):
+    late = "{seed}"  # in the first guest at once, in the second after 50 submits
+    envs = GuestFleetVectorEnv(WALKERS, num_envs=2, configure=(1, FIXED, 1, fault, late))
+    envs.reset(seed=[1, 50])
+    steps = [envs.step(np.full((2, 1), 0.5, "f4")) for _ in range(5)]
+    envs.close()
+    truncated = np.array([step[3] for step in steps])
+
+    assert truncated[:, 0].sum() == 1
+    assert not truncated[:, 1].any()
+    assert "a fleet has one" in steps[int(truncated[:, 0].argmax())][4]["error"][0]
+    assert steps[-1][4]["present"].tolist() == [False, True]
+    assert steps[-1][0][1].tolist() == [START + 0.0625 * 5, 0.125 * 5]
 
 
 @pytest.mark.parametrize("fault", MORE.values(), ids=MORE)
