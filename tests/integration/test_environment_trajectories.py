@@ -51,19 +51,67 @@ def recorded(interface):
     )
 
 
+WIDTHS = {"red": 1, "blue": 2, "picker": 2, "driver": 3}  # of actions
+
+
+def features(observations):
+    """An observation, or many, as the guest pushed it: its parts one after another."""
+    if isinstance(observations, dict):
+        return np.concatenate(list(observations.values()), axis=-1)
+    return observations
+
+
+def declared(behaviour, rows):
+    """Rows of actions as values of the space that the guest declares."""
+    if behaviour == "picker":
+        return rows.astype(np.int64)
+    if behaviour == "driver":
+        return {"continuous": rows[..., :2], "discrete": rows[..., 2:].astype(np.int64)}
+    return rows
+
+
+def branches_of(info):
+    """The masks of an info, taken out of it: for each branch what can be chosen."""
+    found = info.pop("action_mask", ())
+    if isinstance(found, dict):
+        found = found["discrete"]
+    return found if isinstance(found, tuple) else (found,)
+
+
+def masked(branches):
+    return [
+        f"mask/{branch}/{choice}"
+        for branch, allowed in enumerate(branches)
+        for choice in np.flatnonzero(np.asarray(allowed) == 0).tolist()
+    ]
+
+
 class Scenario:
     """A guest of the recordings."""
 
     def __init__(self, name):
         told = SCENARIOS[name]
+        kinds = {1: "picker", 2: "driver"}
+        is_chooser = told["module"] == "c_choosers"
+        self.behaviour = kinds.get(told["configure"][1], "") if is_chooser else "red"
         self.module = GUESTS / f"{told['module']}.wasm"
         self.options = {"configure": tuple(told["configure"]), "idle_calls": 50}
         self.seed = told["seed"]
         self.policy = {"act": act, "ones": ones}[told["policy"]]
 
-    def actions(self, behaviour, observations, width):
+    def rows(self, behaviour, observations):
+        """Rows of actions, float32, [n, num_actions], of rows of features."""
         chosen = [self.policy(behaviour, seen) for seen in observations]
-        return np.array(chosen, np.float32).reshape(len(chosen), width)
+        return np.array(chosen, np.float32).reshape(len(chosen), WIDTHS[behaviour])
+
+    def actions(self, observations):
+        """What the agents of a vector do that see this."""
+        return declared(self.behaviour, self.rows(self.behaviour, features(observations)))
+
+    def action(self, observation, behaviour=None):
+        """What one agent does that sees this."""
+        name = behaviour or self.behaviour
+        return declared(name, self.rows(name, [features(observation)])[0])
 
 
 def ending(step):
@@ -73,8 +121,9 @@ def ending(step):
 
 
 def plain(info):
-    """An info as the reference has it: the kind of a failure and not its words."""
+    """An info as the reference has it: masks by name, the kind of a failure and not its words."""
     told = dict(info)
+    told |= dict.fromkeys(masked(branches_of(told)), 1.0)
     if "error" in told:
         told["error"] = "trap" if "panicked" in told["error"] else "stall"
     return told
@@ -127,14 +176,14 @@ def test_the_rows_of_each_submit_are_those_of_the_reference(name, expected):
             decision = step.decisions[0]
             behaviour = decision.behaviour
             seen = decision.observations[~decision.ended]
-            step = env.step(scenario.actions(behaviour.name, seen, behaviour.num_actions))
+            step = env.step(scenario.rows(behaviour.name, seen))
 
     same(found, expected)
 
 
 def outcome(observation, reward, terminated, truncated, info):
     return {
-        "call": "step", "observation": observation.tolist(), "reward": reward,
+        "call": "step", "observation": features(observation).tolist(), "reward": reward,
         "terminated": terminated, "truncated": truncated, "info": info,
     }  # fmt: skip
 
@@ -146,12 +195,13 @@ def test_gymnasium_shows_one_agent_from_episode_to_episode(name, expected):
     with GuestGymnasiumEnv(scenario.module, **scenario.options) as env:
         for _ in expected:
             if is_playing:
-                observation, *rest, info = env.step(scenario.actions("red", [observation], 1)[0])
+                observation, *rest, info = env.step(scenario.action(observation))
                 found.append(outcome(observation, *rest, plain(info)))
                 is_playing = not any(rest[1:])
             else:
-                observation, info = env.reset(seed=scenario.seed)
-                found.append({"call": "reset", "observation": observation.tolist(), "info": info})
+                observation, info = env.reset(seed=None if found else scenario.seed)
+                seen = features(observation).tolist()
+                found.append({"call": "reset", "observation": seen, "info": plain(info)})
                 is_playing = True
 
     same(found, expected)
@@ -164,7 +214,7 @@ def test_relayrl_shows_one_agent_from_episode_to_episode(name, expected):
     found, is_playing = [], False
     for _ in expected:
         if is_playing:
-            step = env.step(scenario.actions("red", [env.build_observation()], 1)[0])
+            step = env.step(scenario.rows(scenario.behaviour, [env.build_observation()])[0])
             told = plain(dict(step.info or []))
             marks = step.terminated, step.truncated
             found.append(outcome(step.observation, step.reward, *marks, told))
@@ -185,16 +235,19 @@ def test_relayrl_shows_one_agent_from_episode_to_episode(name, expected):
 
 
 def seats(observations, rewards, terminated, truncated, info):
-    told = plain(info)
+    told = dict(info)
+    branches = branches_of(told)
+    told = plain(told)
     present = told.pop("present").tolist()
     for key in ("_final_obs", "final_info", "_final_info"):
         told.pop(key, None)
     if "final_obs" in told:
         told["final_obs"] = [None if seen is None else seen.tolist() for seen in told["final_obs"]]
+    masks = [masked([branch[place] for branch in branches]) for place in range(len(rewards))]
     return {
-        "observations": observations.tolist(), "rewards": rewards.tolist(),
+        "observations": features(observations).tolist(), "rewards": rewards.tolist(),
         "terminated": terminated.tolist(), "truncated": truncated.tolist(),
-        "present": present, "info": told,
+        "present": present, "masks": masks, "info": told,
     }  # fmt: skip
 
 
@@ -206,7 +259,7 @@ def vector_lines(scenario, mode, count):
     observations, info = envs.reset(seed=scenario.seed)
     found = [seats(observations, *nothing, info)]
     while len(found) < count:
-        observations, *rest = envs.step(scenario.actions("red", observations, 1))
+        observations, *rest = envs.step(scenario.actions(observations))
         found.append(seats(observations, *rest))
     envs.close()
     return found
@@ -232,17 +285,16 @@ def pettingzoo_lines(scenario, spawn, count):
             call = "reset"
         else:
             actions = {
-                name: scenario.actions(name.rpartition("/")[0], [observations[name]],
-                                       game.action_space(name).shape[0])[0]
+                name: scenario.action(observations[name], name.rpartition("/")[0])
                 for name in game.agents
-            }  # fmt: skip
+            }
             observations, *rest, infos = game.step(actions)
             call = "step"
         told = {}
         for name, seen in observations.items():
             info = plain(infos[name])
             acted = info.pop("acted")
-            told[name] = [seen.tolist(), *(part[name] for part in rest), info, acted]
+            told[name] = [features(seen).tolist(), *(part[name] for part in rest), info, acted]
         found.append({"call": call, "agents": told})
     game.close()
     return found
@@ -258,14 +310,24 @@ def test_pettingzoo_hides_agents_that_come_later(name, expected):
     same(pettingzoo_lines(Scenario(name), "hide", len(expected)), expected)
 
 
+def joined(step):
+    return np.concatenate(step.obs).tolist()
+
+
+def allowed(step):
+    """What an agent can choose, for each branch; a mask of ML-Agents says the opposite."""
+    return [~mask for mask in step.action_mask or ()]
+
+
 def steps_of(env, name):
     decide, ended = env.get_steps(name)
     return {
         "decide": [
-            [step.agent_id, step.obs[0].tolist(), float(step.reward)] for step in decide.values()
+            [step.agent_id, joined(step), float(step.reward), masked(allowed(step))]
+            for step in decide.values()
         ],
         "ended": [
-            [step.agent_id, step.obs[0].tolist(), float(step.reward), bool(step.interrupted)]
+            [step.agent_id, joined(step), float(step.reward), bool(step.interrupted)]
             for step in ended.values()
         ],
     }
@@ -287,10 +349,11 @@ def test_the_api_of_ml_agents_has_rows_that_decide_and_rows_that_ended(name, exp
             found[-1]["over"] = True
             break
         for behaviour, spec in env.behavior_specs.items():
-            seen = env.get_steps(behaviour)[0].obs[0]
-            width = spec.action_spec.continuous_size
-            chosen = scenario.actions(behaviour.partition("?")[0], seen, width)
-            env.set_actions(behaviour, ActionTuple(continuous=chosen))
+            seen = np.concatenate(env.get_steps(behaviour)[0].obs, axis=1)
+            rows = scenario.rows(behaviour.partition("?")[0], seen)
+            size = spec.action_spec.continuous_size
+            choices = rows[:, size:].astype(np.int32)
+            env.set_actions(behaviour, ActionTuple(rows[:, :size], choices))
         env.step()
     env.close()
 

@@ -111,7 +111,7 @@ def test_each_misuse_of_one_environment_has_its_words(scalar):
         "Environment error: an action has rank 1, not 2"
     )
     assert words(lambda: scalar.step([np.nan])) == (
-        "Environment error: an action holds numbers from -1 to 1"
+        "Environment error: a RelayRL environment takes actions from -1 to 1, not nan"
     )
     assert words(scalar.run_environment) == (
         "Environment error: run_environment needs a policy: give one when it is made"

@@ -75,6 +75,7 @@ class FleetEnv(Closing):
             seeds = range(seed, seed + self.num_guests)
         elif seed is not None:
             seeds = seed
+        self.mould.require_open()
         if len(seeds) != self.num_guests:
             raise UsageError(f"{len(seeds)} seeds for {self.num_guests} guests")
         if any(given is not None for given in seeds):
@@ -129,6 +130,7 @@ class FleetEnv(Closing):
     def _step(self, actions: Floats, before: Floats, due: Marks | None) -> FleetStep:
         behaviour, together = self.behaviour, self._together
         if together is None:
+            self.mould.require_open()
             raise UsageError("reset the fleet before its next step")
         values = actions if together.acts.all() else actions * together.acts[:, None]
         going = self._everybody
@@ -182,6 +184,7 @@ class FleetEnv(Closing):
         if not step.is_over:
             return step
         self._drop(guest)
+        self.mould.require_behaviour(life)
         raise (
             life.experiments.refused
             or step.error

@@ -132,9 +132,10 @@ class GuestEnv(Closing):
         """
         Start over with a new instance, up to its first submit. Its live agents are forgotten.
 
-        Without `seed` the next one is drawn. Raises GuestError if the guest does not come so far.
+        Without `seed` the next one is drawn. Raises GuestError if the guest does not come so far,
+        and UsageError if it has none of the `behaviours`.
         """
-        self._require_open()
+        self.require_open()
         if seed is not None:
             self._random = np.random.default_rng(seed)
             self.script.warn_unseedable()
@@ -143,6 +144,7 @@ class GuestEnv(Closing):
         self._life = self.born(drawn, self.host.berth())
         step = self._run(self._life)
         if step.error is not None:
+            self.require_behaviour(self._life)
             raise step.error
         if step.done:
             raise GuestStalled(f"{self._life.guest.name} came to its end without a submit")
@@ -155,7 +157,7 @@ class GuestEnv(Closing):
         actions: [m, num_actions], finite, of the agents in `decision.deciding`, in that order.
         Raises InvalidActions, and UsageError if nothing waits for actions; nothing has moved then.
         """
-        self._require_open()
+        self.require_open()
         pending, life = self._pending, self._life
         if pending is None or life is None:
             raise UsageError("nothing waits for actions: reset the environment first")
@@ -221,7 +223,17 @@ class GuestEnv(Closing):
             raise life.experiments.refused
         return step
 
-    def _require_open(self) -> None:
+    def require_behaviour(self, life: Life) -> None:
+        """Whether the guest has some behaviour that is stepped. Raises UsageError."""
+        there = {run.behaviour.name for run in life.experiments.started.values()}
+        if self._behaviours is not None and there and there.isdisjoint(self._behaviours):
+            raise UsageError(
+                f"behaviours={sorted(self._behaviours)}: {life.guest.name} has"
+                f" {', '.join(sorted(there))}"
+            )
+
+    def require_open(self) -> None:
+        """Raises UsageError once it is closed."""
         if self._is_closed:
             raise UsageError("the environment is closed")
 

@@ -231,8 +231,10 @@ class GuestUnityEnv(Remade, BaseEnv):
 
 def _checked(spec: ActionSpec, action: ActionTuple, count: int, name: str) -> ActionTuple:
     """An action that fits. Raises UnityActionException, for what is infinite too."""
+    is_filled = isinstance(action, ActionTuple) and action.continuous is not None
     fits = (
-        action.continuous.shape == (count, spec.continuous_size)
+        is_filled
+        and action.continuous.shape == (count, spec.continuous_size)
         and action.discrete.shape == (count, 0) == (count, spec.discrete_size)
         and np.isfinite(action.continuous).all()
     )

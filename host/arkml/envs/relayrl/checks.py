@@ -7,7 +7,9 @@ from typing import Any
 
 from arkml.batches import Floats
 from arkml.environment.numbers import floats_of
+from arkml.environment.specs import Actions
 from arkml.envs.relayrl.kinds import EnvironmentError, EnvironmentUuid
+from arkml.errors import InvalidActions
 
 
 def refused(text: str) -> EnvironmentError:
@@ -15,18 +17,23 @@ def refused(text: str) -> EnvironmentError:
     return EnvironmentError.EnvironmentError(text)
 
 
-def action(values: Any, width: int) -> Floats:
-    """An action of rank 1, float32, [width], within [-1, 1]."""
+WHO = "a RelayRL environment"
+
+
+def action(values: Any, actions: Actions) -> Floats:
+    """An action of rank 1, float32, [num_actions]: within its bounds, and choices that exist."""
     try:
         found = floats_of(values)
     except (TypeError, ValueError):
         raise refused(f"an action holds numbers, not {str(values)[:80]}") from None
     if found.ndim != 1:
         raise refused(f"an action has rank 1, not {found.ndim}")
-    if found.shape != (width,):
-        raise refused(f"an action has shape ({width},), not {found.shape}")
-    if not ((found >= -1) & (found <= 1)).all():
-        raise refused("an action holds numbers from -1 to 1")
+    if found.shape != (actions.width,):
+        raise refused(f"an action has shape ({actions.width},), not {found.shape}")
+    try:
+        actions.check(found, WHO)
+    except InvalidActions as error:
+        raise refused(str(error)) from None
     return found
 
 

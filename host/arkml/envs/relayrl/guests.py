@@ -32,7 +32,6 @@ from arkml.envs.relayrl.traits import (
 D_IN = D_OUT = 1
 """Ranks of observations and actions."""
 
-WHO = "a RelayRL environment"
 _F32 = EnvDType.NdArray(EnvNdArrayDType.F32)
 
 ActingPolicy = Callable[[Floats], Any]
@@ -96,14 +95,15 @@ class _Guests:
         assert self._policy is not None
         seen, _ = seat.reset()
         while seat.agent.is_playing:
-            seen = seat.step(checks.action(self._policy(seen), seat.width))[0]
+            seen = seat.step(checks.action(self._policy(seen), seat.actions))[0]
 
 
 class GuestScalarEnvironment(_Guests):
     """
     A guest with one agent.
 
-    Observations are float32, [num_features], actions float32, [num_actions], within [-1, 1]. A
+    Observations are float32, [num_features], actions float32, [num_actions], within [-1, 1] unless
+    a spec declares others; a branch is one whole number, and what cannot be chosen is in `info`. A
     guest that finishes or fails ends the episode as truncated, and `info` says so.
     """
 
@@ -123,7 +123,7 @@ class GuestScalarEnvironment(_Guests):
         """action: [num_actions]."""
         with self._lock:
             seat = self._started()
-            values = checks.action(action, seat.width)
+            values = checks.action(action, seat.actions)
             seat.require_playing()
             return ScalarEnvStep(*seat.step(values))
 
@@ -229,7 +229,7 @@ class GuestVectorEnvironment(_Guests):
             ready: list[tuple[EnvironmentUuid, Floats]] = []
             for env_id, action in asked:
                 seat = self._seats[env_id]
-                ready.append((env_id, checks.action(action, seat.width)))
+                ready.append((env_id, checks.action(action, seat.actions)))
                 seat.require_playing()
             return [
                 VectorEnvStep(env_id, *self._seats[env_id].step(action)) for env_id, action in ready

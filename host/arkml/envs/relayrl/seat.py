@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from arkml.batches import Floats
+from arkml.environment.specs import Actions
 from arkml.envs.one_agent import OneAgent
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvInfo
 from arkml.errors import ArkmlError, UsageError
-
-WHO = "a RelayRL environment"
 
 
 class Seat:
@@ -18,7 +19,7 @@ class Seat:
 
     def __init__(self, module: Any, seed: int | None, options: dict[str, Any]) -> None:
         try:
-            self.agent = OneAgent(module, WHO, **options)
+            self.agent = OneAgent(module, checks.WHO, **options)
         except UsageError as error:
             raise checks.refused(str(error)) from error
         except ArkmlError as error:
@@ -32,6 +33,10 @@ class Seat:
     def width(self) -> int:
         return self.agent.behaviour.num_actions
 
+    @property
+    def actions(self) -> Actions:
+        return self.agent.behaviour.spec.actions
+
     def reset(self) -> tuple[Floats, EnvInfo | None]:
         seed, self._seed = self._seed, None
         try:
@@ -39,7 +44,7 @@ class Seat:
         except ArkmlError as error:
             raise checks.refused(f"the guest begins no episode: {error}") from error
         self._sum = 0.0
-        return self.seen, _told(info)
+        return self.seen, self._told(info)
 
     def step(self, action: Floats) -> tuple[Floats, float, bool, bool, EnvInfo | None]:
         """A guest that has one agent no more ends the episode as one that fails does."""
@@ -51,7 +56,7 @@ class Seat:
         self._sum += reward
         if terminated or truncated:
             self.returns.append(self._sum)
-        return self.seen, reward, terminated, truncated, _told(info)
+        return self.seen, reward, terminated, truncated, self._told(info)
 
     def require_playing(self) -> None:
         if self.seen is None:
@@ -59,6 +64,13 @@ class Seat:
         if not self.agent.is_playing:
             raise checks.refused("the episode has ended: reset the environment")
 
-
-def _told(info: dict[str, Any]) -> EnvInfo | None:
-    return [(name, str(value)) for name, value in info.items()] or None
+    def _told(self, info: dict[str, Any]) -> EnvInfo | None:
+        """What is told of a step, and `mask/BRANCH/CHOICE` for what cannot be chosen."""
+        assert self.agent.shown is not None
+        decision, row = self.agent.shown
+        masked = [
+            (f"mask/{branch}/{choice}", "1.0")
+            for branch, masks in enumerate(decision.masks)
+            for choice in np.flatnonzero(masks[row])
+        ]
+        return [(name, str(value)) for name, value in info.items()] + masked or None
