@@ -224,7 +224,7 @@ def test_messages_reach_the_guest_and_broken_ones_end_nothing(launch, tmp_path):
     assert log.count("There was a problem reading a message in a SideChannel.") == 2
 
 
-def test_a_guest_that_finishes_interrupts_its_agents_and_stops_the_player(trainer, tmp_path):
+def test_a_guest_that_finishes_interrupts_its_agents_and_stops_the_player(trainer):
     line, greet = trainer()
     cmdlet = GUESTS / "ark_api" / "cmdlet_train_016.wasm"
     words = ["--args", "localhost 12356 60", "--json", f"--mlagents-port={line.port}"]
@@ -282,7 +282,7 @@ def test_the_other_areas_go_on_and_a_reset_brings_one_that_failed_back(launch, t
 
 
 @pytest.mark.parametrize("at", ["before the first step", "in mid-episode"])
-def test_a_player_ends_when_its_trainer_is_killed(tmp_path, at):
+def test_a_player_ends_when_its_trainer_is_killed(at):
     port = free_port()
     steps = 0 if at == "before the first step" else 5
     program = f"""
@@ -324,7 +324,7 @@ def test_a_trainer_that_is_done_ends_its_player(trainer, how):
     assert (status, out) == (0, "")
 
 
-def test_a_player_waits_for_its_trainer(tmp_path):
+def test_a_player_waits_for_its_trainer():
     port = free_port()
     with start("player", PENDULUM, FEW, f"--mlagents-port={port}") as process:
         while b"arkml" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
