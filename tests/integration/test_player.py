@@ -433,6 +433,25 @@ def test_a_bundle_is_a_player_of_the_registry(tmp_path):
     assert not is_running(pid)
 
 
+def test_a_bundle_keeps_the_specification_it_was_given(tmp_path):
+    spec = tmp_path / "mine.json"
+    parts = [{"name": "way", "shape": [2]}, {"name": "speed", "shape": [1], "type": "goal"}]
+    spec.write_text(json.dumps({"behaviours": {"*": {"observations": parts}}}))
+    found = arkml("player", PENDULUM, FEW, "--spec", spec, "--bundle", tmp_path / "a b")
+    spec.unlink()
+    env = UnityEnvironment(found.out.strip(), base_port=free_port(), seed=-1)
+    env.reset()
+    seen = env.behavior_specs[SWING].observation_specs
+    shapes = [part.shape for part in env.get_steps(SWING)[0].obs]
+    env.close()
+
+    assert [(part.name, part.observation_type.name) for part in seen] == [
+        ("way", "DEFAULT"),
+        ("speed", "GOAL_SIGNAL"),
+    ]
+    assert shapes == [(4, 2), (4, 1)]
+
+
 def test_a_bundle_says_what_it_holds_and_keeps_hard_words(tmp_path):
     words = ["--args=a 'b' $(c)", "--limit=memory_bytes=64MiB", "--seed=3"]
     cmdlet = GUESTS / "ark_api" / "cmdlet_train_016.wasm"

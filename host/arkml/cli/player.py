@@ -44,6 +44,7 @@ class Playing:
     args: str
     configure: str | None
     numbers: str | None
+    spec: Path | None
     limits: tuple[str, ...]
     areas: int | None
     seed: int | None
@@ -54,6 +55,7 @@ class Playing:
             "entry": self.entry,
             "args": self.args,
             "configure": self.configure if self.numbers is None else _numbers(self.numbers),
+            "spec": self.spec,
         }
 
     def words(self) -> list[str]:
@@ -145,6 +147,14 @@ def command(
             rich_help_panel=_GUEST,
         ),
     ] = None,
+    spec: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A JSON file that says what observations and actions mean.",
+            rich_help_panel=_GUEST,
+        ),
+    ] = None,
     limit: options.LimitValues = None,
     log_file: Annotated[
         Path | None,
@@ -168,7 +178,7 @@ def command(
     if configure is not None and configure_numbers is not None:
         raise UsageError("--configure and --configure-numbers do not go together")
     playing = Playing(
-        guest, entry, args, configure, configure_numbers, tuple(limit or ()), num_areas, seed
+        guest, entry, args, configure, configure_numbers, spec, tuple(limit or ()), num_areas, seed
     )
     logs = LogOptions(log_level, verbose, debug, log_file)
     if bundle is not None:
@@ -196,11 +206,12 @@ def _write(playing: Playing, folder: Path, logs: LogOptions, as_json: bool) -> i
     logs.start()
     from arkml.cli.files import keep_apart
     from arkml.environment.guest_env import GuestEnv
-    from arkml.envs.llapi.player_bundle import write_bundle
+    from arkml.envs.llapi.player_bundle import SPEC, write_bundle
 
     GuestEnv(playing.guest, limits=_limits(playing), **playing.options()).close()
     keep_apart(folder / f"{playing.guest.stem}.wasm", playing.guest)
-    program = write_bundle(folder, playing.guest, playing.words())
+    keep_apart(folder / SPEC, playing.spec)
+    program = write_bundle(folder, playing.guest, playing.words(), playing.spec)
     if as_json:
         print_json({"executable": str(program)})
     else:

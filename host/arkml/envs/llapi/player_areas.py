@@ -29,6 +29,8 @@ from arkml.host import Host
 
 logger = logging.getLogger(__name__)
 
+_SEEDS = 1 << 32  # what is negative on the wire is a large one: guests have no others
+
 
 class Areas(Closing):
     """
@@ -48,7 +50,7 @@ class Areas(Closing):
                 self._envs.append(
                     GuestUnityEnv(
                         module,
-                        seed=None if seed is None else seed + place,
+                        seed=None if seed is None else (seed + place) % _SEEDS,
                         side_channels=[self._stats],
                         host=host,
                         **options,

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from arkml.errors import UsageError
 
+SPEC = "spec.json"
+
 _SCRIPT = """#!/bin/sh
 # A player for ML-Agents. It runs by the arkml of the Python that ARKML_PYTHON names, of the Python
 # that wrote it, or on the PATH.
@@ -25,12 +27,14 @@ exit 127
 """
 
 
-def write_bundle(folder: Path, module: Path, words: Sequence[str]) -> Path:
+def write_bundle(
+    folder: Path, module: Path, words: Sequence[str], spec: Path | None = None
+) -> Path:
     """
     Write a player of `module` into `folder` and return its executable, for Linux.
 
-    `words` are options of `arkml player`. An archive of the folder is what a registry takes.
-    Raises UsageError.
+    `words` are options of `arkml player`, `spec` the file for its --spec. An archive of the folder
+    is what a registry takes. Raises UsageError.
     """
     program = folder / f"{module.stem}.x86_64"
     copy = folder / f"{module.stem}.wasm"
@@ -38,11 +42,12 @@ def write_bundle(folder: Path, module: Path, words: Sequence[str]) -> Path:
         data = module.read_bytes()
         folder.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(data)
+        if spec is not None:
+            (folder / SPEC).write_bytes(spec.read_bytes())
+        given = shlex.join(words) + (f' --spec="$here"/{SPEC}' if spec is not None else "")
         program.write_text(
             _SCRIPT.format(
-                module=shlex.quote(copy.name),
-                words=shlex.join(words),
-                python=shlex.quote(sys.executable),
+                module=shlex.quote(copy.name), words=given, python=shlex.quote(sys.executable)
             )
         )
         program.chmod(0o755)
