@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2]
 class Companion:
     """A module of the benchmarks, run with arguments; it calls `serve`."""
 
-    def __init__(self, module: str, *arguments: object) -> None:
+    def __init__(self, module: str, *arguments: object, python: str = sys.executable) -> None:
         self._name = module
         self._process = subprocess.Popen(
-            [sys.executable, "-m", f"tests.benchmarks.{module}", *map(str, arguments)],
+            [python, "-m", f"tests.benchmarks.{module}", *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

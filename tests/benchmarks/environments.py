@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from tests.benchmarks import players
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import ROOT
 from tests.benchmarks.measuring import Block, Spread, microseconds, quotients
@@ -38,6 +39,8 @@ def rows(bench: Bench) -> Iterator[Row]:
     yield from _against_python(bench)
     bench.say(f"interfaces on {SOME} agents")
     yield from _interfaces(bench)
+    with ExitStack() as stack:
+        yield from players.rows(bench, TOPIC, PENDULUM, SOME, _llapi(stack, SOME))
 
 
 def _against_python(bench: Bench) -> Iterator[Row]:
