@@ -57,6 +57,8 @@ class GuestChannels:
 
     def attend(self, *, anew: bool) -> None:
         """Do what the messages say; `anew` if a new instance of the guest will be there."""
+        if not self._waiting and not anew:
+            return
         if anew:
             for message in self._parameters.values():
                 self._tell(PARAMETERS.bytes_le + message)

@@ -19,9 +19,6 @@ from arkml.envs.llapi.base_env import (
     BehaviorName,
     BehaviorSpec,
     DecisionSteps,
-    DimensionProperty,
-    ObservationSpec,
-    ObservationType,
     TerminalSteps,
 )
 from arkml.envs.llapi.exception import (
@@ -31,6 +28,7 @@ from arkml.envs.llapi.exception import (
     UnityObservationException,
 )
 from arkml.envs.llapi.guest_channels import GuestChannels
+from arkml.envs.llapi.guest_steps import Met, behavior_spec, steps_of
 from arkml.envs.llapi.side_channel import SideChannel
 from arkml.envs.llapi.side_channel.engine_configuration_channel import EngineConfig
 from arkml.envs.llapi.side_channel.side_channel_manager import SideChannelManager
@@ -80,6 +78,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         self._steps: dict[BehaviorName, tuple[DecisionSteps, TerminalSteps]] = {}
         self._actions: dict[BehaviorName, ActionTuple] = {}
         self._deciding: BehaviorName | None = None
+        self._last: Met | None = None
 
     @property
     def guest_env(self) -> GuestEnv:
@@ -181,7 +180,9 @@ class GuestUnityEnv(Remade, BaseEnv):
         chosen.discrete[row] = action.discrete[0]
 
     def _attend(self, *, anew: bool) -> None:
-        self._channels.hear(bytes(self._side_channel_manager.generate_side_channel_messages()))
+        block = self._side_channel_manager.generate_side_channel_messages()
+        if block:
+            self._channels.hear(bytes(block))
         self._channels.attend(anew=anew)
 
     def _require(self, name: BehaviorName) -> None:
@@ -194,23 +195,32 @@ class GuestUnityEnv(Remade, BaseEnv):
     def _show(self, step: Step) -> None:
         self._actions.clear()
         self._deciding = None
-        self._steps = {name: _nothing(spec) for name, spec in self._specs.items()}
+        shown: dict[BehaviorName, tuple[DecisionSteps, TerminalSteps]] = {}
         for decision in step.decisions:
-            name = self._met(decision.behaviour)
-            self._steps[name] = _steps(decision)
-            self._deciding = name
+            met = self._met(decision.behaviour)
+            shown[met.name] = steps_of(decision, met)
+            self._deciding = met.name
             self._tell(decision)
+        for name, spec in self._specs.items():
+            if name not in shown:
+                shown[name] = DecisionSteps.empty(spec), TerminalSteps.empty(spec)
+        self._steps = shown
 
-    def _met(self, behaviour: Behaviour) -> BehaviorName:
-        """The name of a behaviour, whose widths stay as they were when it was first seen."""
+    def _met(self, behaviour: Behaviour) -> Met:
+        """What is known of a behaviour, whose widths stay as they were when it was first seen."""
+        if self._last is None or self._last.behaviour is not behaviour:
+            self._last = self._meet(behaviour)
+        return self._last
+
+    def _meet(self, behaviour: Behaviour) -> Met:
         name = behaviour.name + _TEAM
-        spec = _spec(behaviour)
+        spec = behavior_spec(behaviour)
         known = self._specs.setdefault(name, spec)
         if known != spec:
             raise UnityObservationException(
                 f"Behavior {name} has {_told(spec)} now, and had {_told(known)}"
             )
-        return name
+        return Met(behaviour, name, known, TerminalSteps.empty(known))
 
     def _tell(self, decision: Decision) -> None:
         for channel in self._stats:
@@ -221,6 +231,13 @@ class GuestUnityEnv(Remade, BaseEnv):
 
 def _checked(spec: ActionSpec, action: ActionTuple, count: int, name: str) -> ActionTuple:
     """An action that fits. Raises UnityActionException, for what is infinite too."""
+    fits = (
+        action.continuous.shape == (count, spec.continuous_size)
+        and action.discrete.shape == (count, 0) == (count, spec.discrete_size)
+        and np.isfinite(action.continuous).all()
+    )
+    if fits:  # most do, and the step costs little more than this
+        return action
     spec._validate_action(action, count, name)  # noqa: SLF001  its name in the original
     if np.isinf(action.continuous).any():
         raise UnityActionException(
@@ -233,59 +250,7 @@ def _columns(action: ActionTuple) -> Floats:
     return np.concatenate((action.continuous, action.discrete.astype(np.float32)), axis=1)
 
 
-def _spec(behaviour: Behaviour) -> BehaviorSpec:
-    seen = [
-        ObservationSpec(
-            part.shape,
-            (DimensionProperty.NONE,) * len(part.shape),
-            ObservationType.GOAL_SIGNAL if part.is_goal else ObservationType.DEFAULT,
-            part.name,
-        )
-        for part in behaviour.spec.observations
-    ]
-    actions = behaviour.spec.actions
-    return BehaviorSpec(seen, ActionSpec(actions.continuous, actions.branches))
-
-
 def _told(spec: BehaviorSpec) -> str:
     shapes = ", ".join(str(seen.shape) for seen in spec.observation_specs)
     actions = spec.action_spec
     return f"observations {shapes} and {actions.continuous_size} + {actions.discrete_size} actions"
-
-
-def _nothing(spec: BehaviorSpec) -> tuple[DecisionSteps, TerminalSteps]:
-    return DecisionSteps.empty(spec), TerminalSteps.empty(spec)
-
-
-def _steps(decision: Decision) -> tuple[DecisionSteps, TerminalSteps]:
-    """The rows of a submit, in push order, those that ended apart."""
-    ended, declared = decision.ended, decision.behaviour.spec
-    if not ended.any():
-        deciding = DecisionSteps(
-            declared.parts(decision.observations),
-            decision.rewards,
-            decision.agents,
-            list(decision.masks) or None,
-            *_groups(len(decision)),
-        )
-        return deciding, TerminalSteps.empty(_spec(decision.behaviour))
-    live = ~ended
-    deciding = DecisionSteps(
-        declared.parts(decision.observations[live]),
-        decision.rewards[live],
-        decision.agents[live],
-        [masks[live] for masks in decision.masks] or None,
-        *_groups(int(live.sum())),
-    )
-    return deciding, TerminalSteps(
-        declared.parts(decision.observations[ended]),
-        decision.rewards[ended],
-        decision.truncated[ended],
-        decision.agents[ended],
-        *_groups(int(ended.sum())),
-    )
-
-
-def _groups(count: int) -> tuple[Any, Any]:
-    """Nobody is in a group: ids and rewards, [count]."""
-    return np.zeros(count, np.int32), np.zeros(count, np.float32)

@@ -1,0 +1,81 @@
+"""What a guest shows, as ML-Agents has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from arkml.environment.decisions import Behaviour, Decision
+from arkml.envs.llapi.base_env import (
+    ActionSpec,
+    BehaviorName,
+    BehaviorSpec,
+    DecisionSteps,
+    DimensionProperty,
+    ObservationSpec,
+    ObservationType,
+    TerminalSteps,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A behaviour under the name that trainers know; `nobody` is that none of it ended."""
+
+    behaviour: Behaviour
+    name: BehaviorName
+    spec: BehaviorSpec
+    nobody: TerminalSteps
+
+
+def behavior_spec(behaviour: Behaviour) -> BehaviorSpec:
+    """What is declared of a behaviour."""
+    seen = [
+        ObservationSpec(
+            part.shape,
+            (DimensionProperty.NONE,) * len(part.shape),
+            ObservationType.GOAL_SIGNAL if part.is_goal else ObservationType.DEFAULT,
+            part.name,
+        )
+        for part in behaviour.spec.observations
+    ]
+    actions = behaviour.spec.actions
+    return BehaviorSpec(seen, ActionSpec(actions.continuous, actions.branches))
+
+
+def steps_of(decision: Decision, met: Met) -> tuple[DecisionSteps, TerminalSteps]:
+    """The rows of a submit, in push order, those that ended apart."""
+    ended, declared = decision.ended, decision.behaviour.spec
+    if not ended.any():
+        count = len(decision)
+        deciding = DecisionSteps(
+            declared.parts(decision.observations),
+            decision.rewards,
+            decision.agents,
+            list(decision.masks) or None,
+            *_groups(count),
+        )
+        return deciding, met.nobody
+    live = ~ended
+    deciding = DecisionSteps(
+        declared.parts(decision.observations[live]),
+        decision.rewards[live],
+        decision.agents[live],
+        [masks[live] for masks in decision.masks] or None,
+        *_groups(int(live.sum())),
+    )
+    over = TerminalSteps(
+        declared.parts(decision.observations[ended]),
+        decision.rewards[ended],
+        decision.truncated[ended],
+        decision.agents[ended],
+        *_groups(int(ended.sum())),
+    )
+    return deciding, over
+
+
+def _groups(count: int) -> tuple[Any, Any]:
+    """Nobody is in a group: ids and rewards, [count]."""
+    return np.zeros(count, np.int32), np.zeros(count, np.float32)
