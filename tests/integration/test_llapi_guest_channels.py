@@ -6,6 +6,7 @@ import uuid
 import pytest
 from tests.integration.test_environment import INITIAL, RUNNING, scripted
 
+from arkml.environment.world import Pace
 from arkml.envs.llapi.exception import (
     UnityCommunicatorStoppedException,
     UnityEnvironmentException,
@@ -125,6 +126,18 @@ def test_settings_of_the_engine_are_kept_and_the_guest_does_not_hear_of_them(mak
     assert heard(env) == b""
 
 
+def test_time_goes_as_fast_as_the_trainer_wants(make):
+    engine = EngineConfigurationChannel()
+    env = make(LISTENING, engine)
+    pace = env.guest_env.pace
+    before = pace.nanoseconds
+    engine.set_configuration_parameters(time_scale=20.0, capture_frame_rate=50)
+    env.reset()
+
+    assert before == round(1e9 / 60)
+    assert pace.nanoseconds == 20 * 20_000_000
+
+
 def test_a_guest_without_the_export_is_told_of_once_for_each_channel(make, caplog):
     raw = RawBytesChannel(SEVEN)
     env = make("", raw, EnvironmentParametersChannel())
@@ -158,22 +171,31 @@ def test_of_a_broken_block_nothing_is_heard_and_the_guest_plays_on(make, block, 
     assert len(env.get_steps("script?team=0")[0]) == 1
 
 
-@pytest.mark.parametrize("payload", ["02000000", "0200000000", "00000000500000005000", "020000"])
-def test_a_setting_that_is_cut_off_is_ignored_with_an_error(caplog, payload):
-    channels = GuestChannels(lambda message: pytest.fail(str(message)))
+@pytest.mark.parametrize(
+    "payload",
+    [
+        pytest.param("0200000000", id="cut off"),
+        pytest.param("00000000500000005000", id="half a resolution"),
+        pytest.param("020000", id="half a kind"),
+        pytest.param("02000000000080bf", id="time backwards"),
+        pytest.param("020000000000c07f", id="time is NaN"),
+        pytest.param("04000000ffffffff", id="minus one frame a second"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_ignored_with_an_error(caplog, payload):
+    pace = Pace()
+    channels = GuestChannels(lambda message: pytest.fail(str(message)), pace)
     channels.hear(frame(ENGINE, bytes.fromhex(payload)))
     channels.attend(anew=False)
 
-    if payload == "02000000":  # what is missing altogether reads as zero, as it always does
-        assert channels.engine.time_scale == 0
-    else:
-        assert channels.engine == EngineConfig(None, None, None, None, None, None)
-        assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert channels.engine == EngineConfig(None, None, None, None, None, None)
+    assert pace.nanoseconds == Pace().nanoseconds
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
 def test_what_makes_no_sense_as_a_parameter_is_passed_on_and_not_kept():
     got = []
-    channels = GuestChannels(lambda message: got.append(message) or True)
+    channels = GuestChannels(lambda message: got.append(message) or True, Pace())
     broken = [b"\xff\xff\xff\x7fabc", b"\x01\x00\x00\x00\xe4"]
     channels.hear(b"".join(frame(PARAMETERS, message) for message in broken))
     channels.hear(frame(ANALYTICS, b"about the trainer"))

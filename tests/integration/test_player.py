@@ -18,6 +18,7 @@ from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, arkml, sta
 from tests.integration.test_environment import INITIAL, INTERRUPTED, RUNNING, TERMINAL, scripted
 from tests.integration.test_llapi_environment import can_bind, free_port, is_running
 
+from arkml import WasiGrant
 from arkml.envs.llapi import handshake
 from arkml.envs.llapi.base_env import ActionTuple
 from arkml.envs.llapi.communicator_objects.agent_action_pb2 import AgentActionProto
@@ -30,6 +31,9 @@ from arkml.envs.llapi.guest_unity_env import GuestUnityEnv
 from arkml.envs.llapi.player_bundle import write_bundle
 from arkml.envs.llapi.registry.remote_registry_entry import RemoteRegistryEntry
 from arkml.envs.llapi.rpc_communicator import RpcCommunicator
+from arkml.envs.llapi.side_channel.engine_configuration_channel import (
+    EngineConfigurationChannel,
+)
 from arkml.envs.llapi.side_channel.raw_bytes_channel import RawBytesChannel
 from arkml.envs.llapi.side_channel.stats_side_channel import (
     StatsAggregationMethod,
@@ -450,6 +454,28 @@ def test_a_bundle_keeps_the_specification_it_was_given(tmp_path):
         ("speed", "GOAL_SIGNAL"),
     ]
     assert shapes == [(4, 2), (4, 1)]
+
+
+def test_a_guest_with_wasi_plays_by_the_clock_that_its_trainer_sets(launch):
+    engines = [EngineConfigurationChannel() for _ in range(2)]
+    guest, words = GUESTS / "c_drift.wasm", "--configure-numbers=4,0"
+    theirs = launch(guest, words, "--wasi", seed=3, side_channels=engines[:1])
+    ours = GuestUnityEnv(
+        guest, configure=(4, 0), wasi=WasiGrant(), seed=3, side_channels=engines[1:]
+    )
+    seen = []
+    for scale in (None, 7.0):
+        for engine in engines:
+            engine.set_configuration_parameters(time_scale=scale)
+        for env in (theirs, ours):
+            for _ in range(4):
+                env.step()
+        (name,) = theirs.behavior_specs
+        seen.append([rows(env.get_steps(name)) for env in (theirs, ours)])
+    ours.close()
+
+    assert all(one == other for one, other in seen)
+    assert seen[0] != seen[1]
 
 
 def test_a_bundle_says_what_it_holds_and_keeps_hard_words(tmp_path):

@@ -14,12 +14,13 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
+from arkml.cli.launch import Grants, open_host
 from arkml.cli.logs import LogOptions
-from arkml.cli.values import rate, read_limits, whole_number
+from arkml.cli.values import rate, whole_number
 from arkml.errors import UsageError
 
 if TYPE_CHECKING:
-    from arkml.limits import Limits
+    from arkml.host import Host
 
 _EPILOG = options.epilog(
     "arkml player npc.wasm --mlagents-port 5004",
@@ -45,7 +46,7 @@ class Playing:
     configure: str | None
     numbers: str | None
     spec: Path | None
-    limits: tuple[str, ...]
+    grants: Grants
     areas: int | None
     seed: int | None
 
@@ -69,7 +70,12 @@ class Playing:
             "--seed": self.seed,
         }
         words = [f"{name}={value}" for name, value in given.items() if value is not None]
-        return words + [f"--limit={limit}" for limit in self.limits]
+        words += ["--wasi"] if self.grants.wasi else []
+        return words + [f"--limit={limit}" for limit in self.grants.limits]
+
+    def host(self) -> Host:
+        """One that grants what was asked for; what a guest prints goes to stderr."""
+        return open_host(self.grants, program=self.guest.name, stdout_is_ours=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -156,6 +162,7 @@ def command(
         ),
     ] = None,
     limit: options.LimitValues = None,
+    wasi: options.Wasi = False,
     log_file: Annotated[
         Path | None,
         typer.Option(
@@ -178,7 +185,15 @@ def command(
     if configure is not None and configure_numbers is not None:
         raise UsageError("--configure and --configure-numbers do not go together")
     playing = Playing(
-        guest, entry, args, configure, configure_numbers, spec, tuple(limit or ()), num_areas, seed
+        guest,
+        entry,
+        args,
+        configure,
+        configure_numbers,
+        spec,
+        Grants(limits=tuple(limit or ()), wasi=wasi),
+        num_areas,
+        seed,
     )
     logs = LogOptions(log_level, verbose, debug, log_file)
     if bundle is not None:
@@ -191,10 +206,9 @@ def _play(playing: Playing, port: int, patience: float, logs: LogOptions, as_jso
     logs.start()
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it tells of every line that ends
     from arkml.envs.llapi.player import PlayerSettings, play
-    from arkml.host import Host
 
     settings = PlayerSettings(port, playing.areas, playing.seed, patience, playing.options())
-    with Host(limits=_limits(playing)) as host:
+    with playing.host() as host:
         played = play(host, playing.guest, settings)
     if as_json:
         print_json({"guest": playing.guest.name, **asdict(played)})
@@ -208,7 +222,8 @@ def _write(playing: Playing, folder: Path, logs: LogOptions, as_json: bool) -> i
     from arkml.environment.guest_env import GuestEnv
     from arkml.envs.llapi.player_bundle import SPEC, write_bundle
 
-    GuestEnv(playing.guest, limits=_limits(playing), **playing.options()).close()
+    with playing.host() as host:
+        GuestEnv(playing.guest, host=host, **playing.options()).close()
     keep_apart(folder / f"{playing.guest.stem}.wasm", playing.guest)
     keep_apart(folder / SPEC, playing.spec)
     program = write_bundle(folder, playing.guest, playing.words(), playing.spec)
@@ -224,10 +239,6 @@ def require_grpc() -> None:
     missing = [name for name in ("grpc",) if find_spec(name) is None]
     if missing:
         raise UsageError(f"a player needs {', '.join(missing)}: pip install 'arkml[unity]'")
-
-
-def _limits(playing: Playing) -> Limits:
-    return read_limits(playing.limits)
 
 
 def _numbers(text: str) -> list[int | str]:

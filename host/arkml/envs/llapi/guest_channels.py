@@ -6,7 +6,9 @@ import logging
 import struct
 import uuid
 from collections.abc import Callable
+from typing import Any
 
+from arkml.environment.world import Pace
 from arkml.envs.llapi.side_channel import DefaultTrainingAnalyticsSideChannel, IncomingMessage
 from arkml.envs.llapi.side_channel.engine_configuration_channel import (
     EngineConfig,
@@ -17,6 +19,7 @@ from arkml.envs.llapi.side_channel.environment_parameters_channel import (
 )
 from arkml.envs.llapi.side_channel.side_channel_manager import frame, frames
 from arkml.envs.llapi.side_channel.stats_side_channel import StatsSideChannel
+from arkml.errors import UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -34,15 +37,16 @@ class GuestChannels:
     """
     What a trainer says: settings of the engine are kept, the rest goes to the guest by `tell`.
 
-    `tell` gets the 16 bytes that name the channel and the message; it says whether somebody
-    listens, and if not that is logged, once for a channel. A new instance is told all parameters
-    of the environment again.
+    How fast time goes is set in `pace`; the other settings change nothing. `tell` gets the 16 bytes
+    that name the channel and the message; it says whether somebody listens, and if not that is
+    logged, once for a channel. A new instance is told all parameters of the environment again.
     """
 
-    def __init__(self, tell: Callable[[bytes], bool]) -> None:
+    def __init__(self, tell: Callable[[bytes], bool], pace: Pace) -> None:
         self.engine = _AS_IT_IS
         """What the trainer has set of the engine; None is what it left alone."""
         self._tell = tell
+        self._pace = pace
         self._waiting: list[tuple[uuid.UUID, bytes]] = []
         self._parameters: dict[str, bytes] = {}
         self._told_of: set[uuid.UUID] = set()
@@ -71,9 +75,15 @@ class GuestChannels:
 
     def _set(self, message: bytes) -> None:
         try:
-            self.engine = _changed(self.engine, IncomingMessage(message))
-        except struct.error:
-            logger.error("A setting of the engine is cut off: %s. It is ignored.", message.hex())  # noqa: TRY400
+            changed = _read(IncomingMessage(message))
+            if "time_scale" in changed:
+                self._pace.time_scale = changed["time_scale"]
+            if "capture_frame_rate" in changed:
+                self._pace.capture_rate = changed["capture_frame_rate"]
+        except (struct.error, UsageError) as error:
+            logger.error("A setting of the engine is ignored: %s", error)  # noqa: TRY400
+        else:
+            self.engine = self.engine._replace(**changed)
 
     def _pass_on(self, channel_id: uuid.UUID, message: bytes) -> None:
         if channel_id == PARAMETERS:
@@ -108,20 +118,20 @@ def stats_block(stats: StatsSideChannel) -> bytes:
     return bytes(block)
 
 
-def _changed(engine: EngineConfig, message: IncomingMessage) -> EngineConfig:
-    """Raises struct.error. A kind that is unknown changes nothing."""
+def _read(message: IncomingMessage) -> dict[str, Any]:
+    """The settings in a message, none for a kind that is unknown. Raises struct.error."""
     kind = message.read_int32(-1)
     match kind:
         case _Kind.SCREEN_RESOLUTION:
-            return engine._replace(width=message.read_int32(), height=message.read_int32())
+            return {"width": message.read_int32(), "height": message.read_int32()}
         case _Kind.QUALITY_LEVEL:
-            return engine._replace(quality_level=message.read_int32())
+            return {"quality_level": message.read_int32()}
         case _Kind.TIME_SCALE:
-            return engine._replace(time_scale=message.read_float32())
+            return {"time_scale": message.read_float32()}
         case _Kind.TARGET_FRAME_RATE:
-            return engine._replace(target_frame_rate=message.read_int32())
+            return {"target_frame_rate": message.read_int32()}
         case _Kind.CAPTURE_FRAME_RATE:
-            return engine._replace(capture_frame_rate=message.read_int32())
+            return {"capture_frame_rate": message.read_int32()}
         case _:
             logger.info("The engine has no setting of kind %s", kind)
-            return engine
+            return {}

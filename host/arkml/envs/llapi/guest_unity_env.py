@@ -69,7 +69,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         self._side_channel_manager = SideChannelManager(side_channels)
         self._stats = [c for c in side_channels or () if isinstance(c, StatsSideChannel)]
         self._env: GuestEnv | None = GuestEnv(module, **options)
-        self._channels = GuestChannels(self._env.tell)
+        self._channels = GuestChannels(self._env.tell, self._env.pace)
         self._seed = seed
         self._is_playing = False
         self._why_over: str | None = None
