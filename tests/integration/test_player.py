@@ -252,12 +252,15 @@ def test_a_guest_that_fails_interrupts_its_agents_and_fails_the_player(trainer, 
     guest = module(tmp_path, scripted([(1, INITIAL, 0)], after="unreachable"))
     with start("player", guest, f"--mlagents-port={line.port}") as process:
         greet()
-        line.exchange(told(command=RESET))
+        first = line.exchange(told(command=RESET))
         last = line.exchange(told())
         after = line.exchange(told())
         line.close()
         status, _, err = ended(process)
 
+    brains = [each.rl_initialization_output.brain_parameters for each in (first, last)]
+
+    assert [[brain.brain_name for brain in some] for some in brains] == [[NAME], []]
     assert [agent.max_step_reached for agent in last.rl_output.agentInfos[NAME].value] == [True]
     assert after is None
     assert status == 1
@@ -322,7 +325,8 @@ def test_a_trainer_that_is_done_ends_its_player(trainer, how):
         line.exchange(told(command=RESET))
         if how == "quit":
             line._answer(told(command=QUIT))
-        line.close()
+        else:
+            line.close()
         status, out, _ = ended(process)
 
     assert (status, out) == (0, "")
