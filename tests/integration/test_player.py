@@ -279,6 +279,20 @@ def test_a_guest_that_fails_interrupts_its_agents_and_fails_the_player(trainer, 
     assert "unreachable" in err
 
 
+def test_a_guest_that_does_not_come_to_its_first_submit_stops_the_player(trainer, tmp_path):
+    line, greet = trainer()
+    with playing(module(tmp_path, scripted()), f"--mlagents-port={line.port}") as process:
+        greet()
+        answer = line.exchange(told(command=RESET))
+        why = line._current.request.header.message
+        line.close()
+        status, _, err = ended(process)
+
+    assert answer is None
+    assert (status, "submitted nothing in 1000 calls" in why) == (1, True)
+    assert why in err
+
+
 def test_the_other_areas_go_on_and_a_reset_brings_one_that_failed_back(launch, tmp_path):
     later = """(if (i64.eq (global.get $seed) (i64.const 8)) (then unreachable))
       (call $row (i64.const 1) (i32.const 0) (f32.const 3)) (call $answer (i32.const 1))"""
