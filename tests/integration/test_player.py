@@ -10,6 +10,7 @@ import subprocess
 import sys
 import uuid
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -107,7 +108,18 @@ def told(**fields):
     return UnityInputProto(rl_input=UnityRLInputProto(**fields))
 
 
-def ended(process, seconds=60):
+@contextmanager
+def playing(*words):
+    """A player in a process of its own, which does not outlive a test that fails."""
+    with start("player", *words) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def ended(process, seconds=30):
     out, err = process.communicate(timeout=seconds)
     return process.returncode, out, err
 
@@ -232,7 +244,7 @@ def test_a_guest_that_finishes_interrupts_its_agents_and_stops_the_player(traine
     line, greet = trainer()
     cmdlet = GUESTS / "ark_api" / "cmdlet_train_016.wasm"
     words = ["--args", "localhost 12356 60", "--json", f"--mlagents-port={line.port}"]
-    with start("player", cmdlet, *words) as process:
+    with playing(cmdlet, *words) as process:
         greet()
         last = output = line.exchange(told(command=RESET))
         while output is not None:
@@ -250,7 +262,7 @@ def test_a_guest_that_finishes_interrupts_its_agents_and_stops_the_player(traine
 def test_a_guest_that_fails_interrupts_its_agents_and_fails_the_player(trainer, tmp_path):
     line, greet = trainer()
     guest = module(tmp_path, scripted([(1, INITIAL, 0)], after="unreachable"))
-    with start("player", guest, f"--mlagents-port={line.port}") as process:
+    with playing(guest, f"--mlagents-port={line.port}") as process:
         greet()
         first = line.exchange(told(command=RESET))
         last = line.exchange(told())
@@ -265,6 +277,20 @@ def test_a_guest_that_fails_interrupts_its_agents_and_fails_the_player(trainer, 
     assert after is None
     assert status == 1
     assert "unreachable" in err
+
+
+def test_a_guest_that_does_not_come_to_its_first_submit_stops_the_player(trainer, tmp_path):
+    line, greet = trainer()
+    with playing(module(tmp_path, scripted()), f"--mlagents-port={line.port}") as process:
+        greet()
+        answer = line.exchange(told(command=RESET))
+        why = line._current.request.header.message
+        line.close()
+        status, _, err = ended(process)
+
+    assert answer is None
+    assert (status, "submitted nothing in 1000 calls" in why) == (1, True)
+    assert why in err
 
 
 def test_the_other_areas_go_on_and_a_reset_brings_one_that_failed_back(launch, tmp_path):
@@ -302,7 +328,7 @@ for _ in range({steps}):
 print("there", flush=True)
 signal.pause()
 """
-    with start("player", PENDULUM, f"--mlagents-port={port}", "--json") as player:
+    with playing(PENDULUM, f"--mlagents-port={port}", "--json") as player:
         with subprocess.Popen(
             [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
         ) as trainer:
@@ -320,7 +346,7 @@ signal.pause()
 @pytest.mark.parametrize("how", ["quit", "close"])
 def test_a_trainer_that_is_done_ends_its_player(trainer, how):
     line, greet = trainer()
-    with start("player", PENDULUM, f"--mlagents-port={line.port}") as process:
+    with playing(PENDULUM, f"--mlagents-port={line.port}") as process:
         greet()
         line.exchange(told(command=RESET))
         if how == "quit":
@@ -334,7 +360,7 @@ def test_a_trainer_that_is_done_ends_its_player(trainer, how):
 
 def test_a_player_waits_for_its_trainer():
     port = free_port()
-    with start("player", PENDULUM, FEW, f"--mlagents-port={port}") as process:
+    with playing(PENDULUM, FEW, f"--mlagents-port={port}") as process:
         while b"arkml" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
             assert process.poll() is None
         env = UnityEnvironment(base_port=port, timeout_wait=60)
@@ -379,7 +405,7 @@ def test_a_second_player_is_turned_away_and_the_first_plays_on(launch):
 
 def test_a_trainer_of_another_version_is_refused(trainer):
     line, _ = trainer()
-    with start("player", PENDULUM, f"--mlagents-port={line.port}") as process:
+    with playing(PENDULUM, f"--mlagents-port={line.port}") as process:
         line._next(None)
         greeting = handshake.greeting(0, 1)
         greeting.communication_version = "2.0.0"
@@ -408,7 +434,7 @@ def test_actions_that_make_no_sense_stop_the_player_with_a_reason(trainer, tmp_p
         message.rl_input.agent_actions[name].value.extend(
             AgentActionProto(continuous_actions=row) for row in values
         )
-    with start("player", guest, f"--mlagents-port={line.port}") as process:
+    with playing(guest, f"--mlagents-port={line.port}") as process:
         greet()
         line.exchange(told(command=RESET))
         answer = line.exchange(message)
