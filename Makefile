@@ -74,6 +74,8 @@ check: $(READY) ## Lint, types, import contracts, generated files
 	@$(RUN) -m arkml.envs.llapi.generate --check
 
 bench: $(READY) ## Measure: a table, bench.json; PEER=PROGRAM and BENCH="--quick" are options
+	@PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --quiet --disable-pip-version-check \
+	  -e '.[bench]'
 	@$(RUN) -m tests.benchmarks.run $(if $(PEER),--peer $(PEER)) $(BENCH)
 
 generate: $(READY) ## Rewrite what is derived from the ABI tables and the messages of players

@@ -3,6 +3,7 @@
 import pickle
 import struct
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -128,6 +129,15 @@ def play(env, step, policy):
                 ended[agent] = returns.pop(agent)
         step = env.step(policy(decision.observations[~decision.ended]))
     return ended, step
+
+
+def test_a_reset_says_what_it_took(make):
+    env = make(PENDULUM, configure=(1, 1))
+    before = time.perf_counter()
+    env.reset()
+    took = time.perf_counter() - before
+
+    assert 0 < env.reset_seconds <= took
 
 
 def steer(seen):

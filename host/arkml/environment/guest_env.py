@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,8 @@ class GuestEnv(Closing):
         self.agents = Agents()
         self._random = np.random.default_rng()
         self._life: Life | None = None
+        self.reset_seconds = 0.0
+        """What it took to make the present instance and bring it to its first submit."""
         self._is_closed = False
 
     @property
@@ -141,8 +144,10 @@ class GuestEnv(Closing):
             self.script.warn_unseedable()
         drawn = int(self._random.integers(_SEEDS)) if seed is None else seed
         self._end_instance()
+        before = time.perf_counter()
         self._life = self.born(drawn, self.host.berth())
         step = self._run(self._life)
+        self.reset_seconds = time.perf_counter() - before
         if step.error is not None:
             self.require_behaviour(self._life)
             raise step.error
