@@ -234,20 +234,33 @@ def test_relayrl_shows_one_agent_from_episode_to_episode(name, expected):
     same(found, as_text)
 
 
+def said_of(info, count):
+    """What a vector's info says of each place by name, taken out of it."""
+    names = [name for name in info if f"_{name}" in info]
+    said = {name: (info.pop(name), info.pop(f"_{name}")) for name in names}
+    return [
+        {name: one[place] for name, (one, has) in said.items() if has[place]}
+        for place in range(count)
+    ]
+
+
 def seats(observations, rewards, terminated, truncated, info):
-    told = dict(info)
+    count, told = len(rewards), dict(info)
     branches = branches_of(told)
-    told = plain(told)
-    present = told.pop("present").tolist()
-    for key in ("_final_obs", "final_info", "_final_info"):
-        told.pop(key, None)
     if "final_obs" in told:
-        told["final_obs"] = [None if seen is None else seen.tolist() for seen in told["final_obs"]]
-    masks = [masked([branch[place] for branch in branches]) for place in range(len(rewards))]
+        final = told.pop("final_obs"), said_of(told.pop("final_info"), count)
+        ended = told.pop("_final_obs") & told.pop("_final_info")
+        told["final"] = [
+            [features(seen).tolist(), said] if over else None
+            for seen, said, over in zip(*final, ended, strict=True)
+        ]
+    said = said_of(told, count)
+    told = plain(told)
     return {
         "observations": features(observations).tolist(), "rewards": rewards.tolist(),
         "terminated": terminated.tolist(), "truncated": truncated.tolist(),
-        "present": present, "masks": masks, "info": told,
+        "present": told.pop("present").tolist(), "told": said, "info": told,
+        "masks": [masked([branch[place] for branch in branches]) for place in range(count)],
     }  # fmt: skip
 
 

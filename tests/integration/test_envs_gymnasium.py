@@ -203,6 +203,30 @@ def test_same_step_shows_the_new_episode_with_the_end_of_the_old_one(make):
     assert after[1].tolist() == [3.0]
 
 
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_the_reward_of_a_first_row_is_in_the_infos(make, mode):
+    envs = make(GuestVectorEnv, scripted(
+        [(1, INITIAL, 0.5), (2, INITIAL, 0)], [(1, RUNNING, 1), (2, RUNNING, 0)]
+    ), autoreset_mode=mode)  # fmt: skip
+    _, info = envs.reset()
+    _, rewards, _, _, later = envs.step(np.zeros((2, 1), "f4"))
+
+    assert info["reward"].tolist() == [0.5, 0.0]
+    assert info["_reward"].tolist() == [True, False]
+    assert rewards.tolist() == [1.0, 0.0]
+    assert "reward" not in later
+
+
+def test_what_a_guest_says_is_in_the_infos_by_name(make):
+    envs = make(GuestVectorEnv, PENDULUM, configure=(2, 1))
+    envs.reset()
+    infos = [envs.step(np.zeros((2, 1), "f4"))[4] for _ in range(200)]
+
+    assert not any("angle" in info for info in infos[:-1])
+    assert (infos[-1]["angle"] > 0).all()
+    assert infos[-1]["_angle"].all()
+
+
 def test_a_mode_that_does_not_fit_is_said_to(make):
     envs = make(GuestVectorEnv, PENDULUM, configure=(2, 1), autoreset_mode="SameStep")
     envs.reset()

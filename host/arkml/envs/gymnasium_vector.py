@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from arkml.batches import Floats
 from arkml.environment.decisions import Decision, Ids, Marks, Step
 from arkml.environment.guest_env import GuestEnv
-from arkml.envs import showing
+from arkml.envs import showing, vector_infos
 from arkml.envs.remade import Remade
 from arkml.envs.slots import Slots
 from arkml.envs.spaces import action_space, all_allowed, observation_space, shown, shown_one, taken
@@ -53,6 +53,9 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
     is 0 in `info["action_mask"]`. There are as many places as a spec declares, or as agents in the
     first submit, unless `num_envs` is more than the 1 that `make_vec` gives by itself. A place
     that is empty has zeros, and False in `info["present"]`.
+
+    What the guest says with a row is in the infos by name, as Gymnasium has it, with the reward of
+    a first row under "reward".
 
     A guest that has finished starts over with the next step. One that failed does so with
     `restart="on-failure"`; otherwise that step raises gymnasium's ResetNeeded.
@@ -136,6 +139,9 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         decision = step.decisions[0]
         if decision.agents is self._numbers and not step.is_over:
             info = {"present": self._all.copy(), **showing.told(self._env, step)}
+            if decision.metadata:
+                seats = {place: place for place in range(self.num_envs)}
+                vector_infos.tell(info, decision, seats, self.num_envs, same=False)
             if decision.masks:
                 info.update(all_allowed(decision, slice(None), slice(None), self.num_envs))
             return (
@@ -218,6 +224,8 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         else:
             self._slots.leave(decision.agents[old & ended])
             self._begin_same(decision, fresh, terminated | truncated, observations, info)
+        if decision.metadata or decision.rewards[fresh].any():
+            self._tell(decision, dict(zip(np.flatnonzero(old), places, strict=True)), fresh, info)
         return observations, rewards, terminated, truncated, info
 
     def _begin_next(
@@ -259,6 +267,16 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         places = self._slots.enter(decision, decision.agents[fresh])
         observations[places] = decision.observations[fresh]
         info["present"][places] = True
+
+    def _tell(
+        self, decision: Decision, places: dict[int, int], fresh: Marks, info: dict[str, Any]
+    ) -> None:
+        """Add what the guest says of the rows that are shown; of `places` are those that ran on."""
+        begun = self._slots.of(decision.agents[fresh])
+        rows = np.flatnonzero(fresh)[begun >= 0]
+        places.update(zip(rows, begun[begun >= 0], strict=True))
+        is_same = self._mode is AutoresetMode.SAME_STEP
+        vector_infos.tell(info, decision, places, self.num_envs, same=is_same)
 
     def _plan(self, decision: Decision) -> None:
         """How the next actions go to the agents, and whether the next submit can be shown as is."""
