@@ -267,6 +267,35 @@ def test_the_clock_of_each_guest_counts_the_frames_that_it_was_in_with_others(ma
     assert times == [ORIGIN + 8 * round(1e9 / 60)] * 3
 
 
+@pytest.mark.parametrize("mode", list(AutoresetMode)[:2])
+def test_what_a_guest_says_and_masks_comes_with_the_episode_it_is_about(make, mode):
+    envs = make(GuestFleetVectorEnv, CHOOSERS, num_envs=2, configure=(1, 1), autoreset_mode=mode)
+    observations, info = envs.reset(seed=1)
+    allowed = [np.array([2, 0]), np.array([0, 0])]  # to the right, or to the left
+    live = np.ones(2, bool)
+    for _ in range(40):
+        masked = info.get("action_mask", (np.ones((2, 3), np.int8), None))[0]
+        at_left, at_right = observations["cell"][:, 0] == 0, observations["cell"][:, 0] == 1
+        assert (masked[:, 0] == 0).tolist() == (at_left & live).tolist()
+        assert (masked[:, 2] == 0).tolist() == (at_right & live).tolist()
+        way = np.where(observations["cell"] < observations["target"], allowed[0], allowed[1])
+        observations, _, terminated, truncated, info = envs.step(way)
+        live = ~(terminated | truncated) | (mode is AutoresetMode.SAME_STEP)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode)[:2])
+def test_metadata_and_first_rewards_are_in_the_infos(make, mode):
+    envs = make(
+        GuestFleetVectorEnv, WALKERS, num_envs=2, configure=(1, SAME, 1, 0, 0), autoreset_mode=mode
+    )
+    envs.reset()
+    found = [envs.step(np.zeros((2, 1), "f4"))[4] for _ in range(4)]
+    final = found[2]["final_info"] if mode is AutoresetMode.SAME_STEP else found[2]
+
+    assert final["moves"].tolist() == [3, 3]
+    assert final["_moves"].all()
+
+
 def test_chance_follows_from_the_seed_of_each_guest(make):
     setting = {"configure": (1, 0), "wasi": WasiGrant()}
     actions = np.zeros((30, 3, 1), "f4")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -10,10 +10,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Marks
+from arkml.environment.decisions import Decision, Marks
 from arkml.environment.fleet_env import FleetEnv
 from arkml.environment.fleet_step import FleetStep
 from arkml.environment.guest_env import GuestEnv
+from arkml.envs import vector_infos
 from arkml.envs.gymnasium_vector import Outcome, Restart, mode_of
 from arkml.envs.remade import Remade
 from arkml.envs.spaces import action_space, observation_space, shown, shown_one, taken
@@ -66,6 +67,7 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         self._seen: Floats = self._fresh.observations
         self._next: Floats = self._fresh.next_observations
         self._held = np.zeros(num_envs, bool)  # whose next episode has begun and was not shown
+        self._begun: list[_Told] = []  # the first rows of these episodes
         self._failed = np.zeros(num_envs, bool)  # and is not to start over
 
     @property
@@ -90,7 +92,10 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
             step = self._fleet.reset(seed)
         self._seen = step.observations
         self._held[:] = self._failed[:] = False
-        return shown(self._spec, self._seen), self._info(step)
+        self._begun = []
+        info: dict[str, Any] = {}
+        self._inform(info, step, _beginnings(step))
+        return shown(self._spec, self._seen), info
 
     def step(self, actions: Any) -> Outcome:
         """Raises InvalidActions. Raises gymnasium's ResetNeeded where no guest is left."""
@@ -101,39 +106,54 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
                 if self._fresh is not None
                 else "every guest has failed: reset, or make it with restart='on-failure'"
             )
-        alive = self._fleet.alive
-        over = ~alive & ~self._failed
-        if over.any() or self._held.any():
-            step = self._fleet.step(values, self._seen, alive & ~self._held)
-            step.observations[self._held] = self._next[self._held]
-            step.present |= self._held
-            self._begin(step, over)
-        else:
-            step = self._fleet.step(values, self._seen)
-        self._held = step.replaced
-        self._next = step.next_observations
+        told: list[_Told] = []
+        step = self._gone_on(values, told)
         info: dict[str, Any] = {}
         if step.steps:
-            step.rewards[step.started] = 0
+            step.rewards[step.started & ~step.ended] = 0  # the info has it
             self._note_failures(step)
+            told += self._shown(step)
             if self._mode is AutoresetMode.SAME_STEP and step.ended.any():
-                self._replace(step, info)
+                told += self._replace(step, info)
         self._seen = step.observations
-        info.update(self._info(step))
+        self._inform(info, step, told)
         return shown(self._spec, self._seen), step.rewards, step.terminated, step.truncated, info
 
     def close_extras(self, **kwargs: Any) -> None:
         del kwargs
         self._fleet.close()
 
-    def _begin(self, step: FleetStep, guests: Marks) -> None:
+    def _gone_on(self, values: Floats, told: list[_Told]) -> FleetStep:
+        """The next step, in which those begin whose episode has ended."""
+        alive = self._fleet.alive
+        over = ~alive & ~self._failed
+        if not (over.any() or self._held.any()):
+            step = self._fleet.step(values, self._seen)
+        else:
+            step = self._fleet.step(values, self._seen, alive & ~self._held)
+            step.observations[self._held] = self._next[self._held]
+            step.present |= self._held
+            told += self._begun
+            told += self._begin(step, over)
+        self._held, self._next, self._begun = step.replaced, step.next_observations, []
+        return step
+
+    def _begin(self, step: FleetStep, guests: Marks) -> list[_Told]:
         """Show the first observations of new instances in these places."""
         if not guests.any():
-            return
+            return []
         fresh = self._fleet.renew(np.flatnonzero(guests).tolist())
         step.observations[guests] = fresh.observations[guests]
         step.present |= guests
-        step.started |= guests
+        return _beginnings(fresh)
+
+    def _shown(self, step: FleetStep) -> list[_Told]:
+        """What is told with this step; beginnings that are shown in the next one are kept."""
+        found = [told for told in _all(step) if told.ended]
+        for told in _beginnings(step):
+            is_late = step.replaced[told.guest]
+            (self._begun if is_late else found).append(told)
+        return found
 
     def _note_failures(self, step: FleetStep) -> None:
         if self._restart is None:
@@ -141,7 +161,7 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
                 if told.error is not None:
                     self._failed[guest] = True
 
-    def _replace(self, step: FleetStep, info: dict[str, Any]) -> None:
+    def _replace(self, step: FleetStep, info: dict[str, Any]) -> list[_Told]:
         """Show the next episodes of those that ended in this step, and their last observations."""
         ended = step.ended
         info["final_obs"] = np.array([None] * self.num_envs, object)
@@ -149,48 +169,72 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
             info["final_obs"][guest] = shown_one(self._spec, step.observations[guest].copy())
         info["_final_obs"] = ended
         info["final_info"], info["_final_info"] = {}, ended.copy()
-        alive = self._fleet.alive
-        due = ended & alive & ~step.replaced
+        told, self._begun = self._begun, []
+        due = ended & self._fleet.alive & ~step.replaced
         if due.any():
             zeros = np.zeros((self.num_envs, self._spec.actions.width), np.float32)
             more = self._fleet.step(zeros, step.observations, due)
             step.observations[due] = more.observations[due]
             self._note_failures(more)
+            told += _beginnings(more)
         step.observations[step.replaced] = step.next_observations[step.replaced]
         self._held = np.zeros(self.num_envs, bool)
-        self._begin(step, ended & ~self._fleet.alive & ~self._failed)
+        return told + self._begin(step, ended & ~self._fleet.alive & ~self._failed)
 
-    def _info(self, step: FleetStep) -> dict[str, Any]:
-        info: dict[str, Any] = {"present": step.present}
-        if not step.steps:
-            return info
-        errors = {k: str(told.error) for k, told in step.steps.items() if told.error is not None}
+    def _inform(self, info: dict[str, Any], step: FleetStep, told: list[_Told]) -> None:
+        info["present"] = step.present
+        if not (step.steps or told):
+            return
+        count = self.num_envs
+        errors = {k: str(found.error) for k, found in step.steps.items() if found.error is not None}
         if errors:
-            info["error"] = np.array([errors.get(k) for k in range(self.num_envs)], object)
-            info["_error"] = np.array([k in errors for k in range(self.num_envs)])
-        if any(told.done for told in step.steps.values()):
+            info["error"] = np.array([errors.get(k) for k in range(count)], object)
+            info["_error"] = np.array([k in errors for k in range(count)])
+        if any(found.done for found in step.steps.values()):
             info["guest_done"] = np.array(
-                [k in step.steps and step.steps[k].done for k in range(self.num_envs)]
+                [k in step.steps and step.steps[k].done for k in range(count)]
             )
-        info.update(self._allowed(step))
-        given = {k: rows for k in step.steps if (rows := self._fleet.take_demonstrations(k))}
-        if given:
+        if given := {k: rows for k in step.steps if (rows := self._fleet.take_demonstrations(k))}:
             info["demonstrations"] = given
-        return info
+        is_same = self._mode is AutoresetMode.SAME_STEP
+        shown_rows = ((found.decision, {found.row: found.guest}) for found in told)
+        vector_infos.tell(info, shown_rows, count, same=is_same)
+        info.update(self._allowed(told))
 
-    def _allowed(self, step: FleetStep) -> dict[str, Any]:
+    def _allowed(self, told: list[_Told]) -> dict[str, Any]:
         """What can be chosen, for each branch int8, [num_envs, choices]; as `all_allowed`."""
-        found = [
-            np.ones((self.num_envs, choices), np.int8) for choices in self._spec.actions.branches
-        ]
-        is_masked = False
-        for guest, told in step.steps.items():
-            for decision in told.decisions:
-                rows = np.flatnonzero(~decision.ended)
-                if decision.masks and len(rows):
-                    is_masked = True
-                    for mask, masked in zip(found, decision.masks, strict=True):
-                        mask[guest] = ~masked[rows[0]]
-        if not is_masked:
+        branches = self._spec.actions.branches
+        found = [np.ones((self.num_envs, choices), np.int8) for choices in branches]
+        masked = [one for one in told if one.decision.masks and not one.ended]
+        for one in masked:
+            for mask, marks in zip(found, one.decision.masks, strict=True):
+                mask[one.guest] = ~marks[one.row]
+        if not masked:
             return {}
         return {"action_mask": found[0] if len(found) == 1 else tuple(found)}
+
+
+class _Told(NamedTuple):
+    """A row of a guest that the info tells of."""
+
+    guest: int
+    decision: Decision
+    row: int
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.decision.ended[self.row])
+
+
+def _all(step: FleetStep) -> list[_Told]:
+    return [
+        _Told(guest, decision, row)
+        for guest, found in step.steps.items()
+        for decision in found.decisions
+        for row in range(len(decision))
+    ]
+
+
+def _beginnings(step: FleetStep) -> list[_Told]:
+    """The rows of agents that go on."""
+    return [told for told in _all(step) if not told.ended]

@@ -141,7 +141,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
             info = {"present": self._all.copy(), **showing.told(self._env, step)}
             if decision.metadata:
                 seats = {place: place for place in range(self.num_envs)}
-                vector_infos.tell(info, decision, seats, self.num_envs, same=False)
+                vector_infos.tell(info, [(decision, seats)], self.num_envs, same=False)
             if decision.masks:
                 info.update(all_allowed(decision, slice(None), slice(None), self.num_envs))
             return (
@@ -276,7 +276,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         rows = np.flatnonzero(fresh)[begun >= 0]
         places.update(zip(rows, begun[begun >= 0], strict=True))
         is_same = self._mode is AutoresetMode.SAME_STEP
-        vector_infos.tell(info, decision, places, self.num_envs, same=is_same)
+        vector_infos.tell(info, [(decision, places)], self.num_envs, same=is_same)
 
     def _plan(self, decision: Decision) -> None:
         """How the next actions go to the agents, and whether the next submit can be shown as is."""
