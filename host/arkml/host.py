@@ -224,33 +224,28 @@ class Host(Closing):
             hives = GuestHives(self._hives, library, block=block)
         return _Shared(columns, library, hives, Flight(self._engine.ticker))
 
-    def _make(
-        self,
-        program: Program,
-        name: str,
-        number: int,
-        shared: _Shared | None,
-    ) -> Guest:
+    def _make(self, program: Program, name: str, number: int, shared: _Shared | None) -> Guest:
         if self._closed:
             raise UsageError("this host is closed")
         self._require_room(1)
         if shared is None:
             shared = self._shared(program, Columns(self._engine.arena, self.limits))
         key = next(self._keys)
-        guest = Guest(
-            self._engine,
-            program,
-            name=name,
-            number=number,
-            columns=shared.columns,
-            library=shared.library,
-            hives=shared.hives,
-            wasi=self.wasi,
-            flight=shared.flight,
-            world=shared.world,
-            released=partial(self._guests.pop, key, None),
-        )
-        self._guests[key] = weakref.ref(guest)
+        with GUARD.held_back():
+            guest = Guest(
+                self._engine,
+                program,
+                name=name,
+                number=number,
+                columns=shared.columns,
+                library=shared.library,
+                hives=shared.hives,
+                wasi=self.wasi,
+                flight=shared.flight,
+                world=shared.world,
+                released=partial(self._guests.pop, key, None),
+            )
+            self._guests[key] = weakref.ref(guest)
         return guest
 
 

@@ -21,6 +21,7 @@ from arkml.runtime.engine import Engine
 from arkml.runtime.entry import Entry
 from arkml.runtime.fiber import Fiber
 from arkml.runtime.flight import Flight
+from arkml.runtime.interrupts import GUARD
 from arkml.runtime.linker import Handlers
 from arkml.runtime.memory import GuestMemory
 from arkml.runtime.program import Program
@@ -119,7 +120,8 @@ class Instance(Closing):
 
     def repeated(self, function: str) -> Entry | None:
         """A call of the exported function again and again, where it can be called so."""
-        return self._sandbox.repeated(function)
+        with GUARD.held_back():
+            return self._sandbox.repeated(function)
 
     def submitted(self) -> Session:
         """The session whose submit the guest is suspended in."""
@@ -149,7 +151,7 @@ class Instance(Closing):
         """Free the instance. Raises GuestBusy while a call is in flight. Safe to call again."""
         if self._closed:
             return
-        with self.fiber.flight.kept(self.name):
+        with GUARD.held_back(), self.fiber.flight.kept(self.name):
             self._release()
 
     def refusal(self) -> GuestFailed | None:

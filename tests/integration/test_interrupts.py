@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import wasmtime
-from tests.integration.guest_text import ACTOR, SLEEPER, python, spawn
+from tests.integration.guest_text import ACTOR, GUESTS, SLEEPER, python, spawn
 
 RUNS = 15
 MOST = 3.0  # seconds from the signal to the end; ten times what is promised
@@ -218,6 +218,33 @@ print(caught)
     run = python(script)
 
     assert (run.stdout, run.stderr, run.returncode) == ("3000\n", "", 0)
+
+
+def test_guests_are_made_and_freed_whole_when_interrupts_hit_that():
+    """Memory that was freed twice is noticed at some later time: the process dies of it."""
+    script = """
+import os, random, signal, sys, threading
+from arkml.environment.fleet_env import FleetEnv
+
+chance = random.Random(4)
+caught = 0
+with FleetEnv(sys.argv[1], 8, configure=(1, 1)) as fleet:
+    for _ in range(150):
+        after = chance.uniform(0.001, 0.02)
+        timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
+        try:
+            timer.start()
+            while timer.is_alive():
+                fleet.reset()
+            timer.join()
+        except KeyboardInterrupt:
+            caught += 1
+    print(fleet.reset().present.all())
+print(caught > 100)
+"""
+    run = python(script, GUESTS / "c_pendulum.wasm")
+
+    assert (run.stdout, run.returncode) == ("True\nTrue\n", 0), run.stderr
 
 
 def test_an_interrupt_in_the_only_call_is_not_kept_for_a_later_one():

@@ -183,9 +183,9 @@ class Fiber:
 
     def drop(self) -> None:
         """Forget the call in progress, if there is one."""
-        if self.future:
-            bindings.delete_future(self.future)
-            self.future = 0
+        future, self.future = self.future, 0
+        if future:
+            bindings.delete_future(future)
         self.is_parked = False
         self._words[self._reason] = 0
 

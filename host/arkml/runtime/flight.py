@@ -35,7 +35,7 @@ class Flight:
             GUARD.armed += 1  # first and last: no exception of SIGINT's while the gate is shut
         if not self._gate.acquire(False):
             if main:
-                _disarm()
+                GUARD.disarm()
             raise GuestBusy(f"{name} is in a call: one call at a time")
         self._cancelled = False
         self._main = main
@@ -50,7 +50,7 @@ class Flight:
         main = self._main
         self._gate.release()
         if main:
-            _disarm()
+            GUARD.disarm()
 
     def cancel(self) -> None:
         """Let what is in flight raise GuestCancelled when it next gives way. From any thread."""
@@ -73,11 +73,3 @@ class Flight:
             yield
         finally:
             self._gate.release()
-
-
-def _disarm() -> None:
-    """SIGINT is an exception again; raises the one that came meanwhile."""
-    GUARD.armed -= 1
-    if GUARD.requested and not GUARD.armed:
-        GUARD.requested = False
-        raise KeyboardInterrupt

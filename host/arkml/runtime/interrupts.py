@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 MAIN_THREAD = threading.main_thread().ident
+_PACKAGE = "arkml."
 
 
 class InterruptGuard:
@@ -17,8 +20,10 @@ class InterruptGuard:
 
     An exception raised on a fiber aborts the process, so the handler only sets `requested`; the
     call loop looks at it each time the guest is suspended, cleans up and raises KeyboardInterrupt.
-    Outside guest calls the handler that was there before is called. `armed` counts
-    the calls of the main thread that are in flight.
+    So it is where guests are made and freed: half of that is memory that is freed twice. And in
+    our finalisers, which would swallow the exception: the next of these raises it.
+    Elsewhere the handler that was there before is called. `armed` counts what of the main thread
+    is not to be interrupted.
     """
 
     def __init__(self) -> None:
@@ -47,11 +52,41 @@ class InterruptGuard:
                 signal.signal(signal.SIGINT, self._before)
         self._before = None
 
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """On the main thread SIGINT's exception comes after this, and not in the middle of it."""
+        if threading.get_ident() != MAIN_THREAD:
+            yield
+            return
+        self.armed += 1
+        try:
+            yield
+        finally:
+            self.disarm()
+
+    def disarm(self) -> None:
+        """SIGINT is an exception again; raises the one that came meanwhile."""
+        self.armed -= 1
+        if self.requested and not self.armed:
+            self.requested = False
+            raise KeyboardInterrupt
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.armed:
+        if self.armed or _in_finaliser(frame):
             self.requested = True
         else:
+            self.requested = False
             self._before(number, frame)
+
+
+def _in_finaliser(frame: FrameType | None) -> bool:
+    """Whether a `__del__` of ours is in progress."""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if frame.f_code.co_name == "__del__" and module.startswith(_PACKAGE):
+            return True
+        frame = frame.f_back
+    return False
 
 
 GUARD = InterruptGuard()
