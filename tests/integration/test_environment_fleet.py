@@ -1,5 +1,6 @@
 """Many guests stepped together are what each is by itself."""
 
+import logging
 import pickle
 
 import gymnasium
@@ -20,11 +21,12 @@ from tests.integration.test_environment_world import UTC
 
 from arkml import WasiGrant
 from arkml.environment.fleet_env import FleetEnv
+from arkml.environment.guest_env import GuestEnv
 from arkml.environment.world import ORIGIN
 from arkml.envs.gym import NAME
 from arkml.envs.gymnasium_env import GuestGymnasiumEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
-from arkml.errors import InvalidActions, InvalidSpec, UsageError
+from arkml.errors import GuestBusy, InvalidActions, InvalidSpec, UsageError
 
 CARTPOLE, WALKERS = GUESTS / "c_cartpole.wasm", GUESTS / "c_walkers.wasm"
 CHOOSERS, DRIFT = GUESTS / "c_choosers.wasm", GUESTS / "c_drift.wasm"
@@ -47,6 +49,33 @@ CLOCK = scripted(
     each="(if (i32.eq (i32.rem_u (global.get $turn) (i32.const 7)) (i32.const 6))"
     " (then (call $utc (i32.const 1024))))",
 )  # fmt: skip
+NEXT_SEED = int(np.random.default_rng(1).integers(1 << 31))  # drawn after a reset with seed 1
+# the guest with seed 2 fails in its third frame, and the one made in its place before its first
+STILLBORN = scripted(
+    [(1, INITIAL, 0)], *([(1, RUNNING, 1)] for _ in range(20)),
+    exports=SEEDED, each=f"(if (i32.or (i64.eq (global.get $seed) (i64.const {NEXT_SEED}))"
+    " (i32.and (i32.eq (global.get $turn) (i32.const 2))"
+    " (i64.eq (global.get $seed) (i64.const 2)))) (then unreachable))",
+)  # fmt: skip
+# says something in every frame
+TALKER = scripted(
+    [(1, INITIAL, 0)], *([(1, RUNNING, 1)] for _ in range(20)),
+    each="(drop (call $log (i32.const 0) (i32.const 64) (i32.const 6)))",
+    by={**BY_V1, "imports": BY_V1["imports"] + """
+  (import "ark-core-v3" "core__log" (func $log (param i32 i32 i32) (result i32)))"""},
+)  # fmt: skip
+# reads the clock after every third submit, in milliseconds, and earns what it says
+LATE_CLOCK = f"""(module {LAUNCH.format(**{**BY_V1, "imports": BY_V1["imports"] + UTC})}
+  (global $time (mut f32) (f32.const 0))
+  (func (export "ark_applet_update")
+    (call $row (i64.const 1) (select (i32.const {RUNNING}) (i32.const {INITIAL}) (global.get $turn))
+      (global.get $time))
+    (call $answer (i32.const 1))
+    (global.set $turn (i32.add (global.get $turn) (i32.const 1)))
+    (if (i32.eqz (i32.rem_u (global.get $turn) (i32.const 3))) (then (call $utc (i32.const 1024))
+      (global.set $time (f32.convert_i64_u (i64.div_u
+        (i64.sub (i64.load (i32.const 1024)) (i64.const {ORIGIN})) (i64.const 1000000))))))))
+""".encode()
 LOOP = f"""(module {LAUNCH.format(**BY_V1)}
   (func (export "ark_cmdlet_run") (param i32 i32) (result i32)
     (call $row (i64.const 1) (i32.const {INITIAL}) (f32.const 0)) (call $answer (i32.const 1))
@@ -177,6 +206,58 @@ def test_a_guest_that_fails_starts_over_when_asked(make, mode):
     assert rewards[1] == (0 if mode is AutoresetMode.NEXT_STEP else 1)
 
 
+@pytest.mark.parametrize("mode", list(AutoresetMode)[:2])
+def test_a_guest_that_cannot_start_over_costs_the_rest_nothing(make, mode):
+    envs = make(
+        GuestFleetVectorEnv, STILLBORN, num_envs=2, restart="on-failure", autoreset_mode=mode
+    )
+    envs.reset(seed=1)
+    zeros = np.zeros((2, 1), "f4")
+    steps = [envs.step(zeros) for _ in range(5)]
+    is_next = mode is AutoresetMode.NEXT_STEP
+
+    assert [step[0][0].tolist() for step in steps] == [[turn] for turn in range(1, 6)]
+    assert [step[1][0] for step in steps] == [1] * 5
+    assert [step[3].tolist() for step in steps] == [[False, at == 1] for at in range(5)]
+    assert [step[4]["present"].tolist() for step in steps] == [
+        [True, at != 2 or not is_next] for at in range(5)
+    ]
+    assert ["error" in step[4] for step in steps] == [
+        at == 1 or (at == 2 and is_next) for at in range(5)
+    ]
+    assert [step[0][1].tolist() for step in steps[3:]] == ([[0], [1]] if is_next else [[1], [2]])
+
+
+@pytest.mark.parametrize("kind", [FleetEnv, GuestEnv])
+def test_a_call_in_the_middle_of_another_is_refused_and_harms_nobody(make, kind):
+    env = make(kind, TALKER, *((2,) if kind is FleetEnv else ()))
+    zeros = np.zeros((2, 1), "f4") if kind is FleetEnv else [[0]]
+    more = (np.zeros((2, 1), "f4"),) if kind is FleetEnv else ()
+    refused = []
+
+    class Meddler(logging.Handler):
+        def emit(self, record):
+            assert "script" in record.getMessage()
+            for call in (lambda: env.step(zeros, *more), env.reset, env.close):
+                with pytest.raises(GuestBusy, match="one call at a time") as found:
+                    call()
+                refused.append(found)
+
+    env.reset()
+    meddler = Meddler()
+    log = logging.getLogger("arkml.guest")
+    log.addHandler(meddler)
+    try:
+        for _ in range(3):
+            step = env.step(zeros, *more)
+    finally:
+        log.removeHandler(meddler)
+
+    assert len(refused) >= 9
+    found = step if kind is FleetEnv else step.decisions[0]
+    assert (found.observations == 3).all()
+
+
 def test_a_fleet_without_a_guest_left_wants_a_reset(make):
     envs = make(GuestFleetVectorEnv, WALKERS, num_envs=2, configure=(1, NEXT, 1, TRAP, 3))
     envs.reset()
@@ -294,6 +375,14 @@ def test_metadata_and_first_rewards_are_in_the_infos(make, mode):
 
     assert final["moves"].tolist() == [3, 3]
     assert final["_moves"].all()
+
+
+def test_the_clock_goes_on_where_a_guest_is_looked_at_in_the_middle_of_a_frame(make):
+    actions = np.zeros((15, 2, 1), "f4")
+    found = together(make(GuestFleetVectorEnv, LATE_CLOCK, num_envs=2), 1, actions)
+    alone = by_itself(make(GuestGymnasiumEnv, LATE_CLOCK), 1, actions[:, 0])
+
+    assert found == [alone, alone]
 
 
 def test_chance_follows_from_the_seed_of_each_guest(make):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from arkml.environment.decisions import Behaviour, Demonstrations, Marks, Step
 from arkml.environment.fleet_step import FleetStep
 from arkml.environment.guest_env import GuestEnv
 from arkml.environment.life import Life
+from arkml.environment.one_call import OneCall
 from arkml.environment.together import Left, Together
 from arkml.errors import GuestError, GuestStalled, UsageError
 
@@ -39,6 +41,7 @@ class FleetEnv(Closing):
         self._alive = np.zeros(num_guests, bool)
         self._everybody = np.arange(num_guests)
         self._together: Together | None = None
+        self._call = OneCall()
         self._behaviour: Behaviour | None = None
         try:
             self._berth = self.mould.host.berth(num_guests)
@@ -78,31 +81,34 @@ class FleetEnv(Closing):
         self.mould.require_open()
         if len(seeds) != self.num_guests:
             raise UsageError(f"{len(seeds)} seeds for {self.num_guests} guests")
-        if any(given is not None for given in seeds):
-            self.mould.script.warn_unseedable()
-        self._end()
-        try:
+        with self._whole_call():
+            if any(given is not None for given in seeds):
+                self.mould.script.warn_unseedable()
+            self._end()
             steps = {guest: self._begun(guest, given) for guest, given in enumerate(seeds)}
             self._behaviour = steps[0].decisions[0].behaviour
             self._together = Together(
                 self.mould.program.name, self._lives, self._berth, self.mould.pace
             )
             return self._told(steps, self._nobody())
-        except BaseException:
-            self._end()
-            raise
 
     def renew(self, guests: Iterable[int]) -> FleetStep:
         """
         Put new instances in the places of guests, up to the first submit of each.
 
-        Raises GuestError if one does not come so far; it is over then.
+        One that does not come so far is over, and its step has the error.
         """
-        steps = {}
-        for guest in guests:
-            self._drop(guest)
-            steps[guest] = self._begun(guest, None)
-        return self._told(steps, self._nobody())
+        with self._whole_call():
+            found, steps = self._nobody(), {}
+            for guest in guests:
+                self._drop(guest)
+                try:
+                    steps[guest] = self._begun(guest, None)
+                except GuestError as error:
+                    steps[guest] = Step((), error=error)
+                except UsageError as error:
+                    steps[guest] = Step((), error=self._blame(error))
+            return self._told(steps, found, found.observations)
 
     def step(self, actions: Floats, before: Floats, due: Marks | None = None) -> FleetStep:
         """
@@ -111,11 +117,8 @@ class FleetEnv(Closing):
         actions: float32, [guests, num_actions], checked; those of agents that do not decide are not
         used. before: float32, [guests, num_features], what the agents showed last.
         """
-        try:
+        with self._whole_call():
             return self._step(actions, before, due)
-        except BaseException:  # Ctrl-C: nobody knows how far each guest has come
-            self._end()
-            raise
 
     def take_demonstrations(self, guest: int) -> list[Demonstrations]:
         """The rows with actions of their own that a guest gave since the last call."""
@@ -123,9 +126,24 @@ class FleetEnv(Closing):
         return [] if life is None else life.experiments.take_given()
 
     def close(self) -> None:
-        """Free all instances. Safe to call again."""
-        self._end()
-        self.mould.close()
+        """Free all instances. Raises GuestBusy while a call is in progress. Safe to call again."""
+        with self._call.taken(self.mould.program.name):
+            self._end()
+            self.mould.close()
+
+    @contextmanager
+    def _whole_call(self) -> Iterator[None]:
+        """After one that was cut off, by Ctrl-C, nobody knows how far each guest has come."""
+        with self._call.taken(self.mould.program.name):
+            try:
+                yield
+            except BaseException:
+                self._end()
+                raise
+
+    def _blame(self, error: UsageError) -> GuestError:
+        """What one guest does that is not for a fleet."""
+        return GuestError(f"{self.mould.program.name}: {error}")
 
     def _step(self, actions: Floats, before: Floats, due: Marks | None) -> FleetStep:
         behaviour, together = self.behaviour, self._together
@@ -168,7 +186,7 @@ class FleetEnv(Closing):
             try:
                 found.take(guest, step, self.behaviour, before[guest])
             except UsageError as error:
-                found.fail(guest, GuestError(f"{self.mould.program.name}: {error}"), before[guest])
+                found.fail(guest, self._blame(error), before[guest])
             if found.steps[guest].is_over:
                 self._drop(guest)
         assert self._together is not None

@@ -76,6 +76,17 @@ class FleetStep:
         self.present[guest] = self.truncated[guest] = True
         self.observations[guest] = before
 
+    def follow(self, later: FleetStep, guests: Marks) -> None:
+        """These guests, bool, [guests], have gone on already: show their first observations."""
+        self.observations[guests] = later.observations[guests]
+        self.present |= guests & later.present
+        self.truncated |= guests & later.truncated
+        for guest, told in later.steps.items():
+            if told.is_over:
+                before = self.steps.get(guest, Step(()))
+                error = before.error or told.error
+                self.steps[guest] = Step(before.decisions, before.done or told.done, error)
+
     def _take(self, guest: int, decision: Decision, before: Floats) -> None:
         ended = np.flatnonzero(decision.ended)
         deciding = np.flatnonzero(~decision.ended)

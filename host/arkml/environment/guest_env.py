@@ -18,6 +18,7 @@ from arkml.environment.declarations import Declarations, Declaring
 from arkml.environment.experiments import Experiments
 from arkml.environment.life import Life, Pending
 from arkml.environment.numbers import floats_of
+from arkml.environment.one_call import OneCall
 from arkml.environment.script import Script
 from arkml.environment.world import FRAME, Pace, SeededWorld
 from arkml.errors import GuestStalled, InvalidActions, UsageError
@@ -88,11 +89,15 @@ class GuestEnv(Closing):
         found = host or self._owned
         assert found is not None
         self.host: Host = found
-        self.program: Program = found.compile(module)
-        if digest is not None and digest != self.program.digest:
-            raise UsageError(f"{module!r} is another module than when the environment was pickled")
-        self.script = Script(self.program, entry, args, configure)
-        self._declarations = Declarations(spec, self.program.info.spec)
+        try:
+            self.program: Program = found.compile(module)
+            _require_same(module, self.program, digest)
+            self.script = Script(self.program, entry, args, configure)
+            self._declarations = Declarations(spec, self.program.info.spec)
+        except BaseException:
+            if self._owned is not None:
+                self._owned.close()
+            raise
         self._snapshot = snapshot
         self._inference = inference
         self._behaviours = behaviours
@@ -101,6 +106,7 @@ class GuestEnv(Closing):
         self.agents = Agents()
         self._random = np.random.default_rng()
         self._life: Life | None = None
+        self._call = OneCall()
         self.reset_seconds = 0.0
         """What it took to make the present instance and bring it to its first submit."""
         self._is_closed = False
@@ -139,21 +145,22 @@ class GuestEnv(Closing):
         and UsageError if it has none of the `behaviours`.
         """
         self.require_open()
-        if seed is not None:
-            self._random = np.random.default_rng(seed)
-            self.script.warn_unseedable()
-        drawn = int(self._random.integers(_SEEDS)) if seed is None else seed
-        self._end_instance()
-        before = time.perf_counter()
-        self._life = self.born(drawn, self.host.berth())
-        step = self._run(self._life)
-        self.reset_seconds = time.perf_counter() - before
-        if step.error is not None:
-            self.require_behaviour(self._life)
-            raise step.error
-        if step.done:
-            raise GuestStalled(f"{self._life.guest.name} came to its end without a submit")
-        return step
+        with self._call.taken(self.program.name):
+            if seed is not None:
+                self._random = np.random.default_rng(seed)
+                self.script.warn_unseedable()
+            drawn = int(self._random.integers(_SEEDS)) if seed is None else seed
+            self._end_instance()
+            before = time.perf_counter()
+            self._life = self.born(drawn, self.host.berth())
+            step = self._run(self._life)
+            self.reset_seconds = time.perf_counter() - before
+            if step.error is not None:
+                self.require_behaviour(self._life)
+                raise step.error
+            if step.done:
+                raise GuestStalled(f"{self._life.guest.name} came to its end without a submit")
+            return step
 
     def step(self, actions: npt.ArrayLike) -> Step:
         """
@@ -163,11 +170,12 @@ class GuestEnv(Closing):
         Raises InvalidActions, and UsageError if nothing waits for actions; nothing has moved then.
         """
         self.require_open()
-        pending, life = self._pending, self._life
-        if pending is None or life is None:
-            raise UsageError("nothing waits for actions: reset the environment first")
-        life.answer(_checked(actions, pending.decision))
-        return self._run(life)
+        with self._call.taken(self.program.name):
+            pending, life = self._pending, self._life
+            if pending is None or life is None:
+                raise UsageError("nothing waits for actions: reset the environment first")
+            life.answer(_checked(actions, pending.decision))
+            return self._run(life)
 
     def tell(self, message: bytes) -> bool:
         """
@@ -203,11 +211,12 @@ class GuestEnv(Closing):
         )
 
     def close(self) -> None:
-        """Free the instance. Safe to call again."""
-        self._is_closed = True
-        self._end_instance()
-        if self._owned is not None:
-            self._owned.close()
+        """Free the instance. Raises GuestBusy while a call is in progress. Safe to call again."""
+        with self._call.taken(self.program.name):
+            self._is_closed = True
+            self._end_instance()
+            if self._owned is not None:
+                self._owned.close()
 
     def __getstate__(self) -> dict[str, Any]:
         module = self._made_with["module"]
@@ -246,6 +255,11 @@ class GuestEnv(Closing):
         life, self._life = self._life, None
         if life is not None:
             life.close()
+
+
+def _require_same(module: Any, program: Program, digest: str | None) -> None:
+    if digest is not None and digest != program.digest:
+        raise UsageError(f"{module!r} is another module than when the environment was pickled")
 
 
 def _shape_of(launch: Launch) -> tuple[int, int]:

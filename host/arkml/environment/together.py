@@ -129,11 +129,17 @@ class Together:
         return others
 
     def catch_up(self, position: int) -> None:
-        """Tell a guest's clock of the frames that it was in with others."""
+        """
+        Tell a guest's clock of the frames that it was in with others.
+
+        Its call ends with this frame: what comes after is for whoever goes on with it to begin.
+        """
         life = self._lives[position]
-        if life is not None and self._owed[position]:
+        assert life is not None
+        self._parked.allow(np.array([position]), 1)
+        if self._owed[position]:
             life.world.skip(int(self._owed[position]))
-        self._owed[position] = 0
+            self._owed[position] = 0
 
     def _repeat(self, ended: list[int]) -> tuple[list[int], list[int]]:
         """

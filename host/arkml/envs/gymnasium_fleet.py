@@ -143,8 +143,8 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         if not guests.any():
             return []
         fresh = self._fleet.renew(np.flatnonzero(guests).tolist())
-        step.observations[guests] = fresh.observations[guests]
-        step.present |= guests
+        step.follow(fresh, guests)
+        self._note_failures(fresh)
         return _beginnings(fresh)
 
     def _shown(self, step: FleetStep) -> list[_Told]:
@@ -174,7 +174,7 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         if due.any():
             zeros = np.zeros((self.num_envs, self._spec.actions.width), np.float32)
             more = self._fleet.step(zeros, step.observations, due)
-            step.observations[due] = more.observations[due]
+            step.follow(more, due)
             self._note_failures(more)
             told += _beginnings(more)
         step.observations[step.replaced] = step.next_observations[step.replaced]
