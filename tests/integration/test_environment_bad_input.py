@@ -6,6 +6,7 @@ import pytest
 from tests.integration.command_line import GUESTS
 
 from arkml import GuestEnv, Host, Limits
+from arkml.environment.fleet_env import FleetEnv
 from arkml.envs.gymnasium_env import GuestGymnasiumEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
@@ -484,3 +485,17 @@ def test_memory_over_the_limit_fails_the_guest_alone():
     assert step.decisions[0].truncated.all()
     assert "a call was refused" in str(step.error)
     assert not last.is_over
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "one", 1 << 63])
+def test_a_seed_that_is_none_is_refused_and_changes_nothing(seed):
+    with GuestEnv(WALKERS, configure=(1, NEXT, 1, NONE, 0)) as env:
+        env.reset()
+        before = env.guest
+        with pytest.raises(UsageError, match="seed is .*: a whole number from 0"):
+            env.reset(seed=seed)
+
+        assert env.guest is before
+    fleet = FleetEnv(WALKERS, 2, configure=(1, NEXT, 1, NONE, 0))
+    with fleet, pytest.raises(UsageError, match="seed is"):
+        fleet.reset([1, seed])

@@ -14,6 +14,7 @@ from arkml.environment.decisions import Behaviour, Demonstrations, Marks, Step
 from arkml.environment.fleet_step import FleetStep
 from arkml.environment.guest_env import GuestEnv
 from arkml.environment.life import Life
+from arkml.environment.numbers import seed_of
 from arkml.environment.one_call import OneCall
 from arkml.environment.together import Left, Together
 from arkml.errors import GuestError, GuestStalled, UsageError
@@ -73,11 +74,12 @@ class FleetEnv(Closing):
         None to have it drawn. Raises GuestError if a guest does not come so far.
         """
         seeds: Sequence[int | None] = [None] * self.num_guests
-        if isinstance(seed, int):
-            self._random = np.random.default_rng(seed)
-            seeds = range(seed, seed + self.num_guests)
+        if isinstance(seed, Sequence):
+            seeds = [None if given is None else seed_of(given) for given in seed]
         elif seed is not None:
-            seeds = seed
+            first = seed_of(seed)
+            self._random = np.random.default_rng(first)
+            seeds = range(first, first + self.num_guests)
         self.mould.require_open()
         if len(seeds) != self.num_guests:
             raise UsageError(f"{len(seeds)} seeds for {self.num_guests} guests")

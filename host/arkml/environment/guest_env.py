@@ -17,7 +17,7 @@ from arkml.environment.decisions import Decision, Demonstrations, Ids, Step
 from arkml.environment.declarations import Declarations, Declaring
 from arkml.environment.experiments import Experiments
 from arkml.environment.life import Life, Pending
-from arkml.environment.numbers import floats_of
+from arkml.environment.numbers import floats_of, seed_of
 from arkml.environment.one_call import OneCall
 from arkml.environment.script import Script
 from arkml.environment.world import FRAME, Pace, SeededWorld
@@ -145,6 +145,8 @@ class GuestEnv(Closing):
         and UsageError if it has none of the `behaviours`.
         """
         self.require_open()
+        if seed is not None:
+            seed = seed_of(seed)
         with self._call.taken(self.program.name):
             if seed is not None:
                 self._random = np.random.default_rng(seed)

@@ -1,13 +1,29 @@
-"""Actions as numbers, whatever they came as."""
+"""Actions and seeds as numbers, whatever they came as."""
 
 from __future__ import annotations
+
+import operator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats
+from arkml.errors import UsageError
 
+_SEEDS = 1 << 63  # guests take them as an i64
 _NUMBERS = "biuf"  # kinds of dtypes: numpy also makes floats of dates, None and complex numbers
+
+
+def seed_of(value: Any) -> int:
+    """A seed. Raises UsageError for what is none."""
+    try:
+        seed = operator.index(value)
+    except TypeError:
+        seed = -1
+    if not 0 <= seed < _SEEDS:
+        raise UsageError(f"seed is {value!r}: a whole number from 0 to {_SEEDS - 1}")
+    return seed
 
 
 def floats_of(values: npt.ArrayLike) -> Floats:
