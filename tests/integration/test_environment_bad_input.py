@@ -492,7 +492,7 @@ def test_a_seed_that_is_none_is_refused_and_changes_nothing(seed):
     with GuestEnv(WALKERS, configure=(1, NEXT, 1, NONE, 0)) as env:
         env.reset()
         before = env.guest
-        with pytest.raises(UsageError, match="seed is .*: a whole number from 0"):
+        with pytest.raises(UsageError, match=r"seed is .*: a whole number from 0"):
             env.reset(seed=seed)
 
         assert env.guest is before
