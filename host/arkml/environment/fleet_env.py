@@ -42,7 +42,7 @@ class FleetEnv(Closing):
         self._alive = np.zeros(num_guests, bool)
         self._everybody = np.arange(num_guests)
         self._together: Together | None = None
-        self._call = OneCall()
+        self._call = OneCall(self.mould.program.name)
         self._behaviour: Behaviour | None = None
         try:
             self._berth = self.mould.host.berth(num_guests)
@@ -129,14 +129,14 @@ class FleetEnv(Closing):
 
     def close(self) -> None:
         """Free all instances. Raises GuestBusy while a call is in progress. Safe to call again."""
-        with self._call.taken(self.mould.program.name):
+        with self._call:
             self._end()
             self.mould.close()
 
     @contextmanager
     def _whole_call(self) -> Iterator[None]:
         """After one that was cut off, by Ctrl-C, nobody knows how far each guest has come."""
-        with self._call.taken(self.mould.program.name):
+        with self._call:
             try:
                 yield
             except BaseException:

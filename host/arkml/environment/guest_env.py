@@ -106,7 +106,7 @@ class GuestEnv(Closing):
         self.agents = Agents()
         self._random = np.random.default_rng()
         self._life: Life | None = None
-        self._call = OneCall()
+        self._call = OneCall(self.program.name)
         self.reset_seconds = 0.0
         """What it took to make the present instance and bring it to its first submit."""
         self._is_closed = False
@@ -147,7 +147,7 @@ class GuestEnv(Closing):
         self.require_open()
         if seed is not None:
             seed = seed_of(seed)
-        with self._call.taken(self.program.name):
+        with self._call:
             if seed is not None:
                 self._random = np.random.default_rng(seed)
                 self.script.warn_unseedable()
@@ -172,7 +172,7 @@ class GuestEnv(Closing):
         Raises InvalidActions, and UsageError if nothing waits for actions; nothing has moved then.
         """
         self.require_open()
-        with self._call.taken(self.program.name):
+        with self._call:
             pending, life = self._pending, self._life
             if pending is None or life is None:
                 raise UsageError("nothing waits for actions: reset the environment first")
@@ -214,7 +214,7 @@ class GuestEnv(Closing):
 
     def close(self) -> None:
         """Free the instance. Raises GuestBusy while a call is in progress. Safe to call again."""
-        with self._call.taken(self.program.name):
+        with self._call:
             self._is_closed = True
             self._end_instance()
             if self._owned is not None:

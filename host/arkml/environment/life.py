@@ -12,7 +12,7 @@ from arkml.environment.agents import Agents, Cast
 from arkml.environment.decisions import Behaviour, Decision, Step
 from arkml.environment.declarations import Declarations
 from arkml.environment.experiments import Experiments
-from arkml.environment.masks import masked, parted
+from arkml.environment.masks import Said, masked, parted
 from arkml.environment.stepping import Calls, Stepping
 from arkml.environment.world import SeededWorld
 from arkml.errors import GuestError
@@ -114,8 +114,10 @@ class Life(Closing):
         cast = self._casts.get(session.key)
         if cast is None:
             cast = self._casts[session.key] = self._agents.sighting(self._behaviour(session))
-        masks, said = parted(session.queue.metadata() if batch.rows["metadata"].any() else ())
-        if said:
+        masks: Said = ()
+        said: Said = ()
+        if batch.rows["metadata"].any():
+            masks, said = parted(session.queue.metadata())
             session.note()
         if cast.repeat(batch):
             self._answered()

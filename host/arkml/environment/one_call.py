@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from arkml.errors import GuestBusy
 
 
 class OneCall:
-    """Whether a call is in progress, from whichever thread."""
+    """Entered with `with`, it keeps other calls out, from whichever thread."""
 
-    __slots__ = ("_is_busy",)
+    __slots__ = ("_is_busy", "_name")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._is_busy = False
 
-    @contextmanager
-    def taken(self, name: str) -> Iterator[None]:
-        """Keep other calls out. Raises GuestBusy, before anything is touched, if there is one."""
+    def __enter__(self) -> None:
+        """Raises GuestBusy, before anything is touched, if a call is in progress."""
         if self._is_busy:
-            raise GuestBusy(f"the environment of {name} is in a call: one call at a time")
-        self._is_busy = True  # no thread and no SIGINT gets between: neither is looked for here
-        try:
-            yield
-        finally:
-            self._is_busy = False
+            raise GuestBusy(f"the environment of {self._name} is in a call: one call at a time")
+        self._is_busy = True  # no thread and no SIGINT gets between: nothing is called here
+
+    def __exit__(self, *error: object) -> None:
+        self._is_busy = False
