@@ -14,12 +14,10 @@ from arkml.environment.decisions import Behaviour, Demonstrations, Marks, Step
 from arkml.environment.fleet_step import FleetStep
 from arkml.environment.guest_env import GuestEnv
 from arkml.environment.life import Life
-from arkml.environment.numbers import seed_of
+from arkml.environment.numbers import drawn_seed, seed_of
 from arkml.environment.one_call import OneCall
 from arkml.environment.together import Left, Together
 from arkml.errors import GuestError, GuestStalled, UsageError
-
-_SEEDS = 1 << 31
 
 
 class FleetEnv(Closing):
@@ -197,7 +195,7 @@ class FleetEnv(Closing):
 
     def _begun(self, guest: int, seed: int | None) -> Step:
         """A new instance at its first submit."""
-        drawn = int(self._random.integers(_SEEDS)) if seed is None else seed
+        drawn = drawn_seed(self._random) if seed is None else seed
         life = self._lives[guest] = self.mould.born(drawn, self._berth)
         self._alive[guest] = True
         step = life.run()

@@ -17,7 +17,7 @@ from arkml.environment.decisions import Decision, Demonstrations, Ids, Step
 from arkml.environment.declarations import Declarations, Declaring
 from arkml.environment.experiments import Experiments
 from arkml.environment.life import Life, Pending
-from arkml.environment.numbers import floats_of, seed_of
+from arkml.environment.numbers import drawn_seed, floats_of, seed_of
 from arkml.environment.one_call import OneCall
 from arkml.environment.script import Script
 from arkml.environment.world import FRAME, Pace, SeededWorld
@@ -31,7 +31,6 @@ from arkml.sessions.launch import Launch
 from arkml.training import settings_of
 
 IDLE_CALLS = 1_000
-_SEEDS = 1 << 31
 
 
 class GuestEnv(Closing):
@@ -151,7 +150,7 @@ class GuestEnv(Closing):
             if seed is not None:
                 self._random = np.random.default_rng(seed)
                 self.script.warn_unseedable()
-            drawn = int(self._random.integers(_SEEDS)) if seed is None else seed
+            drawn = drawn_seed(self._random) if seed is None else seed
             self._end_instance()
             before = time.perf_counter()
             self._life = self.born(drawn, self.host.berth())

@@ -12,6 +12,7 @@ from arkml.batches import Floats
 from arkml.errors import UsageError
 
 _SEEDS = 1 << 63  # guests take them as an i64
+_DRAWN = 1 << 31  # drawn ones fit an i32 too, which `configure` may take
 _NUMBERS = "biuf"  # kinds of dtypes: numpy also makes floats of dates, None and complex numbers
 
 
@@ -24,6 +25,11 @@ def seed_of(value: Any) -> int:
     if not 0 <= seed < _SEEDS:
         raise UsageError(f"seed is {value!r}: a whole number from 0 to {_SEEDS - 1}")
     return seed
+
+
+def drawn_seed(random: np.random.Generator) -> int:
+    """The next seed of somebody who gave none."""
+    return int(random.integers(_DRAWN))
 
 
 def floats_of(values: npt.ArrayLike) -> Floats:

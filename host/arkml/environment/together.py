@@ -150,7 +150,7 @@ class Together:
         """
         parked = self._parked
         frames = [position for position in ended if self._is_in_frame(position)]
-        called, _ = parked.call_again(frames, self._calls, self._loops)
+        called = parked.call_again(frames, self._calls, self._loops)
         if not called:
             return ended, []
         for position in called:
@@ -161,7 +161,8 @@ class Together:
         parked.allow(np.array(called), 1)
         self._owed[called] += self._pace.nanoseconds
         over, suspended = self._go_on(called)
-        rest = [position for position in ended if position not in set(called)]
+        repeated = set(called)
+        rest = [position for position in ended if position not in repeated]
         return rest + over, suspended
 
     def _is_in_frame(self, position: int) -> bool:

@@ -56,26 +56,24 @@ class Parked:
 
     def call_again(
         self, positions: Sequence[int], last: Sequence[Entry | None], next_: Sequence[Entry | None]
-    ) -> tuple[list[int], list[int]]:
+    ) -> list[int]:
         """
         Begin the calls `next_`, which take nothing, of guests whose call `last` has ended.
 
-        Both are indexed by position. Returns those that were called, and those that were not:
-        without an entry, after a call that failed, or that left something of its imports behind.
+        Both are indexed by position. Returns those that were called; not called are those without
+        an entry, and those whose last call failed or left something of its imports behind.
         """
         fibers, call, delete = self._fibers, bindings.call_async, bindings.delete_future
         called: list[int] = []
-        refused: list[int] = []
         for position in positions:
             fiber, before, entry = fibers[position], last[position], next_[position]
             if before is None or entry is None or fiber.imports or before.failed():
-                refused.append(position)
                 continue
             delete(fiber.future)
             fiber.future = 0  # should the next call fail to begin
             fiber.future = call(*entry.raw)
             called.append(position)
-        return called, refused
+        return called
 
     def allow(self, positions: Positions, frames: int) -> Frames:
         """
