@@ -78,9 +78,10 @@ export declare function start_training_from_checkpoint(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Queue one observation for the next submit; `length` is how long its step took. `reward` belongs
-// to the step that led here. `actions` is empty except for rows to be submitted as augmented or
-// demonstration observations.
+// Queue one observation for the next submit. `reward` belongs to the step that led here. `length`
+// is how long that step took: the rows of a submit show it to the policy that answers, and neither
+// learning nor an environment gives it a meaning. `actions` is empty except for rows to be
+// submitted as augmented or demonstration observations.
 @external("ark-ml-v1", "ml__push_training_observation")
 export declare function push_training_observation(
   context: TrainingHandle,
@@ -175,7 +176,8 @@ export declare function submit_inference_observations(
   out_values_len: u32,
 ): ErrorCode;
 
-// Queue one observation for the next submit; `length` is how long its step took.
+// Queue one observation for the next submit; `length` is how long its step took, which the rows of
+// a submit show to the policy that answers, and which has no other effect.
 @external("ark-ml-v1", "ml__push_inference_observation")
 export declare function push_inference_observation(
   context: InferenceHandle,

@@ -76,9 +76,10 @@ ArkErrorCode ark_ml_v1_start_training_from_checkpoint(
     ArkFutureHandle *__ark_ffi_output);
 
 /*
- * Queue one observation for the next submit; `length` is how long its step took. `reward` belongs
- * to the step that led here. `actions` is empty except for rows to be submitted as augmented or
- * demonstration observations.
+ * Queue one observation for the next submit. `reward` belongs to the step that led here. `length`
+ * is how long that step took: the rows of a submit show it to the policy that answers, and neither
+ * learning nor an environment gives it a meaning. `actions` is empty except for rows to be
+ * submitted as augmented or demonstration observations.
  */
 ARK_IMPORT("ark-ml-v1", "ml__push_training_observation")
 ArkErrorCode ark_ml_v1_push_training_observation(
@@ -168,7 +169,10 @@ ArkErrorCode ark_ml_v1_submit_inference_observations(
     float *out_values_ptr,
     uint32_t out_values_len);
 
-/* Queue one observation for the next submit; `length` is how long its step took. */
+/*
+ * Queue one observation for the next submit; `length` is how long its step took, which the rows of
+ * a submit show to the policy that answers, and which has no other effect.
+ */
 ARK_IMPORT("ark-ml-v1", "ml__push_inference_observation")
 ArkErrorCode ark_ml_v1_push_inference_observation(
     ArkInferenceHandle context,

@@ -664,9 +664,10 @@ pub mod ml_v1 {
             __ark_ffi_output: *mut FutureHandle,
         ) -> ErrorCode;
 
-        /// Queue one observation for the next submit; `length` is how long its step took. `reward`
-        /// belongs to the step that led here. `actions` is empty except for rows to be submitted as
-        /// augmented or demonstration observations.
+        /// Queue one observation for the next submit. `reward` belongs to the step that led here.
+        /// `length` is how long that step took: the rows of a submit show it to the policy that
+        /// answers, and neither learning nor an environment gives it a meaning. `actions` is empty
+        /// except for rows to be submitted as augmented or demonstration observations.
         #[cfg_attr(target_arch = "wasm32", link_name = "ml__push_training_observation")]
         #[cfg_attr(not(target_arch = "wasm32"), link_name = "ark_ml_v1_push_training_observation")]
         pub fn push_training_observation(
@@ -772,7 +773,8 @@ pub mod ml_v1 {
             out_values_len: u32,
         ) -> ErrorCode;
 
-        /// Queue one observation for the next submit; `length` is how long its step took.
+        /// Queue one observation for the next submit; `length` is how long its step took, which the
+        /// rows of a submit show to the policy that answers, and which has no other effect.
         #[cfg_attr(target_arch = "wasm32", link_name = "ml__push_inference_observation")]
         #[cfg_attr(not(target_arch = "wasm32"), link_name = "ark_ml_v1_push_inference_observation")]
         pub fn push_inference_observation(

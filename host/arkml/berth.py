@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from arkml.closing import Unclosed
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.flight import Flight
 
 
 class Berth(NamedTuple):
-    """Their column memory and their flight."""
+    """Their column memory, their flight, and the warning if they are dropped without `close`."""
 
     columns: Columns
     flight: Flight
+    unclosed: Unclosed

@@ -1,7 +1,8 @@
-"""What is closed when a `with` block ends."""
+"""Objects that hold what has to be given back, and the warning when it was not."""
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
@@ -24,3 +25,21 @@ class Closing(ABC):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class Unclosed:
+    """
+    Warns once that `name` was dropped without `close`.
+
+    Objects that are closed together share one, so that a fleet of a thousand gives one warning.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._is_told = False
+
+    def warn(self, source: object) -> None:
+        """Give the ResourceWarning, unless it was given before; `source` is what was dropped."""
+        if not self._is_told:
+            self._is_told = True
+            warnings.warn(f"unclosed {self.name}", ResourceWarning, stacklevel=2, source=source)

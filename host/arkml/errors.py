@@ -26,7 +26,8 @@ The tree of what the package raises.
     │   ├── HiveRefused         └── RunGone
     ├── InstanceLimitExceeded
     └── UsageError              the embedder asked for something that makes no sense
-        └── InvalidActions
+        ├── InvalidActions
+        └── InvalidSpec
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class _Crew:
         assert steps is not None
         fiber = guest.fiber
         fiber.allow(self._budget)
-        fiber.future, fiber.used = steps.futures[position], steps.used[position]
+        fiber.store.future, fiber.used = steps.futures[position], steps.used[position]
         self._touched.append(guest)
         try:
             if fiber.used > steps.alert:
@@ -241,7 +241,7 @@ class _Crew:
         except GuestError as error:
             self._abandon(position, error)
             return
-        fiber.future = 0
+        fiber.store.future = 0
         if event is None:
             self._end([position])
         elif isinstance(event, Wait):
@@ -261,7 +261,7 @@ class _Crew:
     def _abandon(self, position: int, error: BaseException) -> None:
         steps, guest = self._steps, self.guests[position]
         assert steps is not None
-        guest.fiber.future = steps.futures[position]
+        guest.fiber.store.future = steps.futures[position]
         steps.futures[position] = 0
         guest.abandon(error, landed=True)
         if isinstance(error, GuestError):

@@ -68,7 +68,7 @@ class Future(Generic[T]):
     def __init__(self, result: ResultType[T], changes: Changes) -> None:
         self.type = result
         self._changes = changes
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may find it taken
         self._is_dropped = False
         self._outcome: tuple[T] | Exception | None = None
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from arkml.closing import Closing
 from arkml.errors import InvalidSettings, Unavailable, UsageError
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
 EMBEDDED = "embedded"
 
-_OWN = (("localhost", DEFAULT_PORT), ("", 0))
+_LOCAL = "localhost"
+_OWN = ((_LOCAL, DEFAULT_PORT), ("", 0))
 """What a guest says for the hive that its host is configured with."""
 
 _THREADS = 8
@@ -71,6 +74,37 @@ def read_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def named_address(url: str, port: int) -> tuple[str, int]:
+    """
+    Return the host and the port that a guest means by `url`, a host name or a URL, and `port`.
+
+    The host is in lower case, and every name of this machine's loopback is "localhost". A port in
+    the URL wins; port 0 beside a host is the usual one. Raises Unavailable for text that is not an
+    address.
+    """
+    try:
+        bare = f"[{url}]" if ipaddress.ip_address(url).version == 6 else url
+    except ValueError:
+        bare = url
+    try:
+        parts = urlsplit(bare if "//" in bare else f"//{bare}")
+        host, given = (parts.hostname or "").removesuffix("."), parts.port
+    except ValueError:
+        raise Unavailable(f"{url!r} is not an address of a hive") from None
+    if not host:
+        return "", port
+    return canonical(host), given or port or DEFAULT_PORT
+
+
+def canonical(host: str) -> str:
+    """Return a host name in lower case, "localhost" for any name of the loopback."""
+    host = host.lower()
+    try:
+        return _LOCAL if ipaddress.ip_address(host).is_loopback else host
+    except ValueError:
+        return host
+
+
 class Hives(Closing):
     """
     The clients of one host, each made when a guest first asks for its hive.
@@ -88,7 +122,9 @@ class Hives(Closing):
         )
         self.farewells: set[Future[Any]] = set()
         self.is_training = False
-        self._allowed = {read_address(text) for text in grant.allowed}
+        self._allowed = {
+            (canonical(host), port): (host, port) for host, port in map(read_address, grant.allowed)
+        }
         self._embedded: EmbeddedHive | None = None
         self._clients: dict[tuple[str, int] | None, HiveClient] = {}
         self._started: dict[tuple[HiveClient, str, str], Future[RunInfo]] = {}
@@ -101,17 +137,8 @@ class Hives(Closing):
 
         Raises Unavailable for an address that is not allowed.
         """
-        where = None if address is None else (address.url, address.port)
-        if where in _OWN:
-            where = None
         configured = None if self.grant.hive == EMBEDDED else read_address(self.grant.hive)
-        if where == configured:
-            where = None
-        if where is not None and where not in self._allowed:
-            raise Unavailable(
-                f"the hive {where[0]}:{where[1]} is not allowed here;"
-                f" --allow-hive {where[0]}:{where[1]} allows it"
-            )
+        where = None if address is None else self._granted(address, configured)
         with self._lock:
             if self._is_closed:
                 raise Unavailable("the host is closed")
@@ -152,6 +179,20 @@ class Hives(Closing):
             pool.shutdown(wait=False, cancel_futures=True)
         if self._embedded is not None:
             self._embedded.close()
+
+    def _granted(
+        self, address: HiveAddress, configured: tuple[str, int] | None
+    ) -> tuple[str, int] | None:
+        """Return the allowed address that a guest means, None for the configured hive."""
+        host, port = named_address(address.url, address.port)
+        own = _OWN if configured is None else (*_OWN, (canonical(configured[0]), configured[1]))
+        if (host, port) in own:
+            return None
+        if (host, port) not in self._allowed:
+            raise Unavailable(
+                f"the hive {host}:{port} is not allowed here; --allow-hive {host}:{port} allows it"
+            )
+        return self._allowed[host, port]
 
     def _connect(
         self, where: tuple[str, int] | None, configured: tuple[str, int] | None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import itertools
+import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from arkml.berth import Berth
-from arkml.closing import Closing
+from arkml.closing import Closing, Unclosed
 from arkml.errors import InstanceLimitExceeded, ModuleError, UsageError
 from arkml.fleet import Fleet
 from arkml.guest import Guest
@@ -45,8 +47,11 @@ class Host(Closing):
     `policy` is the path or the bytes of an ONNX or Cervo file that takes the place of whatever the
     guests load. `seed` and `deterministic` rule the noise of stochastic policies. `wasi` grants
     WASI, `hive` what guests may train on; `stub_missing` links unknown `ark-*` functions to stubs.
-    Guests may be used from any thread, each from one at a time.
+    Guests may be used from any thread, each from one at a time, and keep their host. One that is
+    dropped without `close` gives a ResourceWarning, as guests, fleets and environments do.
     """
+
+    _closed = True  # until there is something to close
 
     def __init__(
         self,
@@ -69,12 +74,13 @@ class Host(Closing):
         self.wasi = wasi
         self._stub_missing = stub_missing
         self._policy = _policy(policy, self.limits)
-        self._engine = Engine(self.limits)
+        self._open_engine: Engine | None = Engine(self.limits)
         self._models = ModelCache(self.limits)
         self._hives = _hives(hive)
         self._numbers = itertools.count()
         self._guests: dict[int, weakref.ref[Guest]] = {}
         self._keys = itertools.count()
+        self.unclosed = Unclosed("<Host>")
         self._closed = False
         GUARD.install()
 
@@ -82,6 +88,13 @@ class Host(Closing):
     def hives(self) -> Hives | None:
         """The hives that the guests may use, or None."""
         return self._hives
+
+    @property
+    def _engine(self) -> Engine:
+        """What the guests share. Raises UsageError once the host is closed."""
+        if self._open_engine is None:
+            raise UsageError("this host is closed")
+        return self._open_engine
 
     def compile(self, source: Source, *, name: str | None = None) -> Program:
         """
@@ -134,21 +147,23 @@ class Host(Closing):
         name = f"{trained.program.name} (evaluation)"
         return Evaluator(self._make(trained.program, name, next(self._numbers), shared), rated)
 
-    def berth(self, instances: int = 1) -> Berth:
+    def berth(self, unclosed: Unclosed, instances: int = 1) -> Berth:
         """
         Where so many guests are stepped together, or one by itself.
 
-        Raises InstanceLimitExceeded if the machine has no room for them.
+        `unclosed` warns if they are dropped without `close`. Raises InstanceLimitExceeded if the
+        machine has no room for them.
         """
         if instances > 1:
             require_mappings(instances)
             self._require_room(instances)
         columns = Columns(self._engine.arena, self.limits, siblings=instances)
-        return Berth(columns, Flight(self._engine.ticker))
+        return Berth(columns, Flight(self._engine.ticker), unclosed)
 
     def driven(self, program: Program, hives: HiveGateway, world: World, berth: Berth) -> Guest:
         """A new guest, not initialised, with the experiments of `hives` and the time of `world`."""
-        shared = _Shared(berth.columns, self._library(), hives, berth.flight, world)
+        columns, flight, unclosed = berth
+        shared = _Shared(columns, self._library(), hives, flight, world, unclosed)
         return self._make(program, program.name, next(self._numbers), shared)
 
     def fleet(self, source: Source | Program, instances: int, *, name: str | None = None) -> Fleet:
@@ -167,6 +182,7 @@ class Host(Closing):
         label = name or program.name
         columns = Columns(self._engine.arena, self.limits, siblings=instances)
         shared = self._shared(program, columns)
+        shared = shared._replace(unclosed=Unclosed(f"<Fleet of {instances} guests of {label}>"))
 
         def make(number: int) -> Guest:
             return self._make(program, f"{label}#{number}", number, shared)
@@ -192,9 +208,29 @@ class Host(Closing):
         self._closed = True
         if self._hives is not None:
             self._hives.close()
-        self._engine.close()
+        engine, self._open_engine = self._engine, None
+        engine.close()
         self._models.close()
         GUARD.uninstall()
+
+    def __del__(self) -> None:
+        """
+        Give back what a host held that was dropped without `close`, with a ResourceWarning.
+
+        Its guests are gone already, or free themselves in the same collection.
+        """
+        if self._closed or sys.is_finalizing():
+            return
+        self._closed = True
+        if self._hives is not None:  # waits for rows on their way, which a finalizer may not
+            _thread.start_new_thread(self._hives.close, ())
+        self._engine.ticker.stop()
+        GUARD.uninstall()
+        self.unclosed.warn(self)
+
+    def _forget(self, key: int) -> None:
+        """A guest was closed, or dropped. Bound to the host, it keeps the host as long."""
+        self._guests.pop(key, None)
 
     def _require_room(self, count: int) -> None:
         live, limit = len(self._guests), self.limits.instances
@@ -243,7 +279,8 @@ class Host(Closing):
                 wasi=self.wasi,
                 flight=shared.flight,
                 world=shared.world,
-                released=partial(self._guests.pop, key, None),
+                unclosed=shared.unclosed,
+                released=partial(self._forget, key),
             )
             self._guests[key] = weakref.ref(guest)
         return guest
@@ -257,6 +294,7 @@ class _Shared(NamedTuple):
     hives: HiveGateway | None
     flight: Flight
     world: World | None = None
+    unclosed: Unclosed | None = None
 
 
 def _hives(grant: HiveGrant | None) -> Hives | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from arkml.abi.codes import ErrorCode
-from arkml.closing import Closing
+from arkml.closing import Closing, Unclosed
 from arkml.errors import EntryPointMissing, GuestError, GuestFailed
 from arkml.handles import U64_LAYOUT
 from arkml.policies.library import PolicyLibrary
@@ -42,7 +42,8 @@ class Instance(Closing):
     """
     A sandbox, the services that answer its imports, and the fiber that its calls run on.
 
-    Time and chance are the machine's, or those of `world`.
+    Time and chance are the machine's, or those of `world`. `unclosed` warns where the instance is
+    dropped without `close`, and `released` is called when it is closed or dropped.
     `failure` is why the instance cannot be called any more, or None.
     """
 
@@ -59,6 +60,7 @@ class Instance(Closing):
         wasi: WasiGrant | None = None,
         flight: Flight | None = None,
         world: World | None = None,
+        unclosed: Unclosed | None = None,
         released: Callable[[], object] = lambda: None,
     ) -> None:
         self.name = name
@@ -68,40 +70,34 @@ class Instance(Closing):
         self._limits = program.limits
         self._arena = engine.arena
         self._closed = True  # until there is something to close
+        self._unclosed = unclosed or Unclosed(f"<{type(self).__name__} {name}>")
         self._columns = columns
-        self._sandbox = sandbox = Sandbox(engine, program, columns, wasi, virtual=world is not None)
-        self.services = Services(
-            name,
-            number,
-            limits=program.limits,
-            library=library,
-            open_queue=self._open_queue,
-            hives=hives,
-            clock=time.time_ns if world is None else world.time_of_day,
-        )
-        grant, memory = wasi or WasiGrant(), sandbox.memory
-        if world is None:
-            wasi_calls = WasiCalls(grant, memory)
-        else:
-            wasi_calls = VirtualCalls(grant, memory, world)
-        environment = EnvironmentCalls(memory, self.services.register_panic)
-        modules = {**self.services.handlers, OURS: wasi_calls, "env": environment}
-        self._handlers = Handlers(modules, self.services.offer, self._tell)
-        waiting = Waiting(self.services, wasi_calls)
-        self.fiber = Fiber(
-            sandbox,
-            flight or Flight(engine.ticker),
-            self._handlers,
-            waiting.after_import,
-        )
-        self._bad_features = 0
-        self._bad_actions_word = (self._sandbox.control + at.BAD_ACTIONS) >> 2
-        self.control = sandbox.control
         self._released = released
         self._told: set[str] = set()
-        self._entries = self._sandbox.entries
-        self._regions = self._sandbox.records.regions
+        self._bad_features = 0
         self._final: Statistics | None = None
+        self._sandbox = sandbox = Sandbox(engine, program, columns, wasi, virtual=world is not None)
+        self.control = sandbox.control
+        self._bad_actions_word = (sandbox.control + at.BAD_ACTIONS) >> 2
+        self._entries = sandbox.entries
+        self._regions = sandbox.records.regions
+        try:
+            self.services = Services(
+                name,
+                number,
+                limits=program.limits,
+                library=library,
+                open_queue=self._open_queue,
+                hives=hives,
+                clock=time.time_ns if world is None else world.time_of_day,
+            )
+            wasi_calls = self._serve_imports(wasi or WasiGrant(), world)
+            waiting = Waiting(self.services, wasi_calls)
+            flight = flight or Flight(engine.ticker)
+            self.fiber = Fiber(sandbox, flight, self._handlers, waiting.after_import)
+        except BaseException:
+            sandbox.close()
+            raise
         self._closed = False
 
     def __repr__(self) -> str:
@@ -133,7 +129,9 @@ class Instance(Closing):
         return session
 
     def submitted_region(self) -> Region:
-        """Where the rows of the submit lie that the guest is suspended in."""
+        """Where the rows of the submit lie that the guest is suspended in. Raises GuestFailed."""
+        if self._closed and (refusal := self.refusal()):
+            raise refusal
         return self._regions[self.fiber.record]
 
     def count_features(self) -> None:
@@ -165,8 +163,15 @@ class Instance(Closing):
         return error
 
     def __del__(self) -> None:
+        """
+        Free an instance that was dropped without `close`, with a ResourceWarning.
+
+        It is the one finalizer of its call, its Store and its column memory: see `GuestStore`. In
+        a cycle others of its parts may have been finalized before.
+        """
         if not (sys.is_finalizing() or getattr(self, "_closed", True)):
             self._release()
+            self._unclosed.warn(self)
 
     def _release(self) -> None:
         """Free what the collector does not know of: the call, the Store, the column memory."""
@@ -206,6 +211,18 @@ class Instance(Closing):
             if count := words[start + code]:
                 found.errors[code.name] += count
         return found
+
+    def _serve_imports(self, grant: WasiGrant, world: World | None) -> WasiCalls:
+        """Gather the handlers of all imports; returns those of WASI."""
+        services, memory = self.services, self._sandbox.memory
+        if world is None:
+            wasi_calls = WasiCalls(grant, memory)
+        else:
+            wasi_calls = VirtualCalls(grant, memory, world)
+        environment = EnvironmentCalls(memory, services.register_panic)
+        modules = {**services.handlers, OURS: wasi_calls, "env": environment}
+        self._handlers = Handlers(modules, services.offer, self._tell)
+        return wasi_calls
 
     def _open_queue(
         self, handle: int, *, training: bool, num_features: int, num_actions: int, key: int

@@ -26,7 +26,7 @@ from arkml.hive.session import RunSession
 from arkml.policies.agents import AgentTable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import streams
-from arkml.policies.training import Rows, TrainingPolicy, Version
+from arkml.policies.training import Rows, TrainingPolicy, Version, episode_ends
 from arkml.sessions.session import Origin, Ready
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Participation:
         self._newest: tuple[int, bytes] | None = None
         self.latest: tuple[int, bytes] | None = None
         """The version that was loaded last, and its ONNX file."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may find it taken
         self._users = 1
         self._acting: Future[TrainingPolicy] = Future()
         self._joined: Future[RunSession] = Future()
@@ -132,8 +132,9 @@ class Participation:
         visit = agents.visit(batch.keys, rows["id"])
         steps = agents.steps(visit)
         states = rows["state"]
-        over = agents.ended(visit)
-        keep, ended = policy.examine(batch, steps, over)
+        ended = episode_ends(states)
+        over = agents.ended(visit, ended)
+        keep = policy.examine(batch, steps, over)
         agents.advance(visit, ended, None)
         agents.end(visit, over)
         names = streams(policy.seed, batch.keys, rows["id"])

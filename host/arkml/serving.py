@@ -110,6 +110,8 @@ class ServedGuest(Instance):
         that first. Returns None when the call has ended. Raises as `call` does.
         """
         fiber = self.fiber
+        if self._closed and (refusal := self.refusal()):
+            raise refusal
         if fiber.is_parked:
             self.services.pending_polls = 0
             fiber.unpark()

@@ -11,10 +11,10 @@ class Statistics:
     """
     Counts since a guest was loaded.
 
-    `actions` counts rows that were answered with actions; `non_finite_features` values that were
-    passed on as they are, `non_finite_actions` values that were answered as zero; `errors` import
-    calls that were refused, by the name of their code; `limits` those of them that reached one of
-    `Limits`, by the name of the error.
+    `submits` counts submits that were answered, `rows` the rows in them; `non_finite_features`
+    values that were passed on as they are, `non_finite_actions` values that were answered as zero;
+    `errors` import calls that were refused, by the name of their code; `limits` those of them that
+    reached one of `Limits`, by the name of the error.
     """
 
     submits: int = 0

@@ -5,6 +5,7 @@ from itertools import permutations
 
 import pytest
 from tests.conformance.driver import Cell, step
+from tests.conformance.fakes import Echo
 from tests.conformance.world import ACTIONS, FEATURES, FUTURES
 
 from arkml.abi.codes import ErrorCode, ExperimentStatus
@@ -19,6 +20,7 @@ from arkml.errors import (
     Unavailable,
 )
 from arkml.sessions.results import ExperimentInfo, Metric
+from arkml.sessions.roster import TrainingStart
 from arkml.sessions.session import TrainingSession
 
 KEYS = list(FUTURES)
@@ -256,6 +258,16 @@ def test_a_training_handle_that_was_taken_wrongly_leaves_the_run(world):
     handle = world.future(key)
 
     assert take_outside(world, key, handle, world.size - 7) == ErrorCode.INVALID_ARGUMENTS
+    assert world.alive() == (0, 0)
+    assert world.sink.left == [False]
+
+
+def test_a_run_whose_session_finds_no_room_is_left(world):
+    key, wide = ("ark-ml-v1", "training_handle"), 1 << 24
+    start = TrainingStart(Echo(wide, ACTIONS), wide, ACTIONS, world.sink)
+    code, _ = take(world, key, world.future(key, start), 1)
+
+    assert code == ErrorCode.UNAVAILABLE
     assert world.alive() == (0, 0)
     assert world.sink.left == [False]
 

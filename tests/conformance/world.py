@@ -128,9 +128,9 @@ class World:
         """A ready future; returns its handle."""
         result, usual, _ = FUTURES[key]
         handle, future = self.guest.services.futures.open(result)
-        value = usual if value is None else value
-        if result is results.TRAINING:
-            value = TrainingStart(self.policy, FEATURES, ACTIONS, self.sink)
+        if value is None:
+            start = TrainingStart(self.policy, FEATURES, ACTIONS, self.sink)
+            value = start if result is results.TRAINING else usual
         future.resolve(value)
         return handle
 

@@ -29,7 +29,27 @@ def guest(host):
 
 
 @pytest.mark.parametrize(
-    ("address", "expected"), [(LOCAL, True), (("", 0), True), (("hive.example", 12356), False)]
+    ("address", "expected"),
+    [
+        (LOCAL, True),
+        (("", 0), True),
+        (("http://localhost", 12356), True),
+        (("http://localhost:12356/", 0), True),
+        (("LOCALHOST", 12356), True),
+        (("localhost.", 12356), True),
+        (("localhost:12356", 12356), True),
+        (("localhost", 0), True),
+        (("127.0.0.1", 12356), True),
+        (("127.8.8.8", 12356), True),
+        (("::1", 12356), True),
+        (("https://[::1]:12356", 0), True),
+        (("hive.example", 12356), False),
+        (("localhost", 12357), False),
+        (("localhost:80", 12356), False),
+        (("localhost@hive.example", 12356), False),
+        (("http://[", 12356), False),
+        (("", 12356), False),
+    ],
 )
 def test_the_configured_hive_answers_and_others_are_not_asked(guest, address, expected):
     future = guest.handle(V1, "can_connect_to_hive", *address)

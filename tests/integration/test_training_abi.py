@@ -237,6 +237,23 @@ def test_rows_with_actions_of_their_own_reach_the_memory(guest, host, details):
     assert until(lambda: client.memory(run).result()["held"] == 10)
 
 
+def test_an_id_that_comes_back_in_the_submit_of_its_end_is_not_learned_from(guest, host, details):
+    context = guest.start("back at once")
+    rows = [(7, TERMINAL, 1.0, 1.0), (7, INITIAL, 0.0, 1.0), (7, RUNNING, 0.0, 1.0)]
+    guest.submit(context, [(7, INITIAL, 0.0, 1.0)])
+    code, actions, values = guest.submit(context, rows)
+    for state in (INITIAL, TERMINAL, RUNNING):
+        push(guest, context, 9, state, given=(0.25, -0.5), api=V3)
+    guest.proxy.code(V1, "ml__submit_training_demonstration_observations", context)
+    client, run = host.hives.client(), details("back at once").run.id
+
+    assert code is ErrorCode.SUCCESS
+    assert not actions.any()
+    assert not any(values[4:])
+    assert until(lambda: client.memory(run).result()["held"] == 4)
+    assert guest.guest.services.roster.at(1).policy.irregular.counts
+
+
 def test_rows_without_all_actions_are_no_demonstration(guest):
     context = guest.start("no demonstration")
     pointer = guest.proxy.put(np.ones(FEATURES, "f4").tobytes())

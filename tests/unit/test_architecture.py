@@ -1,6 +1,8 @@
 """Imports follow the call, third-party packages have owners, modules stay small."""
 
 import ast
+import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import arkml
+from arkml import errors
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "host"
@@ -40,7 +43,7 @@ OWNERS = {
 }
 HEAVY = {"onnxruntime", "onnx", "google.protobuf", "tract", "wasmtime", "httpx", "torch", "fastapi"}
 TABLES = SOURCE / "arkml" / "abi"
-LONGEST = 300
+LONGEST = 400
 
 
 def name_of(path):
@@ -95,6 +98,42 @@ def test_a_module_is_short(path):
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_a_module_opens_with_what_it_owns(path):
     assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_the_bindings_of_wasmtime_are_used_in_their_module_only():
+    """`_bindings`, `_ffi` and what classes keep private: what version 50 is pinned for."""
+    private = {"_bindings", "_ffi", "_context", "_consume", "_from_ptr", "_as_extern"}
+    found = {name_of(path) for path in MODULES if private & names_in(path)}
+
+    assert found == {"arkml.runtime.bindings"}
+
+
+def names_in(path):
+    """Attributes, and names that are imported from modules of wasmtime."""
+    tree = list(ast.walk(ast.parse(path.read_text())))
+    attributes = {node.attr for node in tree if isinstance(node, ast.Attribute)}
+    imports = [node for node in tree if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {alias.name.rpartition(".")[2] for node in imports for alias in node.names}
+    modules = {str(node.module).rpartition(".")[2] for node in imports
+               if isinstance(node, ast.ImportFrom)}  # fmt: skip
+    return attributes | names | modules
+
+
+def test_the_tree_of_errors_names_every_class():
+    drawn = re.findall(r"\b[A-Z][A-Za-z]+\b", errors.__doc__)
+    classes = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.ArkmlError)
+    }
+
+    assert classes <= set(drawn)
+
+
+def test_the_doc_of_statistics_names_its_fields():
+    fields = {field.name for field in dataclasses.fields(arkml.Statistics)}
+
+    assert set(re.findall(r"`(\w+)`", arkml.Statistics.__doc__)) == fields | {"Limits"}
 
 
 def test_the_public_names_are_sorted():

@@ -83,6 +83,7 @@ FUNCTIONS = {
         "LP_wasmtime_context LP_wasmtime_memory c_ulong LP_c_ulong",
     ),
     "wasmtime_memory_size": ("c_ulong", "LP_wasmtime_context LP_wasmtime_memory"),
+    "wasmtime_store_delete": (None, "LP_wasmtime_store"),
 }
 """Result and arguments of every raw function."""
 
@@ -141,6 +142,7 @@ def listed_names():
         "wasmtime_call_future_poll",
         "wasmtime_context_set_epoch_deadline",
         "wasmtime_func_call_async",
+        "wasmtime_store_delete",
     }
     inner = {
         "wasmtime_valunion_t",
@@ -149,7 +151,11 @@ def listed_names():
         "wasmtime_async_continuation_t",
     }
     structures = set(STRUCTURES) - inner
-    wrapped = set(FUNCTIONS) - {"wasmtime_context_set_epoch_deadline", "wasmtime_func_call_async"}
+    wrapped = set(FUNCTIONS) - {
+        "wasmtime_context_set_epoch_deadline",
+        "wasmtime_func_call_async",
+        "wasmtime_store_delete",
+    }
     return structures | OPAQUE | CALLBACKS | wrapped | {f"_{name}" for name in by_address}
 
 
@@ -210,6 +216,13 @@ def test_the_parts_of_the_classes_that_are_private_are_there():
     store, linker = wasmtime.Store(engine), wasmtime.Linker(engine)
 
     assert bindings.address_of(store._context())
+    assert bindings.address_of(wasmtime.Store(engine).ptr())
+    taken = wasmtime.Store(engine)
+    bindings.delete_store(bindings.take_store(taken))
+    taken.close()  # would delete it once more
+    with pytest.raises(ValueError, match="already closed"):
+        taken.ptr()
+    assert callable(wasmtime.InstancePre._from_ptr)
     assert bindings.address_of(linker.ptr())
     assert bindings.address_of(wasmtime.Config().ptr())
     assert bindings.address_of(wasmtime.FuncType([], []).ptr())

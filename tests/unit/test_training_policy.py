@@ -160,6 +160,35 @@ def test_an_id_that_comes_back_after_its_end_counts_for_nothing():
     assert world.policy.irregular.counts == {"its episode has ended": 3}
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("end", [TERMINAL, EpisodeState.INTERRUPTED])
+def test_an_id_that_comes_back_in_the_submit_of_its_end_counts_for_nothing(
+    end, deterministic, caplog
+):
+    world = World(deterministic=deterministic)
+    world.submit((1, INITIAL), (2, INITIAL))
+    with caplog.at_level(logging.WARNING):
+        batch = world.submit((1, end, 5.0), (2, RUNNING), (1, INITIAL), (1, RUNNING), (1, end))
+        later = world.submit((1, RUNNING), (2, RUNNING))
+
+    assert [row.any() for row in batch.actions] == [False, True, False, False, False]
+    assert not batch.values[2:].any()
+    assert not later.actions[0].any()
+    assert later.actions[1].any()
+    assert world.sink.steps == [0, 0, 1, 1, 2]
+    assert world.policy.irregular.counts == {"its episode has ended": 4}
+    assert caplog.text.count("agent 1") == 1
+
+
+def test_an_id_that_ends_in_the_submit_that_it_comes_twice_in_ends_there():
+    world = World()
+    world.submit((1, INITIAL), (1, RUNNING), (1, TERMINAL))
+    batch = world.submit((1, RUNNING))
+
+    assert not batch.actions.any()
+    assert world.sink.steps == [0, 1, 2]
+
+
 def test_the_first_row_of_an_agent_has_to_be_initial_and_no_other():
     world = World()
     first = world.submit((1, RUNNING), (2, INITIAL))

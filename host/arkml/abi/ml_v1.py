@@ -148,9 +148,10 @@ _TRAINING_FUNCTIONS = (
     ),
     Function(
         "push_training_observation",
-        "Queue one observation for the next submit; `length` is how long its step took. `reward` "
-        "belongs to the step that led here. `actions` is empty except for rows to be submitted "
-        "as augmented or demonstration observations.",
+        "Queue one observation for the next submit. `reward` belongs to the step that led here. "
+        "`length` is how long that step took: the rows of a submit show it to the policy that "
+        "answers, and neither learning nor an environment gives it a meaning. `actions` is empty "
+        "except for rows to be submitted as augmented or demonstration observations.",
         (_CONTEXT, *_STEP, _FEATURES, _ACTIONS, _LENGTH),
         lane=Lane.PUSH,
         errors=HIVE_SESSION,
@@ -230,7 +231,8 @@ _INFERENCE_FUNCTIONS = (
     ),
     Function(
         "push_inference_observation",
-        "Queue one observation for the next submit; `length` is how long its step took.",
+        "Queue one observation for the next submit; `length` is how long its step took, which the "
+        "rows of a submit show to the policy that answers, and which has no other effect.",
         (_INFERENCE_CONTEXT, *_STEP, _FEATURES, _LENGTH),
         lane=Lane.PUSH,
         errors=SESSION,

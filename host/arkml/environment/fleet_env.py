@@ -43,7 +43,7 @@ class FleetEnv(Closing):
         self._call = OneCall(self.mould.program.name)
         self._behaviour: Behaviour | None = None
         try:
-            self._berth = self.mould.host.berth(num_guests)
+            self._berth = self.mould.host.berth(self.mould.unclosed, num_guests)
         except BaseException:
             self.mould.close()
             raise

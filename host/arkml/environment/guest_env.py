@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.berth import Berth
-from arkml.closing import Closing
+from arkml.closing import Closing, Unclosed
 from arkml.environment.agents import Agents
 from arkml.environment.decisions import Decision, Demonstrations, Ids, Step
 from arkml.environment.declarations import Declarations, Declaring
@@ -97,6 +97,10 @@ class GuestEnv(Closing):
             if self._owned is not None:
                 self._owned.close()
             raise
+        self.unclosed = Unclosed(f"<{type(self).__name__} of {self.program.name}>")
+        """Warns if the environment is dropped without `close`."""
+        if self._owned is not None:
+            self._owned.unclosed = self.unclosed
         self._snapshot = snapshot
         self._inference = inference
         self._behaviours = behaviours
@@ -153,7 +157,7 @@ class GuestEnv(Closing):
             drawn = drawn_seed(self._random) if seed is None else seed
             self._end_instance()
             before = time.perf_counter()
-            self._life = self.born(drawn, self.host.berth())
+            self._life = self.born(drawn, self.host.berth(self.unclosed))
             step = self._run(self._life)
             self.reset_seconds = time.perf_counter() - before
             if step.error is not None:

@@ -118,10 +118,21 @@ class AgentTable:
             return steps
         return steps[visit.inverse] + visit.turns.astype(np.uint64)
 
-    def ended(self, visit: Visit) -> npt.NDArray[np.bool_]:
-        """Whether the episode of each row's agent has ended before this batch, [rows]."""
+    def ended(self, visit: Visit, ends: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
+        """
+        Return whether the episode of each row's agent ended before that row, bool, [rows].
+
+        It may have ended in a batch before, or in an earlier row of this one: `ends`, bool,
+        [rows], marks the rows that end an episode, None if there are none.
+        """
         ended = self._ended[visit.slots]
-        return ended if visit.inverse is None else ended[visit.inverse]
+        if visit.inverse is None or visit.turns is None:
+            return ended
+        if ends is None:
+            return ended[visit.inverse]
+        first = np.full(len(visit.slots), len(ends))
+        np.minimum.at(first, visit.inverse[ends], visit.turns[ends])
+        return ended[visit.inverse] | (visit.turns > first[visit.inverse])
 
     def end(self, visit: Visit, ended: npt.NDArray[np.bool_]) -> None:
         """The agents of the rows marked in `ended`, [rows], do not come back."""

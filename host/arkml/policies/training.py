@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -138,22 +138,19 @@ class TrainingPolicy:
         steps = self.agents.steps(visit)
         rewards = rows["reward"]
         plain = bool((states == _RUNNING).all())
-        over: Marks | None = None
+        ends = None if plain else episode_ends(states)
+        over = self.agents.ended(visit, ends)
         keep: Marks | None = None
-        if not (plain and steps.all() and _is_finite(batch.features, rewards)):
-            over = self.agents.ended(visit)
-            keep = self._kept(batch, steps, over)
-        elif (ended := self.agents.ended(visit)).any():
-            over = ended
-            keep = self._kept(batch, steps, over)
+        if not (plain and steps.all() and _is_finite(batch.features, rewards)) or over.any():
+            keep = self.examine(batch, steps, over)
         live.policy.act(batch)
         if self.deterministic:
-            self.agents.advance(visit, _ends(states), None)
-        if over is not None:
+            self.agents.advance(visit, ends, None)
+        if keep is not None:
             self.agents.end(visit, over)
         actions = batch.actions
-        if not plain:
-            actions[_ends(states)] = 0
+        if ends is not None:
+            actions[ends] = 0
         if keep is not None:
             actions[~keep] = 0
             batch.values[~keep] = 0
@@ -167,17 +164,13 @@ class TrainingPolicy:
     def forget(self, key: int) -> None:
         self.agents.forget(key)
 
-    def examine(self, batch: Batch, steps: Words, over: Marks) -> tuple[Marks | None, Marks]:
+    def examine(self, batch: Batch, steps: Words, over: Marks) -> Marks | None:
         """
-        The rows that count, or None if all do, and those that end an episode, bool, [n].
+        Return the rows that count, bool, [n], or None if all do; note the others in `irregular`.
 
-        steps: how many rows of its agent came before each row. over: those of agents whose episode
-        has ended. Rows that do not count are noted in `irregular`.
+        steps: how many rows of its agent came before each row. over: rows of agents whose episode
+        ended before.
         """
-        return self._kept(batch, steps, over), _ends(batch.rows["state"])
-
-    def _kept(self, batch: Batch, steps: Words, over: Marks) -> Marks | None:
-        """The rows that count, bool, [n], or None if all do; the others are noted."""
         rows, features = batch.rows, batch.features
         ids, states = rows["id"], rows["state"]
         initial = states == _INITIAL
@@ -202,7 +195,8 @@ def _is_finite(features: Floats, rewards: Floats) -> bool:
         return bool(np.isfinite(features.sum()) and np.isfinite(rewards.sum()))
 
 
-def _ends(states: npt.NDArray[Any]) -> Marks:
+def episode_ends(states: npt.NDArray[np.uint32]) -> Marks:
+    """Return the rows that end an episode, bool, [n], of states as the ABI numbers them."""
     return np.asarray((states != _RUNNING) & (states != _INITIAL))
 
 

@@ -56,6 +56,8 @@ poll = ctypes.CFUNCTYPE(c_bool, c_void_p)(_poll_address)
 
 delete_future = _brief(raw._wasmtime_call_future_delete, None, c_void_p)  # noqa: SLF001
 
+delete_store = _brief(raw._wasmtime_store_delete, None, c_void_p)  # noqa: SLF001
+
 call_async = _brief(
     raw._wasmtime_func_call_async,  # noqa: SLF001
     c_void_p,
@@ -80,9 +82,10 @@ _no_finalizer = ctypes.cast(0, ctypes.CFUNCTYPE(None, c_void_p))
 def define_suspend(linker: wasmtime.Linker, module: str, name: str) -> None:
     """Define the one async import: (i64 address of the continuation) → ()."""
     kind = wasmtime.FuncType([wasmtime.ValType.i64()], [])
+    callback = ctypes.cast(suspension.callback(), raw.wasmtime_func_async_callback_t)
     check(
         raw.wasmtime_linker_define_async_func(
-            linker.ptr(), *_text(module), *_text(name), kind.ptr(), suspension.callback(), None,
+            linker.ptr(), *_text(module), *_text(name), kind.ptr(), callback, None,
             _no_finalizer,
         )
     )  # fmt: skip
@@ -94,11 +97,21 @@ def check(error: Any) -> None:
         raise wasmtime.WasmtimeError._from_ptr(error)  # noqa: SLF001
 
 
-def prepare(linker: wasmtime.Linker, module: wasmtime.Module) -> Any:
+def prepare(linker: wasmtime.Linker, module: wasmtime.Module) -> wasmtime.InstancePre:
     """Type-check `module` against `linker` once; the result instantiates it in any Store."""
     pre = POINTER(raw.wasmtime_instance_pre_t)()
     check(raw.wasmtime_linker_instantiate_pre(linker.ptr(), module.ptr(), byref(pre)))
-    return pre
+    return wasmtime.InstancePre._from_ptr(pre)  # noqa: SLF001
+
+
+def context_of(store: wasmtime.Store) -> Any:
+    """Return the context of a Store, by which its items are named."""
+    return store._context()  # noqa: SLF001
+
+
+def take_store(store: wasmtime.Store) -> Address:
+    """Return the wasmtime_store_t of `store`, which the caller deletes from now on."""
+    return address_of(store._consume())  # noqa: SLF001
 
 
 class Instance:
@@ -120,11 +133,11 @@ class Instance:
             raise wasmtime.Trap._from_ptr(trap)  # noqa: SLF001
 
     @classmethod
-    def of(cls, context: Any, pre: Any) -> Instance:
+    def of(cls, context: Any, pre: wasmtime.InstancePre) -> Instance:
         """Instantiate a prepared module."""
         return cls(
             context,
-            lambda *out: raw.wasmtime_instance_pre_instantiate_async(pre, context, *out),
+            lambda *out: raw.wasmtime_instance_pre_instantiate_async(pre.ptr(), context, *out),
         )
 
     @classmethod
@@ -180,7 +193,7 @@ def define_shared_memory(
     """Name a shared memory; `SharedMemory._as_extern` of version 50 builds a wrong pointer."""
     union = ffi.wasmtime_extern_union(sharedmemory=memory.ptr())
     extern = ffi.wasmtime_extern_t(ffi.WASMTIME_EXTERN_SHAREDMEMORY, union)
-    define(linker, store._context(), "arkml", name, extern)  # noqa: SLF001
+    define(linker, context_of(store), "arkml", name, extern)
 
 
 class Memory:
@@ -244,7 +257,7 @@ def _text(value: str) -> tuple[Any, int]:
 
 __all__ = [
     "KINDS", "STRLEN", "VALUE_OFFSET", "VALUE_SIZE", "Address", "Instance", "Memory", "address_of",
-    "byref", "c_uint32", "call_async", "check", "define", "define_shared_memory", "define_suspend",
-    "delete_future", "error_at", "poll", "prepare", "set_async_stack", "set_epoch_deadline",
-    "trap_at", "yield_at_deadline",
+    "byref", "c_uint32", "call_async", "check", "context_of", "define", "define_shared_memory",
+    "define_suspend", "delete_future", "delete_store", "error_at", "poll", "prepare",
+    "set_async_stack", "set_epoch_deadline", "take_store", "trap_at", "yield_at_deadline",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from queue import SimpleQueue
 
 import wasmtime
 
@@ -24,7 +25,7 @@ class Ticker:
         self._engine = engine
         self.running: set[int] = set()
         self.parked = True
-        self._wake = threading.Event()
+        self._waking: SimpleQueue[None] = SimpleQueue()
         self._closed = False
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -35,16 +36,15 @@ class Ticker:
             if self._closed:
                 return
             self.parked = False
-            self._wake.set()
+            self._waking.put(None)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._tick, name="arkml-ticker", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
-        """Let the ticker's thread end."""
-        with self._lock:
-            self._closed = True
-            self._wake.set()
+        """Let the ticker's thread end. Takes no lock that a finalizer could find taken."""
+        self._closed = True
+        self._waking.put(None)
 
     def close(self) -> None:
         """End the ticker's thread."""
@@ -64,9 +64,11 @@ class Ticker:
                 idle = 0
 
     def _park(self) -> None:
-        self._wake.clear()
+        while not self._waking.empty():
+            self._waking.get()
         self.parked = True
         if self.running or self._closed:  # a call or `close` came in before it could see `parked`
             self.parked = False
             return
-        self._wake.wait()
+        self._waking.get()
+        self.parked = False

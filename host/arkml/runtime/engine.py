@@ -6,7 +6,6 @@ import os
 import threading
 import weakref
 from functools import cached_property
-from typing import Any
 
 import wasmtime
 
@@ -62,7 +61,7 @@ class Engine:
         bindings.define_shared_memory(self.linker, self._root, "columns", self.arena.memory)
         bindings.define_suspend(self.linker, "arkml", "suspend")
         text = render.module(TABLES)
-        self.shim: Any = bindings.prepare(self.linker, wasmtime.Module(self.engine, text))
+        self.shim = bindings.prepare(self.linker, wasmtime.Module(self.engine, text))
 
     def compile(self, wasm: bytes, name: str) -> wasmtime.Module:
         """Compile a core module, or raise ModuleRejected."""
@@ -83,5 +82,11 @@ class Engine:
         return WasiLinker(self.engine, self._root)
 
     def close(self) -> None:
-        """Stop the ticker. Guests must be closed before."""
+        """Stop the ticker and free what guests are made with. Guests must be closed before."""
         self.ticker.close()
+        self.shim.close()
+        if "wasi" in vars(self):
+            self.wasi.close()
+        self.linker.close()
+        self._root.close()
+        self.arena.close()

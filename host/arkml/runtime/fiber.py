@@ -57,8 +57,8 @@ class Fiber:
         """Seconds the guest ran in this call."""
         self.imports = 0
         """Host-lane imports that were answered since whoever looks at this set it to zero."""
-        self.future: bindings.Address = 0
-        """The call in progress; for whoever polls many guests at once."""
+        self.store = sandbox.store
+        """Holds the call in progress."""
         self.is_parked = False
         """Whether the call waits in a submit for somebody outside, with no flight in the air."""
         self._sandbox = sandbox
@@ -98,7 +98,7 @@ class Fiber:
                 self.flight.end()
                 raise
         self.allow(budget)
-        self.future = bindings.call_async(*entry.raw)
+        self.store.future = bindings.call_async(*entry.raw)
 
     def park(self) -> None:
         """
@@ -132,14 +132,14 @@ class Fiber:
         With `cooperative` a guest that has run for a tick gives way. Raises GuestTimeout when the
         budget is used up and KeyboardInterrupt after SIGINT; `finish` must follow.
         """
-        words = self._words
+        words, store = self._words, self.store
         if cooperative:
             self._take_turns(1)
         while True:
             if self.used > self._alert:
                 self.look_at_budget()
             started = _clock()
-            ended = _poll(self.future)
+            ended = _poll(store.future)
             self.used += _clock() - started
             if ended:
                 return None
@@ -183,9 +183,7 @@ class Fiber:
 
     def drop(self) -> None:
         """Forget the call in progress, if there is one."""
-        future, self.future = self.future, 0
-        if future:
-            bindings.delete_future(future)
+        self.store.drop_call()
         self.is_parked = False
         self._words[self._reason] = 0
 

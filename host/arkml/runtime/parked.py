@@ -33,6 +33,7 @@ class Parked:
         self, arena: Arena, fibers: Sequence[Fiber | None], controls: Sequence[int]
     ) -> None:
         self._fibers: list[Any] = list(fibers)  # who is None is never gone on with
+        self._stores: list[Any] = [None if fiber is None else fiber.store for fiber in fibers]
         self._words = arena.word_array
         places = np.array(controls, np.intp)
         self._reasons = (places + at.REASON) >> 2
@@ -47,11 +48,11 @@ class Parked:
 
     def go_on(self, positions: Sequence[int]) -> tuple[list[int], list[int]]:
         """Run these guests; those whose call ended, and those that are suspended again."""
-        fibers = self._fibers
+        stores = self._stores
         ended: list[int] = []
         suspended: list[int] = []
         for position in positions:
-            (ended if _poll(fibers[position].future) else suspended).append(position)
+            (ended if _poll(stores[position].future) else suspended).append(position)
         return ended, suspended
 
     def call_again(
@@ -63,15 +64,14 @@ class Parked:
         Both are indexed by position. Returns those that were called; not called are those without
         an entry, and those whose last call failed or left something of its imports behind.
         """
-        fibers, call, delete = self._fibers, bindings.call_async, bindings.delete_future
+        fibers, stores, call = self._fibers, self._stores, bindings.call_async
         called: list[int] = []
         for position in positions:
             fiber, before, entry = fibers[position], last[position], next_[position]
             if before is None or entry is None or fiber.imports or before.failed():
                 continue
-            delete(fiber.future)
-            fiber.future = 0  # should the next call fail to begin
-            fiber.future = call(*entry.raw)
+            stores[position].drop_call()
+            stores[position].future = call(*entry.raw)
             called.append(position)
         return called
 

@@ -23,6 +23,7 @@ from arkml.runtime.program import Program
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim import repeat
 from arkml.runtime.shim.render import export_name
+from arkml.runtime.store import GuestStore
 from arkml.runtime.wasi.linking import WasiGrant, config
 
 _BUILD_TICKS = 1 << 32  # no guest code runs, but segments are filled: however slow, not cut short
@@ -48,16 +49,20 @@ class Sandbox:
         self.engine = engine
         self.program = program
         self.columns = columns
-        self.control = engine.arena.allocate(at.CONTROL_SIZE)
-        self.records = Records(engine.arena, self.control, program.limits.column_bytes)
-        self._store = wasmtime.Store(engine.engine)
         self.entries: dict[str, Entry] = {}
         """The exported functions that were asked for."""
+        self._arena = arena = engine.arena
+        store = self._limited(wasi)
+        self.control = arena.allocate(at.CONTROL_SIZE)
         try:
-            self._limit()
-            self.context = self._store._context()  # noqa: SLF001
-            self.context_address = bindings.address_of(self.context)
-            self._build(wasi, virtual=virtual)
+            self.records = Records(arena, self.control, program.limits.column_bytes)
+        except ArkmlError:
+            arena.free(self.control, at.CONTROL_SIZE)
+            raise
+        self.store = GuestStore(store, arena.memory)
+        self.context, self.context_address = self.store.context, self.store.context_address
+        try:
+            self._build(virtual=virtual)
         except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
             self.close()
             raise _explain(program.name, error) from None
@@ -95,26 +100,31 @@ class Sandbox:
         return Entry(self.context_address, extern, name, (), ())
 
     def close(self) -> None:
-        """Free the Store and the column memory. No call may be in flight."""
-        self._store.close()
+        """Free the call in progress, the Store and the column memory."""
         self.records.release()
-        self.engine.arena.free(self.control, at.CONTROL_SIZE)
+        self._arena.free(self.control, at.CONTROL_SIZE)
+        self.store.close()
 
-    def _limit(self) -> None:
+    def _limited(self, wasi: WasiGrant | None) -> wasmtime.Store:
+        """Return a new Store with the limits of the program and what `wasi` grants."""
         limits, plan = self.program.limits, self.program.memory
+        store = wasmtime.Store(self.engine.engine)
         size = limits.memory_bytes
         if plan is not None and plan.maximum is not None:
             size = min(size, plan.maximum * PAGE)
-        self._store.set_limits(
+        store.set_limits(
             memory_size=size,
             table_elements=limits.table_elements,
             instances=5,  # shim, guest, WASI shim, stubs, what repeats a frame
             tables=limits.tables,
             memories=1,
         )
-        self._store.set_epoch_deadline(_BUILD_TICKS)
+        store.set_epoch_deadline(_BUILD_TICKS)
+        if self.program.linkage.wasi:
+            store.set_wasi(config(wasi or WasiGrant()))
+        return store
 
-    def _build(self, wasi: WasiGrant | None, *, virtual: bool) -> None:
+    def _build(self, *, virtual: bool) -> None:
         engine, context, linkage = self.engine, self.context, self.program.linkage
         arena = engine.arena
         shim = bindings.Instance.of(context, engine.shim)
@@ -136,7 +146,6 @@ class Sandbox:
                 extern = shim.export(export_name(module, name))
                 bindings.define(linker, context, module, name, extern)
             if linkage.wasi:
-                self._store.set_wasi(config(wasi or WasiGrant()))
                 engine.wasi.link(context, shim, virtual=virtual)
             if self.program.stubs is not None:
                 stubs = bindings.Instance.linked(context, linker, self.program.stubs)

@@ -17,8 +17,6 @@ import sys
 from ctypes import c_size_t, c_uint64, c_void_p
 from typing import Any
 
-from wasmtime import _bindings as raw
-
 # cb(env, caller, args, nargs, results, nresults, trap, continuation) under the System V ABI:
 # args is in rdx, continuation at [rsp + 16].
 _X86_64 = bytes.fromhex(
@@ -87,6 +85,5 @@ NATIVE = _CODE is not None
 
 
 def callback(*, native: bool = NATIVE) -> Any:
-    """The callback for `wasmtime_linker_define_async_func`; `native` False takes the Python one."""
-    source = _CODE.address if native and _CODE is not None else _python
-    return ctypes.cast(source, raw.wasmtime_func_async_callback_t)
+    """Return what ctypes casts to the callback's type; `native` False takes the Python one."""
+    return _CODE.address if native and _CODE is not None else _python

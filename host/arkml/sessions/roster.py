@@ -70,8 +70,12 @@ class Roster:
         return self._handles.insert(session)
 
     def open_training(self, start: TrainingStart) -> int:
-        """The handle of a new session of a run."""
-        queue, key = self._queue(start.num_features, start.num_actions, training=True)
+        """Return the handle of a new session of a run, which is left if none can be opened."""
+        try:
+            queue, key = self._queue(start.num_features, start.num_actions, training=True)
+        except BaseException:
+            start.give_up()
+            raise
         session = TrainingSession(
             queue,
             start.policy,

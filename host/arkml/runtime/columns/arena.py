@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ class Arena:
     Blocks of a wasm SharedMemory, in size classes of powers of two, reused or cut up when freed.
 
     The memory grows as needed and never moves, so an address and a view stay valid until their
-    block is freed. Offset 0 is never handed out.
+    block is freed; it is unmapped when the last view of it is gone. Offset 0 is never handed out.
     """
 
     def __init__(self, engine: wasmtime.Engine, limit: int = PAGE * PAGE) -> None:
@@ -33,8 +34,10 @@ class Arena:
         self._size = PAGE
         self._top = _SMALLEST
         self._free: dict[int, list[int]] = {}
+        self._returned: deque[tuple[int, int]] = deque()
         self._lock = threading.Lock()
-        whole = (ctypes.c_uint8 * (PAGE * PAGE)).from_address(self.base)
+        whole: Any = (ctypes.c_uint8 * (PAGE * PAGE)).from_address(self.base)
+        whole.owner = self.memory  # every view refers to `whole`
         self.bytes = memoryview(whole).cast("B")
         self.words = self.bytes.cast("I")
         self.numbers = self.bytes.cast("Q")
@@ -45,6 +48,7 @@ class Arena:
         """The offset of a zeroed block of at least `size` bytes, or raise ColumnsFull."""
         size = _block(size)
         with self._lock:
+            self._take_back()
             offset = self._reuse(size)
             if offset is None:
                 offset = self._extend(size)
@@ -52,15 +56,28 @@ class Arena:
         return offset
 
     def free(self, offset: int, size: int) -> None:
-        """Give back a block that was allocated with `size`."""
-        with self._lock:
-            self._free.setdefault(_block(size), []).append(offset)
+        """
+        Give back a block that was allocated with `size`.
+
+        Takes no lock: a finalizer may run in the middle of `allocate`.
+        """
+        self._returned.append((_block(size), offset))
+
+    def close(self) -> None:
+        """Let go of the memory. Only views that were taken before may be used from now on."""
+        del self.memory, self.bytes, self.words, self.numbers, self._array, self.word_array
 
     def array(self, offset: int, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """A view of `count` items at `offset`."""
         item = np.dtype(dtype)
         found: npt.NDArray[Any] = self._array[offset : offset + count * item.itemsize].view(item)
         return found
+
+    def _take_back(self) -> None:
+        """Note the blocks that were given back as free."""
+        while self._returned:
+            size, offset = self._returned.popleft()
+            self._free.setdefault(size, []).append(offset)
 
     def _reuse(self, size: int) -> int | None:
         """A free block of that size, cut from a larger one if need be."""

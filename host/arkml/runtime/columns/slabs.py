@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
@@ -111,25 +113,40 @@ class Columns:
         self._siblings = siblings
         self._slabs: dict[Shape, list[Slab]] = {}
         self.first_rows = 1 if siblings > 1 else min(64, limits.rows)
+        self._returned: deque[tuple[Slab, int]] = deque()
+        self._lock = threading.Lock()
         self.version = 0
         """Changes whenever a region is taken or given back."""
 
     def take(self, shape: Shape) -> tuple[Slab, int]:
         """A free region of that shape: its slab and number."""
-        self.version += 1
-        slabs = self._slabs.setdefault(shape, [])
-        for slab in slabs:
-            if slab.free:
-                return slab, heappop(slab.free)
-        most = max(1, _SLAB_BYTES // max(1, shape.region_bytes()))
-        slab = Slab(self.arena, shape, min(most, max(1, self._siblings // (1 + len(slabs)))))
-        slabs.append(slab)
-        return slab, heappop(slab.free)
+        with self._lock:
+            self.version += 1
+            self._take_back()
+            slabs = self._slabs.setdefault(shape, [])
+            for slab in slabs:
+                if slab.free:
+                    return slab, heappop(slab.free)
+            most = max(1, _SLAB_BYTES // max(1, shape.region_bytes()))
+            slab = Slab(self.arena, shape, min(most, max(1, self._siblings // (1 + len(slabs)))))
+            slabs.append(slab)
+            return slab, heappop(slab.free)
 
     def give(self, slab: Slab, region: int) -> None:
-        """Take a region back."""
+        """Take a region back, or leave that to the `take` that a finalizer interrupts."""
         self.version += 1
-        heappush(slab.free, region)
-        if slab.is_unused():
-            self._slabs[slab.shape].remove(slab)
-            slab.release()
+        self._returned.append((slab, region))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._take_back()
+            finally:
+                self._lock.release()
+
+    def _take_back(self) -> None:
+        """Note the regions that were given back as free, and free the slabs without any other."""
+        while self._returned:
+            slab, region = self._returned.popleft()
+            heappush(slab.free, region)
+            if slab.is_unused():
+                self._slabs[slab.shape].remove(slab)
+                slab.release()

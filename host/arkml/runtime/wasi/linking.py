@@ -118,6 +118,11 @@ class WasiLinker:
         for name in SHADOWED:
             self._define(context, WASI_MODULE, name, waits.export(name))
 
+    def close(self) -> None:
+        """Free the linkers."""
+        self._plain.close()
+        self.linker.close()
+
     def _define(self, context: Any, module: str, name: str, extern: Any) -> None:
         bindings.define(self.linker, context, module, name, extern)
 
