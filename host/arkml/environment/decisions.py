@@ -43,7 +43,7 @@ class Decision:
     started, terminated, truncated: bool, [n]: the first row of an episode, and how it ended. An
     ended row takes no action. places: int, [n], the rows of the submit, -1 for one that was not in
     it. metadata: what the guest said, by row of the submit. masks: for each branch of the actions
-    bool, [n, choices], what cannot be chosen; empty where the guest has masked nothing.
+    bool, [n, choices], what cannot be chosen.
     """
 
     behaviour: Behaviour
