@@ -445,6 +445,21 @@ def test_it_pickles_by_path_digest_and_settings(make, tmp_path):
         pickle.loads(data)
 
 
+def test_what_it_was_made_with_is_its_own(make):
+    numbers, spec = [1, "{seed}"], {"decision_period": 2}
+    env = make(PENDULUM, configure=numbers, spec=spec)
+    first = env.reset(seed=1).decisions[0]
+    numbers[0] = 4
+    spec["decision_period"] = 9
+    again = env.reset(seed=1).decisions[0]
+    with pickle.loads(pickle.dumps(env)) as copied:
+        other = copied.reset(seed=1).decisions[0]
+
+    assert np.array_equal(first.observations, again.observations)
+    assert np.array_equal(first.observations, other.observations)
+    assert other.behaviour.spec.decision_period == 2
+
+
 def test_what_makes_no_sense_is_refused_when_it_is_made(make):
     with pytest.raises(EntryPointMissing, match="'jump'"):
         make(PENDULUM, entry="jump")

@@ -73,6 +73,8 @@ class GuestEnv(Closing):
     ) -> None:
         if idle_calls < 1:
             raise UsageError(f"idle_calls is {idle_calls}: 1 at least")
+        if not isinstance(configure, str | None):
+            configure = tuple(configure)  # ours, whatever becomes of the caller's
         self._made_with = {
             "module": module, "entry": entry, "args": args, "configure": configure,
             "snapshot": snapshot, "inference": inference, "behaviours": behaviours,

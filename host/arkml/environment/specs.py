@@ -89,7 +89,8 @@ class Actions:
         if not self.branches:
             return
         chosen = values[..., self.continuous :]
-        wrong = ~((chosen >= 0) & (chosen < np.array(self.branches)) & (chosen % 1 == 0))
+        is_whole = np.floor(chosen) == chosen
+        wrong = ~((chosen >= 0) & (chosen < np.array(self.branches)) & is_whole)
         if wrong.any():
             branch = int(np.argwhere(wrong)[0][-1])
             raise InvalidActions(

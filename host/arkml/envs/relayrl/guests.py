@@ -236,6 +236,12 @@ class GuestVectorEnvironment(_Guests):
             ]
 
     @property
+    def env_ids(self) -> list[EnvironmentUuid]:
+        """The ids of the environments that there are, in their order."""
+        with self._lock:
+            return list(self._seats)
+
+    @property
     def num_actions(self) -> int:
         """How wide an action is. Raises EnvironmentError before `init_num_envs`."""
         with self._lock:
