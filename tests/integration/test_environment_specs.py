@@ -223,7 +223,7 @@ def test_choices_that_are_not_whole_numbers_are_refused_and_whole_floats_are_tak
     begun = [env.init_num_envs(1)] if kind is GuestVectorEnvironment else []
     env.reset(*begun)
 
-    with pytest.raises(REFUSALS, match="whole numbers|is not finite"):
+    with pytest.raises(REFUSALS, match=r"whole numbers|is not finite"):
         given_to(env, [0.0, choice])
     given_to(env, [2.0, 1.0])
 
