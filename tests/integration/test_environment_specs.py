@@ -228,6 +228,21 @@ def test_choices_that_are_not_whole_numbers_are_refused_and_whole_floats_are_tak
     given_to(env, [2.0, 1.0])
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [GuestEnv, GuestGymnasiumEnv, GuestVectorEnv, GuestFleetVectorEnv, GuestScalarEnvironment],
+)
+@pytest.mark.parametrize("action", [np.inf, -np.inf, 1e300])
+def test_what_is_infinite_is_refused_where_there_are_no_bounds(make, kind, action):
+    free = {"actions": {"low": -np.inf, "high": np.inf}}
+    env = make(kind, WALK, spec=free)
+    env.reset()
+
+    with pytest.raises(REFUSALS, match=r"inf|is not finite"):
+        given_to(env, [action])
+    given_to(env, [3e38])
+
+
 def test_an_agent_is_asked_once_in_a_period_and_its_rewards_are_summed(make):
     env = make(GuestEnv, WALK, spec={"decision_period": 3})
     decisions = [env.reset().decisions[0], *(env.step([[0.5]]).decisions[0] for _ in range(2))]

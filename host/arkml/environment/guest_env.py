@@ -213,6 +213,18 @@ class GuestEnv(Closing):
             seconds=self._seconds,
         )
 
+    def set_aside(self) -> Life | None:
+        """Return the present instance, which stays suspended where it is; `reset` leaves it be."""
+        with self._call:
+            life, self._life = self._life, None
+            return life
+
+    def take_back(self, life: Life) -> None:
+        """Go on with an instance that was set aside, in the place of the present one."""
+        with self._call:
+            self._end_instance()
+            self._life = life
+
     def close(self) -> None:
         """Free the instance. Raises GuestBusy while a call is in progress. Safe to call again."""
         with self._call:

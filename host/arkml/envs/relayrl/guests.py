@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 from uuid import uuid4
 
 import numpy as np
 
 from arkml.batches import Floats
+from arkml.environment.decisions import Behaviour, Marks
 from arkml.environment.guest_env import GuestEnv
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import (
     EnvDType,
+    EnvInfo,
     EnvironmentError,
     EnvironmentKind,
     EnvironmentUuid,
     EnvNdArrayDType,
+    Tensor,
 )
 from arkml.envs.relayrl.seat import Seat
 from arkml.envs.relayrl.traits import (
     EnvironmentHandle,
     ScalarEnvReset,
     ScalarEnvStep,
-    Tensor,
     VectorEnvReset,
     VectorEnvStep,
 )
@@ -71,6 +74,16 @@ class _Guests:
     def action_dtype(self) -> EnvDType:
         return _F32
 
+    @property
+    def behaviour(self) -> Behaviour:
+        """What the rows of an environment mean. Raises EnvironmentError if there is none."""
+        raise NotImplementedError
+
+    @property
+    def num_actions(self) -> int:
+        """How wide an action is. Raises EnvironmentError as `behaviour`."""
+        return self.behaviour.num_actions
+
     def _require_own(self) -> None:
         if self._is_given_away:
             raise checks.refused("the environment was turned into a handle")
@@ -90,10 +103,9 @@ class _Guests:
         if self._policy is None:
             raise checks.refused("run_environment needs a policy: give one when it is made")
 
-    def _play(self, seat: Seat) -> None:
-        """One episode."""
+    def _play(self, seat: Seat, seen: Floats) -> None:
+        """Play an episode that has begun with this observation."""
         assert self._policy is not None
-        seen, _ = seat.reset()
         while seat.agent.is_playing:
             seen = seat.step(checks.action(self._policy(seen), seat.actions))[0]
 
@@ -115,9 +127,9 @@ class GuestScalarEnvironment(_Guests):
         return EnvironmentKind.Scalar
 
     def reset(self) -> ScalarEnvReset:
-        """Begin an episode."""
-        with self._lock:
-            return ScalarEnvReset(*self._started().reset())
+        """Begin an episode. One that fails to begin leaves the present one as it is."""
+        with self._lock, _begun([self._started()]) as (found,):
+            return ScalarEnvReset(*found)
 
     def step(self, action: Tensor) -> ScalarEnvStep:
         """action: [num_actions]."""
@@ -128,17 +140,24 @@ class GuestScalarEnvironment(_Guests):
             return ScalarEnvStep(*seat.step(values))
 
     @property
-    def num_actions(self) -> int:
-        """How wide an action is. Raises EnvironmentError if the guest does not start."""
+    def behaviour(self) -> Behaviour:
+        """What its rows mean. Raises EnvironmentError if the guest does not start."""
         with self._lock:
-            return self._started().width
+            return self._started().behaviour
+
+    @property
+    def masks(self) -> list[list[Marks]]:
+        """What its agent cannot choose now, for each branch bool, [choices]; one agent."""
+        with self._lock:
+            return [self._started().masks]
 
     def run_environment(self) -> None:
-        """Play one episode with the policy."""
+        """Play one episode with the policy. One that the policy does not end was not begun."""
         with self._lock:
             seat = self._started()
             self._require_policy()
-            self._play(seat)
+            with _begun([seat]) as ((seen, _),):
+                self._play(seat, seen)
 
     def build_observation(self) -> Floats:
         """The present observation, float32, [num_features]."""
@@ -146,7 +165,7 @@ class GuestScalarEnvironment(_Guests):
             self._require_own()
             if self._seat is None or self._seat.seen is None:
                 raise EnvironmentError.ObservationBuildingError("the environment was not reset yet")
-            return self._seat.seen
+            return self._seat.seen.copy()
 
     def calculate_performance_return(self) -> Floats:
         """The returns of the episodes that have ended, float32, [k]."""
@@ -214,11 +233,15 @@ class GuestVectorEnvironment(_Guests):
             return list(self._seats)
 
     def reset(self, env_ids: Sequence[EnvironmentUuid]) -> list[VectorEnvReset]:
-        """Begin an episode in each of them."""
+        """Begin an episode in each of them, or in none: what one has stays as it is then."""
         with self._lock:
             self._require_own()
             asked = checks.ids(env_ids, self._seats)
-            return [VectorEnvReset(env_id, *self._seats[env_id].reset()) for env_id in asked]
+            with _begun([self._seats[env_id] for env_id in asked]) as found:
+                return [
+                    VectorEnvReset(env_id, *begun)
+                    for env_id, begun in zip(asked, found, strict=True)
+                ]
 
     def step(self, actions: Sequence[tuple[EnvironmentUuid, Tensor]]) -> list[VectorEnvStep]:
         """Each with its action, [num_actions]."""
@@ -239,24 +262,34 @@ class GuestVectorEnvironment(_Guests):
     def env_ids(self) -> list[EnvironmentUuid]:
         """The ids of the environments that there are, in their order."""
         with self._lock:
+            self._require_own()
             return list(self._seats)
 
     @property
-    def num_actions(self) -> int:
-        """How wide an action is. Raises EnvironmentError before `init_num_envs`."""
+    def behaviour(self) -> Behaviour:
+        """What the rows of each mean. Raises EnvironmentError before `init_num_envs`."""
         with self._lock:
             self._require_own()
             checks.ids([], self._seats)
-            return next(iter(self._seats.values())).width
+            return next(iter(self._seats.values())).behaviour
+
+    @property
+    def masks(self) -> list[list[Marks]]:
+        """What each agent cannot choose now, for each branch bool, [choices]."""
+        with self._lock:
+            self._require_own()
+            return [seat.masks for seat in self._seats.values()]
 
     def run_environment(self) -> None:
-        """Play one episode in each with the policy."""
+        """Play one episode in each with the policy. Unless it ends all, none was begun."""
         with self._lock:
             self._require_own()
             checks.ids([], self._seats)
             self._require_policy()
-            for seat in self._seats.values():
-                self._play(seat)
+            seats = list(self._seats.values())
+            with _begun(seats) as found:
+                for seat, (seen, _) in zip(seats, found, strict=True):
+                    self._play(seat, seen)
 
     def build_observation(self) -> Floats:
         """The present observations in the order of the ids, float32, [n, num_features]."""
@@ -287,6 +320,21 @@ class GuestVectorEnvironment(_Guests):
             self._is_closed = True
             for seat in self._seats.values():
                 seat.agent.close()
+
+
+@contextmanager
+def _begun(seats: Sequence[Seat]) -> Iterator[list[tuple[Floats, EnvInfo | None]]]:
+    """Begin an episode in each seat; an error, then or in the block, takes all of them back."""
+    try:
+        for seat in seats:
+            seat.prepare()
+        yield [seat.begin() for seat in seats]
+    except BaseException:
+        for seat in seats:
+            seat.give_up()
+        raise
+    for seat in seats:
+        seat.settle()
 
 
 def _remade(kind: Callable[..., Any], settings: dict[str, Any]) -> Any:
