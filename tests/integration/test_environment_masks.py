@@ -1,4 +1,4 @@
-"""What agents can choose is told in one form, whether something is masked in a step or not."""
+"""Masks in each interface: one form, whether something is masked in a step or not."""
 
 import contextlib
 
@@ -46,7 +46,7 @@ def make():
 
 
 def form(value):
-    """What a value is made of: its kinds, shapes and dtypes, without its numbers."""
+    """Return the kinds, shapes and dtypes of a value, without its numbers."""
     if isinstance(value, dict):
         return {key: form(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -125,7 +125,7 @@ def test_a_place_that_was_always_empty_has_a_mask_too(make):
     assert info["action_mask"].tolist() == [[1, 1, 1]] * 2
 
 
-def test_a_mask_belongs_to_whoever_is_told(make):
+def test_a_mask_that_was_given_out_is_the_callers(make):
     env = make(GuestVectorEnv, NEVER_MASKED, spec=LEVER)
     _, info = env.reset()
     info["action_mask"][...] = 0

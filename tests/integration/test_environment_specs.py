@@ -192,7 +192,7 @@ def test_an_action_that_is_none_is_refused_and_moves_nothing(make, kinds, action
 
 
 def given_to(env, choices):
-    """Step the one agent of an interface, whichever it is, with these choices."""
+    """Step the one agent of an interface with these actions."""
     match env:
         case GuestEnv() | GuestVectorEnv() | GuestFleetVectorEnv():
             env.step(np.array([choices]))

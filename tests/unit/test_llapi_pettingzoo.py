@@ -136,7 +136,7 @@ NOT_WHOLE = [1.5, -0.5, np.nan, np.inf, 1e300]
         (ActionSpec(1, (3,)), "both"),
     ],
 )
-def test_choices_that_are_not_whole_numbers_move_nobody(branches, given, choice):
+def test_choices_that_are_not_whole_numbers_are_refused_and_move_nothing(branches, given, choice):
     action = {"{}": choice, "[{}, 0]": [choice, 0], "both": ([0.5], [choice])}[given]
     fake = FakeEnv(actions=branches, lengths=(2, 2))
     parallel, turns = UnityParallelEnv(fake), UnityAECEnv(FakeEnv(actions=branches))

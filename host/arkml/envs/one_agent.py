@@ -100,12 +100,12 @@ class OneAgent(Closing):
             self.env.take_back(kept.life)
             self._fresh, self._is_unfit = None, False
         elif not self.is_ready:
-            self._is_unfit = True  # in the middle of an episode that nobody began
+            self._is_unfit = True  # it is in the middle of the episode that was given up
         self._agent, self.shown = kept.agent, kept.shown
 
     @property
     def is_ready(self) -> bool:
-        """Whether the next episode is there to be begun."""
+        """Return whether the next episode is there to be begun."""
         return self._fresh is not None
 
     def begin(self) -> tuple[Floats, dict[str, Any]]:

@@ -26,7 +26,7 @@ VectorBytes = tuple[bytes, bytes | None, list[float], list[bool], list[bool]]
 
 class _Flat:
     """
-    What both views have: widths, masks, and actions of `n_envs` environments in a row.
+    The part of both views that is about bytes: widths, masks, and actions one after another.
 
     Observations are little-endian float32. So are actions, [num_actions] each; where there are
     branches only, an action may also be one byte, the number of a choice. The choices of several
@@ -81,7 +81,7 @@ class _Flat:
         return self._behaviour.spec.actions
 
     def _masks(self) -> Flags | None:
-        """uint8, [n, choices], or None without branches."""
+        """Return the masks, uint8, [n, choices], or None without branches."""
         if not self._actions.branches:
             return None
         count = _count(self._actions)
@@ -89,7 +89,7 @@ class _Flat:
         return np.array(rows, np.uint8).reshape(len(rows), count)
 
     def _taken(self, data: bytes, count: int) -> Floats:
-        """Actions of `count` environments, float32, [count, num_actions]."""
+        """Return actions of `count` environments, float32, [count, num_actions], from bytes."""
         self._masks()  # refuses what could not be answered
         if self.action_is_discrete() and len(data) == count:
             return _columns(np.frombuffer(data, np.uint8), self._actions)
@@ -133,7 +133,7 @@ class FlatVector(_Flat):
         return self._environment.init_num_envs(num_envs)
 
     def n_envs(self) -> int:
-        """Return how many environments there are, whoever asked for them."""
+        """Return the number of environments, of those that there were before this view too."""
         return len(self._environment.env_ids)
 
     def reset(self, env_ids: list[EnvironmentUuid]) -> list[bytes]:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
 from arkml.batches import Floats
 from arkml.environment.decisions import Behaviour, Marks
-from arkml.environment.guest_env import GuestEnv
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import (
-    EnvDType,
-    EnvInfo,
     EnvironmentError,
     EnvironmentKind,
     EnvironmentUuid,
-    EnvNdArrayDType,
     Tensor,
 )
-from arkml.envs.relayrl.seat import Seat
+from arkml.envs.relayrl.making import Guests
+from arkml.envs.relayrl.seat import Seat, begun
 from arkml.envs.relayrl.traits import (
     EnvironmentHandle,
     ScalarEnvReset,
@@ -35,82 +30,8 @@ from arkml.envs.relayrl.traits import (
 D_IN = D_OUT = 1
 """Ranks of observations and actions."""
 
-_F32 = EnvDType.NdArray(EnvNdArrayDType.F32)
 
-ActingPolicy = Callable[[Floats], Any]
-"""Makes an action, [num_actions], of an observation, [num_features]."""
-
-
-class _Guests:
-    """What both kinds have. `policy` acts in `run_environment`; `options` are those of GuestEnv."""
-
-    def __init__(
-        self,
-        module: Any,
-        *,
-        policy: ActingPolicy | None = None,
-        seed: int | None = None,
-        **options: Any,
-    ) -> None:
-        self._made_with = {"module": module, "policy": policy, "seed": seed, **options}
-        self._module = module
-        self._policy = policy
-        self._seed = seed
-        self._options = options
-        self._lock = threading.RLock()
-        self._is_given_away = False
-        self._is_closed = False
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Pickles by the path and the digest of its module, and its settings."""
-        with self._lock, GuestEnv(self._module, **self._options) as env:
-            self._require_own()
-            settings = {**env.__getstate__(), "policy": self._policy, "seed": self._seed}
-        return _remade, (type(self), settings)
-
-    def observation_dtype(self) -> EnvDType:
-        return _F32
-
-    def action_dtype(self) -> EnvDType:
-        return _F32
-
-    @property
-    def behaviour(self) -> Behaviour:
-        """What the rows of an environment mean. Raises EnvironmentError if there is none."""
-        raise NotImplementedError
-
-    @property
-    def num_actions(self) -> int:
-        """How wide an action is. Raises EnvironmentError as `behaviour`."""
-        return self.behaviour.num_actions
-
-    def _require_own(self) -> None:
-        if self._is_given_away:
-            raise checks.refused("the environment was turned into a handle")
-        if self._is_closed:
-            raise checks.refused("the environment is closed")
-
-    def _moved(self) -> Self:
-        """Another object with all that this one had, which is of no use from now on."""
-        with self._lock:
-            self._require_own()
-            other = object.__new__(type(self))
-            other.__dict__.update(self.__dict__)
-            self._is_given_away = True
-            return other
-
-    def _require_policy(self) -> None:
-        if self._policy is None:
-            raise checks.refused("run_environment needs a policy: give one when it is made")
-
-    def _play(self, seat: Seat, seen: Floats) -> None:
-        """Play an episode that has begun with this observation."""
-        assert self._policy is not None
-        while seat.agent.is_playing:
-            seen = seat.step(checks.action(self._policy(seen), seat.actions))[0]
-
-
-class GuestScalarEnvironment(_Guests):
+class GuestScalarEnvironment(Guests):
     """
     A guest with one agent.
 
@@ -128,7 +49,7 @@ class GuestScalarEnvironment(_Guests):
 
     def reset(self) -> ScalarEnvReset:
         """Begin an episode. One that fails to begin leaves the present one as it is."""
-        with self._lock, _begun([self._started()]) as (found,):
+        with self._lock, begun([self._started()]) as (found,):
             return ScalarEnvReset(*found)
 
     def step(self, action: Tensor) -> ScalarEnvStep:
@@ -141,22 +62,22 @@ class GuestScalarEnvironment(_Guests):
 
     @property
     def behaviour(self) -> Behaviour:
-        """What its rows mean. Raises EnvironmentError if the guest does not start."""
+        """Return its behaviour. Raises EnvironmentError if the guest does not start."""
         with self._lock:
             return self._started().behaviour
 
     @property
     def masks(self) -> list[list[Marks]]:
-        """What its agent cannot choose now, for each branch bool, [choices]; one agent."""
+        """Return the choices that are masked now, by branch: bool, [choices]; of one agent."""
         with self._lock:
             return [self._started().masks]
 
     def run_environment(self) -> None:
-        """Play one episode with the policy. One that the policy does not end was not begun."""
+        """Play one episode with the policy. If that fails, nothing has moved."""
         with self._lock:
             seat = self._started()
             self._require_policy()
-            with _begun([seat]) as ((seen, _),):
+            with begun([seat]) as ((seen, _),):
                 self._play(seat, seen)
 
     def build_observation(self) -> Floats:
@@ -198,7 +119,7 @@ class GuestScalarEnvironment(_Guests):
         return self._seat
 
 
-class GuestVectorEnvironment(_Guests):
+class GuestVectorEnvironment(Guests):
     """
     As many guests as asked for, of one agent each.
 
@@ -237,10 +158,10 @@ class GuestVectorEnvironment(_Guests):
         with self._lock:
             self._require_own()
             asked = checks.ids(env_ids, self._seats)
-            with _begun([self._seats[env_id] for env_id in asked]) as found:
+            with begun([self._seats[env_id] for env_id in asked]) as found:
                 return [
-                    VectorEnvReset(env_id, *begun)
-                    for env_id, begun in zip(asked, found, strict=True)
+                    VectorEnvReset(env_id, *first)
+                    for env_id, first in zip(asked, found, strict=True)
                 ]
 
     def step(self, actions: Sequence[tuple[EnvironmentUuid, Tensor]]) -> list[VectorEnvStep]:
@@ -267,7 +188,7 @@ class GuestVectorEnvironment(_Guests):
 
     @property
     def behaviour(self) -> Behaviour:
-        """What the rows of each mean. Raises EnvironmentError before `init_num_envs`."""
+        """Return the behaviour of each. Raises EnvironmentError before `init_num_envs`."""
         with self._lock:
             self._require_own()
             checks.ids([], self._seats)
@@ -275,19 +196,19 @@ class GuestVectorEnvironment(_Guests):
 
     @property
     def masks(self) -> list[list[Marks]]:
-        """What each agent cannot choose now, for each branch bool, [choices]."""
+        """Return the choices that are masked now, by agent and branch: bool, [choices]."""
         with self._lock:
             self._require_own()
             return [seat.masks for seat in self._seats.values()]
 
     def run_environment(self) -> None:
-        """Play one episode in each with the policy. Unless it ends all, none was begun."""
+        """Play one episode in each with the policy. If that fails in one, nothing has moved."""
         with self._lock:
             self._require_own()
             checks.ids([], self._seats)
             self._require_policy()
             seats = list(self._seats.values())
-            with _begun(seats) as found:
+            with begun(seats) as found:
                 for seat, (seen, _) in zip(seats, found, strict=True):
                     self._play(seat, seen)
 
@@ -320,27 +241,6 @@ class GuestVectorEnvironment(_Guests):
             self._is_closed = True
             for seat in self._seats.values():
                 seat.agent.close()
-
-
-@contextmanager
-def _begun(seats: Sequence[Seat]) -> Iterator[list[tuple[Floats, EnvInfo | None]]]:
-    """Begin an episode in each seat; an error, then or in the block, takes all of them back."""
-    try:
-        for seat in seats:
-            seat.prepare()
-        yield [seat.begin() for seat in seats]
-    except BaseException:
-        for seat in seats:
-            seat.give_up()
-        raise
-    for seat in seats:
-        seat.settle()
-
-
-def _remade(kind: Callable[..., Any], settings: dict[str, Any]) -> Any:
-    own = {name: settings.pop(name) for name in ("policy", "seed")}
-    GuestEnv(**settings).close()  # refuses another module at the path
-    return kind(**settings, **own)
 
 
 def _returns(returns: list[float]) -> Floats:

@@ -21,7 +21,7 @@ EnvInfo: TypeAlias = list[tuple[str, str]]
 Tensor: TypeAlias = npt.NDArray[Any]
 
 Error: TypeAlias = ArkmlError
-"""What the errors here derive from, as those of the crate derive `thiserror::Error`."""
+"""The base of the errors here, as `thiserror::Error` is that of the crate's."""
 
 
 class EnvironmentError(ArkmlError):
@@ -112,7 +112,7 @@ class Backend(_Named):
 
 
 class TensorKind(_Named):
-    """What kind of numbers a tensor holds."""
+    """A kind of numbers that tensors hold."""
 
     Float = "Float"
     Int = "Int"

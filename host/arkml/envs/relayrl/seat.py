@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +18,7 @@ from arkml.errors import ArkmlError, UsageError
 
 
 class _Kept(NamedTuple):
-    """What a seat showed before an episode that may yet be given up."""
+    """The state of a seat before an episode that may yet be given up."""
 
     seed: int | None
     seen: Floats | None
@@ -50,7 +52,7 @@ class Seat:
 
     @property
     def masks(self) -> list[Marks]:
-        """What the agent cannot choose now, for each branch bool, [choices]."""
+        """Return the choices that are masked now, for each branch bool, [choices]."""
         if self.seen is None or self.agent.shown is None:
             return [np.zeros(choices, bool) for choices in self.actions.branches]
         decision, row = self.agent.shown
@@ -120,3 +122,18 @@ class Seat:
             for choice in np.flatnonzero(masks[row])
         ]
         return [(name, str(value)) for name, value in info.items()] + masked or None
+
+
+@contextmanager
+def begun(seats: Sequence[Seat]) -> Iterator[list[tuple[Floats, EnvInfo | None]]]:
+    """Begin an episode in each seat; an error, then or in the block, takes all of them back."""
+    try:
+        for seat in seats:
+            seat.prepare()
+        yield [seat.begin() for seat in seats]
+    except BaseException:
+        for seat in seats:
+            seat.give_up()
+        raise
+    for seat in seats:
+        seat.settle()
