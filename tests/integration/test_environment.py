@@ -11,6 +11,7 @@ from tests.integration.command_line import GUESTS
 
 from arkml import Host
 from arkml.abi.codes import EpisodeState, ErrorCode
+from arkml.environment.decisions import Origin
 from arkml.environment.guest_env import GuestEnv
 from arkml.errors import (
     EntryPointMissing,
@@ -422,6 +423,43 @@ def test_what_it_shows_is_not_overwritten_by_the_next_step(make):
     assert np.array_equal(second, between)
 
 
+GIVING = {
+    "imports": BY_V1["imports"]
+    + """
+  (import "ark-ml-v1" "ml__submit_training_augmented_observations"
+    (func $augment (param i64) (result i32)))
+  (import "ark-ml-v1" "ml__submit_training_demonstration_observations"
+    (func $demonstrate (param i64) (result i32)))""",
+    "answer": BY_V1["answer"]
+    + """
+  (func $give (param $id i64) (param $action f32)
+    (f32.store (i32.const 128) (f32.const 7))
+    (f32.store (i32.const 132) (local.get $action))
+    (drop (call $push (i64.load (i32.const 8)) (local.get $id) (i32.const 3) (f32.const 0)
+      (i32.const 128) (i32.const 1) (i32.const 132) (i32.const 1) (f32.const 1))))""",
+}
+
+
+def test_rows_with_actions_of_their_own_say_where_these_came_from(make):
+    each = """
+      (call $give (i64.const 8) (f32.const 0.25)) (call $give (i64.const 9) (f32.const 0.5))
+      (drop (call $augment (i64.load (i32.const 8))))
+      (call $give (i64.const 9) (f32.const 0.75))
+      (drop (call $demonstrate (i64.load (i32.const 8))))"""
+    env = make(scripted([(1, INITIAL, 0)], [(1, RUNNING, 0)], each=each, by=GIVING))
+    decision = env.reset().decisions[0]
+    augmented, demonstrated = env.take_demonstrations()
+    taken = env.take_demonstrations()
+
+    assert decision.agents.tolist() == [0]
+    assert augmented.origin is Origin.AUGMENTED
+    assert (augmented.rows["id"].tolist(), augmented.given.tolist()) == ([8, 9], [[0.25], [0.5]])
+    assert demonstrated.origin is Origin.DEMONSTRATION
+    assert demonstrated.given.tolist() == [[0.75]]
+    assert demonstrated.observations.tolist() == [[7.0]]
+    assert taken == []
+
+
 def test_an_inference_guest_is_driven_where_it_trains_nothing(make):
     env = make(GUESTS / "c_applet.wasm")
     step = env.reset()
@@ -443,6 +481,21 @@ def test_it_pickles_by_path_digest_and_settings(make, tmp_path):
     assert np.array_equal(found, expected)
     with pytest.raises(UsageError, match="another module"):
         pickle.loads(data)
+
+
+def test_what_it_was_made_with_is_its_own(make):
+    numbers, spec = [1, "{seed}"], {"decision_period": 2}
+    env = make(PENDULUM, configure=numbers, spec=spec)
+    first = env.reset(seed=1).decisions[0]
+    numbers[0] = 4
+    spec["decision_period"] = 9
+    again = env.reset(seed=1).decisions[0]
+    with pickle.loads(pickle.dumps(env)) as copied:
+        other = copied.reset(seed=1).decisions[0]
+
+    assert np.array_equal(first.observations, again.observations)
+    assert np.array_equal(first.observations, other.observations)
+    assert other.behaviour.spec.decision_period == 2
 
 
 def test_what_makes_no_sense_is_refused_when_it_is_made(make):

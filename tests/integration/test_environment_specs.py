@@ -11,12 +11,15 @@ from tests.integration.test_environment import INITIAL, RUNNING, TERMINAL, scrip
 
 from arkml import GuestEnv
 from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.llapi.base_env import ActionTuple
 from arkml.envs.llapi.exception import UnityActionException
 from arkml.envs.llapi.guest_unity_env import GuestUnityEnv
 from arkml.envs.llapi.specs import ObservationType
 from arkml.envs.pettingzoo_env import parallel_env
+from arkml.envs.relayrl import EnvironmentError as RelayRLError
+from arkml.envs.relayrl import GuestScalarEnvironment, GuestVectorEnvironment
 from arkml.errors import InvalidActions, InvalidSpec, UsageError
 
 CHOOSERS = GUESTS / "c_choosers.wasm"  # declares itself, in its section arkml.spec
@@ -186,6 +189,58 @@ def test_an_action_that_is_none_is_refused_and_moves_nothing(make, kinds, action
         env.step(action)
     assert env.guest_env.decision is before
     env.step(env.action_space.sample())
+
+
+def given_to(env, choices):
+    """Step the one agent of an interface with these actions."""
+    match env:
+        case GuestEnv() | GuestVectorEnv() | GuestFleetVectorEnv():
+            env.step(np.array([choices]))
+        case GuestScalarEnvironment() | GuestGymnasiumEnv():
+            env.step(choices)
+        case GuestVectorEnvironment():
+            env.step([(env.env_ids[0], choices)])
+        case GuestUnityEnv():
+            env.set_actions("picker?team=0", ActionTuple(discrete=np.array([choices])))
+            env.step()
+        case _:
+            env.step({"picker/0": choices})
+
+
+REFUSALS = (InvalidActions, UnityActionException, RelayRLError)
+
+
+@pytest.mark.parametrize("choice", [1.5, -0.5, np.nan, np.inf, 1e300])
+@pytest.mark.parametrize(
+    "kind",
+    [GuestEnv, GuestGymnasiumEnv, GuestVectorEnv, GuestFleetVectorEnv, parallel_env,
+     GuestScalarEnvironment, GuestVectorEnvironment, GuestUnityEnv],
+)  # fmt: skip
+def test_choices_that_are_not_whole_numbers_are_refused_and_whole_floats_are_taken(
+    make, kind, choice
+):
+    env = make(kind, configure=(1, PICKERS))
+    begun = [env.init_num_envs(1)] if kind is GuestVectorEnvironment else []
+    env.reset(*begun)
+
+    with pytest.raises(REFUSALS, match=r"whole numbers|is not finite"):
+        given_to(env, [0.0, choice])
+    given_to(env, [2.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [GuestEnv, GuestGymnasiumEnv, GuestVectorEnv, GuestFleetVectorEnv, GuestScalarEnvironment],
+)
+@pytest.mark.parametrize("action", [np.inf, -np.inf, 1e300])
+def test_what_is_infinite_is_refused_where_there_are_no_bounds(make, kind, action):
+    free = {"actions": {"low": -np.inf, "high": np.inf}}
+    env = make(kind, WALK, spec=free)
+    env.reset()
+
+    with pytest.raises(REFUSALS, match=r"inf|is not finite"):
+        given_to(env, [action])
+    given_to(env, [3e38])
 
 
 def test_an_agent_is_asked_once_in_a_period_and_its_rewards_are_summed(make):

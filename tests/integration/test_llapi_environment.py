@@ -167,6 +167,19 @@ def test_actions_are_copied(start):
     assert environment.get_steps(BALL)[0].reward.tolist() == [2, 1]
 
 
+def test_actions_that_cannot_be_written_are_copied_too(start):
+    environment = start()
+    environment.reset()
+    fixed = actions((1, 0, 0, 0), (1, 0, 0, 0))
+    fixed.continuous.setflags(write=False)
+    fixed.discrete.setflags(write=False)
+    environment.set_actions(BALL, fixed)
+    environment.set_action_for_agent(BALL, 0, actions((0, 0, 2, 0)))
+    environment.step()
+
+    assert environment.get_steps(BALL)[0].reward.tolist() == [2, 1]
+
+
 def test_a_closed_environment_says_so(start):  # ML-15
     environment = start()
     environment.close()

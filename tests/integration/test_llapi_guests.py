@@ -105,6 +105,35 @@ def test_actions_are_set_for_all_or_one_and_are_zeros_otherwise(make):  # ML-11,
         env.set_action_for_agent(NAME, 9, floats(0.75))
 
 
+STEADY = [[(1, RUNNING if n else INITIAL, 0), (2, RUNNING if n else INITIAL, 0)] for n in range(5)]
+
+
+def test_actions_that_were_set_are_the_environments_own(make):  # ML-11, ML-13
+    env = make(scripted(*STEADY))
+    env.reset()
+    mine = np.array([[0.25], [0.5]], "f4")
+    env.set_actions(NAME, ActionTuple(continuous=mine))
+    env.set_action_for_agent(NAME, 1, floats(0.75))
+    kept = mine.tolist()
+    mine[...] = 9
+    env.step()
+
+    assert kept == [[0.25], [0.5]]
+    assert answered(env, 2) == [0.25, 0.75]
+
+
+def test_actions_may_be_set_from_arrays_that_cannot_be_written(make):
+    env = make(scripted(*STEADY), spec={"actions": {"discrete": [3]}})
+    env.reset()
+    fixed = np.array([[2], [1]], np.int32)
+    fixed.setflags(write=False)
+    env.set_actions(NAME, ActionTuple(discrete=fixed))
+    env.set_action_for_agent(NAME, 0, ActionTuple(discrete=np.array([[0.0]])))
+    env.step()
+
+    assert answered(env, 2) == [0.0, 1.0]
+
+
 def test_what_is_wrong_is_refused_with_the_texts_of_the_original(make):  # ML-7, ML-12, ML-14
     env = make(scripted(*GAME))
     env.reset()

@@ -104,3 +104,31 @@ env.close()
 
     assert printed.splitlines()[-1] == "4"
     assert can_bind(port)
+
+
+REGISTRY = """
+from {package}.registry import UnityEnvRegistry
+from {package}.registry.base_registry_entry import BaseRegistryEntry
+registry = UnityEnvRegistry()
+registry.register_from_yaml({manifest!r})
+registry.register(BaseRegistryEntry("Game", 5.0, None))
+print(registry["Game"].expected_reward)
+registry.register(BaseRegistryEntry("Game", 5.0, None))
+print(registry["Game"].expected_reward)
+"""
+
+
+def test_the_original_registry_reads_manifests_over_what_was_registered_before(  # ML-50
+    originals, ours, tmp_path
+):
+    manifest = tmp_path / "manifest.yaml"
+    fields = ("description: ''", "linux_url: a", "darwin_url: a", "win_url: a")
+    manifest.write_text(
+        "environments:\n- Game: {expected_reward: 1.0, " + ", ".join(fields) + "}\n"
+    )
+    theirs, our = (
+        runner.run("python", "-c", REGISTRY.format(package=package, manifest=str(manifest)))
+        for runner, package in ((originals, THEIRS), (ours, OURS))
+    )
+
+    assert theirs.split() == our.split() == ["1.0", "5.0"]

@@ -14,6 +14,7 @@ from arkml.envs.llapi.envs.unity_gym_env import (
     UnityGymException,
     UnityToGymWrapper,
 )
+from arkml.envs.llapi.exception import UnityActionException
 
 
 def test_an_episode_has_five_values_a_step():
@@ -160,3 +161,34 @@ def test_gymnasium_finds_nothing_wrong():
     env = UnityToGymWrapper(FakeEnv(lengths=(100,)))
 
     check_env(env, skip_render_check=True, skip_close_check=True)
+
+
+@pytest.mark.parametrize("flatten", [False, True])
+@pytest.mark.parametrize("choice", [1.5, -0.5, np.nan, np.inf, 1e300])
+def test_choices_that_are_not_whole_numbers_move_nothing(flatten, choice):
+    fake = FakeEnv(actions=ActionSpec(0, (3, 2)))
+    env = UnityToGymWrapper(fake, flatten_branched=flatten)
+    env.reset()
+
+    with pytest.raises(UnityActionException, match="whole number"):
+        env.step(choice if flatten else [choice, 0])
+    assert fake.given == []
+
+
+@pytest.mark.parametrize("number", [6, -1, "two", None, [1, 2]])
+def test_flattened_actions_that_there_are_not_are_refused(number):
+    env = UnityToGymWrapper(FakeEnv(actions=ActionSpec(0, (3, 2))), flatten_branched=True)
+    env.reset()
+
+    with pytest.raises(UnityActionException, match="a whole number from 0 to 5, not"):
+        env.step(number)
+
+
+@pytest.mark.parametrize("number", [3, 3.0, np.int64(3), np.array(3), np.array([3.0], "f4")])
+def test_flattened_actions_may_be_whole_numbers_of_any_kind(number):
+    fake = FakeEnv(actions=ActionSpec(0, (3, 2)))
+    env = UnityToGymWrapper(fake, flatten_branched=True)
+    env.reset()
+    env.step(number)
+
+    assert fake.given[0]["B?team=0"].discrete.tolist() == [[1, 1]]

@@ -124,6 +124,41 @@ def test_actions_arrive_as_they_were_given(actions, space, given):
     assert space.contains(env.action_space(A0).sample())
 
 
+NOT_WHOLE = [1.5, -0.5, np.nan, np.inf, 1e300]
+
+
+@pytest.mark.parametrize("choice", NOT_WHOLE)
+@pytest.mark.parametrize(
+    ("branches", "given"),
+    [
+        (ActionSpec(0, (3,)), "{}"),
+        (ActionSpec(0, (3, 2)), "[{}, 0]"),
+        (ActionSpec(1, (3,)), "both"),
+    ],
+)
+def test_choices_that_are_not_whole_numbers_are_refused_and_move_nothing(branches, given, choice):
+    action = {"{}": choice, "[{}, 0]": [choice, 0], "both": ([0.5], [choice])}[given]
+    fake = FakeEnv(actions=branches, lengths=(2, 2))
+    parallel, turns = UnityParallelEnv(fake), UnityAECEnv(FakeEnv(actions=branches))
+    parallel.reset()
+    turns.reset()
+
+    with pytest.raises(error.Error, match="Invalid action, got"):
+        parallel.step({A0: action})
+    with pytest.raises(error.Error, match="Invalid action, got"):
+        turns.step(action)
+    assert fake.given == []
+
+
+def test_choices_may_be_whole_floats():
+    fake = FakeEnv(actions=ActionSpec(0, (3, 2)), lengths=(2,))
+    env = UnityParallelEnv(fake)
+    env.reset()
+    env.step({A0: [2.0, np.float32(1)]})
+
+    assert fake.given[0]["B?team=0"].discrete.tolist() == [[2, 1]]
+
+
 def test_a_behaviour_that_does_not_act_is_refused():
     with pytest.raises(error.Error, match="No actions found"):
         UnityParallelEnv(FakeEnv(actions=ActionSpec(0, ())))

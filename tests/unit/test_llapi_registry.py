@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from arkml.envs.llapi import envs
 from arkml.envs.llapi.exception import UnityRegistryException
 from arkml.envs.llapi.registry import UnityEnvRegistry, default_registry, download
 from arkml.envs.llapi.registry.archives import ArchiveLimits
@@ -99,6 +100,84 @@ def test_a_manifest_that_cannot_be_had_is_asked_for_again(tmp_path):
         list(registry)
     write_manifest(tmp_path, "environments:\n- Late: {expected_reward: 1}\n")
     assert list(registry) == ["Late"]
+
+
+GAME = "environments:\n- Game: {expected_reward: 1}\n"
+
+
+def test_a_manifest_replaces_what_was_registered_before_it_is_read(tmp_path):  # ML-50
+    registry = UnityEnvRegistry()
+    registry.register_from_yaml(str(write_manifest(tmp_path, GAME)))
+    mine = BaseRegistryEntry("Game", 5.0, None)
+    registry.register(mine)
+    read = registry["Game"]
+    registry.register(mine)
+
+    assert read.expected_reward == 1
+    assert registry["Game"] is mine
+
+
+def test_ones_own_entries_stay_while_a_manifest_cannot_be_had(tmp_path, caplog):
+    registry = UnityEnvRegistry()
+    missing = (tmp_path / "manifest.yaml").as_uri()
+    mine = BaseRegistryEntry("mine", 5.0, None)
+    registry.register_from_yaml(missing)
+    registry.register(mine)
+
+    assert registry["mine"] is mine
+    assert "mine" in registry
+    assert (list(registry), len(registry)) == (["mine"], 1)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert missing in caplog.text
+
+
+def test_an_unknown_name_has_a_manifest_tried_again_whose_failure_is_told(tmp_path):
+    registry = UnityEnvRegistry()
+    registry.register_from_yaml((tmp_path / "manifest.yaml").as_uri())
+    registry.register(BaseRegistryEntry("mine", 5.0, None))
+    for ask in (registry.__getitem__, registry.get, lambda name: name in registry):
+        with pytest.raises(FileNotFoundError, match=r"manifest\.yaml") as caught:
+            ask("Game")
+        assert "'Game'" in "".join(caught.value.__notes__)
+    write_manifest(tmp_path, GAME)
+    before = list(registry)
+
+    assert before == ["mine"]
+    assert registry["Game"].expected_reward == 1
+    assert list(registry) == ["mine", "Game"]
+    with pytest.raises(KeyError, match="The entry Other is not present"):
+        registry["Other"]
+
+
+def test_an_environment_of_pettingzoo_is_imported_once_its_manifest_can_be_had(
+    tmp_path, monkeypatch
+):
+    registry = UnityEnvRegistry()
+    monkeypatch.setattr("arkml.envs.llapi.registry.default_registry", registry)
+    registry.register_from_yaml((tmp_path / "manifest.yaml").as_uri())
+    registry.register(BaseRegistryEntry("mine", 5.0, None))
+    own = envs.mine
+    with pytest.raises(FileNotFoundError, match=r"manifest\.yaml"):
+        _ = envs.ThreeBall
+    write_manifest(tmp_path, "environments:\n- 3Ball: {expected_reward: 1}\n")
+
+    assert own.env_id == "mine"
+    assert envs.ThreeBall.env_id == "3Ball"
+    with pytest.raises(AttributeError, match="no attribute 'Other'"):
+        _ = envs.Other
+
+
+def test_manifests_are_read_though_another_one_cannot_be(tmp_path):
+    registry = UnityEnvRegistry()
+    registry.register_from_yaml((tmp_path / "nowhere.yaml").as_uri())
+    registry.register_from_yaml(str(write_manifest(tmp_path, GAME)))
+    found = registry["Game"]
+
+    assert found.expected_reward == 1
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        registry["Other"]
+    registry.clear()
+    assert len(registry) == 0
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,31 @@ def test_nan_and_choices_out_of_range_are_refused(continuous, discrete, text):
         SPEC.action_spec._validate_action(actions, 2, "B")
 
 
+@pytest.mark.parametrize(
+    ("choice", "kind"),
+    [
+        *[(choice, "f8") for choice in (1.5, -0.5, np.nan, np.inf, -np.inf, 3e9, 1e300)],
+        *[(choice, kind) for choice in (1.5, np.nan, np.inf) for kind in ("f2", "f4")],
+    ],
+)
+def test_discrete_actions_that_are_not_whole_numbers_are_refused(choice, kind):
+    actions = ActionTuple()
+
+    with pytest.raises(
+        UnityActionException, match=rf"whole numbers .* not {choice}".replace("+", ".")
+    ):
+        actions.add_discrete(np.array([[2], [choice]], kind))
+    assert actions.discrete is None
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i1", "u8", "?"])
+def test_discrete_actions_may_be_whole_numbers_of_any_kind(kind):  # ML-5
+    actions = ActionTuple(discrete=np.array([[1], [0]], kind))
+
+    assert actions.discrete.tolist() == [[1], [0]]
+    assert actions.discrete.dtype == np.int32
+
+
 def test_an_action_tuple_without_actions_is_refused():
     with pytest.raises(UnityActionException, match="received input of dimension None"):
         SPEC.action_spec._validate_action(ActionTuple(), 1, "B")

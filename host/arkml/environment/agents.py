@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, Floats, MetadataLog
-from arkml.environment.decisions import Behaviour, Decision, Ids
+from arkml.environment.decisions import Behaviour, Decision, Ids, Marks
+from arkml.environment.masks import Said, masked, parted
 
 Words = npt.NDArray[np.uint64]
 
@@ -96,10 +97,11 @@ class Cast:
 
     def see(self, batch: Batch, metadata: MetadataLog) -> Decision:
         """What a submit shows; the arrays are copies."""
+        masks, said = parted(metadata) if metadata else ((), ())
         if self.is_steady(batch):
-            decision = self._all_running(batch, metadata)
+            decision = self._all_running(batch, said, masks)
         else:
-            decision = self._each(batch, metadata)
+            decision = self._each(batch, said, masks)
         self._since = 0
         return decision
 
@@ -135,14 +137,15 @@ class Cast:
         self._remember()
         shown = [self._shown[number] for number in live]
         count = len(live)
-        no = np.zeros(count, bool)
+        no, places = np.zeros(count, bool), np.full(count, -1)
         self.forget()
         return Decision(
             self.behaviour,
             np.array(live, np.int32),
             np.array(shown, np.float32).reshape(count, self.behaviour.num_features),
             np.zeros(count, np.float32),
-            no, no, ~no, np.full(count, -1),
+            no, no, ~no, places,
+            masks=self._masked((), places),
         )  # fmt: skip
 
     def forget(self) -> None:
@@ -152,7 +155,7 @@ class Cast:
         self._live.clear()
         self._ids = np.zeros(0, np.uint64)
 
-    def _all_running(self, batch: Batch, metadata: MetadataLog) -> Decision:
+    def _all_running(self, batch: Batch, said: Said, masks: Said) -> Decision:
         """The rows of the agents that all ran on, as in the submit before."""
         count = len(batch)
         no = np.zeros(count, bool)
@@ -163,10 +166,10 @@ class Cast:
             rewards = rewards + self._owed
         return Decision(
             self.behaviour, self._numbers, self._last, rewards, no, no, no, self._order,
-            tuple(metadata),
+            tuple(said), self._masked(masks, self._order),
         )  # fmt: skip
 
-    def _each(self, batch: Batch, metadata: MetadataLog) -> Decision:
+    def _each(self, batch: Batch, said: Said, masks: Said) -> Decision:
         self._remember()
         if self._since:
             self._debts.update(zip(self._ids.tolist(), self._owed.tolist(), strict=True))
@@ -177,7 +180,7 @@ class Cast:
             reward += self._debts.pop(guest_id, 0.0)
             found += self._row(guest_id, state, reward, place, features[place])
         self._settle(found, batch)
-        return self._decision(found, metadata)
+        return self._decision(found, said, masks)
 
     def _row(
         self, guest_id: int, state: int, reward: float, place: int, features: Floats
@@ -222,8 +225,13 @@ class Cast:
         if len(self._ids):
             self._shown.update(zip(self._numbers.tolist(), self._last, strict=True))
 
-    def _decision(self, found: list[_Row], metadata: MetadataLog) -> Decision:
+    def _masked(self, masks: Said, places: npt.NDArray[np.intp]) -> tuple[Marks, ...]:
+        """Return what the agents of rows cannot choose, for each branch bool, [n, choices]."""
+        return masked(masks, places, self.behaviour.spec.actions.branches)
+
+    def _decision(self, found: list[_Row], said: Said, masks: Said) -> Decision:
         count = len(found)
+        places = np.array([row.place for row in found], np.intp)
         return Decision(
             self.behaviour,
             np.array([row.agent for row in found], np.int32),
@@ -234,6 +242,7 @@ class Cast:
             np.array([row.started for row in found], bool),
             np.array([row.terminated for row in found], bool),
             np.array([row.truncated for row in found], bool),
-            np.array([row.place for row in found], np.intp),
-            tuple(metadata),
+            places,
+            tuple(said),
+            self._masked(masks, places),
         )

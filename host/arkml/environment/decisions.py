@@ -12,6 +12,7 @@ import numpy.typing as npt
 from arkml.batches import Floats, Metadata
 from arkml.environment.specs import Spec
 from arkml.errors import GuestError
+from arkml.sessions.session import Origin
 
 Marks = npt.NDArray[np.bool_]
 Ids = npt.NDArray[np.int32]
@@ -43,7 +44,7 @@ class Decision:
     started, terminated, truncated: bool, [n]: the first row of an episode, and how it ended. An
     ended row takes no action. places: int, [n], the rows of the submit, -1 for one that was not in
     it. metadata: what the guest said, by row of the submit. masks: for each branch of the actions
-    bool, [n, choices], what cannot be chosen; empty where the guest has masked nothing.
+    bool, [n, choices], what cannot be chosen.
     """
 
     behaviour: Behaviour
@@ -93,9 +94,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Demonstrations:
-    """Rows that came with actions of their own. given: float32, [n, num_actions]."""
+    """
+    Rows of one submit that came with actions of their own, which no agent of a decision took.
+
+    origin: whether the guest submitted them as augmented rows or as demonstrations. rows: ROW, [n].
+    observations: float32, [n, num_features]. given: float32, [n, num_actions].
+    """
 
     behaviour: Behaviour
+    origin: Origin
     rows: npt.NDArray[Any]
     observations: Floats
     given: Floats

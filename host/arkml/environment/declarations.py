@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -72,7 +73,7 @@ class Declarations:
         if isinstance(given, str | Path):
             self.given = _document(_contents(Path(given)), str(given))
         elif given is not None:
-            self.given = given
+            self.given = copy.deepcopy(given)
         self._named = _by_name(self.given, KEY)
         self._sources = [(KEY, self._named)]
         if section is not None:

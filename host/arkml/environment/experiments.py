@@ -176,12 +176,12 @@ class _Part:
         self._run = run
 
     def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
-        del origin
         if batch.given is None or (batch.rows["given"] != batch.given.shape[1]).any():
             raise InvalidArguments("rows of somebody else's actions come with all of them")
         self._experiments.keep(
             Demonstrations(
                 self._run.behaviour,
+                origin,
                 batch.rows.copy(),
                 np.array(batch.features),
                 np.array(batch.given),

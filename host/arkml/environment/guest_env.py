@@ -73,6 +73,8 @@ class GuestEnv(Closing):
     ) -> None:
         if idle_calls < 1:
             raise UsageError(f"idle_calls is {idle_calls}: 1 at least")
+        if not isinstance(configure, str | None):
+            configure = tuple(configure)  # ours, whatever becomes of the caller's
         self._made_with = {
             "module": module, "entry": entry, "args": args, "configure": configure,
             "snapshot": snapshot, "inference": inference, "behaviours": behaviours,
@@ -214,6 +216,18 @@ class GuestEnv(Closing):
             idle=self._idle_calls,
             seconds=self._seconds,
         )
+
+    def set_aside(self) -> Life | None:
+        """Return the present instance, which stays suspended where it is; `reset` leaves it be."""
+        with self._call:
+            life, self._life = self._life, None
+            return life
+
+    def take_back(self, life: Life) -> None:
+        """Go on with an instance that was set aside, in the place of the present one."""
+        with self._call:
+            self._end_instance()
+            self._life = life
 
     def close(self) -> None:
         """Free the instance. Raises GuestBusy while a call is in progress. Safe to call again."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
-from arkml.batches import Batch, Floats
+from arkml.batches import Batch, Floats, MetadataLog
 from arkml.closing import Closing
 from arkml.environment.agents import Agents, Cast
 from arkml.environment.decisions import Behaviour, Decision, Step
 from arkml.environment.declarations import Declarations
 from arkml.environment.experiments import Experiments
-from arkml.environment.masks import Said, masked, parted
 from arkml.environment.stepping import Calls, Stepping
 from arkml.environment.world import SeededWorld
 from arkml.errors import GuestError
@@ -114,18 +112,14 @@ class Life(Closing):
         cast = self._casts.get(session.key)
         if cast is None:
             cast = self._casts[session.key] = self._agents.sighting(self._behaviour(session))
-        masks: Said = ()
-        said: Said = ()
+        said: MetadataLog = ()
         if batch.rows["metadata"].any():
-            masks, said = parted(session.queue.metadata())
+            said = session.queue.metadata()
             session.note()
         if cast.repeat(batch):
             self._answered()
             return None
         decision = cast.see(batch, said)
-        if masks:
-            found = masked(masks, decision.places, decision.behaviour.spec.actions.branches)
-            decision = replace(decision, masks=found)
         self.pending = Pending(batch, cast, decision)
         return Step((decision,))
 

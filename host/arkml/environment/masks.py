@@ -21,14 +21,16 @@ def parted(said: Said) -> tuple[list[Metadata], list[Metadata]]:
 
 def masked(masks: Said, places: npt.NDArray[np.intp], branches: Sequence[int]) -> tuple[Marks, ...]:
     """
-    Which choices are masked: for each branch bool, [n, choices], or nothing if none ever is.
+    Return which choices are masked: for each branch bool, [n, choices].
 
     places: the rows of the submit, [n]. A mask is called mask/BRANCH/CHOICE, and holds unless its
     value is 0; one of a choice that does not exist masks nothing.
     """
-    if not masks or not branches:
+    if not branches:
         return ()
     found = tuple(np.zeros((len(places), choices), bool) for choices in branches)
+    if not masks:
+        return found
     rows = {place: row for row, place in enumerate(places.tolist())}
     for item in masks:
         branch, _, choice = item.name[len(MASK) :].partition("/")

@@ -53,8 +53,10 @@ class Actions:
     _ceilings: Floats = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_floors", np.array(self.low, np.float32))
-        object.__setattr__(self, "_ceilings", np.array(self.high, np.float32))
+        largest = np.finfo(np.float32).max  # what is infinite is within no bounds
+        for name, bounds in (("_floors", self.low), ("_ceilings", self.high)):
+            found = np.clip(np.array(bounds, np.float64), -largest, largest)
+            object.__setattr__(self, name, found.astype(np.float32))
 
     @property
     def width(self) -> int:
@@ -89,7 +91,8 @@ class Actions:
         if not self.branches:
             return
         chosen = values[..., self.continuous :]
-        wrong = ~((chosen >= 0) & (chosen < np.array(self.branches)) & (chosen % 1 == 0))
+        is_whole = np.floor(chosen) == chosen
+        wrong = ~((chosen >= 0) & (chosen < np.array(self.branches)) & is_whole)
         if wrong.any():
             branch = int(np.argwhere(wrong)[0][-1])
             raise InvalidActions(

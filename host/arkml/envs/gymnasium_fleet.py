@@ -17,7 +17,14 @@ from arkml.environment.guest_env import GuestEnv
 from arkml.envs import vector_infos
 from arkml.envs.gymnasium_vector import Outcome, Restart, mode_of
 from arkml.envs.remade import Remade
-from arkml.envs.spaces import action_space, observation_space, shown, shown_one, taken
+from arkml.envs.spaces import (
+    action_space,
+    all_allowed,
+    observation_space,
+    shown,
+    shown_one,
+    taken,
+)
 from arkml.errors import UsageError
 
 _WHO = "a fleet"
@@ -183,6 +190,9 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
 
     def _inform(self, info: dict[str, Any], step: FleetStep, told: list[_Told]) -> None:
         info["present"] = step.present
+        if self._spec.actions.branches:
+            going = [(found.decision, found.row, found.guest) for found in told if not found.ended]
+            info.update(all_allowed(self._spec, going, self.num_envs))
         if not (step.steps or told):
             return
         count = self.num_envs
@@ -199,19 +209,6 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         is_same = self._mode is AutoresetMode.SAME_STEP
         shown_rows = ((found.decision, {found.row: found.guest}) for found in told)
         vector_infos.tell(info, shown_rows, count, same=is_same)
-        info.update(self._allowed(told))
-
-    def _allowed(self, told: list[_Told]) -> dict[str, Any]:
-        """What can be chosen, for each branch int8, [num_envs, choices]; as `all_allowed`."""
-        branches = self._spec.actions.branches
-        found = [np.ones((self.num_envs, choices), np.int8) for choices in branches]
-        masked = [one for one in told if one.decision.masks and not one.ended]
-        for one in masked:
-            for mask, marks in zip(found, one.decision.masks, strict=True):
-                mask[one.guest] = ~marks[one.row]
-        if not masked:
-            return {}
-        return {"action_mask": found[0] if len(found) == 1 else tuple(found)}
 
 
 class _Told(NamedTuple):

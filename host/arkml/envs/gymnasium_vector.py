@@ -143,7 +143,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
                 seats = {place: place for place in range(self.num_envs)}
                 vector_infos.tell(info, [(decision, seats)], self.num_envs, same=False)
             if decision.masks:
-                info.update(all_allowed(decision, slice(None), slice(None), self.num_envs))
+                info.update(self._allowed(decision, slice(None), slice(None)))
             return (
                 shown(self._spec, decision.observations), decision.rewards, decision.terminated,
                 decision.truncated.copy(), info,
@@ -172,7 +172,9 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         rows = np.zeros((self.num_envs, self._behaviour.num_features), np.float32)
         rewards = np.zeros(self.num_envs, np.float32)
         observations = shown(self._spec, rows)
-        return observations, rewards, no, no.copy(), {"present": no.copy(), **info}
+        return observations, rewards, no, no.copy(), {
+            "present": no.copy(), **info, **all_allowed(self._spec, (), self.num_envs)
+        }  # fmt: skip
 
     def _show(self, step: Step) -> Outcome:
         try:
@@ -186,8 +188,12 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         self._plan(decision)
         places = self._slots.of(decision.agents)
         sitting = places >= 0
-        info.update(all_allowed(decision, sitting, places[sitting], self.num_envs))
+        info.update(self._allowed(decision, sitting, places[sitting]))
         return shown(self._spec, observations), *outcome, info
+
+    def _allowed(self, decision: Decision, rows: Any, places: Any) -> dict[str, Any]:
+        """Return what the agents can choose, whose rows sit at these places."""
+        return all_allowed(self._spec, [(decision, rows, places)], self.num_envs)
 
     def _start_over(self) -> Outcome:
         """The step after the last one of an instance."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +11,20 @@ from arkml.batches import Floats
 from arkml.closing import Closing
 from arkml.environment.decisions import Behaviour, Decision, Step
 from arkml.environment.guest_env import GuestEnv
+from arkml.environment.life import Life
 from arkml.envs import showing
-from arkml.errors import UsageError
+from arkml.errors import InvalidActions, UsageError
 
 Outcome = tuple[Floats, float, bool, bool, dict[str, Any]]
 """Observation, reward, terminated, truncated, info."""
+
+
+class _Kept(NamedTuple):
+    """The state before an episode that may yet be given up; `life` if it was in an episode."""
+
+    life: Life | None
+    agent: int | None
+    shown: tuple[Decision, int] | None
 
 
 class OneAgent(Closing):
@@ -32,6 +41,7 @@ class OneAgent(Closing):
         """What the last step showed, and which row of it is the agent's."""
         self._agent: int | None = None
         self._is_unfit = False  # has shown what this interface does not take
+        self._kept: _Kept | None = None
         try:
             self._fresh: Step | None = self.env.reset()
             self.behaviour = self._decision(self._fresh).behaviour
@@ -51,15 +61,58 @@ class OneAgent(Closing):
         After the end of an episode, without a seed, the same instance goes on to its next one.
         Raises GuestError if the guest has none.
         """
+        self._fresh = self._next(seed)
+        return self.begin()
+
+    def prepare(self, seed: int | None = None) -> None:
+        """
+        Have the next episode ready, as `reset` would, without leaving the present one.
+
+        `begin` goes over to it. `settle` ends what was before for good, `give_up` goes back there.
+        Raises as `reset`; the present episode goes on then.
+        """
+        self._kept = _Kept(None, self._agent, self.shown)
+        try:
+            if self.is_playing:
+                self._kept = self._kept._replace(life=self.env.set_aside())
+            self._fresh = self._next(seed)
+        except BaseException:
+            self.give_up()
+            raise
+
+    def settle(self) -> None:
+        """End what was before the episode that was prepared."""
+        kept, self._kept = self._kept, None
+        if kept is not None and kept.life is not None:
+            kept.life.close()
+
+    def give_up(self) -> None:
+        """
+        Go back to what was before `prepare`, if that was called.
+
+        An episode that was prepared and not begun stays ready for the next reset, unless an
+        instance was set aside for it.
+        """
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return
+        if kept.life is not None:
+            self.env.take_back(kept.life)
+            self._fresh, self._is_unfit = None, False
+        elif not self.is_ready:
+            self._is_unfit = True  # it is in the middle of the episode that was given up
+        self._agent, self.shown = kept.agent, kept.shown
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether the next episode is there to be begun."""
+        return self._fresh is not None
+
+    def begin(self) -> tuple[Floats, dict[str, Any]]:
+        """Return the first observation and the info of the episode that is ready."""
         step, self._fresh = self._fresh, None
-        if seed is not None:
-            step = self.env.reset(seed)
-        elif step is None:
-            is_between = not self.is_playing and not self._is_unfit
-            step = (self._next_episode() if is_between else None) or self.env.reset()
-        self._is_unfit = True
-        decision = self._decision(step, self.behaviour)
-        self._is_unfit = False
+        assert step is not None
+        decision = step.decisions[0]
         row = int(np.flatnonzero(~decision.ended)[0])
         self._agent = int(decision.agents[row])
         self.shown = decision, row
@@ -80,10 +133,12 @@ class OneAgent(Closing):
 
         Raises UsageError if the guest has one agent no more; the next reset makes a new instance.
         """
-        step = self.env.step(action[None])
         try:
+            step = self.env.step(action[None])
             decision = self._decision(step, self.behaviour)
             row = self._row(decision)
+        except InvalidActions:
+            raise  # nothing has moved
         except UsageError:
             self._agent, self._is_unfit = None, True
             raise
@@ -102,6 +157,19 @@ class OneAgent(Closing):
         if not len(rows):
             raise UsageError(f"the guest goes on with another agent: {self._who} has one")
         return int(rows[0])
+
+    def _next(self, seed: int | None) -> Step:
+        """Return how the next episode begins, checked. Raises GuestError and UsageError."""
+        step, self._fresh = self._fresh, None
+        if seed is not None:
+            step = self.env.reset(seed)
+        elif step is None:
+            is_between = not self.is_playing and not self._is_unfit
+            step = (self._next_episode() if is_between else None) or self.env.reset()
+        self._is_unfit = True
+        self._decision(step, self.behaviour)
+        self._is_unfit = False
+        return step
 
     def _next_episode(self) -> Step | None:
         """On to where the same instance begins an episode; None if it does not."""

@@ -13,11 +13,19 @@ from arkml.batches import Floats
 from arkml.environment.decisions import Behaviour, Decision, Step
 from arkml.environment.guest_env import GuestEnv
 from arkml.environment.numbers import floats_of
-from arkml.environment.specs import Actions
+from arkml.environment.specs import Actions, Spec
 from arkml.envs import showing
 from arkml.envs.drawing import Pixels, Plane
 from arkml.envs.remade import Remade
-from arkml.envs.spaces import Space, action_space, allowed, observation_space, shown, taken
+from arkml.envs.spaces import (
+    Space,
+    action_space,
+    allowed,
+    observation_space,
+    shown,
+    taken,
+    unmasked,
+)
 from arkml.errors import InvalidActions, UsageError
 
 _WHO = "an agent"
@@ -81,6 +89,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         self._max_cycles = max_cycles
         self._env = GuestEnv(module, **options)
         self._spaces: dict[str, tuple[Space, Space]] = {}
+        self._choosers: dict[str, Spec] = {}  # of behaviours with branches
         self.possible_agents: list[str] = []
         self.agents: list[str] = []
         self._names: dict[int, str] = {}
@@ -157,6 +166,8 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
                     bool(found.terminated[row]), bool(found.truncated[row])
                 )  # fmt: skip
                 infos[name] = {**self._info(found, row), **told}
+        if self._choosers:
+            self._unmask_skipped(infos)
         if self._max_cycles is not None and self._cycles >= self._max_cycles:
             truncated = dict.fromkeys(truncated, True)
         shown = {name: self._seen[name] for name in self.agents}
@@ -188,6 +199,8 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         behaviour = decision.behaviour
         if behaviour.name not in self._spaces:
             self._spaces[behaviour.name] = _spaces(behaviour)
+            if behaviour.spec.actions.branches:
+                self._choosers[behaviour.name] = behaviour.spec
             if self.render_mode == "rgb_array" and behaviour.spec.positions is not None:
                 self._planes[behaviour.name] = Plane(behaviour.spec)
         for row in np.flatnonzero(decision.started) if arrive else ():
@@ -258,6 +271,12 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
 
     def _info(self, decision: Decision, row: int) -> dict[str, Any]:
         return {"acted": True, **showing.metadata_of(decision, row), **allowed(decision, row)}
+
+    def _unmask_skipped(self, infos: dict[str, dict[str, Any]]) -> None:
+        """Give the agents with branches that have no row in this step a mask of ones."""
+        for name, info in infos.items():
+            if not info["acted"] and (spec := self._choosers.get(_behaviour_of(name))):
+                info.update(unmasked(spec))
 
 
 def _spaces(behaviour: Behaviour) -> tuple[Space, Space]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,29 +82,44 @@ def taken(spec: Spec, action: Any, count: int | None, who: str) -> Floats:
 
 
 def allowed(decision: Decision, row: int) -> dict[str, Any]:
-    """For an info, what an agent can choose: int8, [choices], as `sample(mask)` takes it."""
-    if not decision.masks:
-        return {}
+    """
+    Return for an info what an agent can choose: int8, [choices], as `sample(mask)` takes it.
+
+    Agents with branches have it in every info, the others never.
+    """
     found = tuple((~masks[row]).astype(np.int8) for masks in decision.masks)
-    if decision.behaviour.spec.actions.continuous:
-        return {"action_mask": {CONTINUOUS: None, DISCRETE: found}}
+    return _of_one(decision.behaviour.spec, found)
+
+
+def unmasked(spec: Spec) -> dict[str, Any]:
+    """Return the same of an agent that can choose all."""
+    return _of_one(spec, tuple(np.ones(count, np.int8) for count in spec.actions.branches))
+
+
+def all_allowed(
+    spec: Spec, rows: Iterable[tuple[Decision, Any, Any]], count: int
+) -> dict[str, Any]:
+    """
+    Return the same of many agents, for each branch int8, [count, choices].
+
+    `rows` are decisions, each with some of its rows and the places where these sit; what sits
+    elsewhere can choose all.
+    """
+    found = tuple(np.ones((count, choices), np.int8) for choices in spec.actions.branches)
+    if not found:
+        return {}
+    for decision, chosen, places in rows:
+        for mask, masks in zip(found, decision.masks, strict=True):
+            mask[places] = ~masks[chosen]
     return {"action_mask": found[0] if len(found) == 1 else found}
 
 
-def all_allowed(decision: Decision, rows: Any, places: Any, count: int) -> dict[str, Any]:
-    """
-    The same of many agents, for each branch int8, [count, choices].
-
-    `rows` of the decision sit at `places`; what sits elsewhere can choose all.
-    """
-    if not decision.masks:
+def _of_one(spec: Spec, masks: tuple[npt.NDArray[np.int8], ...]) -> dict[str, Any]:
+    if not masks:
         return {}
-    found = []
-    for masks in decision.masks:
-        mask = np.ones((count, masks.shape[1]), np.int8)
-        mask[places] = ~masks[rows]
-        found.append(mask)
-    return {"action_mask": found[0] if len(found) == 1 else tuple(found)}
+    if spec.actions.continuous:
+        return {"action_mask": {CONTINUOUS: None, DISCRETE: masks}}
+    return {"action_mask": masks[0] if len(masks) == 1 else masks}
 
 
 def _hybrid(actions: Actions, action: Any, lead: tuple[int, ...], who: str) -> Floats:

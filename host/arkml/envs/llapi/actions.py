@@ -42,14 +42,18 @@ class _ActionTupleBase(ABC):
 
     def add_continuous(self, continuous: NDArray[Any]) -> None:
         """Set the continuous half, as float32. Raises UnityActionException."""
-        floats = _numbers(continuous, np.float32)
+        floats = numbers(continuous, np.float32)
         if self._discrete is None:
             self._discrete = np.zeros((continuous.shape[0], 0), dtype=self.discrete_dtype)
         self._continuous = floats
 
     def add_discrete(self, discrete: NDArray[Any]) -> None:
-        """Set the discrete half, as `discrete_dtype`. Raises UnityActionException."""
-        choices = _numbers(discrete, self.discrete_dtype)
+        """
+        Set the discrete half, as `discrete_dtype`.
+
+        Raises UnityActionException, for numbers that are not whole too.
+        """
+        choices = numbers(discrete, self.discrete_dtype)
         if self._continuous is None:
             self._continuous = np.zeros((discrete.shape[0], 0), dtype=np.float32)
         self._discrete = choices
@@ -67,6 +71,11 @@ class ActionTuple(_ActionTupleBase):
     def discrete_dtype(self) -> Any:
         """The dtype of a discrete action."""
         return np.int32
+
+    @staticmethod
+    def copy_of(actions: _ActionTupleBase) -> ActionTuple:
+        """Return the same actions in arrays of their own. Raises UnityActionException."""
+        return ActionTuple(actions.continuous.copy(), actions.discrete.copy())
 
 
 class ActionSpec(NamedTuple):
@@ -163,14 +172,23 @@ class ActionSpec(NamedTuple):
         return ActionSpec(continuous_size, discrete_branches)
 
 
-def _numbers(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    """An array in another dtype; what that cannot hold must not become something else."""
+def numbers(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    """
+    Return an array in another dtype, or the array itself if that is its own.
+
+    Floats that are too large become infinite. Raises UnityActionException for what is not an array
+    of numbers, and for values that integers of this dtype cannot be: 1.5, NaN, or too large ones.
+    """
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
         raise UnityActionException(f"Actions are arrays of numbers, not {str(values)[:80]}")
-    with np.errstate(over="ignore", invalid="ignore"):  # infinite then, or no choice
-        found = values.astype(dtype, copy=False)
-    if values.dtype.kind in "iu" and (found != values).any() and np.dtype(dtype).kind == "i":
-        raise UnityActionException(f"Discrete actions are {np.dtype(dtype)}, not {values.max()}")
+    if values.dtype == dtype:
+        return values
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = values.astype(dtype)
+    if found.dtype.kind in "iu" and (changed := found != values).any():
+        raise UnityActionException(
+            f"Discrete actions are whole numbers of {found.dtype}, not {values[changed][0]}"
+        )
     return found
 
 

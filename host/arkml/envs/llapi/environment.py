@@ -146,10 +146,7 @@ class UnityEnvironment(BaseEnv):
         spec = self._env_specs[behavior_name].action_spec
         agents = len(self._env_state[behavior_name][0])
         checked = spec._validate_action(action, agents, behavior_name)  # noqa: SLF001 - its name
-        # Actions of single agents may be written over these.
-        self._env_actions[behavior_name] = ActionTuple(
-            checked.continuous.copy(), checked.discrete.copy()
-        )
+        self._env_actions[behavior_name] = ActionTuple.copy_of(checked)
 
     def set_action_for_agent(
         self, behavior_name: BehaviorName, agent_id: AgentId, action: ActionTuple

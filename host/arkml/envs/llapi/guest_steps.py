@@ -63,7 +63,7 @@ def steps_of(decision: Decision, met: Met) -> tuple[DecisionSteps, TerminalSteps
         declared.parts(decision.observations[live]),
         decision.rewards[live],
         decision.agents[live],
-        [masks[live] for masks in decision.masks] or None,
+        [masks[live] for masks in decision.masks] or None if live.any() else None,
         *_groups(int(live.sum())),
     )
     over = TerminalSteps(

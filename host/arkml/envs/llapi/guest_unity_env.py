@@ -154,11 +154,12 @@ class GuestUnityEnv(Remade, BaseEnv):
         return self._steps[behavior_name]
 
     def set_actions(self, behavior_name: BehaviorName, action: ActionTuple) -> None:
-        """Raises UnityActionException."""
+        """Take a copy of the actions. Raises UnityActionException."""
         self._require(behavior_name)
         spec = self._specs[behavior_name].action_spec
         count = len(self._steps[behavior_name][0])
-        self._actions[behavior_name] = _checked(spec, action, count, behavior_name)
+        checked = _checked(spec, action, count, behavior_name)
+        self._actions[behavior_name] = ActionTuple.copy_of(checked)
 
     def set_action_for_agent(
         self, behavior_name: BehaviorName, agent_id: AgentId, action: ActionTuple

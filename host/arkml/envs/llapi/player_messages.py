@@ -75,7 +75,9 @@ def _agents(
         for each, rows in zip(spec.observation_specs, steps.obs, strict=True)
     ]
     ends = [None] * count if interrupted is None else interrupted.tolist()
-    forbidden = [()] * count if masks is None else np.concatenate(masks, axis=1).tolist()
+    forbidden = [()] * count
+    if masks is not None and any(mask.any() for mask in masks):
+        forbidden = np.concatenate(masks, axis=1).tolist()
     rows = zip(
         ids.of(steps.agent_id), steps.reward.tolist(), ends, forbidden,
         steps.group_id.tolist(), steps.group_reward.tolist(), zip(*columns, strict=True),

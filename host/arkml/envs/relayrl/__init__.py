@@ -2,6 +2,7 @@
 
 from arkml.envs.relayrl.guests import GuestScalarEnvironment, GuestVectorEnvironment
 from arkml.envs.relayrl.kinds import (
+    Backend,
     EnvDType,
     EnvInfo,
     EnvironmentError,
@@ -9,6 +10,10 @@ from arkml.envs.relayrl.kinds import (
     EnvironmentUuid,
     EnvNdArrayDType,
     EnvTchDType,
+    Error,
+    Tensor,
+    TensorKind,
+    Uuid,
 )
 from arkml.envs.relayrl.traits import (
     DynScalarEnvironment,
@@ -25,6 +30,7 @@ from arkml.envs.relayrl.traits import (
 )
 
 __all__ = [
+    "Backend",
     "DynScalarEnvironment",
     "DynVectorEnv",
     "EnvDType",
@@ -36,12 +42,16 @@ __all__ = [
     "EnvironmentHandle",
     "EnvironmentKind",
     "EnvironmentUuid",
+    "Error",
     "GuestScalarEnvironment",
     "GuestVectorEnvironment",
     "ScalarEnvReset",
     "ScalarEnvStep",
     "ScalarEnvironment",
+    "Tensor",
+    "TensorKind",
     "TrainingPerformanceReturnFn",
+    "Uuid",
     "VectorEnvReset",
     "VectorEnvStep",
     "VectorEnvironment",

@@ -2,133 +2,186 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from arkml.batches import Floats
+from arkml.environment.decisions import Behaviour, Marks
+from arkml.environment.specs import Actions
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.guests import GuestScalarEnvironment, GuestVectorEnvironment
 from arkml.envs.relayrl.kinds import EnvironmentError, EnvironmentUuid
 
 _LITTLE = np.dtype("<f4")
+_CHOICES = 256  # that a byte can tell apart
 
+Flags = npt.NDArray[np.uint8]
 ScalarBytes = tuple[bytes, bytes | None, float, bool, bool]
 VectorBytes = tuple[bytes, bytes | None, list[float], list[bool], list[bool]]
 
 
-class FlatScalar:
+class _Flat:
     """
-    One environment, its observations and actions as little-endian float32.
+    The part of both views that is about bytes: widths, masks, and actions one after another.
 
-    A step that cannot be made is None, as the traits have it. Every action is allowed, so masks
-    are None.
+    Observations are little-endian float32. So are actions, [num_actions] each; where there are
+    branches only, an action may also be one byte, the number of a choice. The choices of several
+    branches are numbered together, those of the last branch first. A mask is one byte for each of
+    these numbers, 1 where it can be chosen; guests without branches have none.
+
+    Methods raise EnvironmentError where the guest does not start, or has more than 256 choices.
     """
 
-    def __init__(self, environment: GuestScalarEnvironment) -> None:
+    def __init__(self, environment: GuestScalarEnvironment | GuestVectorEnvironment) -> None:
         self._environment = environment
 
     def observation_dim(self) -> int:
-        return len(self._environment.build_observation())
+        return self._behaviour.num_features
 
     def action_dim(self) -> int:
-        return self._environment.num_actions
+        """Return how many choices there are, or how many numbers an action with floats has."""
+        if self.action_is_discrete():
+            return _count(self._actions)
+        return self._behaviour.num_actions
 
     def action_is_discrete(self) -> bool:
-        return False
+        """Return whether an action is choices of branches and nothing else."""
+        return bool(self._actions.branches) and not self._actions.continuous
 
     def flat_observation_bytes(self) -> bytes:
-        """The present observation; none before the first reset."""
-        return _observation(self._environment)
+        """Return the present observations; none before all were reset."""
+        try:
+            return _bytes(self._environment.build_observation())
+        except EnvironmentError:
+            return b""
 
-    def build_mask(self) -> Any:
-        return None
+    def build_mask(self) -> Flags | None:
+        """Return what can be chosen now, uint8, [choices], of a vector [n, choices], or None."""
+        masks = self._masks()
+        if masks is None or isinstance(self._environment, GuestVectorEnvironment):
+            return masks
+        (one,) = masks
+        return np.asarray(one, np.uint8)
 
     def flat_mask_bytes(self) -> bytes | None:
-        return None
+        """Return the same as bytes; before a reset all can be chosen."""
+        masks = self._masks()
+        return None if masks is None else masks.tobytes()
+
+    @property
+    def _behaviour(self) -> Behaviour:
+        return self._environment.behaviour
+
+    @property
+    def _actions(self) -> Actions:
+        return self._behaviour.spec.actions
+
+    def _masks(self) -> Flags | None:
+        """Return the masks, uint8, [n, choices], or None without branches."""
+        if not self._actions.branches:
+            return None
+        count = _count(self._actions)
+        rows = [_allowed(masks) for masks in self._environment.masks]
+        return np.array(rows, np.uint8).reshape(len(rows), count)
+
+    def _taken(self, data: bytes, count: int) -> Floats:
+        """Return actions of `count` environments, float32, [count, num_actions], from bytes."""
+        self._masks()  # refuses what could not be answered
+        if self.action_is_discrete() and len(data) == count:
+            return _columns(np.frombuffer(data, np.uint8), self._actions)
+        width = self._behaviour.num_actions
+        if len(data) != _LITTLE.itemsize * width * count:
+            raise checks.refused(f"{len(data)} bytes for {count} actions of {width} numbers")
+        return np.frombuffer(data, _LITTLE).astype(np.float32).reshape(count, width)
+
+
+class FlatScalar(_Flat):
+    """One environment as bytes. A step that cannot be made is None, as the traits have it."""
+
+    _environment: GuestScalarEnvironment
+
+    def __init__(self, environment: GuestScalarEnvironment) -> None:
+        super().__init__(environment)
 
     def reset(self) -> bytes:
-        """The first observation of an episode. Raises EnvironmentError."""
+        """Return the first observation of an episode. Raises EnvironmentError."""
         return _bytes(self._environment.reset().observation)
 
     def step_bytes(self, action: bytes) -> ScalarBytes | None:
-        """Observation, mask, reward, done, truncated."""
+        """Return observation, mask, reward, done, truncated."""
         try:
-            found = self._environment.step(_floats(action))
+            found = self._environment.step(self._taken(action, 1)[0])
         except EnvironmentError:
             return None
-        return _bytes(found.observation), None, found.reward, found.terminated, found.truncated
+        mask = self.flat_mask_bytes()
+        return _bytes(found.observation), mask, found.reward, found.terminated, found.truncated
 
 
-class FlatVector:
+class FlatVector(_Flat):
     """All environments of a vector, one after another in the order of their ids."""
 
+    _environment: GuestVectorEnvironment
+
     def __init__(self, environment: GuestVectorEnvironment) -> None:
-        self._environment = environment
-        self._ids: list[EnvironmentUuid] = []
+        super().__init__(environment)
 
     def init_num_envs(self, num_envs: int) -> list[EnvironmentUuid]:
-        self._ids = self._environment.init_num_envs(num_envs)
-        return self._ids
+        return self._environment.init_num_envs(num_envs)
 
     def n_envs(self) -> int:
-        return len(self._ids)
-
-    def observation_dim(self) -> int:
-        return int(self._environment.build_observation().shape[1])
-
-    def action_dim(self) -> int:
-        return self._environment.num_actions
-
-    def action_is_discrete(self) -> bool:
-        return False
-
-    def flat_observation_bytes(self) -> bytes:
-        """The present observations; none before all were reset."""
-        return _observation(self._environment)
-
-    def build_mask(self) -> Any:
-        return None
-
-    def flat_mask_bytes(self) -> bytes | None:
-        return None
+        """Return the number of environments, of those that there were before this view too."""
+        return len(self._environment.env_ids)
 
     def reset(self, env_ids: list[EnvironmentUuid]) -> list[bytes]:
-        """The first observations of episodes. Raises EnvironmentError."""
+        """Return the first observations of episodes. Raises EnvironmentError."""
         return [_bytes(found.observation) for found in self._environment.reset(env_ids)]
 
     def step_bytes(self, actions: bytes) -> VectorBytes | None:
-        """Observations, mask, rewards, dones, truncateds."""
+        """Return observations, masks, rewards, dones, truncateds."""
         try:
-            values = _floats(actions)
-            width = self.action_dim()
-            if len(values) != width * len(self._ids):
-                raise checks.refused(f"{len(values)} numbers are no {len(self._ids)} actions")
-            rows = values.reshape(len(self._ids), width)
-            found = self._environment.step(list(zip(self._ids, rows, strict=True)))
+            ids = self._environment.env_ids
+            rows = self._taken(actions, len(ids))
+            found = self._environment.step(list(zip(ids, rows, strict=True)))
         except EnvironmentError:
             return None
         return (
             b"".join(_bytes(step.observation) for step in found),
-            None,
+            self.flat_mask_bytes(),
             [step.reward for step in found],
             [step.terminated for step in found],
             [step.truncated for step in found],
         )
 
 
-def _observation(environment: GuestScalarEnvironment | GuestVectorEnvironment) -> bytes:
-    try:
-        return _bytes(environment.build_observation())
-    except EnvironmentError:
-        return b""
+def _count(actions: Actions) -> int:
+    """Return how many choices all branches have together. Raises EnvironmentError."""
+    count = math.prod(actions.branches)
+    if count > _CHOICES:
+        raise checks.refused(f"a flat view has at most {_CHOICES} choices, this guest {count}")
+    return count
+
+
+def _columns(numbers: Flags, actions: Actions) -> Floats:
+    """Return the choice of each branch for numbers, uint8, [n]: float32, [n, branches]."""
+    if (numbers >= _count(actions)).any():
+        raise checks.refused(
+            f"choices are numbers from 0 to {_count(actions) - 1}, not {int(numbers.max())}"
+        )
+    found = np.unravel_index(numbers, actions.branches)
+    return np.stack(found, axis=1).astype(np.float32)
+
+
+def _allowed(masks: Sequence[Marks]) -> npt.NDArray[Any]:
+    """Return which choices of all branches together are allowed, bool, [choices]."""
+    allowed: npt.NDArray[Any] = np.ones(1, bool)
+    for mask in masks:
+        allowed = np.logical_and.outer(allowed, ~mask).ravel()
+    return allowed
 
 
 def _bytes(values: Floats) -> bytes:
     return np.ascontiguousarray(values, _LITTLE).tobytes()
-
-
-def _floats(data: bytes) -> Floats:
-    if len(data) % _LITTLE.itemsize:
-        raise checks.refused(f"{len(data)} bytes are no float32 numbers")
-    return np.frombuffer(data, _LITTLE).astype(np.float32)

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.environment.guest_env import GuestEnv
+from arkml.environment.decisions import Behaviour, Marks
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import (
-    EnvDType,
     EnvironmentError,
     EnvironmentKind,
     EnvironmentUuid,
-    EnvNdArrayDType,
+    Tensor,
 )
-from arkml.envs.relayrl.seat import Seat
+from arkml.envs.relayrl.making import Guests
+from arkml.envs.relayrl.seat import Seat, begun
 from arkml.envs.relayrl.traits import (
     EnvironmentHandle,
     ScalarEnvReset,
     ScalarEnvStep,
-    Tensor,
     VectorEnvReset,
     VectorEnvStep,
 )
@@ -32,73 +30,8 @@ from arkml.envs.relayrl.traits import (
 D_IN = D_OUT = 1
 """Ranks of observations and actions."""
 
-_F32 = EnvDType.NdArray(EnvNdArrayDType.F32)
 
-ActingPolicy = Callable[[Floats], Any]
-"""Makes an action, [num_actions], of an observation, [num_features]."""
-
-
-class _Guests:
-    """What both kinds have. `policy` acts in `run_environment`; `options` are those of GuestEnv."""
-
-    def __init__(
-        self,
-        module: Any,
-        *,
-        policy: ActingPolicy | None = None,
-        seed: int | None = None,
-        **options: Any,
-    ) -> None:
-        self._made_with = {"module": module, "policy": policy, "seed": seed, **options}
-        self._module = module
-        self._policy = policy
-        self._seed = seed
-        self._options = options
-        self._lock = threading.RLock()
-        self._is_given_away = False
-        self._is_closed = False
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Pickles by the path and the digest of its module, and its settings."""
-        with self._lock, GuestEnv(self._module, **self._options) as env:
-            self._require_own()
-            settings = {**env.__getstate__(), "policy": self._policy, "seed": self._seed}
-        return _remade, (type(self), settings)
-
-    def observation_dtype(self) -> EnvDType:
-        return _F32
-
-    def action_dtype(self) -> EnvDType:
-        return _F32
-
-    def _require_own(self) -> None:
-        if self._is_given_away:
-            raise checks.refused("the environment was turned into a handle")
-        if self._is_closed:
-            raise checks.refused("the environment is closed")
-
-    def _moved(self) -> Self:
-        """Another object with all that this one had, which is of no use from now on."""
-        with self._lock:
-            self._require_own()
-            other = object.__new__(type(self))
-            other.__dict__.update(self.__dict__)
-            self._is_given_away = True
-            return other
-
-    def _require_policy(self) -> None:
-        if self._policy is None:
-            raise checks.refused("run_environment needs a policy: give one when it is made")
-
-    def _play(self, seat: Seat) -> None:
-        """One episode."""
-        assert self._policy is not None
-        seen, _ = seat.reset()
-        while seat.agent.is_playing:
-            seen = seat.step(checks.action(self._policy(seen), seat.actions))[0]
-
-
-class GuestScalarEnvironment(_Guests):
+class GuestScalarEnvironment(Guests):
     """
     A guest with one agent.
 
@@ -115,9 +48,9 @@ class GuestScalarEnvironment(_Guests):
         return EnvironmentKind.Scalar
 
     def reset(self) -> ScalarEnvReset:
-        """Begin an episode."""
-        with self._lock:
-            return ScalarEnvReset(*self._started().reset())
+        """Begin an episode. One that fails to begin leaves the present one as it is."""
+        with self._lock, begun([self._started()]) as (found,):
+            return ScalarEnvReset(*found)
 
     def step(self, action: Tensor) -> ScalarEnvStep:
         """action: [num_actions]."""
@@ -128,17 +61,24 @@ class GuestScalarEnvironment(_Guests):
             return ScalarEnvStep(*seat.step(values))
 
     @property
-    def num_actions(self) -> int:
-        """How wide an action is. Raises EnvironmentError if the guest does not start."""
+    def behaviour(self) -> Behaviour:
+        """Return its behaviour. Raises EnvironmentError if the guest does not start."""
         with self._lock:
-            return self._started().width
+            return self._started().behaviour
+
+    @property
+    def masks(self) -> list[list[Marks]]:
+        """Return the choices that are masked now, by branch: bool, [choices]; of one agent."""
+        with self._lock:
+            return [self._started().masks]
 
     def run_environment(self) -> None:
-        """Play one episode with the policy."""
+        """Play one episode with the policy. If that fails, nothing has moved."""
         with self._lock:
             seat = self._started()
             self._require_policy()
-            self._play(seat)
+            with begun([seat]) as ((seen, _),):
+                self._play(seat, seen)
 
     def build_observation(self) -> Floats:
         """The present observation, float32, [num_features]."""
@@ -146,7 +86,7 @@ class GuestScalarEnvironment(_Guests):
             self._require_own()
             if self._seat is None or self._seat.seen is None:
                 raise EnvironmentError.ObservationBuildingError("the environment was not reset yet")
-            return self._seat.seen
+            return self._seat.seen.copy()
 
     def calculate_performance_return(self) -> Floats:
         """The returns of the episodes that have ended, float32, [k]."""
@@ -179,7 +119,7 @@ class GuestScalarEnvironment(_Guests):
         return self._seat
 
 
-class GuestVectorEnvironment(_Guests):
+class GuestVectorEnvironment(Guests):
     """
     As many guests as asked for, of one agent each.
 
@@ -214,11 +154,15 @@ class GuestVectorEnvironment(_Guests):
             return list(self._seats)
 
     def reset(self, env_ids: Sequence[EnvironmentUuid]) -> list[VectorEnvReset]:
-        """Begin an episode in each of them."""
+        """Begin an episode in each of them, or in none: what one has stays as it is then."""
         with self._lock:
             self._require_own()
             asked = checks.ids(env_ids, self._seats)
-            return [VectorEnvReset(env_id, *self._seats[env_id].reset()) for env_id in asked]
+            with begun([self._seats[env_id] for env_id in asked]) as found:
+                return [
+                    VectorEnvReset(env_id, *first)
+                    for env_id, first in zip(asked, found, strict=True)
+                ]
 
     def step(self, actions: Sequence[tuple[EnvironmentUuid, Tensor]]) -> list[VectorEnvStep]:
         """Each with its action, [num_actions]."""
@@ -236,21 +180,37 @@ class GuestVectorEnvironment(_Guests):
             ]
 
     @property
-    def num_actions(self) -> int:
-        """How wide an action is. Raises EnvironmentError before `init_num_envs`."""
+    def env_ids(self) -> list[EnvironmentUuid]:
+        """The ids of the environments that there are, in their order."""
+        with self._lock:
+            self._require_own()
+            return list(self._seats)
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """Return the behaviour of each. Raises EnvironmentError before `init_num_envs`."""
         with self._lock:
             self._require_own()
             checks.ids([], self._seats)
-            return next(iter(self._seats.values())).width
+            return next(iter(self._seats.values())).behaviour
+
+    @property
+    def masks(self) -> list[list[Marks]]:
+        """Return the choices that are masked now, by agent and branch: bool, [choices]."""
+        with self._lock:
+            self._require_own()
+            return [seat.masks for seat in self._seats.values()]
 
     def run_environment(self) -> None:
-        """Play one episode in each with the policy."""
+        """Play one episode in each with the policy. If that fails in one, nothing has moved."""
         with self._lock:
             self._require_own()
             checks.ids([], self._seats)
             self._require_policy()
-            for seat in self._seats.values():
-                self._play(seat)
+            seats = list(self._seats.values())
+            with begun(seats) as found:
+                for seat, (seen, _) in zip(seats, found, strict=True):
+                    self._play(seat, seen)
 
     def build_observation(self) -> Floats:
         """The present observations in the order of the ids, float32, [n, num_features]."""
@@ -281,12 +241,6 @@ class GuestVectorEnvironment(_Guests):
             self._is_closed = True
             for seat in self._seats.values():
                 seat.agent.close()
-
-
-def _remade(kind: Callable[..., Any], settings: dict[str, Any]) -> Any:
-    own = {name: settings.pop(name) for name in ("policy", "seed")}
-    GuestEnv(**settings).close()  # refuses another module at the path
-    return kind(**settings, **own)
 
 
 def _returns(returns: list[float]) -> Floats:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 from uuid import UUID
+
+import numpy.typing as npt
 
 from arkml.errors import ArkmlError
 
 EnvironmentUuid: TypeAlias = UUID
 """Names one logical environment, as long as it lives."""
 
+Uuid: TypeAlias = UUID
+
 EnvInfo: TypeAlias = list[tuple[str, str]]
+
+Tensor: TypeAlias = npt.NDArray[Any]
+
+Error: TypeAlias = ArkmlError
+"""The base of the errors here, as `thiserror::Error` is that of the crate's."""
 
 
 class EnvironmentError(ArkmlError):
@@ -84,9 +93,30 @@ EnvironmentKind.Vector = EnvironmentKind("Vector")
 EnvironmentKind.Unknown = EnvironmentKind("Unknown")
 
 
+_NUMPY = {
+    "f2": "F16", "f4": "F32", "f8": "F64", "i1": "I8", "i2": "I16", "i4": "I32", "i8": "I64",
+    "b1": "Bool",
+}  # fmt: skip
+
+
 class _Named(Enum):
     def __str__(self) -> str:
         return str(self.value)
+
+
+class Backend(_Named):
+    """A library whose arrays are tensors: NdArray is numpy here, Tch is torch."""
+
+    NdArray = "NdArray"
+    Tch = "Tch"
+
+
+class TensorKind(_Named):
+    """A kind of numbers that tensors hold."""
+
+    Float = "Float"
+    Int = "Int"
+    Bool = "Bool"
 
 
 class EnvNdArrayDType(_Named):
@@ -133,6 +163,26 @@ class EnvDType:
     def Tch(dtype: EnvTchDType) -> EnvDType:  # noqa: N802  the name in the traits
         """Of a torch tensor."""
         return EnvDType("Tch", dtype)
+
+    @staticmethod
+    def of(tensor: Tensor) -> EnvDType:
+        """Return the dtype of a numpy array. Raises EnvironmentError for one that has no name."""
+        name = _NUMPY.get(tensor.dtype.str[1:])
+        if name is None:
+            raise EnvironmentError.EnvironmentError(f"no tensor holds {tensor.dtype}")
+        return EnvDType.NdArray(EnvNdArrayDType[name])
+
+    @property
+    def backend(self) -> Backend:
+        """The library that such tensors are of."""
+        return Backend(self.library)
+
+    @property
+    def tensor_kind(self) -> TensorKind:
+        """The kind of numbers that such tensors hold."""
+        if self.dtype.name == "Bool":
+            return TensorKind.Bool
+        return TensorKind.Int if self.dtype.name[0] in "IU" else TensorKind.Float
 
     def __str__(self) -> str:
         return f"{self.library}({self.dtype})"

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from arkml.batches import Floats
+from arkml.environment.decisions import Behaviour, Marks
 from arkml.environment.specs import Actions
 from arkml.envs.one_agent import OneAgent
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvInfo
 from arkml.errors import ArkmlError, UsageError
+
+
+class _Kept(NamedTuple):
+    """The state of a seat before an episode that may yet be given up."""
+
+    seed: int | None
+    seen: Floats | None
+    returns: int
+    sum: float
 
 
 class Seat:
@@ -28,23 +40,59 @@ class Seat:
         self.seen: Floats | None = None
         self.returns: list[float] = []
         self._sum = 0.0
+        self._kept: _Kept | None = None
 
     @property
-    def width(self) -> int:
-        return self.agent.behaviour.num_actions
+    def behaviour(self) -> Behaviour:
+        return self.agent.behaviour
 
     @property
     def actions(self) -> Actions:
         return self.agent.behaviour.spec.actions
 
-    def reset(self) -> tuple[Floats, EnvInfo | None]:
-        seed, self._seed = self._seed, None
+    @property
+    def masks(self) -> list[Marks]:
+        """Return the choices that are masked now, for each branch bool, [choices]."""
+        if self.seen is None or self.agent.shown is None:
+            return [np.zeros(choices, bool) for choices in self.actions.branches]
+        decision, row = self.agent.shown
+        return [masks[row] for masks in decision.masks]
+
+    def prepare(self) -> None:
+        """
+        Have the next episode ready, without leaving the present one.
+
+        `begin` goes over to it. `settle` ends what was before for good, `give_up` goes back there.
+        Raises EnvironmentError; nothing has moved then.
+        """
+        self._kept = _Kept(self._seed, self.seen, len(self.returns), self._sum)
         try:
-            self.seen, info = self.agent.reset(seed)
+            self.agent.prepare(self._seed)
         except ArkmlError as error:
             raise checks.refused(f"the guest begins no episode: {error}") from error
+        self._seed = None
+
+    def begin(self) -> tuple[Floats, EnvInfo | None]:
+        """Return the first observation and the info of the episode that is ready."""
+        self.seen, info = self.agent.begin()
         self._sum = 0.0
-        return self.seen, self._told(info)
+        return self.seen.copy(), self._told(info)
+
+    def settle(self) -> None:
+        """End what was before the episode that was prepared."""
+        self._kept = None
+        self.agent.settle()
+
+    def give_up(self) -> None:
+        """Go back to what was before `prepare`, if that was called."""
+        self.agent.give_up()
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return
+        self.seen, self._sum = kept.seen, kept.sum
+        del self.returns[kept.returns :]
+        if not self.agent.is_ready:
+            self._seed = kept.seed
 
     def step(self, action: Floats) -> tuple[Floats, float, bool, bool, EnvInfo | None]:
         """A guest that has one agent no more ends the episode as one that fails does."""
@@ -56,7 +104,7 @@ class Seat:
         self._sum += reward
         if terminated or truncated:
             self.returns.append(self._sum)
-        return self.seen, reward, terminated, truncated, self._told(info)
+        return self.seen.copy(), reward, terminated, truncated, self._told(info)
 
     def require_playing(self) -> None:
         if self.seen is None:
@@ -74,3 +122,18 @@ class Seat:
             for choice in np.flatnonzero(masks[row])
         ]
         return [(name, str(value)) for name, value in info.items()] + masked or None
+
+
+@contextmanager
+def begun(seats: Sequence[Seat]) -> Iterator[list[tuple[Floats, EnvInfo | None]]]:
+    """Begin an episode in each seat; an error, then or in the block, takes all of them back."""
+    try:
+        for seat in seats:
+            seat.prepare()
+        yield [seat.begin() for seat in seats]
+    except BaseException:
+        for seat in seats:
+            seat.give_up()
+        raise
+    for seat in seats:
+        seat.settle()

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
-import numpy.typing as npt
-
-from arkml.envs.relayrl.kinds import EnvDType, EnvInfo, EnvironmentKind, EnvironmentUuid
-
-Tensor: TypeAlias = npt.NDArray[Any]
+from arkml.envs.relayrl.kinds import EnvDType, EnvInfo, EnvironmentKind, EnvironmentUuid, Tensor
 
 
 @dataclass(slots=True)

@@ -18,7 +18,20 @@ def __getattr__(name: str) -> Any:
     from arkml.envs.llapi.envs.pettingzoo_env_factory import PettingZooEnvFactory
     from arkml.envs.llapi.registry import default_registry
 
+    key = _key_of(name)
+    if key is None:
+        default_registry.get(name)  # reads again what could not be read, and raises if it cannot be
+        key = _key_of(name)
+    if key is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return PettingZooEnvFactory(key)
+
+
+def _key_of(name: str) -> str | None:
+    """Return the entry of the registry that is imported by this name."""
+    from arkml.envs.llapi.registry import default_registry
+
     for key in default_registry:
         if name == (key.replace("3", "Three") if key[:1].isdigit() else key):
-            return PettingZooEnvFactory(key)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return key
+    return None

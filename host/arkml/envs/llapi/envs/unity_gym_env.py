@@ -20,6 +20,7 @@ from arkml.envs.llapi.base_env import (
     DecisionSteps,
     TerminalSteps,
 )
+from arkml.envs.llapi.exception import UnityActionException
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class UnityToGymWrapper(gym.Env[Any, Any]):
         """
         Act. Returns observation, reward, terminated, truncated and `info["step"]`, the batch.
 
-        Raises UnityGymException after an end.
+        Raises UnityGymException after an end, and UnityActionException for what is not an action.
         """
         if self.game_over:
             raise UnityGymException(
@@ -112,7 +113,7 @@ class UnityToGymWrapper(gym.Env[Any, Any]):
                 "receive 'done = True'."
             )
         if self._flattener is not None:
-            action = self._flattener.lookup_action(int(action))
+            action = self._flattener.lookup_action(action)
         row = np.array(action).reshape((1, self.action_size))
         actions = ActionTuple()
         if self.group_spec.action_spec.is_continuous():
@@ -182,9 +183,20 @@ class ActionFlattener:
         self.action_lookup = {number: list(each) for number, each in enumerate(combinations)}
         self.action_space = spaces.Discrete(len(self.action_lookup))
 
-    def lookup_action(self, action: int) -> list[int]:
-        """The choice of each branch."""
-        return self.action_lookup[action]
+    def lookup_action(self, action: Any) -> list[int]:
+        """
+        Return the choice of each branch. `action` is a number, or an array of one.
+
+        Raises UnityActionException for a combination that there is not.
+        """
+        number = action.item() if isinstance(action, np.ndarray) and action.size == 1 else action
+        try:
+            return self.action_lookup[number]
+        except (KeyError, TypeError):
+            raise UnityActionException(
+                "A flattened action is a whole number from 0 to"
+                f" {len(self.action_lookup) - 1}, not {str(action)[:80]}"
+            ) from None
 
 
 def _check_observations(spec: BehaviorSpec, uint8_visual: bool, allow_multiple: bool) -> None:

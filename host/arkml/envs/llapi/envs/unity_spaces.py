@@ -8,7 +8,9 @@ import numpy as np
 from gymnasium import error, spaces
 from numpy.typing import NDArray
 
+from arkml.envs.llapi.actions import numbers
 from arkml.envs.llapi.base_env import ActionSpec, BehaviorSpec
+from arkml.envs.llapi.exception import UnityActionException
 
 
 def observation_space(spec: BehaviorSpec) -> spaces.Space[Any]:
@@ -46,13 +48,14 @@ def action_row(space: spaces.Space[Any], action: Any) -> tuple[NDArray[Any], NDA
     try:
         checked = (
             tuple(
-                np.array(part, dtype=each.dtype) for part, each in zip(action, space, strict=True)
+                numbers(np.asarray(part), each.dtype)
+                for part, each in zip(action, space, strict=True)
             )
             if isinstance(space, spaces.Tuple)
-            else np.array(action, dtype=space.dtype)
+            else numbers(np.asarray(action), space.dtype)
         )
         fits = space.contains(checked)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, UnityActionException):
         fits = False
     if not fits:
         raise error.Error(f"Invalid action, got {action} but was expecting action from {space}")

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from arkml.envs.llapi.exception import UnityRegistryException
 from arkml.envs.llapi.registry.base_registry_entry import BaseRegistryEntry
 from arkml.envs.llapi.registry.manifests import entries
 
+logger = logging.getLogger(__name__)
+
 
 class UnityEnvRegistry(Mapping[str, BaseRegistryEntry]):
-    """Entries by identifier. Manifests are read when an entry is first asked for."""
+    """
+    Entries by identifier. Manifests are read when an entry is first asked for.
+
+    The entry that came last counts; those of a manifest come when it is read, as in the original.
+    While a manifest cannot be read, the other entries are there all the same. It is tried again
+    when an unknown entry is asked for, or where there are no entries at all; its own error, an
+    OSError or UnityRegistryException, is raised then.
+    """
 
     def __init__(self) -> None:
         self._registered: dict[str, BaseRegistryEntry] = {}
-        self._manifests: list[str] = []
+        self._manifests: list[str] = []  # that were not read yet
+        self._failed: set[str] = set()  # that were tried
 
     def register(self, new_entry: BaseRegistryEntry) -> None:
         """Add an entry, in the place of one with the same identifier."""
@@ -39,28 +51,60 @@ class UnityEnvRegistry(Mapping[str, BaseRegistryEntry]):
         """Remove all entries."""
         self._registered.clear()
         self._manifests.clear()
+        self._failed.clear()
 
     def __getitem__(self, identifier: str) -> BaseRegistryEntry:
-        """The entry of that name. Raises KeyError, or what a manifest that is refused raises."""
-        self._load_all_manifests()
-        if identifier not in self._registered:
-            raise KeyError(f"The entry {identifier} is not present in the registry.")
-        return self._registered[identifier]
+        """Return the entry of that name. Raises KeyError, or the error of a manifest."""
+        error = self._read_until(lambda: identifier in self._registered)
+        if identifier in self._registered:
+            return self._registered[identifier]
+        if error is not None:
+            error.add_note(
+                f"The registry has no entry {identifier!r}; this manifest, which may have it, is"
+                " read again when such an entry is next asked for."
+            )
+            raise error
+        raise KeyError(f"The entry {identifier} is not present in the registry.")
 
     def __len__(self) -> int:
-        self._load_all_manifests()
-        return len(self._registered)
+        return len(self._entries())
 
     def __iter__(self) -> Iterator[str]:
-        self._load_all_manifests()
-        return iter(self._registered)
+        return iter(self._entries())
 
-    def _load_all_manifests(self) -> None:
-        while self._manifests:
-            found = entries(self._manifests[0])
-            del self._manifests[0]
+    def _entries(self) -> dict[str, BaseRegistryEntry]:
+        error = self._read_until(lambda: bool(self._registered))
+        if error is not None and not self._registered:
+            raise error
+        return self._registered
+
+    def _read_until(self, is_found: Callable[[], bool]) -> Exception | None:
+        """
+        Read the manifests that were not tried yet and, unless that is enough, those that failed.
+
+        Returns the first failure.
+        """
+        failed = [source for source in self._manifests if source in self._failed]
+        new = [source for source in self._manifests if source not in self._failed]
+        error = self._read(new)
+        return error if is_found() else self._read(failed) or error
+
+    def _read(self, sources: Iterable[str]) -> Exception | None:
+        """Register the entries of manifests. Returns the first failure."""
+        first: Exception | None = None
+        for source in sources:
+            try:
+                found = entries(source)
+            except (OSError, ImportError, UnityRegistryException) as error:
+                logger.warning("The manifest %s could not be read: %s", source, error)
+                self._failed.add(source)
+                first = first or error
+                continue
+            self._manifests.remove(source)
+            self._failed.discard(source)
             for entry in found:
                 self.register(entry)
+        return first
 
 
 default_registry = UnityEnvRegistry()

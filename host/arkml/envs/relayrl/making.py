@@ -1,0 +1,94 @@
+"""The life of environments of guests: settings, pickles, and their one owner."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+
+from arkml.batches import Floats
+from arkml.environment.decisions import Behaviour
+from arkml.environment.guest_env import GuestEnv
+from arkml.envs.relayrl import checks
+from arkml.envs.relayrl.kinds import EnvDType, EnvNdArrayDType
+from arkml.envs.relayrl.seat import Seat
+
+_F32 = EnvDType.NdArray(EnvNdArrayDType.F32)
+
+ActingPolicy = Callable[[Floats], Any]
+"""Makes an action, [num_actions], of an observation, [num_features]."""
+
+
+class Guests:
+    """Guests as one environment. `policy` acts in `run_environment`; `options` are GuestEnv's."""
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        policy: ActingPolicy | None = None,
+        seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        self._made_with = {"module": module, "policy": policy, "seed": seed, **options}
+        self._module = module
+        self._policy = policy
+        self._seed = seed
+        self._options = options
+        self._lock = threading.RLock()
+        self._is_given_away = False
+        self._is_closed = False
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Pickles by the path and the digest of its module, and its settings."""
+        with self._lock, GuestEnv(self._module, **self._options) as env:
+            self._require_own()
+            settings = {**env.__getstate__(), "policy": self._policy, "seed": self._seed}
+        return _remade, (type(self), settings)
+
+    def observation_dtype(self) -> EnvDType:
+        return _F32
+
+    def action_dtype(self) -> EnvDType:
+        return _F32
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """Return the behaviour of an environment. Raises EnvironmentError if there is none."""
+        raise NotImplementedError
+
+    @property
+    def num_actions(self) -> int:
+        """Return the width of an action. Raises EnvironmentError as `behaviour`."""
+        return self.behaviour.num_actions
+
+    def _require_own(self) -> None:
+        if self._is_given_away:
+            raise checks.refused("the environment was turned into a handle")
+        if self._is_closed:
+            raise checks.refused("the environment is closed")
+
+    def _moved(self) -> Self:
+        """Another object with all that this one had, which is of no use from now on."""
+        with self._lock:
+            self._require_own()
+            other = object.__new__(type(self))
+            other.__dict__.update(self.__dict__)
+            self._is_given_away = True
+            return other
+
+    def _require_policy(self) -> None:
+        if self._policy is None:
+            raise checks.refused("run_environment needs a policy: give one when it is made")
+
+    def _play(self, seat: Seat, seen: Floats) -> None:
+        """Play an episode that has begun with this observation."""
+        assert self._policy is not None
+        while seat.agent.is_playing:
+            seen = seat.step(checks.action(self._policy(seen), seat.actions))[0]
+
+
+def _remade(kind: Callable[..., Any], settings: dict[str, Any]) -> Any:
+    own = {name: settings.pop(name) for name in ("policy", "seed")}
+    GuestEnv(**settings).close()  # refuses another module at the path
+    return kind(**settings, **own)
