@@ -78,7 +78,7 @@ def _tuned(bench: Bench, game: str) -> Iterator[Row]:
     ):
         yield by_seed(
             TOPIC, f"{game}, {TUNED.name}: {name}", unit, reached(ours, key), limit,
-            competitor=THEIRS, theirs=reached(theirs, key),
+            competitor=THEIRS, theirs=reached(theirs, key), has_ratio=key != "rating",
         )  # fmt: skip
 
 

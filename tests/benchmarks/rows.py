@@ -137,12 +137,13 @@ def by_seed(
     *,
     competitor: str = "",
     theirs: Sequence[Reached] = (),
+    has_ratio: bool = True,
     why_not: str = "",
 ) -> Row:
     """
-    What learners needed, seed by seed; a ratio is that of the medians.
+    What learners needed, seed by seed; a ratio, where it means something, is that of the medians.
 
-    Where most seeds of both did not reach the goal there is no ratio, and nothing is asserted.
+    Where most seeds of both did not reach the goal there is none, and nothing is asserted.
     """
     mine = Spread.of([needed(figure) for figure in ours])
     seeds = {"ours": tuple(ours)}
@@ -153,6 +154,6 @@ def by_seed(
     ratio = None
     if math.isinf(mine.median) and math.isinf(other.median):
         why_not = why_not or "neither reached it"
-    else:
+    elif has_ratio:
         ratio = Spread.of([mine.median / other.median])
     return Row(topic, name, unit, mine, limit, competitor, other, ratio, why_not, seeds=seeds)

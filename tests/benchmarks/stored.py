@@ -88,7 +88,7 @@ def _row_as_json(row: Row) -> dict[str, Any]:
 
 def _row_from_json(item: Mapping[str, Any]) -> Row:
     values = {name: value for name, value in item.items() if name != "verdict"}
-    limits: dict[str, type[AtMost] | type[AtLeast]] = {"at most": AtMost, "at least": AtLeast}
+    limits: dict[str, type[AtMost | AtLeast]] = {"at most": AtMost, "at least": AtLeast}
     limit: Limit | None = None
     for kind, bound in (values["limit"] or {}).items():
         limit = limits[kind](bound)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.benchmarks import report, stored
+from tests.benchmarks.measuring import Spread
 from tests.benchmarks.rows import AtLeast, AtMost, NotWithin, Row, Verdict, against, alone, by_seed
 from tests.benchmarks.stored import Result
 
@@ -77,6 +78,15 @@ def test_where_neither_learner_reached_the_goal_nothing_is_asserted():
     assert report.cells(row, "")[2] == f"{THEIRS} not reached"
 
 
+def test_returns_stand_side_by_side_without_a_ratio():
+    row = by_seed(
+        "learning", "rating", "", [-150.0], competitor=THEIRS, theirs=[-100.0], has_ratio=False
+    )
+
+    assert report.cells(row, "")[1:4] == ("-150", f"{THEIRS} -100", "")
+    assert row.verdict is Verdict.REPORTED
+
+
 def test_a_limit_without_a_competitor_is_missed_by_a_goal_that_is_not_reached():
     row = by_seed("learning", "pendulum", "steps", [NotWithin(500)], AtMost(500))
 
@@ -87,7 +97,7 @@ ROWS = [
     against("frame", "1 agent", "µs", [3.0], "peer", [2.0], AtMost(1.4)),
     against("frame", "64 agents", "µs", [3.0], "peer", None, AtLeast(1.4)),
     learned([100.0, NotWithin(500), NotWithin(500)], [100.0, 200.0, 100.0]),
-    Row("learning", "start-up", "s", stored.Spread(1.0, 0.5, 2.0), why_not="cut short"),
+    Row("learning", "start-up", "s", Spread(1.0, 0.5, 2.0), why_not="cut short"),
 ]
 
 
