@@ -134,7 +134,8 @@ def _range(spread: Spread, unit: str) -> str:
         return ""
     if math.isinf(spread.high):
         return f"{_number(spread.low)}{unit} to not reached"
-    return f"{_number(spread.low)}-{_number(spread.high)}{unit}".strip()
+    between = " to " if spread.low < 0 else "-"
+    return f"{_number(spread.low)}{between}{_number(spread.high)}{unit}".strip()
 
 
 def _number(figure: float) -> str:

@@ -84,6 +84,7 @@ def test_returns_stand_side_by_side_without_a_ratio():
     )
 
     assert report.cells(row, "")[1:4] == ("-150", f"{THEIRS} -100", "")
+    assert report.cells(row, "")[-1] == "-150 to -150"
     assert row.verdict is Verdict.REPORTED
 
 
