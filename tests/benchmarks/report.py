@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.benchmarks.measuring import Spread
 from tests.benchmarks.rows import AtLeast, AtMost, Limit, NotWithin, Reached, Row
+from tests.benchmarks.stored import Result
 
 HEADINGS = ("what", "ours", "competitor", "ratio", "limit", "verdict", "spread (p10-p90)")
 
@@ -52,20 +53,21 @@ def each_seed(rows: Sequence[Row]) -> Iterator[Line]:
             yield (name, learner, *shown, *[""] * (count - len(shown)))
 
 
-def page(
-    rows: Sequence[Row], notes: Mapping[str, Sequence[str]], machine: Mapping[str, Any]
-) -> str:
+def page(result: Result) -> str:
     """The page of the documentation: the topics of the notes, in their order."""
     parts = [
         "<!-- Written by `make bench BENCH=--write`. Do not edit. -->",
         "# Benchmarks",
-        f"`make bench` on {machine['processor']}: {_versions(machine)}.",
+        f"`make bench` on {_described(result.machine)}",
         _INTRODUCTION,
     ]
-    for topic, lines in notes.items():
-        found = [row for row in rows if row.topic == topic]
-        parts += [f"## {topic.capitalize()}", " ".join(lines)]
+    for topic, lines in result.notes.items():
+        found = [row for row in result.rows if row.topic == topic]
+        other = result.elsewhere.get(topic)
         parts += [
+            f"## {topic.capitalize()}",
+            " ".join(lines),
+            f"Measured on {_described(other)}" if other and found else "",
             _marked([HEADINGS, *(cells(row, row.name) for row in found)]) if found else _UNMEASURED,
             _marked([*each_seed(found)]),
         ]
@@ -101,10 +103,11 @@ def _marked(lines: Sequence[Line]) -> str:
     return "\n".join(["| " + " | ".join(headings) + " |", "|" + " --- |" * len(headings), *marked])
 
 
-def _versions(machine: Mapping[str, Any]) -> str:
+def _described(machine: Mapping[str, Any]) -> str:
     names = {"python": "Python", "wasmtime": "wasmtime", "onnxruntime": "onnxruntime"}
     found = [f"{name} {machine[key]}" for key, name in names.items()]
-    return ", ".join([*found, f"numpy {machine['numpy']}", f"{machine['cores']} cores"])
+    found += [f"numpy {machine['numpy']}", f"{machine['cores']} cores"]
+    return f"{machine['processor']}: {', '.join(found)}."
 
 
 def _limit(row: Row) -> str:

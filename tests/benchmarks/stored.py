@@ -6,7 +6,7 @@ import math
 import os
 import platform
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,27 +19,31 @@ Notes = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was measured, on one machine."""
+    """What was measured on a machine; `elsewhere` has the machine of topics of another one."""
 
     machine: Mapping[str, Any]
     notes: Notes
     rows: Sequence[Row]
+    elsewhere: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def with_topics(self, other: Result, order: Collection[str]) -> Result:
-        """This result with the topics of another one, measured on such a machine, in its place."""
+        """This result with the topics of another one in the place of its own."""
         notes = {**self.notes, **other.notes}
         kept = [row for row in self.rows if row.topic not in other.notes]
         rows = [*kept, *other.rows]
+        elsewhere = {**self.elsewhere, **dict.fromkeys(other.notes, other.machine)}
         return Result(
             self.machine,
             {topic: notes[topic] for topic in order if topic in notes},
             [row for topic in order for row in rows if row.topic == topic],
+            {topic: found for topic, found in elsewhere.items() if found != self.machine},
         )
 
 
 def as_json(result: Result) -> dict[str, Any]:
     return {
         "machine": dict(result.machine),
+        "elsewhere": {topic: dict(found) for topic, found in result.elsewhere.items()},
         "notes": {topic: list(lines) for topic, lines in result.notes.items()},
         "rows": [_row_as_json(row) for row in result.rows],
     }
@@ -48,7 +52,7 @@ def as_json(result: Result) -> dict[str, Any]:
 def from_json(document: Mapping[str, Any]) -> Result:
     """The result that `as_json` made the document of."""
     rows = [_row_from_json(item) for item in document["rows"]]
-    return Result(document["machine"], document["notes"], rows)
+    return Result(document["machine"], document["notes"], rows, document["elsewhere"])
 
 
 def machine() -> dict[str, Any]:

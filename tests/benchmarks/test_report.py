@@ -129,15 +129,31 @@ def test_topics_measured_again_take_the_place_of_the_old_ones():
     assert [row.name for row in found.rows] == ["new"]
 
 
+def test_a_topic_that_was_measured_on_another_machine_says_so():
+    here = stored.machine()
+    there = here | {"processor": "Another"}
+    notes, order = {"frame": ["A note."]}, ["push", "frame"]
+    old = Result(there, {"push": ["A note."]}, [alone("push", "old", "µs", [1])])
+    found = old.with_topics(
+        Result(here, notes, [alone("frame", "new", "µs", [2])]), ["push", "frame"]
+    )
+    again = found.with_topics(Result(there, notes, []), ["push", "frame"])
+
+    assert found.elsewhere == {"frame": here}
+    assert round_trip(found).elsewhere == found.elsewhere
+    assert "`make bench` on Another: " in report.page(found)
+    assert report.page(found).count("Measured on ") == 1
+    assert again.elsewhere == {}
+
+
 def test_a_topic_without_rows_says_that_it_was_not_measured():
     machine = stored.machine()
-    text = report.page([], {"learning": ["A note."]}, machine)
+    text = report.page(Result(machine, {"learning": ["A note."]}, []))
 
     assert "## Learning\n\nA note.\n\nNot measured since it was changed.\n" in text
 
 
 def test_the_page_of_the_documentation_is_that_of_the_figures_beside_it():
     result = stored.from_json(json.loads((DOCS / "bench.json").read_text()))
-    page = report.page(result.rows, result.notes, result.machine)
 
-    assert (DOCS / "benchmarks.md").read_text() == page
+    assert (DOCS / "benchmarks.md").read_text() == report.page(result)
