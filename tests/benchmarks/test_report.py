@@ -134,10 +134,8 @@ def test_a_topic_that_was_measured_on_another_machine_says_so():
     there = here | {"processor": "Another"}
     notes, order = {"frame": ["A note."]}, ["push", "frame"]
     old = Result(there, {"push": ["A note."]}, [alone("push", "old", "µs", [1])])
-    found = old.with_topics(
-        Result(here, notes, [alone("frame", "new", "µs", [2])]), ["push", "frame"]
-    )
-    again = found.with_topics(Result(there, notes, []), ["push", "frame"])
+    found = old.with_topics(Result(here, notes, [alone("frame", "new", "µs", [2])]), order)
+    again = found.with_topics(Result(there, notes, []), order)
 
     assert found.elsewhere == {"frame": here}
     assert round_trip(found).elsewhere == found.elsewhere
