@@ -73,7 +73,7 @@ check: $(READY) ## Lint, types, import contracts, generated files
 	@$(RUN) -m arkml.abi.generate --check
 	@$(RUN) -m arkml.envs.llapi.generate --check
 
-bench: $(READY) ## Measure: a table, bench.json; PEER=PROGRAM and BENCH="--quick" are options
+bench: $(READY) ## Measure: a table, bench.json; options: PEER=PROGRAM, BENCH="--quick --only learning"
 	@PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --quiet --disable-pip-version-check \
 	  -e '.[bench]'
 	@$(RUN) -m tests.benchmarks.run $(if $(PEER),--peer $(PEER)) $(BENCH)

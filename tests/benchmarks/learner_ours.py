@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 from tests.benchmarks.companion import ROOT
+from tests.benchmarks.configurations import Configuration
 from tests.benchmarks.games import Game, Numbers
 from tests.benchmarks.learner_runs import Act, Journal
 
@@ -20,27 +21,21 @@ GUESTS = Path(ROOT, "fixtures", "guests")
 TRAINING = 1  # what the guest's `mode` says
 
 
-def learn(game: Game, seed: int, agents: int, rows_per_update: int) -> Journal:
-    """Play until the learner has had its steps."""
-    settings = {
-        **game.settings,
-        "seed": seed,
-        "rows_per_update": rows_per_update,
-        "max_updates_per_row": 1 / rows_per_update,
-    }
-    with Host(hive=HiveGrant(settings=settings, block=True)) as host:
+def learn(configuration: Configuration, game: Game, seed: int, seconds: float) -> Journal:
+    """Play until the learner has had its steps, or its time."""
+    settings = {**configuration.settings(game), "seed": seed}
+    with Host(seed=seed, hive=HiveGrant(settings=settings, block=True)) as host:
         guest = host.load(GUESTS / game.guest)
-        guest.call("configure", agents, seed)
+        if configuration.agents is not None:
+            guest.call("configure", configuration.agents, seed)
         while guest.call("mode") != TRAINING:
             guest.update()
             time.sleep(0.001)
-        journal = Journal(time.perf_counter())
+        journal = Journal(game.steps, seconds)
         hives: Any = guest.services.hives
-        steps = frames = 0
-        while steps < game.steps:
+        while not journal.is_full:
             guest.update()
-            frames += 1
-            steps = agents * frames - guest.call("episodes")
+            steps = guest.statistics.rows - guest.call("episodes")  # last rows are no steps
             if journal.is_due(steps):
                 journal.note(steps, partial(_loaded, hives.first.latest[1]))
     return journal

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.benchmarks.games import AGENTS, GAMES, ROWS_PER_UPDATE, Game, Numbers, rate
+from tests.benchmarks.configurations import CONFIGURATIONS
+from tests.benchmarks.games import GAMES, Game, Numbers, rate
 
 EVERY = 2_048  # steps from one rating to the next
 
@@ -18,46 +19,57 @@ Act = Callable[[Numbers], Numbers]
 @dataclass(slots=True)
 class Journal:
     """
-    What a learner acted with, every so many steps. It is rated when the learning is over, so that
-    the rating takes nobody's time.
+    What a learner acted with, every 2,048 steps and when its steps or seconds were used up. It is
+    rated when the learning is over, so that the rating takes no time of it.
     """
 
-    start: float
+    most_steps: int
+    most_seconds: float
+    start: float = field(default_factory=time.perf_counter)
     steps: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     policies: list[Callable[[], Act]] = field(default_factory=list)
+    is_full: bool = False
 
     def is_due(self, steps: int) -> bool:
-        return steps >= EVERY * (len(self.steps) + 1)
+        """Whether a policy is to be noted, as at the end, after which no other one is."""
+        if not self.is_full:
+            elapsed = time.perf_counter() - self.start
+            self.is_full = steps >= self.most_steps or elapsed >= self.most_seconds
+        return self.is_full or steps >= EVERY * (len(self.steps) + 1)
 
     def note(self, steps: int, policy: Callable[[], Act]) -> None:
         self.steps.append(steps)
         self.seconds.append(time.perf_counter() - self.start)
         self.policies.append(policy)
 
-    def until(self, game: Game) -> tuple[float, float]:
-        """Steps and seconds to the goal; infinite if it was not reached."""
-        for steps, seconds, policy in self._marks():
-            if rate(game, policy()) >= game.goal:
-                return steps, seconds
-        return float("inf"), float("inf")
+    def rated(self, game: Game) -> dict[str, float | None]:
+        """
+        Steps and seconds to the goal, None if it was not reached; the highest rating; and the
+        steps and seconds that were played.
+        """
+        ratings = [rate(game, policy()) for policy in self.policies]
+        reached = [number for number, rating in enumerate(ratings) if rating >= game.goal]
+        first = reached[0] if reached else None
+        return {
+            "steps": None if first is None else self.steps[first],
+            "seconds": None if first is None else self.seconds[first],
+            "rating": max(ratings),
+            "steps played": self.steps[-1],
+            "seconds played": self.seconds[-1],
+        }
 
-    def _marks(self) -> Iterator[tuple[int, float, Callable[[], Act]]]:
-        return zip(self.steps, self.seconds, self.policies, strict=True)
 
-
-def main(learner: str, name: str, seed: int) -> None:
-    game = GAMES[name]
+def main(learner: str, name: str, game_name: str, seed: int, seconds: float) -> None:
+    game = GAMES[game_name]
     if learner == "ours":
         from tests.benchmarks.learner_ours import learn
     else:
         from tests.benchmarks.learner_theirs import learn
     began = time.perf_counter()
-    journal = learn(game, seed, AGENTS, ROWS_PER_UPDATE)
-    steps, seconds = journal.until(game)
-    started = journal.start - began
-    print(json.dumps({"start-up": started, "steps": steps, "seconds": seconds}))
+    journal = learn(CONFIGURATIONS[name], game, seed, seconds)
+    print(json.dumps({"start-up": journal.start - began, **journal.rated(game)}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), float(sys.argv[5]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from functools import partial
 from typing import Any
 
@@ -13,32 +12,34 @@ from gymnasium import spaces
 from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
-from tests.benchmarks.games import LEARNING_STARTS, MEMORY, Game, Numbers
+from tests.benchmarks.configurations import Configuration
+from tests.benchmarks.games import Game, Numbers
 from tests.benchmarks.learner_runs import Act, Journal
 
 
-def learn(game: Game, seed: int, agents: int, rows_per_update: int) -> Journal:
-    """Call `learn()` for the learner's steps."""
+def learn(configuration: Configuration, game: Game, seed: int, seconds: float) -> Journal:
+    """Call `learn()` for the learner's steps, or its time."""
     torch.set_num_threads(1)
-    settings = game.settings
+    settings = configuration.settings(game)
+    assert configuration.agents is not None
     model = SAC(
         "MlpPolicy",
-        Arrays(game, agents, seed),
+        Arrays(game, configuration.agents, seed),
         learning_rate=settings["learning_rate_init"],
-        buffer_size=MEMORY,
-        learning_starts=LEARNING_STARTS,
+        buffer_size=settings["memory_max_size"],
+        learning_starts=settings["memory_min_size"],
         batch_size=settings["batch_size"],
         tau=settings["tau"],
         gamma=settings["gamma"],
         n_steps=settings["rollout_length"],
         train_freq=1,
-        gradient_steps=agents // rows_per_update,
+        gradient_steps=configuration.agents // settings["rows_per_update"],
         ent_coef=settings["alpha"],
         policy_kwargs={"net_arch": [settings["hidden"]] * settings["layers"]},
         seed=seed,
         device="cpu",
     )
-    journal = Journal(time.perf_counter())
+    journal = Journal(game.steps, seconds)
     model.learn(game.steps, callback=_Notes(journal))
     return journal
 
@@ -52,7 +53,7 @@ class _Notes(BaseCallback):
         if self._journal.is_due(self.num_timesteps):
             actor: Any = copy.deepcopy(self.model.policy.actor)
             self._journal.note(self.num_timesteps, partial(_acting, actor))
-        return True
+        return not self._journal.is_full
 
 
 def _acting(actor: Any) -> Act:

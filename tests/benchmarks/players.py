@@ -4,43 +4,43 @@ from __future__ import annotations
 
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.benchmarks import stepping
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import ROOT, Companion
-from tests.benchmarks.measuring import Block, Spread, microseconds
+from tests.benchmarks.measuring import Block, Spread, mean_microseconds
 from tests.benchmarks.rows import AtLeast, Row, against
 
 from arkml.envs.llapi.player_bundle import write_bundle
 
 ORIGINALS = ROOT / ".venv-mlagents" / "bin" / "python"
 OURS, THEIRS = "our UnityEnvironment and player", "the original and our player"
+BOUNDS = {"pendulum": (20.0, 200.0), "cart-pole": (7.0, 30.0)}
+STEPS = stepping.EPISODE + 1
 
 
-def rows(
-    bench: Bench, topic: str, guest: Path, agents: int, step: Callable[[], object]
-) -> Iterator[Row]:
-    """`step` is one of `agents` agents of the guest behind the same API, in this process."""
-    bench.say(f"a player of {agents} agents")
+def rows(bench: Bench, topic: str, game: str, agents: int) -> Iterator[Row]:
+    bench.say(f"{game}: a player of {agents} agents")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        player = write_bundle(folder, guest, [f"--configure-numbers={agents},{{seed}}"])
+        configured = [f"--configure-numbers={agents},{{seed}}"]
+        player = write_bundle(folder, stepping.path(game), configured)
 
         def trainer(package: str, **options: str) -> Block:
-            words = (package, player, _free_port(), bench.block_seconds)
+            words = (package, player, _free_port(), game, agents, STEPS)
             return stack.enter_context(Companion("stepping_player", *words, **options)).measure
 
-        blocks = {
-            "LLAPI": lambda: microseconds(step, bench.block_seconds),
-            OURS: trainer("arkml.envs.llapi"),
-        }
+        here = stepping.low_level(stack, game, agents)
+        blocks = {"LLAPI": lambda: mean_microseconds(here, STEPS)}
+        blocks[OURS] = trainer("arkml.envs.llapi")
         if ORIGINALS.exists():
             blocks[THEIRS] = trainer("mlagents_envs", python=str(ORIGINALS))
-        figures = bench.interleave(blocks)
-    name = f"LLAPI, a step of {agents} agents"
-    for competitor, bound in ((OURS, 50.0), (THEIRS, 200.0)):
+        figures = bench.interleave(blocks, rounds=3 if bench.quick else 7)
+    name = f"{game}: LLAPI, a step of {agents} agents"
+    for competitor, bound in zip((OURS, THEIRS), BOUNDS[game], strict=True):
         if competitor in figures:
             yield against(
                 topic, name, "µs", figures["LLAPI"], competitor, figures[competitor],

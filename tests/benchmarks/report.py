@@ -1,100 +1,80 @@
-"""The result as a table for people, as a page, and as JSON."""
+"""The result as a table for people, and as a page of the documentation."""
 
 from __future__ import annotations
 
-import os
-import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from importlib.metadata import version
-from pathlib import Path
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.benchmarks.measuring import Spread
-from tests.benchmarks.rows import AtLeast, AtMost, Limit, Row
+from tests.benchmarks.rows import AtLeast, AtMost, Limit, NotWithin, Reached, Row
+from tests.benchmarks.stored import Result
 
 HEADINGS = ("what", "ours", "competitor", "ratio", "limit", "verdict", "spread (p10-p90)")
 
+Line = tuple[str, ...]
+
 
 def table(rows: Sequence[Row]) -> str:
-    """Aligned columns of plain text."""
+    """Aligned columns of plain text: all rows, and below them those of each seed."""
     lines = [HEADINGS, *(cells(row, f"{row.topic}: {row.name}") for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    parts = [lines, [*each_seed(rows)]]
+    return "\n\n".join(_aligned(part) for part in parts if part)
 
 
-def cells(row: Row, name: str) -> tuple[str, ...]:
+def cells(row: Row, name: str) -> Line:
     """A row as the texts of its columns."""
-    theirs = f"{_number(row.theirs.median)} {row.unit}" if row.theirs else ""
-    judged = row.ratio or row.ours
+    theirs = _quantity(row.theirs.median, row.unit) if row.theirs else ""
     verdict = row.verdict.value + (f": {row.why_not}" if row.why_not else "")
+    is_ratio = row.ratio is not None and not row.seeds
+    judged = row.ratio if row.ratio is not None and is_ratio else row.ours
     return (
         name,
-        f"{_number(row.ours.median)} {row.unit}",
+        _quantity(row.ours.median, row.unit),
         f"{row.competitor} {theirs}".strip(),
-        f"{row.ratio.median:.2f}x" if row.ratio else "",
+        f"{row.ratio.median:.2f}x" if row.ratio and math.isfinite(row.ratio.median) else "",
         _limit(row),
         verdict,
-        _range(judged, "x" if row.ratio else f" {row.unit}"),
+        _range(judged, "x" if is_ratio else f" {row.unit}"),
     )
 
 
-def page(
-    rows: Sequence[Row], notes: Mapping[str, Sequence[str]], machine: Mapping[str, Any]
-) -> str:
-    """The page of the documentation."""
+def each_seed(rows: Sequence[Row]) -> Iterator[Line]:
+    """The headings and a line for each learner of the rows that have seeds, if there are any."""
+    seeded = [row for row in rows if row.seeds]
+    count = max((len(figures) for row in seeded for figures in row.seeds.values()), default=0)
+    if not count:
+        return
+    yield ("each seed", "learner", *(str(seed) for seed in range(count)))
+    for row in seeded:
+        for learner, figures in row.seeds.items():
+            shown = [_reached(figure) for figure in figures]
+            name = f"{row.name}, {row.unit}" if row.unit else row.name
+            yield (name, learner, *shown, *[""] * (count - len(shown)))
+
+
+def page(result: Result) -> str:
+    """The page of the documentation: the topics of the notes, in their order."""
     parts = [
         "<!-- Written by `make bench BENCH=--write`. Do not edit. -->",
         "# Benchmarks",
-        f"`make bench` on {machine['processor']}: {_versions(machine)}.",
+        f"`make bench` on {_described(result.machine)}",
         _INTRODUCTION,
     ]
-    for topic in dict.fromkeys(row.topic for row in rows):
-        parts += [f"## {topic.capitalize()}", " ".join(notes.get(topic, ()))]
-        lines = ["| " + " | ".join(HEADINGS) + " |", "|" + " --- |" * len(HEADINGS)]
-        lines += [
-            "| " + " | ".join(cells(row, row.name)) + " |" for row in rows if row.topic == topic
+    for topic, lines in result.notes.items():
+        found = [row for row in result.rows if row.topic == topic]
+        other = result.elsewhere.get(topic)
+        parts += [
+            f"## {topic.capitalize()}",
+            " ".join(lines),
+            f"Measured on {_described(other)}" if other and found else "",
+            _marked([HEADINGS, *(cells(row, row.name) for row in found)]) if found else _UNMEASURED,
+            _marked([*each_seed(found)]),
         ]
-        parts.append("\n".join(lines))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def as_json(
-    rows: Sequence[Row], notes: Mapping[str, Sequence[str]], machine: Mapping[str, Any]
-) -> dict[str, Any]:
-    return {
-        "machine": dict(machine),
-        "notes": {topic: list(lines) for topic, lines in notes.items()},
-        "rows": [asdict(row) | _judged(row) for row in rows],
-    }
-
-
-def _judged(row: Row) -> dict[str, Any]:
-    """What `asdict` cannot tell: which kind of limit, and the verdict."""
-    limit: dict[str, Any] | None = None
-    match row.limit:
-        case AtMost(bound=bound):
-            limit = {"at most": bound}
-        case AtLeast(bound=bound):
-            limit = {"at least": bound}
-        case None:
-            pass
-    return {"limit": limit, "verdict": row.verdict.value}
-
-
-def machine() -> dict[str, Any]:
-    """The processor, and the versions of what was measured."""
-    packages = ("wasmtime", "onnxruntime", "numpy")
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        **{package: version(package) for package in packages},
-    }
-
+_UNMEASURED = "Not measured since it was changed."
 
 _INTRODUCTION = """\
 Ours and a competitor run in turn, in short blocks of one run; a ratio is the median over the rounds
@@ -102,21 +82,32 @@ of the quotient of figures of the same round, its spread the 10th and 90th perce
 epochs and time budgets are on, as under `arkml run`. The peer is a native Rust host of the same
 guest on wasmtime, with onnxruntime or tract, without limits or epochs. Times are those of one core.
 A ratio is ours divided by theirs where the limit is an upper one, and how many times ours is faster
-where it is a lower one."""
+where it is a lower one. A limit keeps what is reached from being lost: it may lie on the wrong side
+of 1, where ours is the slower one."""
 
 
-def _versions(machine: Mapping[str, Any]) -> str:
+def _aligned(lines: Sequence[Line]) -> str:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _marked(lines: Sequence[Line]) -> str:
+    """A table in Markdown."""
+    if not lines:
+        return ""
+    headings, *others = lines
+    marked = ["| " + " | ".join(line) + " |" for line in others]
+    return "\n".join(["| " + " | ".join(headings) + " |", "|" + " --- |" * len(headings), *marked])
+
+
+def _described(machine: Mapping[str, Any]) -> str:
     names = {"python": "Python", "wasmtime": "wasmtime", "onnxruntime": "onnxruntime"}
     found = [f"{name} {machine[key]}" for key, name in names.items()]
-    return ", ".join([*found, f"numpy {machine['numpy']}", f"{machine['cores']} cores"])
-
-
-def _processor() -> str:
-    described = Path("/proc/cpuinfo")
-    for line in described.read_text().splitlines() if described.exists() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    found += [f"numpy {machine['numpy']}", f"{machine['cores']} cores"]
+    return f"{machine['processor']}: {', '.join(found)}."
 
 
 def _limit(row: Row) -> str:
@@ -131,8 +122,23 @@ def _limit(row: Row) -> str:
             return f"≥ {bound:g}{unit}"
 
 
+def _quantity(figure: float, unit: str) -> str:
+    return "not reached" if math.isinf(figure) else f"{_number(figure)} {unit}".strip()
+
+
+def _reached(figure: Reached) -> str:
+    if isinstance(figure, NotWithin):
+        return f"not within {_number(figure.bound)}"
+    return _number(figure)
+
+
 def _range(spread: Spread, unit: str) -> str:
-    return f"{_number(spread.low)}-{_number(spread.high)}{unit}"
+    if math.isinf(spread.low):
+        return ""
+    if math.isinf(spread.high):
+        return f"{_number(spread.low)}{unit} to not reached"
+    between = " to " if spread.low < 0 else "-"
+    return f"{_number(spread.low)}{between}{_number(spread.high)}{unit}".strip()
 
 
 def _number(figure: float) -> str:

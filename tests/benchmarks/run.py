@@ -20,6 +20,7 @@ from tests.benchmarks import (
     push,
     report,
     startup,
+    stored,
     threads,
     training,
 )
@@ -43,6 +44,8 @@ TOPICS: dict[str, Callable[[Bench], Iterator[Row]]] = {
         costs,
     )
 }
+PEERED = {push.TOPIC, frame.TOPIC, fleet.TOPIC, costs.TOPIC}
+"""The topics that compare with a peer."""
 DOCS = ROOT / "docs"
 
 
@@ -67,12 +70,19 @@ def main() -> int:
 
 
 def _write(options: argparse.Namespace, rows: list[Row], bench: Bench) -> None:
-    machine = report.machine()
-    text = json.dumps(report.as_json(rows, bench.notes, machine), indent=1, ensure_ascii=False)
-    options.json.write_text(text + "\n")
+    result = stored.Result(stored.machine(), bench.notes, rows)
+    _write_json(options.json, result)
     if options.write:
-        (DOCS / "bench.json").write_text(text + "\n")
-        (DOCS / "benchmarks.md").write_text(report.page(rows, bench.notes, machine))
+        if options.only:
+            there = stored.from_json(json.loads((DOCS / "bench.json").read_text()))
+            result = there.with_topics(result, TOPICS)
+        _write_json(DOCS / "bench.json", result)
+        (DOCS / "benchmarks.md").write_text(report.page(result))
+
+
+def _write_json(path: Path, result: stored.Result) -> None:
+    text = json.dumps(stored.as_json(result), indent=1, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n")
 
 
 def _judge(rows: list[Row]) -> int:
@@ -97,18 +107,26 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--peer", type=Path, metavar="PROGRAM", help="the native host to compare with"
     )
-    parser.add_argument("--quick", action="store_true", help="less than a minute, more noise")
+    parser.add_argument("--quick", action="store_true", help="a few minutes, more noise")
     parser.add_argument(
         "--only", action="append", choices=TOPICS, help="one topic; may be repeated"
     )
     parser.add_argument("--json", type=Path, default=Path("bench.json"), metavar="FILE")
     parser.add_argument(
-        "--write", action="store_true", help="write docs/benchmarks.md, docs/bench.json"
+        "--write", action="store_true", help="write the topics to docs/benchmarks.md"
     )
     options = parser.parse_args()
-    if options.write and (options.quick or options.only or options.peer is None):
-        parser.error("--write needs a whole run: no --quick, no --only, and a --peer")
+    if options.write:
+        _require_publishable(parser, options)
     return options
+
+
+def _require_publishable(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Leave the page to whole measurements."""
+    if options.quick:
+        parser.error("--write needs a whole run, without --quick")
+    if options.peer is None and PEERED & set(options.only or TOPICS):
+        parser.error(f"--write needs a --peer for {', '.join(sorted(PEERED))}")
 
 
 if __name__ == "__main__":

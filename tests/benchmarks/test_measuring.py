@@ -1,4 +1,11 @@
-from tests.benchmarks.measuring import Spread, enough, interleave, quotients, undisturbed
+from tests.benchmarks.measuring import (
+    Spread,
+    enough,
+    interleave,
+    mean_microseconds,
+    quotients,
+    undisturbed,
+)
 from tests.benchmarks.rows import AtLeast, AtMost, Verdict, against, alone
 
 
@@ -64,3 +71,12 @@ def test_without_a_peer_nothing_is_asserted_against_it():
 
     assert row.ratio is None
     assert row.verdict is Verdict.NO_PEER
+
+
+def test_a_mean_is_of_so_many_calls_after_a_fifth_that_do_not_count():
+    calls: list[None] = []
+
+    figure = mean_microseconds(lambda: calls.append(None), 50)
+
+    assert len(calls) == 60
+    assert figure > 0
