@@ -16,6 +16,7 @@ class Stage:
 
     def __init__(self):
         self.hosts = []
+        self.parties = []
 
     def party(self, model, count=1, *, fleet=False, **options):
         host = Host(**options)
@@ -23,6 +24,7 @@ class Stage:
         program = host.compile(module(PAGES), name="party")
         party = (Party.fleet if fleet else Party.alone)(host, program, count)
         party.start(model, WIDTH, WIDTH)
+        self.parties.append(party)
         return party
 
 

@@ -1,5 +1,7 @@
+import gc
 import logging
 import threading
+import warnings
 
 import pytest
 from tests.integration.guest_text import ACTOR
@@ -33,6 +35,15 @@ def actor(host):
     guest = host.load(ACTOR, name="actor")
     assert guest.call("open") == 0
     return guest
+
+
+@pytest.fixture
+def forgotten():
+    """Collect what other people's tests leave unclosed, without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
 
 
 class Saying(logging.Handler):

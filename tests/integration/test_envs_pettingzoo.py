@@ -35,14 +35,17 @@ def test_the_parallel_test_of_pettingzoo_passes(make, spawn):
     pettingzoo.test.parallel_api_test(make(CARTPOLE, spawn=spawn, **FIVE), num_cycles=300)
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_the_turn_taking_test_of_pettingzoo_passes():
     pettingzoo.test.api_test(env(CARTPOLE, **FIVE), num_cycles=300)
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_the_seed_test_of_pettingzoo_passes():
     pettingzoo.test.parallel_seed_test(lambda: parallel_env(CARTPOLE, **FIVE), num_cycles=100)
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_the_cycles_test_of_pettingzoo_passes():
     module = types.SimpleNamespace(
         env=lambda max_cycles: env(CARTPOLE, max_cycles=max_cycles, **FIVE),

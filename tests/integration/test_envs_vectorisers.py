@@ -25,6 +25,7 @@ def walkers(agents, refill=FIXED):
     return {"configure": (agents, refill, 1, 0, 0)}
 
 
+@pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize("processes", [0, 2])
 def test_supersuit_puts_the_agents_of_guests_side_by_side(processes):
     game = parallel_env(WALKERS, max_cycles=3, **walkers(3))
@@ -43,6 +44,7 @@ def test_supersuit_puts_the_agents_of_guests_side_by_side(processes):
     assert [np.asarray(step[3]).any() for step in outcomes] == [False, False, True, False]
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_supersuit_makes_them_environments_of_stable_baselines3():
     game = parallel_env(WALKERS, max_cycles=3, **walkers(3))
     agents = supersuit.pettingzoo_env_to_vec_env_v1(game)

@@ -438,7 +438,8 @@ def test_recursion_exhausts_the_stack_and_nothing_else(make_host, size):
     with pytest.raises(StackExhausted, match="stack"):
         guest.call("recurse")
 
-    assert host.load(ACTOR).call("answer") == 42
+    with host.load(ACTOR) as other:
+        assert other.call("answer") == 42
 
 
 def test_recursion_on_a_thread_with_a_small_stack_exhausts_only_the_guests(host, on_thread):
@@ -703,6 +704,7 @@ def test_an_abandoned_coroutine_drops_its_call(host):
     guest.close()
 
 
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_guest_that_is_forgotten_in_a_call_takes_nothing_with_it(host):
     program = host.compile(ACTOR)
     for _ in range(20):

@@ -306,11 +306,11 @@ def test_noise_does_not_depend_on_the_size_of_the_fleet(make_host):
     )
 
     def play(size, only=None):
-        fleet = make_host(seed=11).fleet(text, size)
-        assert fleet.call("open") == [0] * size
-        for _ in range(3):
-            fleet.call("step", only=only)
-        return [guest.read_memory(128, 12) for guest in fleet.guests]
+        with make_host(seed=11).fleet(text, size) as fleet:
+            assert fleet.call("open") == [0] * size
+            for _ in range(3):
+                fleet.call("step", only=only)
+            return [guest.read_memory(128, 12) for guest in fleet.guests]
 
     small, large = play(2), play(9)
 

@@ -11,7 +11,8 @@ Raises AssertionError with a sentence on the first broken clause. Needs no pytes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -19,6 +20,9 @@ from uuid import UUID, uuid4
 import numpy as np
 
 from arkml.envs import relayrl
+
+Closing = Callable[[Any], Any]
+"""Notes what is closed at the end of a check, and returns it."""
 
 _LONGEST = 10_000  # steps in which an episode ends
 
@@ -31,7 +35,11 @@ def check_scalar(
 
     `d_in` is the rank of its observations, `longest` how many steps an episode has at most.
     """
-    environment = make()
+    with _closed_in_the_end() as closing:
+        _check_scalar(closing(make()), closing, action, d_in, longest)
+
+
+def _check_scalar(environment: Any, closing: Closing, action: Any, d_in: int, longest: int) -> None:
     _check_common(environment, relayrl.ScalarEnvironment, relayrl.EnvironmentKind.Scalar)
     _fails(lambda: environment.step(action), "a step before the first reset")
     begun = environment.reset()
@@ -46,10 +54,11 @@ def check_scalar(
     environment.reset()
     environment.step(action)
     if isinstance(environment, relayrl.DynScalarEnvironment):
-        clone = environment.clone_box()
+        clone = closing(environment.clone_box())
         _fails(lambda: clone.step(action), "a step of a clone, which has not been reset,")
         clone.reset()
     handle = environment.into_handle()
+    closing(handle.environment)
     assert handle.kind == relayrl.EnvironmentKind.Scalar, (
         "into_handle is not EnvironmentHandle.Scalar"
     )
@@ -61,7 +70,11 @@ def check_vector(
     make: Callable[[], Any], *, action: Any, d_in: int = 1, longest: int = _LONGEST
 ) -> None:
     """A VectorEnvironment. The arguments are as for `check_scalar`."""
-    environment = make()
+    with _closed_in_the_end() as closing:
+        _check_vector(closing(make()), closing, action, d_in, longest)
+
+
+def _check_vector(environment: Any, closing: Closing, action: Any, d_in: int, longest: int) -> None:
     _check_common(environment, relayrl.VectorEnvironment, relayrl.EnvironmentKind.Vector)
     _fails(lambda: environment.step([(uuid4(), action)]), "a step before init_num_envs")
     _fails(lambda: environment.init_num_envs(0), "init_num_envs(0)")
@@ -88,7 +101,20 @@ def check_vector(
         lambda: environment.step([(ids[1], action), (ids[0], action)]),
         "a step after the end of an episode",
     )
-    _check_resizing(environment, ids, action)
+    _check_resizing(environment, closing, ids, action)
+
+
+@contextmanager
+def _closed_in_the_end() -> Iterator[Closing]:
+    """Give a function that notes environments, to be closed at the end where they can be."""
+    with ExitStack() as stack:
+
+        def closing(environment: Any) -> Any:
+            if hasattr(environment, "close"):
+                stack.callback(environment.close)
+            return environment
+
+        yield closing
 
 
 def _check_common(environment: Any, trait: Any, kind: relayrl.EnvironmentKind) -> None:
@@ -112,7 +138,7 @@ def _check_ids(environment: Any, ids: Sequence[UUID], action: Any) -> None:
     _fails(lambda: environment.reset([ids[0], ids[0]]), "an id twice in reset")
 
 
-def _check_resizing(environment: Any, ids: Sequence[UUID], action: Any) -> None:
+def _check_resizing(environment: Any, closing: Closing, ids: Sequence[UUID], action: Any) -> None:
     fewer = environment.init_num_envs(2)
     assert set(fewer) < set(ids), "with fewer environments those that stay keep their ids"
     more = environment.init_num_envs(4)
@@ -120,6 +146,7 @@ def _check_resizing(environment: Any, ids: Sequence[UUID], action: Any) -> None:
     gone = next(env_id for env_id in ids if env_id not in fewer)
     _fails(lambda: environment.step([(gone, action)]), "an id of an environment that is gone")
     handle = environment.into_handle()
+    closing(handle.environment)
     assert handle.kind == relayrl.EnvironmentKind.Vector, (
         "into_handle is not EnvironmentHandle.Vector"
     )
