@@ -3,11 +3,15 @@
 import asyncio
 import hashlib
 import json
+import logging
+import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -502,6 +506,100 @@ def test_a_hive_that_is_away_costs_64_mib_and_the_oldest_rows(hive, away):
     assert session.ledger.accepted + session.outbox.dropped == 12 * BATCH_ROWS
     assert rewards[-BATCH_ROWS:] == list(map(float, range(11 * BATCH_ROWS, 12 * BATCH_ROWS)))
     assert sorted(hive.bodies) == list(range(1, len(hive.bodies) + 1))
+
+
+def warnings_of(caplog):
+    """What was logged so far, of WARNING and above."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("block", [False, True])
+@pytest.mark.parametrize(
+    ("away", "told"),
+    [
+        ("is not there", "no hive answers at 127.0.0.1:9"),
+        ("hangs", "it has not answered for"),
+        ("is full", "it takes nothing, scripted"),
+    ],
+)
+def test_a_hive_that_is_gone_is_told_once_and_once_more_when_it_is_back(
+    hive, caplog, away, told, block
+):
+    where, hang = [hive.locate()], threading.Event()
+    with HiveClient(lambda: where[0]) as client:
+        session = join(client, block=block)
+        append(session, 0, 5)
+        until(lambda: settled(session))
+        if away == "is not there":
+            where[0] = ("127.0.0.1", 9, None)
+            hive.scripts = {route: [cut] for route in ("rows", "policy", "beat", "health")}
+        elif away == "hangs":
+            hang_up = [lambda *_: hang.wait(60)]
+            hive.scripts = dict.fromkeys(("rows", "policy", "beat", "health"), hang_up)
+        else:
+            hive.scripts = {"rows": [status(507)]}
+        gone = time.monotonic()
+        append(session, 5, 5)
+        until(lambda: client.is_gone)
+        took = time.monotonic() - gone
+        append(session, 10, 5)
+        until(lambda: hive.times["rows"][-1] > gone or away == "is not there")
+        hive.scripts.clear()
+        hang.set()
+        where[0] = hive.locate()
+        until(lambda: not client.is_gone)
+    first, *between, last = warnings_of(caplog)
+
+    assert took < 30
+    assert first.startswith(f"the hive is gone: {told}")
+    assert between == []
+    assert last == "the hive is back"
+
+
+def test_a_hive_that_is_slow_with_rows_is_not_gone(hive, client, caplog):
+    session = join(client)
+    hive.gate.clear()
+    append(session, 0, 5)
+    until(lambda: len(hive.times.get("health", [])) >= 3)
+    hive.gate.set()
+    until(lambda: settled(session))
+
+    assert not client.is_gone
+    assert warnings_of(caplog) == []
+
+
+LOUD = """
+import logging, sys, threading
+sys.path.insert(0, {root!r})
+logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(name)s %(message)s")
+import httpx
+from arkml.hive.client import HiveClient
+from tests.integration.scripted_hive import ScriptedHive
+
+hive = ScriptedHive()
+with HiveClient(hive.locate) as client:
+    client.join("run", 3, 2, on_policy=lambda *_: None).result(20)
+    for _ in range(20):
+        client.health().result(20)
+print("of the program:", flush=True)
+httpx.get(f"http://127.0.0.1:{{hive.port}}/v1/health")
+hive.close()
+"""
+
+
+def test_a_program_that_logs_everything_hears_of_its_own_requests_and_not_of_ours():
+    root = Path(__file__).parents[2]
+    script = LOUD.format(root=str(root))
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(root / "host")},
+    )  # fmt: skip
+    ours, theirs = done.stdout.split("of the program:")
+
+    assert "httpx" not in ours
+    assert "httpcore" not in ours
+    assert "httpx HTTP Request: GET" in theirs
+    assert "httpcore.http11 send_request_headers.started" in theirs
 
 
 def test_versions_that_are_loaded_while_answers_come_open_the_gate_once(hive, client):

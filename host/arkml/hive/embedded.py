@@ -23,6 +23,8 @@ from arkml.errors import HiveUnreachable
 _log = logging.getLogger(__name__)
 
 _HOST = "127.0.0.1"
+_LOG = "hive.log"
+_TOLD = 300  # characters of a log's last line
 _STARTING = 30.0
 _ENDING = 8.0
 """Seconds for the hive to answer, and for its learners' last checkpoints."""
@@ -102,10 +104,28 @@ class EmbeddedHive(Closing):
                 pass
 
     def _started(self) -> Where:
+        """Raises HiveUnreachable."""
+        try:
+            found = self._begun()
+        except (OSError, EOFError, TypeError, ValueError) as error:
+            self._forget()
+            raise HiveUnreachable(f"the embedded hive does not start: {error}") from error
+        except BaseException:  # Ctrl-C while it starts
+            self._forget()
+            raise
+        if "error" in found:
+            self._forget()
+            raise HiveUnreachable(f"the embedded hive does not start: {found['error']}")
+        return str(found["host"]), int(found["port"]), self._token
+
+    def _begun(self) -> dict[str, Any]:
+        """What a new process says of itself. Raises OSError, EOFError, TypeError, ValueError."""
         if self._data is None:
             self._data = Path(tempfile.mkdtemp(prefix="arkml-hive-"))
         self._data.mkdir(parents=True, exist_ok=True)
-        with (self._data / "hive.log").open("ab") as output:
+        log = self._data / _LOG
+        with log.open("ab") as output:
+            begin = output.tell()
             self._process = process = subprocess.Popen(
                 [sys.executable, "-m", "arkml.server", "--embedded"],
                 stdin=subprocess.PIPE,
@@ -124,27 +144,19 @@ class EmbeddedHive(Closing):
             "parent": os.getpid(),
             "temporary": self._is_temporary,
         }
+        assert process.stdin is not None
         try:
-            assert process.stdin is not None
             process.stdin.write(json.dumps(told).encode() + b"\n")
-            found = _announced(process)
-        except (OSError, EOFError, TypeError, ValueError) as error:
-            self._forget()
-            raise HiveUnreachable(f"the embedded hive does not start: {error}") from error
-        except BaseException:  # Ctrl-C while it starts
-            self._forget()
-            raise
-        if "error" in found:
-            self._forget()
-            raise HiveUnreachable(f"the embedded hive does not start: {found['error']}")
-        return str(found["host"]), int(found["port"]), self._token
+            return _announced(process)
+        except (BrokenPipeError, EOFError):
+            raise EOFError(f"its process ended: {_last_line(log, begin)}") from None
 
 
 def _announced(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """
     The line by which a hive says where it is.
 
-    Raises OSError, EOFError, TypeError or ValueError if no such line comes.
+    Raises OSError, TypeError or ValueError if no such line comes, EOFError if nothing does.
     """
     assert process.stdout is not None
     deadline = time.monotonic() + _STARTING
@@ -155,10 +167,19 @@ def _announced(process: subprocess.Popen[bytes]) -> dict[str, Any]:
             raise TimeoutError(f"it says nothing for {_STARTING:g} s")
         read = process.stdout.read(4_096)
         if not read:
-            raise EOFError("its process ended; hive.log in its directory says why")
+            raise EOFError
         line += read
     found = json.loads(line)
     return dict(found)
+
+
+def _last_line(log: Path, begin: int) -> str:
+    """The last line that a process has logged. Raises OSError."""
+    with log.open("rb") as file:
+        file.seek(begin)
+        lines = file.read().decode(errors="replace").split("\n")
+    found = next((line.strip() for line in reversed(lines) if line.strip()), "it logged nothing")
+    return found[-_TOLD:]
 
 
 def _environment() -> dict[str, str]:
