@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from arkml.cli.output import StdoutUnwritable
+from arkml.cli.signals import SIGNALS
 from arkml.errors import ArkmlError, CmdletFailed, GuestError, GuestExit
 
-GOOD, FAILED, UNUSABLE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
+GOOD, FAILED, UNUSABLE, UNREAD = 0, 1, 2, 141
 
 Job = Callable[[], int]
 """What a command does once its options are understood; it returns the exit code."""
@@ -26,17 +27,18 @@ def exit_code(error: BaseException) -> int:
 
 
 def run(job: Job, *, as_json: bool, debug: bool) -> NoReturn:
-    """Do the job and end the process."""
+    """Do the job and end the process; SIGTERM and SIGHUP interrupt it as Ctrl-C does."""
+    SIGNALS.catch(leave)
     try:
         status = _done(job, as_json=as_json, debug=debug)
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit):  # SystemExit is how click and rich tell of a broken pipe
-        leave(UNREAD)  # whoever read the output has seen enough
+        leave(SIGNALS.ended(UNREAD))  # whoever read the output has seen enough
     except StdoutUnwritable as error:
         print_error(f"stdout cannot be written: {error.strerror}")
-        leave(FAILED)
-    if status == INTERRUPTED:
-        leave(INTERRUPTED)
+        leave(SIGNALS.ended(FAILED))
+    if status == SIGNALS.status:
+        leave(status)  # what is still under way is not waited for
     sys.exit(status)
 
 
@@ -49,7 +51,7 @@ def _done(job: Job, *, as_json: bool, debug: bool) -> int:
         sys.stderr.write(f"{text}\n")
         if as_json:
             print_json({"error": text, "type": "KeyboardInterrupt"})
-        return INTERRUPTED
+        return SIGNALS.status
     except (BrokenPipeError, StdoutUnwritable):
         raise
     except Exception as error:  # noqa: BLE001  a bug of the host, too, is told in a sentence
