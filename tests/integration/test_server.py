@@ -18,7 +18,7 @@ from tests.integration.hive_service import Service, request, rows, start_hive, w
 from arkml.errors import HiveUnreachable
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import MAX_BODY, META, encode
-from arkml.hive.protocol.segments import segment_name
+from arkml.hive.protocol.segments import read_records, segment_name
 
 
 @pytest.fixture
@@ -553,6 +553,38 @@ def test_a_torn_segment_is_cut_and_the_sender_told_where_to_go_on(service, run_i
     assert (gap.status_code, gap.json()["expected"]) == (409, 2)
     assert service.push(sid, rows(10, 10), 2).json()["acked"] == 2
     assert audit(service, run_id)["held"] == 20
+
+
+def damage(service, run_id, number, at):
+    """Flip a bit of the record of that number, of a hive that does not run."""
+    path = min((directory(service, run_id) / "rows").glob("*.rows"))
+    data = bytearray(path.read_bytes())
+    record = list(read_records(memoryview(bytes(data)), 0, len(data)))[number]
+    data[record.start + at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("at", [4, 48, 100], ids=["its length", "its rows", "its columns"])
+def test_a_flipped_bit_costs_one_body_and_the_rows_after_it_are_learned_from(make_service, at):
+    service = make_service(learner=["-m", "arkml.learning.worker"])
+    run_id = service.create()
+    sid = service.sid(run_id)
+    for seq in range(1, 6):
+        service.push(sid, rows(100, 100 * (seq - 1)), seq)
+    kill(service)
+    damage(service, run_id, 1, at)
+    revive(service)
+    more = service.push(sid, rows(100, 500), 6)
+    found = audit(service, run_id)
+    expected = 0
+    for seq in (1, 3, 4, 5, 6):
+        expected ^= checksum(row_hashes(0, 0, rows(100, 100 * (seq - 1))))
+    lost = wait_for(lambda: service.run(run_id)["latest"].get("hive/lost"))
+
+    assert more.json()["acked"] == 6
+    assert (found["held"], found["overwritten"], found["checksum"]) == (500, 0, expected)
+    assert (service.run(run_id)["rows"], service.run(run_id)["lost"], lost) == (600, 100, 100.0)
+    assert "100 acknowledged rows are lost" in (service.hive.data / "hive.log").read_text()
 
 
 @pytest.mark.parametrize("damage", ["missing", "garbage"])

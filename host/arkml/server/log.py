@@ -11,6 +11,9 @@ from arkml.hive.protocol.segments import Place, frame, segment_name
 from arkml.server.files import sync_directory
 from arkml.server.tallies import Tally, write_tallies
 
+FIRST = 1
+"""The number of the first segment of a log."""
+
 _MOST_KEPT = 4
 """Segments beyond the memory wait for a learner that has not read them, up to so many memories."""
 
@@ -25,11 +28,16 @@ class Segment:
 
 @dataclass(slots=True)
 class Contents:
-    """What a log holds when it is opened: its segments, where they end, and who sent the rows."""
+    """
+    What a log holds when it is opened: its segments, where they end, and who sent the rows.
+
+    `lost` rows are between the first and the last one and cannot be read.
+    """
 
     segments: list[Segment] = field(default_factory=list)
-    end: Place = field(default_factory=lambda: Place(0, 0))
+    end: Place = field(default_factory=lambda: Place(FIRST - 1, 0))
     rows: int = 0
+    lost: int = 0
     tallies: dict[int, Tally] = field(default_factory=dict)
 
 
@@ -53,6 +61,7 @@ class Log:
         self._dirty = False
         self._has_refused = False
         self.rows = contents.rows
+        self.lost = contents.lost
         self.tallies = contents.tallies
 
     @property

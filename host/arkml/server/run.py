@@ -124,7 +124,11 @@ class Run:
                     self.directory / "rows",
                     keep=keep,
                     segment=self._options.segment_bytes,
+                    least=self.document.rows,
                 )
+                if self.log.lost > self.document.lost:
+                    self.document.lost = self.log.lost
+                    await self.save()
             self.supervisor.start()
             self.tend()
             return self.log

@@ -100,7 +100,7 @@ class RunInfo:
     One run as a list of them tells it.
 
     Times are nanoseconds since the Unix epoch, `ended_at` 0 for not yet. `reason` says why a run
-    was aborted.
+    was aborted. Of its `rows`, `lost` ones were acknowledged and are damaged in the log.
     """
 
     id: str
@@ -113,6 +113,7 @@ class RunInfo:
     ended_at: int = 0
     seconds: int = 0
     rows: int = 0
+    lost: int = 0
     policy_version: int = 0
     n_opts: int = 0
     sessions: int = 0
