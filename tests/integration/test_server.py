@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import threading
@@ -632,6 +633,41 @@ def test_a_full_disk_acknowledges_nothing_and_is_survived(make_service):
     assert "full" in full[0].json()["error"]
     assert (after.json()["acked"], after.json()["accepted"]) == (2, 1_500)
     assert audit(service, run_id)["held"] == 1_510
+
+
+@pytest.mark.parametrize("what", ["data", "runs", "rows"])
+def test_nothing_is_acknowledged_once_the_data_directory_is_removed(service, run_id, sid, what):
+    service.push(sid, rows(10), 1)
+    found = {
+        "data": service.hive.data,
+        "runs": service.hive.data / "runs",
+        "rows": directory(service, run_id) / "rows",
+    }
+    shutil.rmtree(found[what])
+    gone = [service.push(sid, rows(10, 10), 2) for _ in range(3)]
+    others = [service.post("/runs", request("other")), service.join(run_id)]
+
+    assert [answer.status_code for answer in gone] == [503] * 3
+    assert "data directory" in gone[0].json()["error"]
+    if what != "rows":
+        assert [answer.status_code for answer in others] == [503] * 2
+
+
+def test_rows_are_taken_again_once_a_directory_that_was_away_is_back(service, run_id, sid):
+    service.push(sid, rows(10), 1)
+    audit(service, run_id)
+    place, away = directory(service, run_id) / "rows", service.hive.data / "away"
+    place.rename(away)
+    gone = service.push(sid, rows(10, 10), 2)
+    place.mkdir()
+    (place / segment_name(1)).touch()
+    replaced = service.push(sid, rows(10, 10), 2)
+    shutil.rmtree(place)
+    away.rename(place)
+    back = service.push(sid, rows(10, 10), 2)
+
+    assert [gone.status_code, replaced.status_code, back.status_code] == [503, 503, 200]
+    assert audit(service, run_id)["held"] == 20
 
 
 def resource_limits(pid, size):

@@ -246,7 +246,10 @@ class Run:
         async with self._changing:
             await self._sleep(seconds)
             if not self.document.is_over:
-                await self.save()
+                try:
+                    await self.save()
+                except OSError as error:
+                    _log.error("run %s is not written down: %s", self.document.id, error)
 
     async def save(self) -> None:
         """Write the document. Raises OSError."""
