@@ -103,7 +103,10 @@ class Participation:
                 return self._acting.result(_LOOK)
             except TimedOut:
                 if self._session is not None and self._session.ended.done():
-                    raise HiveUnreachable(f"the session of run {self._run.id} has ended") from None
+                    why = self._session.failure or "it was left"
+                    raise HiveUnreachable(
+                        f"the session of run {self._run.id} has ended: {why}"
+                    ) from None
         raise HiveUnreachable(f"run {self._run.id} gave no policy within {_FIRST_POLICY:g} s")
 
     def take(self, rows: Rows) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -46,6 +47,16 @@ class FakeLearner:
         self.n_opts = int(found[-1].stem) if found else 0
 
     def learn(self):
+        match self.misbehaviour:
+            case "import error":
+                import nothing_of_that_name  # noqa: F401
+            case "memory error":
+                raise MemoryError("there is no memory for 10 rows")
+            case "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "silent":
+                print("I say nothing of myself", file=sys.stderr)
+                sys.exit(7)
         if self.misbehaviour == "misconfigured":
             self.send("fatal", reason="that makes no sense", retry=False)
             sys.exit(MISCONFIGURED)

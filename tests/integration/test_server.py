@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx
 import numpy as np
 import pytest
+from tests.integration.command_line import arkml
 from tests.integration.hive_service import Service, request, rows, start_hive, wait_for
 
 from arkml.errors import HiveUnreachable
@@ -475,6 +476,37 @@ def test_a_learner_that_cannot_learn_aborts_the_run(service, misbehaviour, reaso
 
     assert reason in service.run(run_id)["reason"]
     assert service.join(run_id).status_code == 410
+
+
+@pytest.mark.parametrize(
+    ("misbehaviour", "reason"),
+    [
+        ("import error", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+        ("memory error", "MemoryError: there is no memory for 10 rows"),
+        ("killed", "the learner was killed (SIGKILL), perhaps for want of memory"),
+        ("silent", "the learner ended with status 7: I say nothing of myself"),
+    ],
+)
+def test_a_run_says_why_its_learner_ended(service, misbehaviour, reason):
+    run_id = service.create(misbehaviour=misbehaviour)
+    service.wait_for_status(run_id, "unhealthy")
+    address = service.base.removeprefix("http://").removesuffix("/v1")
+    shown = arkml("hive", "show", run_id, "--hive", address, ARKML_HIVE_TOKEN=service.token)
+    known = json.loads((directory(service, run_id) / "run.json").read_text())
+
+    assert service.run(run_id)["reason"].endswith(reason)
+    assert known["reason"].endswith(reason)
+    assert shown.status == 0
+    assert reason[-20:] in shown.out
+
+
+def test_a_run_that_is_aborted_for_a_learner_that_never_begins_says_why(make_service):
+    service = make_service(learner=["-c", "raise ImportError('no torch here')"])
+    run_id = service.create()
+    wait_for(lambda: service.run(run_id)["status"] == "aborted", 60)
+
+    assert service.run(run_id)["reason"].endswith("status 1: ImportError: no torch here")
+    assert "ImportError: no torch here" in (service.hive.data / "learners.log").read_text()
 
 
 def test_a_learner_that_hangs_is_replaced(make_service):

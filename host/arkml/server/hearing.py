@@ -64,6 +64,11 @@ class Hearing:
         """The learner began, or ended."""
         self._run.changes.tell()
 
+    async def failed(self, reason: str) -> None:
+        """A learner has ended, and there will be another one."""
+        self._run.document.reason = reason
+        await self._save()
+
     async def aborted(self, reason: str) -> None:
         """There will be no learner any more."""
         try:

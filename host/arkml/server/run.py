@@ -293,5 +293,5 @@ class Run:
     def _over(self) -> HiveRefused:
         if self.is_closing:
             return HiveRefused("the hive is ending", 503)
-        reason = f": {self.document.reason}" if self.document.reason else ""
+        reason = f": {self.document.reason}" if self.document.status is Status.ABORTED else ""
         return HiveRefused(f"run {self.document.id} is {self.status}{reason}", 410)

@@ -100,7 +100,7 @@ class RunInfo:
     One run as a list of them tells it.
 
     Times are nanoseconds since the Unix epoch, `ended_at` 0 for not yet. `reason` says why a run
-    was aborted. Of its `rows`, `lost` ones were acknowledged and are damaged in the log.
+    was aborted, or why a learner of it ended last. Of its `rows`, `lost` ones were acknowledged and are damaged in the log.
     """
 
     id: str
