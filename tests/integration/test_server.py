@@ -19,7 +19,7 @@ from tests.integration.hive_service import Service, request, rows, start_hive, w
 
 from arkml.errors import HiveUnreachable
 from arkml.hive.protocol.audit import checksum, row_hashes
-from arkml.hive.protocol.rows import MAX_BODY, META, encode
+from arkml.hive.protocol.rows import MAX_BODY, META, NO_ROW, encode
 from arkml.hive.protocol.segments import read_records, segment_name
 
 
@@ -233,13 +233,19 @@ def test_a_body_that_is_too_large_is_refused(service, sid):
 def test_metric_names_get_numbers_that_stay(service, run_id, sid):
     first = service.post(f"/runs/{run_id}/names", {"names": ["a", "b", "a"]}).json()
     again = service.post(f"/runs/{run_id}/names", {"names": ["c", "b"]}).json()
-    many = service.post(f"/runs/{run_id}/names", {"names": [f"n{i}" for i in range(254)]})
+    more = service.post(
+        f"/runs/{run_id}/names",
+        {"names": ["", "x" * 257, "x" * 256, *(f"n{i}" for i in range(254)), "a"]},
+    ).json()
     known, unknown = rows(2), rows(2, 2)
-    known.meta = np.array([(0, 2, 0.5)], META)
-    unknown.meta = np.array([(0, 3, 0.5)], META)
+    known.meta = np.array([(0, 2, 0.5), (NO_ROW, 2, 0.5)], META)
+    unknown.meta = np.array([(0, 256, 0.5)], META)
 
     assert (first["ids"], again["ids"]) == ({"a": 0, "b": 1}, {"c": 2, "b": 1})
-    assert many.status_code == 422
+    assert set(more["refused"]) == {"", "x" * 257, "n252", "n253"}
+    assert (more["ids"]["x" * 256], more["ids"]["n251"], more["ids"]["a"]) == (3, 255, 0)
+    assert "1 to 256 letters" in more["refused"][""]
+    assert "256 metrics already" in more["refused"]["n252"]
     assert service.push(sid, known, 1).status_code == 200
     assert service.push(sid, unknown, 2).status_code == 422
 

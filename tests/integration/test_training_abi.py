@@ -6,11 +6,14 @@ import time
 
 import numpy as np
 import pytest
+from tests.faults.player import Player
 from tests.integration.command_line import GUESTS
 from tests.integration.trainee import ACTIONS, FEATURES, LOCAL, QUICK, V1, V2, V3, V4, Guest
 
 from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState, ErrorCode
+from arkml.batches import Batch, Metadata
+from arkml.hive.protocol.segments import read_records
 
 V5 = "ark-ml-v5"
 GUEST_FILE = GUESTS / "c_reach.wasm"
@@ -299,6 +302,70 @@ def test_the_metrics_of_a_guest_come_back_with_names_cut_between_characters(gues
 
     assert len(expected.encode()) < width
     assert until(told) == pytest.approx(3.0)
+
+
+def metrics_in(directory):
+    """Every metric in a log: its value, and reward and step of its row."""
+    for path in sorted(directory.glob("*.rows")):
+        data = memoryview(path.read_bytes())
+        for record in read_records(data, 0, len(data)):
+            columns = record.columns
+            for row, _, value in columns.meta.tolist():
+                yield value, float(columns.reward[row]), int(columns.step[row])
+
+
+def test_a_metric_is_kept_with_the_row_that_it_came_with(tmp_path):
+    with Host(hive=HiveGrant(data=tmp_path, block=True)) as host:
+        guest = Guest(host)
+        context = guest.start("rows of metrics")
+        for step in range(300):
+            guest.proxy._next = 8_192
+            for agent in range(1, 6):
+                reward = float(10 * step + agent)
+                if agent == 2 and step % 3 == 0:
+                    reward = float("nan")  # does not count, and takes no metric of others with it
+                told = [("mine", reward)] if agent in (3, 5) else []
+                state = RUNNING if step else INITIAL
+                push(guest, context, agent, state, reward=reward, metrics=told)
+            assert submit(guest, context, 5) is ErrorCode.SUCCESS
+        guest.guest.close()
+        run = host.hives.client().runs().result()[0]
+        until(lambda: host.hives.client().run(run.id).result().rows == 1_400)
+        found = list(metrics_in(tmp_path / "runs" / run.id / "rows"))
+
+    assert sorted(found) == sorted(
+        (10.0 * step + agent, 10.0 * step + agent, step) for step in range(300) for agent in (3, 5)
+    )
+
+
+def test_the_rows_of_metrics_are_told_apart_where_one_policy_answers_many_guests(tmp_path):
+    player = Player(HiveGrant(data=tmp_path))
+    guests, agents = 4, 8  # of each; their ids are the same
+    ids = np.tile(np.arange(1, agents + 1, dtype=np.uint64), guests)
+    keys = np.repeat(np.arange(guests, dtype=np.uint64), agents)
+    every = player._batch
+    batch = Batch(every.rows, every.features, every.actions, every.values, keys)
+    for step in range(100):
+        batch.rows["id"], batch.rows["reward"] = ids, np.arange(32) + 100 * step
+        batch.rows["state"] = RUNNING if step else INITIAL
+        player.policy.act(batch)
+        for guest in range(guests):
+            own = slice(agents * guest, agents * (guest + 1))
+            part = Batch(batch.rows[own], *(a[own] for a in (batch.features, batch.actions)),
+                         batch.values[own], keys[own][0])  # fmt: skip
+            value = float(batch.rows["reward"][own][guest])
+            player.part.note(part, [Metadata(guest, "mine", value)])
+        player.part.held()
+    player.frames = 100
+    until(player.settled)
+    found = list(metrics_in(tmp_path / "runs" / player.run.id / "rows"))
+    player.close()
+
+    assert sorted(found) == sorted(
+        (100.0 * step + 9 * guest, 100.0 * step + 9 * guest, step)
+        for step in range(100)
+        for guest in range(guests)
+    )
 
 
 def test_one_client_stops_a_run_for_all_and_the_others_hear_of_it(guest, host, details):

@@ -23,7 +23,8 @@ class Document:
 
     `status` is Running until the run is Stopped or Aborted. `version_limit` is above every version
     of its policy that anybody has seen. `rows`, `n_opts` are as of the last time it was written.
-    `reason` is why the run was aborted, or why a learner of it ended last. `lost` rows were acknowledged, and are damaged in the log.
+    `reason` is why the run was aborted, or why a learner of it ended last. `lost` rows were
+    acknowledged, and are damaged in the log.
     """
 
     id: str

@@ -37,7 +37,7 @@ class Run:
     A run in its directory. It sleeps until somebody needs its log or its learner: see `wake`.
 
     `cursor`, `admitted`, `holds` and `n_opts` are what its learner told last. `occupied` is when
-    somebody took part, by the monotonic clock.
+    somebody took part, by the monotonic clock. `naming` is held while metrics get numbers.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Run:
         self._options = options
         self._is_paused = False
         self.occupied = time.monotonic()
+        self.naming = asyncio.Lock()
         self._changing = asyncio.Lock()
         self._writing = asyncio.Lock()
         self._syncing = asyncio.Lock()

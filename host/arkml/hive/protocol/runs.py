@@ -18,6 +18,9 @@ DEFAULT_PORT = 12_356
 POLL_SECONDS = 25.0
 """How long the server holds a poll for a newer policy."""
 
+MAX_NAMES = 256
+"""Metrics of a guest that a run has names for."""
+
 BATCH_ROWS = 4_096
 BATCH_SECONDS = 0.05
 """A body of rows is closed when it has so many rows, or is so old."""
@@ -100,7 +103,8 @@ class RunInfo:
     One run as a list of them tells it.
 
     Times are nanoseconds since the Unix epoch, `ended_at` 0 for not yet. `reason` says why a run
-    was aborted, or why a learner of it ended last. Of its `rows`, `lost` ones were acknowledged and are damaged in the log.
+    was aborted, or why a learner of it ended last. Of its `rows`, `lost` ones were acknowledged
+    and are damaged in the log.
     """
 
     id: str
