@@ -60,6 +60,7 @@ class FakeLearner:
         if self.misbehaviour == "misconfigured":
             self.send("fatal", reason="that makes no sense", retry=False)
             sys.exit(MISCONFIGURED)
+        self.wait_for("hello")
         self.send(
             "hello",
             pid=os.getpid(),
@@ -68,6 +69,7 @@ class FakeLearner:
             cursor=[0, 0],
             restored_from=None,
         )
+        self.wait_for("policy")
         self.publish()
         if self.misbehaviour == "diverge":
             self.send("fatal", reason="weights are not finite", retry=True)
@@ -76,6 +78,11 @@ class FakeLearner:
             time.sleep(3_600)
         while True:
             self.handle(self.next())
+
+    def wait_for(self, word):
+        """With "waits", say nothing before a file of that name is in the run's directory."""
+        while self.misbehaviour == "waits" and not (self.directory / word).exists():
+            time.sleep(0.01)
 
     def publish(self):
         fields = self.export()
@@ -126,6 +133,7 @@ class FakeLearner:
             case "pause" | "resume":
                 self.progress()
             case "stop":
+                self.wait_for("stop")
                 self.checkpoint()
                 sys.exit(0)
 

@@ -349,7 +349,7 @@ def test_stop_ends_the_run_for_all_but_newcomers(service, run_id):
     old = [service.push(sid, rows(1), 1), service.join(run_id, key)]
     new = service.join(run_id)
 
-    assert (ended.status_code, ended.headers["x-arkml-status"]) == (204, "stopped")
+    assert (ended.status_code, ended.headers["x-arkml-status"]) == (204, "terminating")
     assert [answer.status_code for answer in old] == [410, 410]
     assert new.status_code == 200
     service.wait_for_status(run_id, "running")

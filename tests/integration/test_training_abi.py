@@ -1,17 +1,20 @@
 """What the versions of the training API have beside the second: real wasm, a real hive."""
 
 import json
+import shutil
 import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from tests.faults.player import Player
 from tests.integration.command_line import GUESTS
+from tests.integration.hive_service import Service, start_hive
 from tests.integration.trainee import ACTIONS, FEATURES, LOCAL, QUICK, V1, V2, V3, V4, Guest
 
 from arkml import HiveGrant, Host
-from arkml.abi.codes import EpisodeState, ErrorCode
+from arkml.abi.codes import EpisodeState, ErrorCode, ExperimentStatus
 from arkml.batches import Batch, Metadata
 from arkml.hive.protocol.segments import read_records
 
@@ -112,6 +115,94 @@ def test_the_third_version_says_how_long(guest, details):
     assert details("three").run.seconds == 3_600
     assert item[4:].startswith(b"three\0")
     assert struct.unpack_from("<Q", item, 216)[0] == 3_600
+
+
+STATUS = 224
+"""Bytes before the status in an ExperimentInfo of 232."""
+
+
+@pytest.fixture
+def statuses(tmp_path):
+    """A hive whose learners wait to be told, and the statuses that a guest lists by name."""
+    service = Service(start_hive(tmp_path / "data", patience={"stop": 60.0}))
+    address = service.base.removeprefix("http://").removesuffix("/v1")
+    with Host(hive=HiveGrant(hive=address, token=service.token)) as host:
+        guest = Guest(host)
+
+        def listed():
+            guest.proxy._next = 8_192
+            future = guest.handle(V1, "list_experiments", *LOCAL)
+            data = guest.vector(V1, "vec_experiment_info", future, 232)
+            items = [data[at : at + 232] for at in range(0, len(data), 232)]
+            return {
+                item[4 : 4 + item[0]].decode(): ExperimentStatus(item[STATUS]) for item in items
+            }
+
+        yield service, listed
+        guest.guest.close()
+    service.close()
+    service.hive.close()
+
+
+def test_every_status_of_a_run_is_what_guests_are_told(statuses):
+    service, listed = statuses
+    run = service.create("life", misbehaviour="waits")
+    folder = service.hive.data / "runs" / run
+    found = [listed()["life"]]
+    for word, status in (("hello", "starting"), ("policy", "running")):
+        (folder / word).touch()
+        service.wait_for_status(run, status)
+        found.append(listed()["life"])
+    with ThreadPoolExecutor(1) as thread:
+        stopping = thread.submit(service.http.post, f"/runs/{run}/stop", json={})
+        service.wait_for_status(run, "terminating")
+        found.append(listed()["life"])
+        (folder / "stop").touch()
+        stopping.result()
+    found.append(listed()["life"])
+    shutil.rmtree(folder)
+    found.append(listed()["life"])
+
+    assert found == [
+        ExperimentStatus.PENDING,
+        ExperimentStatus.STARTING,
+        ExperimentStatus.RUNNING,
+        ExperimentStatus.TERMINATING,
+        ExperimentStatus.STOPPED,
+        ExperimentStatus.NOT_FOUND,
+    ]
+    assert service.http.delete(f"/runs/{run}").status_code == 200
+    assert listed() == {}
+
+
+def test_runs_whose_learners_die_are_unhealthy_and_then_aborted(statuses):
+    service, listed = statuses
+    for name, misbehaviour, status in (
+        ("unhealthy", "killed", "unhealthy"),
+        ("aborted", "misconfigured", "aborted"),
+    ):
+        service.create(name, misbehaviour=misbehaviour)
+
+        assert until(lambda name=name, status=status: listed()[name].name.lower() == status)
+
+
+def test_a_run_is_not_deleted_while_its_last_checkpoint_is_written(statuses):
+    service, _ = statuses
+    run = service.create("busy", misbehaviour="waits")
+    folder = service.hive.data / "runs" / run
+    for word in ("hello", "policy"):
+        (folder / word).touch()
+    service.wait_for_status(run, "running")
+    with ThreadPoolExecutor(1) as thread:
+        stopping = thread.submit(service.http.post, f"/runs/{run}/stop", json={})
+        service.wait_for_status(run, "terminating")
+        refused = service.http.delete(f"/runs/{run}")
+        (folder / "stop").touch()
+        stopping.result()
+
+    assert refused.status_code == 409
+    assert "terminating" in refused.json()["error"]
+    assert service.http.delete(f"/runs/{run}").status_code == 200
 
 
 def test_a_run_is_stopped_when_its_time_is_over(guest, details):

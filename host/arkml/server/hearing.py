@@ -38,6 +38,7 @@ class Hearing:
                     self._run.document.id, message["device"], message["n_opts"], message["pid"],
                 )  # fmt: skip
                 self._run.holds = False
+                self._run.has_begun = True
                 self._learns(message)
                 # Only now, or the next run's learner would hold this one up.
                 self._refilling = asyncio.create_task(self._learners.refill())

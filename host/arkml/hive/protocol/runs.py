@@ -30,14 +30,23 @@ LEAST_AHEAD, MOST_AHEAD = 256, 2_048
 
 
 class Status(StrEnum):
-    """What becomes of a run. The numbers of the ABI are `ExperimentStatus`."""
+    """The state of a run. The numbers of the ABI are `ExperimentStatus`."""
 
+    PENDING = "pending"
+    """It was created, and no learner of it has said anything yet."""
     STARTING = "starting"
+    """A learner begins, or has not published a policy yet."""
     RUNNING = "running"
     PAUSED = "paused"
+    """No host takes part, and its learner rests."""
+    TERMINATING = "terminating"
+    """It was stopped, and its learner writes the last checkpoint."""
     STOPPED = "stopped"
+    NOT_FOUND = "not_found"
+    """Its directory was removed."""
     ABORTED = "aborted"
     UNHEALTHY = "unhealthy"
+    """Its learner has died, and the next one has not begun."""
 
 
 class OnConflict(StrEnum):
