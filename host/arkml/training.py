@@ -44,10 +44,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _STATUS = {
+    Status.PENDING: ExperimentStatus.PENDING,
     Status.STARTING: ExperimentStatus.STARTING,
     Status.RUNNING: ExperimentStatus.RUNNING,
     Status.PAUSED: ExperimentStatus.RUNNING,
+    Status.TERMINATING: ExperimentStatus.TERMINATING,
     Status.STOPPED: ExperimentStatus.STOPPED,
+    Status.NOT_FOUND: ExperimentStatus.NOT_FOUND,
     Status.ABORTED: ExperimentStatus.ABORTED,
     Status.UNHEALTHY: ExperimentStatus.UNHEALTHY,
 }

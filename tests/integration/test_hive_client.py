@@ -31,7 +31,7 @@ from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError,
 from arkml.hive.client import HiveClient
 from arkml.hive.link import Link
 from arkml.hive.protocol.audit import checksum, row_hashes
-from arkml.hive.protocol.rows import Kind
+from arkml.hive.protocol.rows import NO_ROW, Kind
 from arkml.hive.protocol.runs import BATCH_ROWS, Role
 
 FEATURES, ACTIONS = 3, 2
@@ -329,10 +329,10 @@ def test_metrics_whose_names_the_hive_does_not_take_are_lost_and_their_rows_are_
 ):
     hive.scripts["names"] = [reply, plain]
     session = join(client)
-    session.note([("guest/a", 1.0)])
+    session.outbox.note([(NO_ROW, "guest/a", 1.0)])
     append(session, 0, 5)
     until(lambda: settled(session))
-    session.note([("guest/a", 2.0)])
+    session.outbox.note([(NO_ROW, "guest/a", 2.0)])
     append(session, 5, 5)
     until(lambda: settled(session))
     metrics = [value for number in sorted(hive.bodies)
@@ -341,6 +341,37 @@ def test_metrics_whose_names_the_hive_does_not_take_are_lost_and_their_rows_are_
     assert metrics == [2.0]
     assert hive.rewards() == list(map(float, range(10)))
     assert session.failure is None
+
+
+def test_a_metric_that_the_hive_refuses_is_told_once_and_costs_no_other_one(hive, client, caplog):
+    refusing = raw(json.dumps({"ids": {"good": 7}, "refused": {"": "no letters"}}).encode())
+    hive.scripts["names"] = [refusing]
+    session = join(client)
+    for place in range(3):
+        session.outbox.begin()
+        append(session, 5 * place, 5)
+        session.outbox.note([(5 * place + 1, "", 1.0), (5 * place + 2, "good", 2.0)])
+        session.outbox.end()
+        until(lambda: settled(session))
+    metas = [hive.bodies[number].meta.tolist() for number in sorted(hive.bodies)]
+    told = [record.message for record in caplog.records if "no letters" in record.message]
+
+    assert [meta for body in metas for meta in body] == [(2, 7, 2.0)] * 3
+    assert len(hive.times["names"]) == len(told) == 1
+
+
+def test_metrics_that_are_made_up_without_end_are_asked_for_a_bounded_number_of_times(hive, client):
+    def refuse(hive, handler, body):
+        hive.say(handler, 200, {"ids": {}, "refused": dict.fromkeys(json.loads(body)["names"], "")})
+
+    hive.scripts["names"] = [refuse]
+    session = join(client)
+    for place in range(8):
+        session.outbox.note([(NO_ROW, f"{place} {number}", 1.0) for number in range(300)])
+        append(session, 5 * place, 5)
+        until(lambda: settled(session))
+
+    assert len(hive.times["names"]) == 4
 
 
 def policy(version, data=b"weights", *, digest=None):
@@ -668,7 +699,7 @@ def test_closing_is_not_held_up_by_an_answer_that_hangs(hive, route):
         asked.append(client.join("run", FEATURES, ACTIONS, on_policy=lambda *_: None))
     elif route != "health":
         session = join(client, block=True)
-        session.note([("guest/a", 1.0)])
+        session.outbox.note([(NO_ROW, "guest/a", 1.0)])
         append(session, 0, 5)
     until(lambda: route in hive.times or (route == "beat" and session.wait(0.05)))
     started = time.monotonic()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import threading
@@ -13,12 +14,13 @@ from urllib.parse import quote
 import httpx
 import numpy as np
 import pytest
+from tests.integration.command_line import arkml
 from tests.integration.hive_service import Service, request, rows, start_hive, wait_for
 
 from arkml.errors import HiveUnreachable
 from arkml.hive.protocol.audit import checksum, row_hashes
-from arkml.hive.protocol.rows import MAX_BODY, META, encode
-from arkml.hive.protocol.segments import segment_name
+from arkml.hive.protocol.rows import MAX_BODY, META, NO_ROW, encode
+from arkml.hive.protocol.segments import read_records, segment_name
 
 
 @pytest.fixture
@@ -231,13 +233,19 @@ def test_a_body_that_is_too_large_is_refused(service, sid):
 def test_metric_names_get_numbers_that_stay(service, run_id, sid):
     first = service.post(f"/runs/{run_id}/names", {"names": ["a", "b", "a"]}).json()
     again = service.post(f"/runs/{run_id}/names", {"names": ["c", "b"]}).json()
-    many = service.post(f"/runs/{run_id}/names", {"names": [f"n{i}" for i in range(254)]})
+    more = service.post(
+        f"/runs/{run_id}/names",
+        {"names": ["", "x" * 257, "x" * 256, *(f"n{i}" for i in range(254)), "a"]},
+    ).json()
     known, unknown = rows(2), rows(2, 2)
-    known.meta = np.array([(0, 2, 0.5)], META)
-    unknown.meta = np.array([(0, 3, 0.5)], META)
+    known.meta = np.array([(0, 2, 0.5), (NO_ROW, 2, 0.5)], META)
+    unknown.meta = np.array([(0, 256, 0.5)], META)
 
     assert (first["ids"], again["ids"]) == ({"a": 0, "b": 1}, {"c": 2, "b": 1})
-    assert many.status_code == 422
+    assert set(more["refused"]) == {"", "x" * 257, "n252", "n253"}
+    assert (more["ids"]["x" * 256], more["ids"]["n251"], more["ids"]["a"]) == (3, 255, 0)
+    assert "1 to 256 letters" in more["refused"][""]
+    assert "256 metrics already" in more["refused"]["n252"]
     assert service.push(sid, known, 1).status_code == 200
     assert service.push(sid, unknown, 2).status_code == 422
 
@@ -341,7 +349,7 @@ def test_stop_ends_the_run_for_all_but_newcomers(service, run_id):
     old = [service.push(sid, rows(1), 1), service.join(run_id, key)]
     new = service.join(run_id)
 
-    assert (ended.status_code, ended.headers["x-arkml-status"]) == (204, "stopped")
+    assert (ended.status_code, ended.headers["x-arkml-status"]) == (204, "terminating")
     assert [answer.status_code for answer in old] == [410, 410]
     assert new.status_code == 200
     service.wait_for_status(run_id, "running")
@@ -476,6 +484,37 @@ def test_a_learner_that_cannot_learn_aborts_the_run(service, misbehaviour, reaso
     assert service.join(run_id).status_code == 410
 
 
+@pytest.mark.parametrize(
+    ("misbehaviour", "reason"),
+    [
+        ("import error", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+        ("memory error", "MemoryError: there is no memory for 10 rows"),
+        ("killed", "the learner was killed (SIGKILL), perhaps for want of memory"),
+        ("silent", "the learner ended with status 7: I say nothing of myself"),
+    ],
+)
+def test_a_run_says_why_its_learner_ended(service, misbehaviour, reason):
+    run_id = service.create(misbehaviour=misbehaviour)
+    service.wait_for_status(run_id, "unhealthy")
+    address = service.base.removeprefix("http://").removesuffix("/v1")
+    shown = arkml("hive", "show", run_id, "--hive", address, ARKML_HIVE_TOKEN=service.token)
+    known = json.loads((directory(service, run_id) / "run.json").read_text())
+
+    assert service.run(run_id)["reason"].endswith(reason)
+    assert known["reason"].endswith(reason)
+    assert shown.status == 0
+    assert reason[-20:] in shown.out
+
+
+def test_a_run_that_is_aborted_for_a_learner_that_never_begins_says_why(make_service):
+    service = make_service(learner=["-c", "raise ImportError('no torch here')"])
+    run_id = service.create()
+    wait_for(lambda: service.run(run_id)["status"] == "aborted", 60)
+
+    assert service.run(run_id)["reason"].endswith("status 1: ImportError: no torch here")
+    assert "ImportError: no torch here" in (service.hive.data / "learners.log").read_text()
+
+
 def test_a_learner_that_hangs_is_replaced(make_service):
     service = make_service(patience={"hang": 0.5})
     service.create(misbehaviour="hang")
@@ -555,6 +594,38 @@ def test_a_torn_segment_is_cut_and_the_sender_told_where_to_go_on(service, run_i
     assert audit(service, run_id)["held"] == 20
 
 
+def damage(service, run_id, number, at):
+    """Flip a bit of the record of that number, of a hive that does not run."""
+    path = min((directory(service, run_id) / "rows").glob("*.rows"))
+    data = bytearray(path.read_bytes())
+    record = list(read_records(memoryview(bytes(data)), 0, len(data)))[number]
+    data[record.start + at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("at", [4, 48, 100], ids=["its length", "its rows", "its columns"])
+def test_a_flipped_bit_costs_one_body_and_the_rows_after_it_are_learned_from(make_service, at):
+    service = make_service(learner=["-m", "arkml.learning.worker"])
+    run_id = service.create()
+    sid = service.sid(run_id)
+    for seq in range(1, 6):
+        service.push(sid, rows(100, 100 * (seq - 1)), seq)
+    kill(service)
+    damage(service, run_id, 1, at)
+    revive(service)
+    more = service.push(sid, rows(100, 500), 6)
+    found = audit(service, run_id)
+    expected = 0
+    for seq in (1, 3, 4, 5, 6):
+        expected ^= checksum(row_hashes(0, 0, rows(100, 100 * (seq - 1))))
+    lost = wait_for(lambda: service.run(run_id)["latest"].get("hive/lost"))
+
+    assert more.json()["acked"] == 6
+    assert (found["held"], found["overwritten"], found["checksum"]) == (500, 0, expected)
+    assert (service.run(run_id)["rows"], service.run(run_id)["lost"], lost) == (600, 100, 100.0)
+    assert "100 acknowledged rows are lost" in (service.hive.data / "hive.log").read_text()
+
+
 @pytest.mark.parametrize("damage", ["missing", "garbage"])
 def test_the_index_is_made_anew_from_the_directories(service, run_id, sid, damage):
     service.push(sid, rows(1), 1)
@@ -600,6 +671,41 @@ def test_a_full_disk_acknowledges_nothing_and_is_survived(make_service):
     assert "full" in full[0].json()["error"]
     assert (after.json()["acked"], after.json()["accepted"]) == (2, 1_500)
     assert audit(service, run_id)["held"] == 1_510
+
+
+@pytest.mark.parametrize("what", ["data", "runs", "rows"])
+def test_nothing_is_acknowledged_once_the_data_directory_is_removed(service, run_id, sid, what):
+    service.push(sid, rows(10), 1)
+    found = {
+        "data": service.hive.data,
+        "runs": service.hive.data / "runs",
+        "rows": directory(service, run_id) / "rows",
+    }
+    shutil.rmtree(found[what])
+    gone = [service.push(sid, rows(10, 10), 2) for _ in range(3)]
+    others = [service.post("/runs", request("other")), service.join(run_id)]
+
+    assert [answer.status_code for answer in gone] == [503] * 3
+    assert "data directory" in gone[0].json()["error"]
+    if what != "rows":
+        assert [answer.status_code for answer in others] == [503] * 2
+
+
+def test_rows_are_taken_again_once_a_directory_that_was_away_is_back(service, run_id, sid):
+    service.push(sid, rows(10), 1)
+    audit(service, run_id)
+    place, away = directory(service, run_id) / "rows", service.hive.data / "away"
+    place.rename(away)
+    gone = service.push(sid, rows(10, 10), 2)
+    place.mkdir()
+    (place / segment_name(1)).touch()
+    replaced = service.push(sid, rows(10, 10), 2)
+    shutil.rmtree(place)
+    away.rename(place)
+    back = service.push(sid, rows(10, 10), 2)
+
+    assert [gone.status_code, replaced.status_code, back.status_code] == [503, 503, 200]
+    assert audit(service, run_id)["held"] == 20
 
 
 def resource_limits(pid, size):

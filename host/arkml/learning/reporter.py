@@ -118,6 +118,8 @@ class Reporter:
             yield "hive/policy_age_versions", ages.versions
             yield "hive/policy_age_seconds", ages.seconds
             yield "hive/stale_share", ages.stale
+        if experience.log.lost:
+            yield "hive/lost", float(experience.log.lost)
         if rows:
             yield "hive/updates_per_row", learner.updates / rows
         if learner.pace.update_seconds:

@@ -144,12 +144,13 @@ class Trainer:
 
     def _answer_audits(self) -> None:
         while self._audits:
-            held = self._learner.experience.memory.audit()
+            memory = self._learner.experience.memory
+            held = memory.audit()
             self._server.send(
                 "reply",
                 req=self._audits.pop(0),
                 held=held.rows,
-                overwritten=self._learner.rows - held.rows,
+                overwritten=memory.rows - held.rows,
                 checksum=held.checksum,
                 sessions={
                     str(session): {"rows": rows, "checksum": checksum}

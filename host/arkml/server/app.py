@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -38,7 +40,7 @@ def make_app(hive: Hive, token: str) -> ASGIApp:
             "data": str(hive.options.data.absolute()),
         }
 
-    for kind in (ArkmlError, OSError, Exception):
+    for kind in (ArkmlError, OSError, sqlite3.Error, Exception):
         app.add_exception_handler(kind, _refused)
     app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -23,6 +23,8 @@ class Document:
 
     `status` is Running until the run is Stopped or Aborted. `version_limit` is above every version
     of its policy that anybody has seen. `rows`, `n_opts` are as of the last time it was written.
+    `reason` is why the run was aborted, or why a learner of it ended last. `lost` rows were
+    acknowledged, and are damaged in the log.
     """
 
     id: str
@@ -36,6 +38,7 @@ class Document:
     version_limit: int = 0
     rows: int = 0
     n_opts: int = 0
+    lost: int = 0
     best: Best | None = None
 
     @property
@@ -67,6 +70,7 @@ class Document:
             "version_limit": self.version_limit,
             "rows": self.rows,
             "n_opts": self.n_opts,
+            "lost": self.lost,
             "best": best and [best.by, best.score, best.version, best.n_opts],
         }
 

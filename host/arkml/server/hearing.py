@@ -38,6 +38,7 @@ class Hearing:
                     self._run.document.id, message["device"], message["n_opts"], message["pid"],
                 )  # fmt: skip
                 self._run.holds = False
+                self._run.has_begun = True
                 self._learns(message)
                 # Only now, or the next run's learner would hold this one up.
                 self._refilling = asyncio.create_task(self._learners.refill())
@@ -63,6 +64,11 @@ class Hearing:
     def turned(self) -> None:
         """The learner began, or ended."""
         self._run.changes.tell()
+
+    async def failed(self, reason: str) -> None:
+        """A learner has ended, and there will be another one."""
+        self._run.document.reason = reason
+        await self._save()
 
     async def aborted(self, reason: str) -> None:
         """There will be no learner any more."""
