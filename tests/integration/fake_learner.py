@@ -132,6 +132,9 @@ class FakeLearner:
                 self.send("reply", req=message["req"], **self.audit())
             case "pause" | "resume":
                 self.progress()
+            case "record":
+                with (self.directory / "events" / "recorded.jsonl").open("a") as file:
+                    file.write(json.dumps(message["points"]) + "\n")
             case "stop":
                 self.wait_for("stop")
                 self.checkpoint()

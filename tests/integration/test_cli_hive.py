@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from tests.integration.command_line import GUESTS, arkml, start
+from tests.unit.test_learning_recorder import events, told
 
 from arkml.policies.cervo import is_cervo
 
@@ -131,6 +132,31 @@ def test_a_run_is_deleted(hive, ask, tmp_path):
     assert other.json["name"] == "reach-2"
     assert deleted.status == 0
     assert [run["name"] for run in left] == ["reach"]
+
+
+def test_evaluations_are_in_the_metrics_and_for_tensorboard(tmp_path):
+    config, data = tmp_path / "quick.json", tmp_path / "data"
+    config.write_text(json.dumps(QUICK))
+    process, address, _ = served("--data", data)
+    trained = arkml(
+        "train", REACH, "--hive", address, "--frames", "120", "--eval-every", "50",
+        "--config", config, "--out", tmp_path / "out", "--json",
+    )  # fmt: skip
+    metrics = arkml("hive", "metrics", "reach", "--hive", address, "--json").json["metrics"]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    (directory,) = data.glob("runs/*/events")
+    recorded = {}
+    for step, values in map(told, events(directory)):
+        for name, value in values:
+            recorded.setdefault(name, []).append((step, value))
+    series = [tuple(point) for point in trained.json["mean_return"]["series"]]
+
+    assert trained.json["mean_return"]["of"] == "evaluations"
+    assert len(series) == 2
+    assert recorded["eval/mean_reward"] == [(step, pytest.approx(mean)) for step, mean in series]
+    assert recorded["eval/mean_ep_length"] == [(step, 50.0) for step, _ in series]
+    assert metrics["eval/mean_reward"] == pytest.approx(series[-1][1])
 
 
 def test_a_training_that_is_interrupted_keeps_everything_and_is_resumed(tmp_path):

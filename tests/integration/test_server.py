@@ -419,6 +419,23 @@ def test_snapshots_are_of_now_or_the_latest_or_the_best(service, run_id):
     assert (metrics["eval/mean_reward"], metrics["eval/mean_ep_length"]) == (1.0, 3.0)
 
 
+def test_evaluations_are_given_to_the_learner_to_record_and_wait_for_one(service, run_id):
+    service.get(f"/runs/{run_id}/policy?after=0&wait=20")
+    os.kill(learner_of(service), signal.SIGKILL)
+    service.wait_for_status(run_id, "unhealthy")
+    service.post(f"/runs/{run_id}/evaluations", {"version": 1, "returns": [4.0], "lengths": [3]})
+    service.post(f"/runs/{run_id}/evaluations", {"version": 1, "returns": [6.0], "lengths": [5]})
+    recorded = service.hive.data / "runs" / run_id / "events" / "recorded.jsonl"
+    lines = wait_for(
+        lambda: recorded.exists() and len(found := recorded.read_text().splitlines()) == 2 and found
+    )
+
+    assert [[tuple(point) for point in json.loads(line)] for line in lines] == [
+        [("eval/mean_reward", 0, 4.0), ("eval/mean_ep_length", 0, 3.0)],
+        [("eval/mean_reward", 0, 6.0), ("eval/mean_ep_length", 0, 5.0)],
+    ]
+
+
 def test_metrics_come_as_the_newest_values_and_as_series(service, run_id, sid):
     for seq in range(1, 4):
         service.push(sid, rows(1, seq), seq)

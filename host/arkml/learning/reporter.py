@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from arkml.hive.protocol.segments import Place
 from arkml.learning.learner import Learner
@@ -92,6 +92,11 @@ class Reporter:
         if self._present != self._recorded_of and now - self._recorded >= RECORD_EVERY:
             self._record(now)
         self._turned = None
+
+    def record(self, points: Iterable[tuple[str, int, float]]) -> None:
+        """Write metrics that others have measured: name, step, value. The server knows them."""
+        for name, step, value in points:
+            self._recorder.record([(name, value)], step)
 
     def close(self) -> None:
         """Tell and record what is left."""

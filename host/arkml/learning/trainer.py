@@ -43,6 +43,7 @@ class Trainer:
         self._answers: dict[str, Callable[[Message], None]] = {
             "rows": self._rows,
             "names": self._names,
+            "record": self._record,
             "version": self._version,
             "export": self._export,
             "checkpoint": self._checkpoint,
@@ -177,6 +178,9 @@ class Trainer:
 
     def _names(self, message: Message) -> None:
         self._learner.experience.statistics.name(message["names"])
+
+    def _record(self, message: Message) -> None:
+        self._reporter.record(message["points"])
 
     def _version(self, message: Message) -> None:
         self._learner.experience.versions.publish(message["version"], time.monotonic())

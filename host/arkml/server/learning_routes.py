@@ -114,12 +114,12 @@ async def _evaluated(run: Run, wish: dict[str, Any]) -> bool:
         raise HiveRefused("an evaluation has a version, and as many returns as lengths", 422)
     best = await asyncio.to_thread(run.scores.evaluated, version, returns)
     step = run.rows
-    await run.measurements.add(
-        [
-            ("eval/mean_reward", step, sum(returns) / len(returns)),
-            ("eval/mean_ep_length", step, sum(lengths) / len(lengths)),
-        ]
-    )
+    points = [
+        ("eval/mean_reward", step, sum(returns) / len(returns)),
+        ("eval/mean_ep_length", step, sum(lengths) / len(lengths)),
+    ]
+    await run.measurements.add(points)
+    run.hearing.record(points)
     if best is not None:
         run.document.best = best
         run.supervisor.send("checkpoint", req=0, best=True)

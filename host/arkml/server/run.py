@@ -56,7 +56,8 @@ class Run:
         self.scores = Scores(document, self.policies)
         self.measurements = Measurements(document.id, directory, index)
         self.log: Log | None = None
-        self.supervisor = Supervisor(directory, Hearing(self, learners), learners, options.patience)
+        self.hearing = Hearing(self, learners)
+        self.supervisor = Supervisor(directory, self.hearing, learners, options.patience)
         self.cursor = Place(0, 0)
         self.admitted = 0
         self.holds = False
