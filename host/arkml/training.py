@@ -85,7 +85,7 @@ class GuestHives:
         except Unavailable as error:
             log.info("%s", error)
             return settled(value=False)
-        return self._later(lambda: _is_there(client))
+        return self._later(lambda: self._is_there(client))
 
     def experiments(self, address: HiveAddress) -> Pending[Sequence[ExperimentInfo]]:
         client = self._hives.client(address)
@@ -162,6 +162,15 @@ class GuestHives:
         self._hives.is_training = True
         asked = HiveRun(client, run.id, self._later)
         return TrainingStart(policy, run.features, run.actions, part, asked)
+
+    def _is_there(self, client: HiveClient) -> bool:
+        try:
+            client.health().result()
+        except HiveError as error:
+            log.info("%s", error)
+            self._hives.failure = error
+            return False
+        return True
 
     def _later(self, work: Callable[[], T]) -> Pending[T]:
         """What `work` gives on another thread, its errors as those of the ABI."""
@@ -259,15 +268,6 @@ def abi_error(error: HiveError) -> AbiError:
             return Unavailable(str(error))
         case _:
             return HttpRequestFailed(str(error))
-
-
-def _is_there(client: HiveClient) -> bool:
-    try:
-        client.health().result()
-    except HiveError as error:
-        log.info("%s", error)
-        return False
-    return True
 
 
 def _told(run: RunInfo) -> ExperimentInfo:

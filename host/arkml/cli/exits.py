@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -19,8 +20,20 @@ Job = Callable[[], int]
 """What a command does once its options are understood; it returns the exit code."""
 
 
+_OF_THE_SYSTEM = frozenset(
+    {
+        errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EIO, errno.EISDIR,
+        errno.EMFILE, errno.ENAMETOOLONG, errno.ENFILE, errno.ENOENT, errno.ENOSPC,
+        errno.ENOTDIR, errno.EPERM, errno.EROFS,
+    }
+)  # fmt: skip
+"""What the files of a user, and their disk, may answer."""
+
+
 def exit_code(error: BaseException) -> int:
     """A guest that failed is 1, what never came to run 2. A bug of the host is 1 too."""
+    if _is_of_the_system(error):
+        return UNUSABLE
     if isinstance(error, GuestError) or not isinstance(error, ArkmlError):
         return FAILED
     return UNUSABLE
@@ -65,8 +78,16 @@ def sentence(error: Exception, *, debug: bool = False) -> str:
     """What to tell the user of `error`."""
     if isinstance(error, ArkmlError):
         return str(error)
+    if _is_of_the_system(error):
+        assert isinstance(error, OSError)
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
     hint = "" if debug else " (--debug shows where)"
     return f"a bug of the host: {type(error).__name__}: {error}{hint}"
+
+
+def _is_of_the_system(error: BaseException) -> bool:
+    """Whether a file could not be had, for a reason that lies in the file or its disk."""
+    return isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM
 
 
 def say_failure(text: str, error: Exception, *, as_json: bool) -> None:

@@ -9,10 +9,11 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from arkml.cli.ending import Ending
+from arkml.cli.files import make_directory
 from arkml.cli.measuring import Pacer
 from arkml.cli.signals import SIGNALS
 from arkml.cli.train import Goal, Training
-from arkml.cli.training_record import TrainingRecord, make_directory
+from arkml.cli.training_record import TrainingRecord
 from arkml.cli.watch import Watch
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def train(training: Training) -> int:
         task = choose(program, Wanted(training.cmdlet, None, (), None))
         budget = playing.budget_of(task, training.grants)
         player = playing.player_of(host, program, task, instances=training.instances, budget=budget)
-        make_directory(training.out)
+        make_directory("--out", training.out)
         playing.announce(program, training.instances)
         goal = training.goal
         if goal.is_open:

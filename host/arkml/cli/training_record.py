@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,16 +68,6 @@ class TrainingRecord:
                 f"{out} holds the training of {known['guest']}, and this is {self._guest}:"
                 " --out DIR begins another"
             )
-
-
-def make_directory(path: Path) -> None:
-    """Make the directory of a training. Raises UsageError if nothing can be written there."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {path} cannot be made: {error.strerror}") from None
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise UsageError(f"--out {path} cannot be written: choose another directory")
 
 
 def _is_used(data: Path) -> bool:

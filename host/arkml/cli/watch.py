@@ -31,7 +31,7 @@ _LOOK_EVERY = 1.0
 _ANSWERED_WITHIN = 10.0
 _SAY_EVERY = 10.0  # seconds between two lines where there is no terminal
 _QUIET = 15.0  # seconds after which a guest that trains nothing is worth a line
-_FULL = 507  # what a hive answers whose disk is full
+_FINAL = (401, 403, 507)  # a hive that wants another token, or whose disk is full
 _ENDING = 0.5  # seconds that the thread gets to end
 
 Metrics = dict[str, float]
@@ -64,7 +64,6 @@ class Watch(Closing):
         self._said_of = (0, self._began)
         self._updates = (0.0, self._began)
         self._is_dirty = self._has_warned = False
-        self._told = ""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="arkml-watch", daemon=True)
         self._thread.start()
@@ -142,20 +141,22 @@ class Watch(Closing):
         if self.info is None:  # what was before, if it is resumed
             for name, curve in self.curves.items():
                 curve.update(client.series(run.id, name).result(_ANSWERED_WITHIN))
+        self._judge(info, self.info)
         self.info = info
         found = client.metrics(run.id).result(_ANSWERED_WITHIN)
         self.metrics = {name: value for name, value, _ in found}
         for name, value, step in found:
             if name in self.curves:
                 self.curves[name][step] = value
-        self._judge(info)
 
-    def _judge(self, info: RunInfo) -> None:
-        """Say why the learner of a run is not well, and see whether it ever will be."""
+    def _judge(self, info: RunInfo, before: RunInfo | None) -> None:
+        """Say why the learner of a run has ended, and see whether there will be another one."""
         if info.status is Status.ABORTED:
             self.verdict = RunAborted(f"run {info.name!r} is aborted: {info.reason or 'no reason'}")
-        elif info.status is Status.UNHEALTHY and info.reason != self._told:
-            self._told = info.reason
+            return
+        told = before is not None and (before.status, before.reason) == (info.status, info.reason)
+        is_news = before is not None and info.reason not in ("", before.reason)
+        if is_news or (info.status is Status.UNHEALTHY and not told):
             sys.stderr.write(f"the learner ended, another one starts: {info.reason}\n")
 
     def _refusal(self) -> ArkmlError | None:
@@ -167,8 +168,9 @@ class Watch(Closing):
             return None
         if isinstance(failure, NotTrainable):
             return failure
-        is_full = isinstance(failure, HiveRefused) and failure.status == _FULL
-        if hives.grant.hive == "embedded" and (is_full or isinstance(failure, HiveUnreachable)):
+        if isinstance(failure, HiveRefused) and failure.status in _FINAL:
+            return Unavailable(str(failure))
+        if isinstance(failure, HiveUnreachable) and hives.grant.hive == "embedded":
             return Unavailable(str(failure))
         return None
 

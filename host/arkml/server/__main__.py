@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -74,7 +75,7 @@ def options_from(values: Mapping[str, Any]) -> ServeOptions:
 def _serve(options: ServeOptions, parent: int | None) -> int:
     try:
         serve(options, _announce, parent=parent)
-    except (HiveError, OSError) as error:
+    except (HiveError, OSError, sqlite3.Error) as error:
         _say({"error": str(error)})
         return 1
     return 0

@@ -76,7 +76,7 @@ def serve(
     parent: int | None = None,
 ) -> None:
     """
-    Serve a hive until SIGTERM or SIGINT. For the main thread.
+    Serve a hive until SIGTERM, SIGINT or SIGHUP. For the main thread.
 
     With `parent`, a process, it also ends when that does: standard input is its life line then.
     Raises HiveError if the directory is in use, and OSError if it or the address cannot be had.
@@ -85,8 +85,9 @@ def serve(
     async def run() -> None:
         serving = Serving(options)
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, serving.end)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                loop.add_signal_handler(number, serving.end)
         if parent is not None:
             lifeline.hold(0, parent, lambda: serving.end(hurry=True))
         await serving.run(announce)

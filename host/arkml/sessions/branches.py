@@ -19,7 +19,7 @@ def declared_branches(spec: bytes | None) -> dict[str, list[Any]]:
         document = json.loads(spec or b"{}")
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(document, dict):
+    if not isinstance(document, dict) or not document:
         return {}
     behaviours = document.get("behaviours", {"*": document})
     if not isinstance(behaviours, dict):
