@@ -757,11 +757,114 @@ def test_an_end_in_order_does_not_wait_for_those_who_poll(service, run_id, sid):
     assert list((directory(service, run_id) / "checkpoints").iterdir())
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_numbers_that_cannot_be_told_again_are_refused(service, number):
-    wish = json.dumps(request(something=0)).replace('"something": 0', f'"something": {number}')
+NUMBERS = {
+    "too large": "1" + 400 * "0",
+    "far too large": 5_000 * "9",
+    "negative": "-1" + 400 * "0",
+    "too many digits": "1." + 500 * "3" + "e400",
+    "infinite": "1e999",
+    "none": "NaN",
+    "Infinity": "-Infinity",
+    "beyond 64 bits": str(1 << 70),
+    "a float": "1e300",
+    "true": "true",
+    "a text": '"7"',
+    "nothing": "null",
+    "a list": "[1]",
+    "an object": '{"a": 1}',
+    "deep": 500 * "[" + 500 * "]",
+    "too deep": 100_000 * "[" + 100_000 * "]",
+}
+HERE = "@"
+BODIES = {
+    "run": ("/runs", request() | {"seconds": HERE}),
+    "name": ("/runs", request() | {"name": HERE}),
+    "game": ("/runs", request() | {"game": HERE}),
+    "conflict": ("/runs", request() | {"on_conflict": HERE}),
+    "configuration": ("/runs", request() | {"configuration": HERE}),
+    "checkpoint": ("/runs", request() | {"checkpoint": HERE}),
+    "unknown": ("/runs", request() | {"unknown": HERE}),
+    "settings": ("/runs", request() | {"settings": HERE}),
+    **{
+        name: ("/runs", request() | {"settings": request()["settings"] | {name: HERE}})
+        for name in ("features", "seed", "alpha", "gamma", "hidden", "algorithm", "device", "sync",
+                     "other", "unknown setting")
+    },
+    "session": ("/runs/{run}/sessions", {"join_key": "x" * 8, "features": HERE, "actions": 2}),
+    "key": ("/runs/{run}/sessions", {"join_key": HERE, "features": 3, "actions": 2}),
+    "role": ("/runs/{run}/sessions",
+             {"join_key": "x" * 8, "features": 3, "actions": 2, "role": HERE}),
+    "version": ("/runs/{run}/evaluations", {"version": HERE, "returns": [1], "lengths": [1]}),
+    "returns": ("/runs/{run}/evaluations", {"version": 1, "returns": [HERE], "lengths": [1]}),
+    "lengths": ("/runs/{run}/evaluations", {"version": 1, "returns": [1], "lengths": HERE}),
+    "names": ("/runs/{run}/names", {"names": HERE}),
+    "a name": ("/runs/{run}/names", {"names": [HERE]}),
+    "beat": ("/sessions/{sid}/beat", {"x": HERE}),
+}  # fmt: skip
 
-    assert service.http.post("/runs", content=wish.encode()).status_code == 400
+
+def test_no_number_or_nesting_in_a_body_makes_the_hive_fail(service, run_id, sid):
+    failed, refused = [], 0
+    for what, (path, body) in BODIES.items():
+        for name, text in NUMBERS.items():
+            sent = json.dumps(body).replace(f'"{HERE}"', text).encode()
+            answer = service.http.post(path.format(run=run_id, sid=sid), content=sent)
+            refused += answer.status_code in range(400, 500)
+            told = answer.json()
+            if answer.status_code >= 500 or not (
+                answer.is_success or 0 < len(told["error"]) < 1_100
+            ):
+                failed.append((what, name, answer.status_code, answer.text[:200]))
+            if answer.status_code == 201:  # so that no learner is left that nobody looks at
+                service.http.delete(f"/runs/{told['run']['id']}?force=1")
+
+    assert failed == []
+    assert refused > 250
+    assert service.get("/runs").status_code == service.get(f"/runs/{run_id}").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["too large", "far too large", "infinite", "none", "deep"])
+def test_a_number_that_cannot_be_told_again_is_named(service, name):
+    told = {
+        "too large": "100000000000000... of 401 digits is beyond what a float holds",
+        "far too large": "beyond what a float holds",
+        "infinite": "1e999 is beyond what a float holds",
+        "none": "NaN is not a number in JSON",
+        "deep": "deeper than 64 levels",
+    }
+    wish = json.dumps(request(something=HERE)).replace(f'"{HERE}"', NUMBERS[name])
+    answer = service.http.post("/runs", content=wish.encode())
+
+    assert answer.status_code == 400
+    assert told[name][-30:] in answer.json()["error"]
+
+
+def test_no_number_in_a_query_makes_the_hive_fail(service, run_id):
+    service.get(f"/runs/{run_id}/policy?after=0&wait=20")
+    codes = {}
+    for text in (*(text[:3_000] for text in NUMBERS.values()), "%00", "%ff", "%ed%a0%80", ""):
+        for path in (
+            f"/runs/{run_id}/policy?wait=0&after={text}",
+            f"/runs/{run_id}/policy?after=0&wait={text}",
+            f"/runs/{run_id}/series?name=a&since={text}",
+            f"/runs/{run_id}/series?name={text}",
+            f"/runs/{run_id}/snapshot?which={text}",
+            f"/runs/{text}/metrics",
+        ):
+            codes[path[:200]] = service.get(path).status_code
+        path = f"/runs/nobody?force={text}"
+        codes[path[:200]] = service.http.delete(path).status_code
+
+    assert {path: code for path, code in codes.items() if not 200 <= code < 500} == {}
+
+
+def test_returns_whose_sum_is_beyond_a_float_have_a_mean(service, run_id):
+    service.get(f"/runs/{run_id}/policy?after=0&wait=20")
+    body = {"version": 1, "returns": [1.5e308] * 4, "lengths": [1] * 4}
+    answer = service.post(f"/runs/{run_id}/evaluations", body)
+
+    assert answer.json() == {"best": True}
+    assert service.get(f"/runs/{run_id}").json()["best"]["score"] == pytest.approx(1.5e308)
 
 
 def test_a_run_with_sessions_goes_on_by_itself_after_the_server_died(service, run_id, sid):
