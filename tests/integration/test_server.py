@@ -656,6 +656,71 @@ def test_a_run_whose_file_is_damaged_is_left_alone(service, run_id):
     assert directory(service, run_id).exists()
 
 
+FILES = (
+    "run.json", "rows/tallies.json", "published/newest.json", "metrics.jsonl", "checkpoints/best",
+    "best.onnx",
+)  # fmt: skip
+DAMAGES = {
+    "empty": b"", "torn": None, "a list": b"[]", "an object": b"{}", "zeros": bytes(300),
+    "bytes": bytes(range(256)), "deep": b"[" * 100_000, "infinite": b'{"version": Infinity}\n',
+    "points": b'[1, [["a", Infinity, 1]]]\n[1, [["a", 1e30, 1]]]\n[1, [["\\ud800", 1, 1]]]\n',
+    "sessions": b'{"sessions": {"0": ["x", null, [], {}]}}', "a directory": None, "missing": None,
+}  # fmt: skip
+
+
+def put_damage(path, kind):
+    """Damage a file of a run."""
+    whole = path.read_bytes()
+    path.unlink()
+    if kind == "a directory":
+        path.mkdir()
+    elif kind == "torn":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif kind != "missing":
+        path.write_bytes(DAMAGES[kind])
+
+
+def test_no_damaged_file_of_a_run_keeps_the_hive_or_another_run_from_going_on(service, run_id):
+    sid = service.sid(run_id)
+    service.push(sid, rows(10), 1, dropped=1)
+    service.get(f"/runs/{run_id}/policy?after=1&wait=20")
+    wait_for(lambda: service.get(f"/runs/{run_id}/metrics").json()["metrics"])
+    service.post(f"/runs/{run_id}/evaluations", {"version": 1, "returns": [1], "lengths": [1]})
+    service.post(f"/runs/{run_id}/stop")
+    kill(service)
+    whole = directory(service, run_id)
+    (whole / "checkpoints" / "best").write_text("1")
+    damaged = {}
+    for number, (file, kind) in enumerate((f, k) for f in FILES for k in DAMAGES):
+        name = f"{number:016x}"
+        shutil.copytree(whole, whole.parent / name)
+        text = (whole / "run.json").read_text()
+        (whole.parent / name / "run.json").write_text(text.replace(run_id, name))
+        put_damage(whole.parent / name / file, kind)
+        damaged[name] = file, kind
+    revive(service)
+    listed = {run["id"] for run in service.get("/runs").json()["runs"]}
+    codes = {
+        (damaged[name], path): service.get(f"/runs/{name}{path}").status_code
+        for name in damaged
+        for path in ("", "/metrics", "/series?name=a", "/checkpoints", "/snapshot?which=latest",
+                     "/snapshot?which=best", "/policy?after=0&wait=0", "/config")
+    }  # fmt: skip
+    joined = {
+        (file, kind): service.push(service.sid(name), rows(10), 1).status_code
+        for name, (file, kind) in damaged.items()
+        if file in ("rows/tallies.json", "metrics.jsonl") and name in listed
+    }
+    unreadable = (("best.onnx", "a directory"), "/snapshot?which=best")
+
+    assert {damaged[name] for name in set(damaged) - listed} == {
+        ("run.json", kind) for kind in DAMAGES
+    }
+    assert {one: code for one, code in codes.items() if code >= 500} == {unreadable: 503}
+    assert set(joined.values()) == {200}
+    assert service.get(f"/runs/{run_id}").status_code == 200
+
+
 def test_a_full_disk_acknowledges_nothing_and_is_survived(make_service):
     service = make_service(segment_bytes=1 << 16)
     run_id = service.create()
