@@ -99,6 +99,48 @@ def test_health_needs_no_token_and_everything_else_does(service):
     assert "token" in refused[0].json()["error"]
 
 
+def statuses_for(service, *names, path="/runs"):
+    """How requests for these names are answered."""
+    return [service.get(path, headers={"host": name}).status_code for name in names]
+
+
+def test_a_hive_on_loopback_answers_loopback_names_with_any_port_and_no_others(service):
+    names = ("localhost", "LOCALHOST:1", "127.0.0.1:99999", "127.7.7.7", "[::1]", "[::1]:80")
+    others = (
+        "evil.example", "127.0.0.1.evil.example", "localhost.evil.example:12356", "10.0.0.1",
+        "[2001:db8::1]:80", "", "evil@localhost", "localhost/", "localhost:80:80", "::1",
+    )  # fmt: skip
+    told = service.get("/health", headers={"host": "evil.example:80"})
+
+    assert statuses_for(service, *names) == [200] * len(names)
+    assert statuses_for(service, *others) == [403] * len(others)
+    assert told.status_code == 403
+    assert "'evil.example:80'" in told.json()["error"]
+    assert "--allow-host" in told.json()["error"]
+
+
+def test_a_hive_answers_to_the_names_that_it_is_given(make_service):
+    service = make_service(allow_hosts=["Hive.example", "other.example:443"])
+    names = ("hive.example", "HIVE.example:80", "other.example", "127.0.0.1")
+
+    assert statuses_for(service, *names) == [200] * len(names)
+    assert statuses_for(service, "evil.example", "x.hive.example") == [403, 403]
+
+
+def test_a_hive_for_others_answers_to_any_name_unless_it_is_given_some(make_service):
+    any_name = make_service(host="0.0.0.0")
+    before = statuses_for(any_name, "hive.example", "10.0.0.1:80")
+    any_name.hive.close()
+    given = make_service(host="0.0.0.0", allow_hosts=["hive.example"])
+
+    assert before == [200, 200]
+    assert statuses_for(given, "hive.example", "127.0.0.1", "evil.example") == [200, 200, 403]
+
+
+def test_health_says_nothing_of_where_the_data_is(service):
+    assert service.get("/health").json() == {"service": "arkml-hive", "protocol": 1}
+
+
 def test_a_run_starts_and_publishes_a_policy(service, run_id):
     policy = service.get(f"/runs/{run_id}/policy?after=0&wait=20")
     info = service.wait_for_status(run_id, "running")

@@ -102,24 +102,12 @@ class EmbeddedHive(Closing):
                 pass
 
     def _started(self) -> Where:
-        if self._data is None:
-            self._data = Path(tempfile.mkdtemp(prefix="arkml-hive-"))
-        self._data.mkdir(parents=True, exist_ok=True)
-        with (self._data / "hive.log").open("ab") as output:
-            self._process = process = subprocess.Popen(
-                [sys.executable, "-m", "arkml.server", "--embedded"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                bufsize=0,
-                env=_environment(),
-                start_new_session=True,  # Ctrl-C is for the host
-            )
+        data, process = self._begun()
         told = {
             "host": _HOST,
             "port": 0,
             **self._settings,
-            "data": str(self._data.absolute()),
+            "data": str(data.absolute()),
             "token": self._token,
             "parent": os.getpid(),
             "temporary": self._is_temporary,
@@ -138,6 +126,29 @@ class EmbeddedHive(Closing):
             self._forget()
             raise HiveUnreachable(f"the embedded hive does not start: {found['error']}")
         return str(found["host"]), int(found["port"]), self._token
+
+    def _begun(self) -> tuple[Path, subprocess.Popen[bytes]]:
+        """The directory, and a process that waits for its options. Raises HiveUnreachable."""
+        try:
+            if self._data is None:
+                self._data = Path(tempfile.mkdtemp(prefix="arkml-hive-"))
+            self._data.mkdir(parents=True, exist_ok=True)
+            with (self._data / "hive.log").open("ab") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "arkml.server", "--embedded"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=output,
+                    bufsize=0,
+                    env=_environment(),
+                    start_new_session=True,  # Ctrl-C is for the host
+                )
+        except OSError as error:
+            where = self._data or tempfile.gettempdir()
+            raise HiveUnreachable(
+                f"the embedded hive cannot use its directory {where}: {error.strerror}"
+            ) from error
+        return self._data, self._process
 
 
 def _announced(process: subprocess.Popen[bytes]) -> dict[str, Any]:
