@@ -99,6 +99,48 @@ def test_health_needs_no_token_and_everything_else_does(service):
     assert "token" in refused[0].json()["error"]
 
 
+def statuses_for(service, *names, path="/runs"):
+    """How requests for these names are answered."""
+    return [service.get(path, headers={"host": name}).status_code for name in names]
+
+
+def test_a_hive_on_loopback_answers_loopback_names_with_any_port_and_no_others(service):
+    names = ("localhost", "LOCALHOST:1", "127.0.0.1:99999", "127.7.7.7", "[::1]", "[::1]:80")
+    others = (
+        "evil.example", "127.0.0.1.evil.example", "localhost.evil.example:12356", "10.0.0.1",
+        "[2001:db8::1]:80", "", "evil@localhost", "localhost/", "localhost:80:80", "::1",
+    )  # fmt: skip
+    told = service.get("/health", headers={"host": "evil.example:80"})
+
+    assert statuses_for(service, *names) == [200] * len(names)
+    assert statuses_for(service, *others) == [403] * len(others)
+    assert told.status_code == 403
+    assert "'evil.example:80'" in told.json()["error"]
+    assert "--allow-host" in told.json()["error"]
+
+
+def test_a_hive_answers_to_the_names_that_it_is_given(make_service):
+    service = make_service(allow_hosts=["Hive.example", "other.example:443"])
+    names = ("hive.example", "HIVE.example:80", "other.example", "127.0.0.1")
+
+    assert statuses_for(service, *names) == [200] * len(names)
+    assert statuses_for(service, "evil.example", "x.hive.example") == [403, 403]
+
+
+def test_a_hive_for_others_answers_to_any_name_unless_it_is_given_some(make_service):
+    any_name = make_service(host="0.0.0.0")
+    before = statuses_for(any_name, "hive.example", "10.0.0.1:80")
+    any_name.hive.close()
+    given = make_service(host="0.0.0.0", allow_hosts=["hive.example"])
+
+    assert before == [200, 200]
+    assert statuses_for(given, "hive.example", "127.0.0.1", "evil.example") == [200, 200, 403]
+
+
+def test_health_says_nothing_of_where_the_data_is(service):
+    assert service.get("/health").json() == {"service": "arkml-hive", "protocol": 1}
+
+
 def test_a_run_starts_and_publishes_a_policy(service, run_id):
     policy = service.get(f"/runs/{run_id}/policy?after=0&wait=20")
     info = service.wait_for_status(run_id, "running")
@@ -673,6 +715,71 @@ def test_a_run_whose_file_is_damaged_is_left_alone(service, run_id):
     assert directory(service, run_id).exists()
 
 
+FILES = (
+    "run.json", "rows/tallies.json", "published/newest.json", "metrics.jsonl", "checkpoints/best",
+    "best.onnx",
+)  # fmt: skip
+DAMAGES = {
+    "empty": b"", "torn": None, "a list": b"[]", "an object": b"{}", "zeros": bytes(300),
+    "bytes": bytes(range(256)), "deep": b"[" * 100_000, "infinite": b'{"version": Infinity}\n',
+    "points": b'[1, [["a", Infinity, 1]]]\n[1, [["a", 1e30, 1]]]\n[1, [["\\ud800", 1, 1]]]\n',
+    "sessions": b'{"sessions": {"0": ["x", null, [], {}]}}', "a directory": None, "missing": None,
+}  # fmt: skip
+
+
+def put_damage(path, kind):
+    """Damage a file of a run."""
+    whole = path.read_bytes()
+    path.unlink()
+    if kind == "a directory":
+        path.mkdir()
+    elif kind == "torn":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif kind != "missing":
+        path.write_bytes(DAMAGES[kind])
+
+
+def test_no_damaged_file_of_a_run_keeps_the_hive_or_another_run_from_going_on(service, run_id):
+    sid = service.sid(run_id)
+    service.push(sid, rows(10), 1, dropped=1)
+    service.get(f"/runs/{run_id}/policy?after=1&wait=20")
+    wait_for(lambda: service.get(f"/runs/{run_id}/metrics").json()["metrics"])
+    service.post(f"/runs/{run_id}/evaluations", {"version": 1, "returns": [1], "lengths": [1]})
+    service.post(f"/runs/{run_id}/stop")
+    kill(service)
+    whole = directory(service, run_id)
+    (whole / "checkpoints" / "best").write_text("1")
+    damaged = {}
+    for number, (file, kind) in enumerate((f, k) for f in FILES for k in DAMAGES):
+        name = f"{number:016x}"
+        shutil.copytree(whole, whole.parent / name)
+        text = (whole / "run.json").read_text()
+        (whole.parent / name / "run.json").write_text(text.replace(run_id, name))
+        put_damage(whole.parent / name / file, kind)
+        damaged[name] = file, kind
+    revive(service)
+    listed = {run["id"] for run in service.get("/runs").json()["runs"]}
+    codes = {
+        (damaged[name], path): service.get(f"/runs/{name}{path}").status_code
+        for name in damaged
+        for path in ("", "/metrics", "/series?name=a", "/checkpoints", "/snapshot?which=latest",
+                     "/snapshot?which=best", "/policy?after=0&wait=0", "/config")
+    }  # fmt: skip
+    joined = {
+        (file, kind): service.push(service.sid(name), rows(10), 1).status_code
+        for name, (file, kind) in damaged.items()
+        if file in ("rows/tallies.json", "metrics.jsonl") and name in listed
+    }
+    unreadable = (("best.onnx", "a directory"), "/snapshot?which=best")
+
+    assert {damaged[name] for name in set(damaged) - listed} == {
+        ("run.json", kind) for kind in DAMAGES
+    }
+    assert {one: code for one, code in codes.items() if code >= 500} == {unreadable: 503}
+    assert set(joined.values()) == {200}
+    assert service.get(f"/runs/{run_id}").status_code == 200
+
+
 def test_a_full_disk_acknowledges_nothing_and_is_survived(make_service):
     service = make_service(segment_bytes=1 << 16)
     run_id = service.create()
@@ -774,11 +881,114 @@ def test_an_end_in_order_does_not_wait_for_those_who_poll(service, run_id, sid):
     assert list((directory(service, run_id) / "checkpoints").iterdir())
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_numbers_that_cannot_be_told_again_are_refused(service, number):
-    wish = json.dumps(request(something=0)).replace('"something": 0', f'"something": {number}')
+NUMBERS = {
+    "too large": "1" + 400 * "0",
+    "far too large": 5_000 * "9",
+    "negative": "-1" + 400 * "0",
+    "too many digits": "1." + 500 * "3" + "e400",
+    "infinite": "1e999",
+    "none": "NaN",
+    "Infinity": "-Infinity",
+    "beyond 64 bits": str(1 << 70),
+    "a float": "1e300",
+    "true": "true",
+    "a text": '"7"',
+    "nothing": "null",
+    "a list": "[1]",
+    "an object": '{"a": 1}',
+    "deep": 500 * "[" + 500 * "]",
+    "too deep": 100_000 * "[" + 100_000 * "]",
+}
+HERE = "@"
+BODIES = {
+    "run": ("/runs", request() | {"seconds": HERE}),
+    "name": ("/runs", request() | {"name": HERE}),
+    "game": ("/runs", request() | {"game": HERE}),
+    "conflict": ("/runs", request() | {"on_conflict": HERE}),
+    "configuration": ("/runs", request() | {"configuration": HERE}),
+    "checkpoint": ("/runs", request() | {"checkpoint": HERE}),
+    "unknown": ("/runs", request() | {"unknown": HERE}),
+    "settings": ("/runs", request() | {"settings": HERE}),
+    **{
+        name: ("/runs", request() | {"settings": request()["settings"] | {name: HERE}})
+        for name in ("features", "seed", "alpha", "gamma", "hidden", "algorithm", "device", "sync",
+                     "other", "unknown setting")
+    },
+    "session": ("/runs/{run}/sessions", {"join_key": "x" * 8, "features": HERE, "actions": 2}),
+    "key": ("/runs/{run}/sessions", {"join_key": HERE, "features": 3, "actions": 2}),
+    "role": ("/runs/{run}/sessions",
+             {"join_key": "x" * 8, "features": 3, "actions": 2, "role": HERE}),
+    "version": ("/runs/{run}/evaluations", {"version": HERE, "returns": [1], "lengths": [1]}),
+    "returns": ("/runs/{run}/evaluations", {"version": 1, "returns": [HERE], "lengths": [1]}),
+    "lengths": ("/runs/{run}/evaluations", {"version": 1, "returns": [1], "lengths": HERE}),
+    "names": ("/runs/{run}/names", {"names": HERE}),
+    "a name": ("/runs/{run}/names", {"names": [HERE]}),
+    "beat": ("/sessions/{sid}/beat", {"x": HERE}),
+}  # fmt: skip
 
-    assert service.http.post("/runs", content=wish.encode()).status_code == 400
+
+def test_no_number_or_nesting_in_a_body_makes_the_hive_fail(service, run_id, sid):
+    failed, refused = [], 0
+    for what, (path, body) in BODIES.items():
+        for name, text in NUMBERS.items():
+            sent = json.dumps(body).replace(f'"{HERE}"', text).encode()
+            answer = service.http.post(path.format(run=run_id, sid=sid), content=sent)
+            refused += answer.status_code in range(400, 500)
+            told = answer.json()
+            if answer.status_code >= 500 or not (
+                answer.is_success or 0 < len(told["error"]) < 1_100
+            ):
+                failed.append((what, name, answer.status_code, answer.text[:200]))
+            if answer.status_code == 201:  # so that no learner is left that nobody looks at
+                service.http.delete(f"/runs/{told['run']['id']}?force=1")
+
+    assert failed == []
+    assert refused > 250
+    assert service.get("/runs").status_code == service.get(f"/runs/{run_id}").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["too large", "far too large", "infinite", "none", "deep"])
+def test_a_number_that_cannot_be_told_again_is_named(service, name):
+    told = {
+        "too large": "100000000000000... of 401 digits is beyond what a float holds",
+        "far too large": "beyond what a float holds",
+        "infinite": "1e999 is beyond what a float holds",
+        "none": "NaN is not a number in JSON",
+        "deep": "deeper than 64 levels",
+    }
+    wish = json.dumps(request(something=HERE)).replace(f'"{HERE}"', NUMBERS[name])
+    answer = service.http.post("/runs", content=wish.encode())
+
+    assert answer.status_code == 400
+    assert told[name][-30:] in answer.json()["error"]
+
+
+def test_no_number_in_a_query_makes_the_hive_fail(service, run_id):
+    service.get(f"/runs/{run_id}/policy?after=0&wait=20")
+    codes = {}
+    for text in (*(text[:3_000] for text in NUMBERS.values()), "%00", "%ff", "%ed%a0%80", ""):
+        for path in (
+            f"/runs/{run_id}/policy?wait=0&after={text}",
+            f"/runs/{run_id}/policy?after=0&wait={text}",
+            f"/runs/{run_id}/series?name=a&since={text}",
+            f"/runs/{run_id}/series?name={text}",
+            f"/runs/{run_id}/snapshot?which={text}",
+            f"/runs/{text}/metrics",
+        ):
+            codes[path[:200]] = service.get(path).status_code
+        path = f"/runs/nobody?force={text}"
+        codes[path[:200]] = service.http.delete(path).status_code
+
+    assert {path: code for path, code in codes.items() if not 200 <= code < 500} == {}
+
+
+def test_returns_whose_sum_is_beyond_a_float_have_a_mean(service, run_id):
+    service.get(f"/runs/{run_id}/policy?after=0&wait=20")
+    body = {"version": 1, "returns": [1.5e308] * 4, "lengths": [1] * 4}
+    answer = service.post(f"/runs/{run_id}/evaluations", body)
+
+    assert answer.json() == {"best": True}
+    assert service.get(f"/runs/{run_id}").json()["best"]["score"] == pytest.approx(1.5e308)
 
 
 def test_a_run_with_sessions_goes_on_by_itself_after_the_server_died(service, run_id, sid):

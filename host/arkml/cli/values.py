@@ -47,7 +47,7 @@ def _unknown_limit(name: str, known: Sequence[str]) -> str:
 
 
 def whole_number(
-    option: str, least: int | None = None, most: float = math.inf
+    option: str, least: int | None = None, most: int | None = None
 ) -> Callable[[object], int]:
     """What reads the value of an option that takes a whole number. It raises UsageError."""
 
@@ -56,9 +56,11 @@ def whole_number(
             number = int(str(text))
         except ValueError:
             number = None
-        if number is None or (least is not None and number < least) or number > most:
+        is_under = least is not None and number is not None and number < least
+        is_over = most is not None and number is not None and number > most
+        if number is None or is_under or is_over:
             bound = "" if least is None else f" from {least}"
-            bound += f" to {most}" if most < math.inf else ""
+            bound += "" if most is None else f" to {most}"
             raise UsageError(f"{option} {text}: it takes a whole number{bound}")
         return number
 

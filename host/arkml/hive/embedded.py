@@ -120,26 +120,12 @@ class EmbeddedHive(Closing):
 
     def _begun(self) -> dict[str, Any]:
         """What a new process says of itself. Raises OSError, EOFError, TypeError, ValueError."""
-        if self._data is None:
-            self._data = Path(tempfile.mkdtemp(prefix="arkml-hive-"))
-        self._data.mkdir(parents=True, exist_ok=True)
-        log = self._data / _LOG
-        with log.open("ab") as output:
-            begin = output.tell()
-            self._process = process = subprocess.Popen(
-                [sys.executable, "-m", "arkml.server", "--embedded"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                bufsize=0,
-                env=_environment(),
-                start_new_session=True,  # Ctrl-C is for the host
-            )
+        data, process, begin = self._spawned()
         told = {
             "host": _HOST,
             "port": 0,
             **self._settings,
-            "data": str(self._data.absolute()),
+            "data": str(data.absolute()),
             "token": self._token,
             "parent": os.getpid(),
             "temporary": self._is_temporary,
@@ -149,7 +135,29 @@ class EmbeddedHive(Closing):
             process.stdin.write(json.dumps(told).encode() + b"\n")
             return _announced(process)
         except (BrokenPipeError, EOFError):
-            raise EOFError(f"its process ended: {_last_line(log, begin)}") from None
+            raise EOFError(f"its process ended: {_last_line(data / _LOG, begin)}") from None
+
+    def _spawned(self) -> tuple[Path, subprocess.Popen[bytes], int]:
+        """The directory, a process that waits for its options, and where in the log it begins."""
+        try:
+            if self._data is None:
+                self._data = Path(tempfile.mkdtemp(prefix="arkml-hive-"))
+            self._data.mkdir(parents=True, exist_ok=True)
+            with (self._data / _LOG).open("ab") as output:
+                begin = output.tell()
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "arkml.server", "--embedded"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=output,
+                    bufsize=0,
+                    env=_environment(),
+                    start_new_session=True,  # Ctrl-C is for the host
+                )
+        except OSError as error:
+            where = self._data or tempfile.gettempdir()
+            raise OSError(f"it cannot use its directory {where}: {error.strerror}") from error
+        return self._data, self._process, begin
 
 
 def _announced(process: subprocess.Popen[bytes]) -> dict[str, Any]:

@@ -83,9 +83,28 @@ class Document:
             found["status"] = Status(found["status"])
             found["sessions"] = Sessions([Session.from_json(one) for one in found["sessions"]])
             found["best"] = Best(*found["best"]) if found["best"] else None
-            return cls(**found)
+            document = cls(**found)
         except (KeyError, TypeError, ValueError, ProtocolError, InvalidSettings) as error:
             raise HiveError(f"no run: {error}") from error
+        document._check_types()
+        return document
+
+    def _check_types(self) -> None:
+        """Raise HiveError for what nothing here ever wrote."""
+        best = self.best
+        counts = [self.started_at, self.ended_at, self.version_limit, self.rows, self.n_opts]
+        counts += [self.lost] if best is None else [self.lost, best.version, best.n_opts]
+        is_right = (
+            all(type(count) is int and count >= 0 for count in counts)
+            and isinstance(self.id, str)
+            and isinstance(self.reason, str)
+            and isinstance(self.names, list)
+            and all(isinstance(name, str) for name in self.names)
+            and self.status in (Status.RUNNING, Status.STOPPED, Status.ABORTED)
+            and (best is None or (isinstance(best.by, str) and type(best.score) in (int, float)))
+        )
+        if not is_right:
+            raise HiveError("no run: it holds values of other types than a run has")
 
 
 def read_document(directory: Path) -> Document:

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 _LONGEST = 1_000
 """Letters of a sentence: it may name what was sent, and that may be megabytes."""
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def refusal(error: Exception) -> JSONResponse:
@@ -25,7 +25,7 @@ def refusal(error: Exception) -> JSONResponse:
             return sentence(str(error), error.status)
         case InvalidSettings() | ProtocolError():
             return sentence(str(error), 422)
-        case OSError() if error.errno in _FULL:
+        case OSError() if error.errno in FULL:
             _log.error("the disk is full: %s", error)
             return sentence(f"the disk of the hive is full: {error.strerror}", 507)
         case OSError():

@@ -15,6 +15,9 @@ PROTOCOL = 1
 
 DEFAULT_PORT = 12_356
 
+MAX_SECONDS = (1 << 63) - 1
+"""That a run may last: guests are told in 64 bits."""
+
 POLL_SECONDS = 25.0
 """How long the server holds a poll for a newer policy."""
 
@@ -101,8 +104,10 @@ class RunRequest:
                 raise ProtocolError(f"the {name} of a run is a text of at most 512 bytes")
         if not isinstance(request.configuration, str) or not isinstance(request.checkpoint, str):
             raise ProtocolError("configuration and checkpoint of a run are texts")
-        if not isinstance(request.seconds, int) or request.seconds < 0:
-            raise ProtocolError(f"seconds is {request.seconds!r}: a whole number from 0")
+        if type(request.seconds) is not int or not 0 <= request.seconds <= MAX_SECONDS:
+            raise ProtocolError(
+                f"seconds is {request.seconds!r}: a whole number from 0 to {MAX_SECONDS}"
+            )
         return request
 
 
