@@ -3,7 +3,7 @@ The tree of what the package raises.
 
     ArkmlError
     ├── AbiError                a guest's import call was refused; the linker turns it into a code
-    │   ├── InvalidArguments    ├── ModelRejected    ├── InvalidSettings
+    │   ├── InvalidArguments    ├── ModelRejected    ├── InvalidSettings   ├── NotTrainable
     │   ├── NotFound
     │   ├── Unavailable
     │   ├── ApiNotAvailable
@@ -241,6 +241,10 @@ class RunGone(HiveError):
 
 class InvalidSettings(InvalidArguments):
     """How a run is to learn makes no sense."""
+
+
+class NotTrainable(InvalidSettings):
+    """A guest starts a run that cannot be had here: its actions, or another run was wanted."""
 
 
 class InstanceLimitExceeded(ArkmlError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from arkml.closing import Closing
-from arkml.errors import InvalidSettings, Unavailable, UsageError
+from arkml.errors import ArkmlError, InvalidSettings, NotTrainable, Unavailable, UsageError
 from arkml.hive.priority import give_way
 from arkml.hive.protocol.runs import DEFAULT_PORT, OnConflict, RunInfo, RunRequest
 from arkml.sessions.launch import HiveAddress
@@ -34,6 +34,20 @@ _LEAVING = 10.0  # seconds that a host which closes waits for the rows on their 
 
 
 @dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """Game, name and widths of a run: what guests must agree in to train it one after another."""
+
+    game: str
+    name: str
+    features: int
+    actions: int
+
+    def __str__(self) -> str:
+        shape = f"{self.features} features, {self.actions} actions"
+        return f"run {self.name!r} of {self.game!r} ({shape})"
+
+
+@dataclass(frozen=True, slots=True)
 class HiveGrant:
     """
     What the guests of a host may train on.
@@ -45,7 +59,8 @@ class HiveGrant:
     `hive.protocol.settings.Settings`). `block` says whether a submit waits while the learner's
     pace admits no more rows; None lets applets drop rows instead and everything else wait.
     With `shared` all guests of the host that start a run of one game and name take part in one
-    run, which goes on from where it was with `resume`; otherwise each starts its own.
+    run, which goes on from where it was with `resume`; otherwise each starts its own. `expected`
+    is the run that the first of them has to start, any other one is NotTrainable.
     """
 
     hive: str = EMBEDDED
@@ -56,6 +71,7 @@ class HiveGrant:
     block: bool | None = None
     shared: bool = False
     resume: bool = False
+    expected: RunIdentity | None = None
 
     def __post_init__(self) -> None:
         """Raises UsageError for an address that is none."""
@@ -111,7 +127,7 @@ class Hives(Closing):
 
     `threads` waits for hives and `loaders` loads policies, for which others wait. `farewells` are
     sessions on their way out, which `close` gives some seconds. `is_training` says whether a guest
-    has been given a policy that learns.
+    has been given a policy that learns, `failure` why the last one that wanted one was not.
     """
 
     def __init__(self, grant: HiveGrant) -> None:
@@ -122,6 +138,7 @@ class Hives(Closing):
         )
         self.farewells: set[Future[Any]] = set()
         self.is_training = False
+        self.failure: ArkmlError | None = None
         self._allowed = {
             (canonical(host), port): (host, port) for host, port in map(read_address, grant.allowed)
         }
@@ -147,7 +164,12 @@ class Hives(Closing):
             return self._clients[where]
 
     def start(self, client: HiveClient, request: RunRequest) -> Future[RunInfo]:
-        """Create a run, or take the one that was created before for the same game and name."""
+        """
+        Create a run, or take the one that was created before for the same game and name.
+
+        Raises NotTrainable if another one is expected.
+        """
+        self._require_expected(request)
         if self.grant.resume:
             request = replace(request, on_conflict=OnConflict.JOIN)
         if not self.grant.shared:
@@ -161,10 +183,13 @@ class Hives(Closing):
         return mapped(found, lambda run: _same_shape(run, request))
 
     @property
-    def started(self) -> list[RunInfo]:
-        """The runs that `shared` guests have begun, in that order."""
-        done = [run for run in self._started.values() if run.done() and run.exception() is None]
-        return [run.result() for run in done]
+    def started(self) -> list[tuple[HiveClient, RunInfo]]:
+        """The runs that `shared` guests have begun, in that order, each with the client to ask."""
+        return [
+            (client, run.result())
+            for (client, _, _), run in list(self._started.items())
+            if run.done() and not run.cancelled() and run.exception() is None
+        ]
 
     def close(self) -> None:
         """Let the last rows arrive, end the clients and the embedded hive. Safe to call again."""
@@ -172,7 +197,8 @@ class Hives(Closing):
             if self._is_closed:
                 return
             self._is_closed = True
-        wait(list(self.farewells), timeout=_LEAVING)
+        is_gone = self._clients and all(one.is_gone for one in self._clients.values())
+        wait(list(self.farewells), timeout=0 if is_gone else _LEAVING)
         for client in self._clients.values():
             client.close()
         for pool in (self.threads, self.loaders):
@@ -193,6 +219,15 @@ class Hives(Closing):
                 f"the hive {host}:{port} is not allowed here; --allow-hive {host}:{port} allows it"
             )
         return self._allowed[host, port]
+
+    def _require_expected(self, request: RunRequest) -> None:
+        expected, widths = self.grant.expected, request.settings
+        found = RunIdentity(request.game, request.name, widths.features, widths.actions)
+        if expected is not None and found != expected and not self._started:
+            raise NotTrainable(
+                f"{expected} is to go on here, and the guest starts {found}: that one takes a"
+                " directory of its own"
+            )
 
     def _connect(
         self, where: tuple[str, int] | None, configured: tuple[str, int] | None

@@ -257,7 +257,8 @@ class Host(Closing):
             block = self._hives.grant.block
             if block is None:
                 block = program.info.kind is not ModuleKind.APPLET
-            hives = GuestHives(self._hives, library, block=block)
+            spec = program.info.spec
+            hives = GuestHives(self._hives, library, block=block, spec=spec)
         return _Shared(columns, library, hives, Flight(self._engine.ticker))
 
     def _make(self, program: Program, name: str, number: int, shared: _Shared | None) -> Guest:

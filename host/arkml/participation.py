@@ -20,13 +20,13 @@ from arkml.errors import (
     Unavailable,
 )
 from arkml.hive.client import HiveClient
-from arkml.hive.protocol.rows import Kind
+from arkml.hive.protocol.rows import NO_ROW, Kind
 from arkml.hive.protocol.runs import Role, RunInfo
 from arkml.hive.session import RunSession
 from arkml.policies.agents import AgentTable
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.noise import streams
-from arkml.policies.training import Rows, TrainingPolicy, Version, episode_ends
+from arkml.policies.noise import Words, streams
+from arkml.policies.training import Marks, Rows, TrainingPolicy, Version, episode_ends
 from arkml.sessions.session import Origin, Ready
 
 log = logging.getLogger(__name__)
@@ -71,6 +71,7 @@ class Participation:
         self._session: RunSession | None = None
         self._policy: TrainingPolicy | None = None
         self._others: dict[Kind, AgentTable] = {}
+        self._frame: tuple[int, Words, Marks | None] = 0, np.zeros(0, np.uint64), None
         joining = client.join(
             run.id,
             run.features,
@@ -103,7 +104,10 @@ class Participation:
                 return self._acting.result(_LOOK)
             except TimedOut:
                 if self._session is not None and self._session.ended.done():
-                    raise HiveUnreachable(f"the session of run {self._run.id} has ended") from None
+                    why = self._session.failure or "it was left"
+                    raise HiveUnreachable(
+                        f"the session of run {self._run.id} has ended: {why}"
+                    ) from None
         raise HiveUnreachable(f"run {self._run.id} gave no policy within {_FIRST_POLICY:g} s")
 
     def take(self, rows: Rows) -> None:
@@ -112,7 +116,10 @@ class Participation:
         assert session is not None
         if session.failure is not None:
             raise NotFound(f"run {self._run.id}: {session.failure}")
-        session.outbox.append(*rows)
+        outbox = session.outbox
+        outbox.begin()
+        self._frame = outbox.appended, rows.agent, rows.keep
+        outbox.append(*rows)
 
     def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
         policy, session = self._policy, self._session
@@ -139,17 +146,44 @@ class Participation:
         agents.end(visit, over)
         names = streams(policy.seed, batch.keys, rows["id"])
         given = np.where(ended[:, None], np.float32(0), batch.given)
-        session.outbox.append(
+        outbox = session.outbox
+        outbox.begin()
+        self._frame = outbox.appended, names, keep
+        outbox.append(
             names, steps, policy.version, rows["reward"], states, batch.features, given, keep, kind
         )
-        self.note(metadata)
+        self.note(batch, metadata)
+        outbox.end()
 
-    def note(self, metadata: MetadataLog) -> None:
-        if self._session is not None:
-            self._session.note([(item.name, item.value) for item in metadata])
+    def note(self, batch: Batch, metadata: MetadataLog) -> None:
+        if self._session is not None and metadata:
+            numbers = self._numbers(batch)
+            self._session.outbox.note(
+                (numbers[item.row], item.name, item.value) for item in metadata
+            )
+
+    def _numbers(self, batch: Batch) -> list[int]:
+        """
+        How many rows were appended before each row of a session's batch, NO_ROW if it was not.
+
+        The rows of all sessions that were answered together are one frame, those of a session side
+        by side.
+        """
+        assert self._policy is not None
+        first, agents, keep = self._frame
+        names = streams(self._policy.seed, batch.keys, batch.rows["id"])
+        kept = np.ones(len(agents), bool) if keep is None else keep
+        numbers = np.where(kept, first + np.cumsum(kept) - 1, NO_ROW)
+        for place in np.flatnonzero(agents == names[0]).tolist():
+            if np.array_equal(agents[place : place + len(names)], names):
+                found: list[int] = numbers[place : place + len(names)].tolist()
+                return found
+        return [NO_ROW] * len(names)
 
     def held(self) -> Ready | None:
         session = self._session
+        if session is not None:
+            session.outbox.end()
         if self._block and session is not None and session.must_wait():
             return session.wait
         return None

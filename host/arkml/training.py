@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 from arkml.abi.codes import ExperimentStatus
 from arkml.errors import (
     AbiError,
+    ArkmlError,
     HiveError,
     HiveRefused,
     HiveUnreachable,
@@ -25,6 +27,7 @@ from arkml.hive.protocol.settings import Settings, from_protocol, guest_settings
 from arkml.hives import Hives
 from arkml.participation import Participation
 from arkml.policies.library import PolicyLibrary
+from arkml.sessions.branches import declared_branches, require_continuous
 from arkml.sessions.launch import HiveAddress, Launch
 from arkml.sessions.roster import TrainingStart
 from arkml.sessions.run import (
@@ -41,10 +44,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _STATUS = {
+    Status.PENDING: ExperimentStatus.PENDING,
     Status.STARTING: ExperimentStatus.STARTING,
     Status.RUNNING: ExperimentStatus.RUNNING,
     Status.PAUSED: ExperimentStatus.RUNNING,
+    Status.TERMINATING: ExperimentStatus.TERMINATING,
     Status.STOPPED: ExperimentStatus.STOPPED,
+    Status.NOT_FOUND: ExperimentStatus.NOT_FOUND,
     Status.ABORTED: ExperimentStatus.ABORTED,
     Status.UNHEALTHY: ExperimentStatus.UNHEALTHY,
 }
@@ -55,13 +61,16 @@ class GuestHives:
     The way of one guest, or of the guests of one fleet, to the hives of their host.
 
     Guests that take part in the same run share one session of it, and one policy. `block` says
-    whether submits wait for the learner's pace.
+    whether submits wait for the learner's pace. `spec` is what their module declares of its agents.
     """
 
-    def __init__(self, hives: Hives, library: PolicyLibrary, *, block: bool) -> None:
+    def __init__(
+        self, hives: Hives, library: PolicyLibrary, *, block: bool, spec: bytes | None = None
+    ) -> None:
         self._hives = hives
         self._library = library
         self._block = block
+        self._branches = declared_branches(spec)
         self._lock = threading.Lock()
         self._parts: dict[tuple[int, str], Participation] = {}
 
@@ -76,7 +85,7 @@ class GuestHives:
         except Unavailable as error:
             log.info("%s", error)
             return settled(value=False)
-        return self._later(lambda: _is_there(client))
+        return self._later(lambda: self._is_there(client))
 
     def experiments(self, address: HiveAddress) -> Pending[Sequence[ExperimentInfo]]:
         client = self._hives.client(address)
@@ -86,27 +95,49 @@ class GuestHives:
         return HiveRun(self._hives.client(address), run_id, self._later)
 
     def start(self, launch: Launch) -> Pending[TrainingStart]:
-        if launch.workers:
-            raise Unavailable(f"{launch.workers} remote workers were asked for: there are none")
         client = self._hives.client(launch.hive)
-        grant = self._hives.grant
-        request = RunRequest(
-            name=launch.experiment,
-            game=launch.namespace,
-            settings=settings_of(launch, grant.settings),
-            configuration=launch.configuration,
-            checkpoint=launch.checkpoint,
-            seconds=launch.seconds or 0,
-        )
+        try:
+            request = self._request(launch)
+        except AbiError as error:
+            self._hives.failure = error
+            raise
 
         def start() -> TrainingStart:
-            return self._take_part(client, self._hives.start(client, request).result())
+            try:
+                started = self._take_part(client, self._hives.start(client, request).result())
+            except ArkmlError as error:
+                self._hives.failure = error
+                raise
+            self._hives.failure = None
+            return started
 
         return self._later(start)
 
     def connect(self, address: HiveAddress, run_id: str) -> Pending[TrainingStart]:
         client = self._hives.client(address)
-        return self._later(lambda: self._take_part(client, client.run(run_id).result()))
+
+        def connect() -> TrainingStart:
+            run = client.run(run_id).result()
+            require_continuous(run.name, self._branches)
+            return self._take_part(client, run)
+
+        return self._later(connect)
+
+    def _request(self, launch: Launch) -> RunRequest:
+        """What the hive is asked for. Raises AbiError."""
+        if launch.workers:
+            raise Unavailable(f"{launch.workers} remote workers were asked for: there are none")
+        settings = settings_of(launch, self._hives.grant.settings)
+        own = guest_settings(launch.configuration).get("spec")
+        require_continuous(launch.experiment, self._branches, own)
+        return RunRequest(
+            name=launch.experiment,
+            game=launch.namespace,
+            settings=settings,
+            configuration=launch.configuration,
+            checkpoint=launch.checkpoint,
+            seconds=launch.seconds or 0,
+        )
 
     def _take_part(self, client: HiveClient, run: RunInfo) -> TrainingStart:
         """Join a run, or share the part that another guest takes in it."""
@@ -131,6 +162,15 @@ class GuestHives:
         self._hives.is_training = True
         asked = HiveRun(client, run.id, self._later)
         return TrainingStart(policy, run.features, run.actions, part, asked)
+
+    def _is_there(self, client: HiveClient) -> bool:
+        try:
+            client.health().result()
+        except HiveError as error:
+            log.info("%s", error)
+            self._hives.failure = error
+            return False
+        return True
 
     def _later(self, work: Callable[[], T]) -> Pending[T]:
         """What `work` gives on another thread, its errors as those of the ABI."""
@@ -199,8 +239,6 @@ def settings_of(launch: Launch, overrides: Mapping[str, Any]) -> Settings:
 
 
 def _of_configuration(text: str) -> Settings:
-    import json
-
     document = json.loads(text) if text else None
     if not isinstance(document, dict):
         raise InvalidArguments(f"the configuration of a run is a JSON object, not {text[:80]!r}")
@@ -230,15 +268,6 @@ def abi_error(error: HiveError) -> AbiError:
             return Unavailable(str(error))
         case _:
             return HttpRequestFailed(str(error))
-
-
-def _is_there(client: HiveClient) -> bool:
-    try:
-        client.health().result()
-    except HiveError as error:
-        log.info("%s", error)
-        return False
-    return True
 
 
 def _told(run: RunInfo) -> ExperimentInfo:

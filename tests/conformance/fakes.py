@@ -56,7 +56,7 @@ class Sink:
     def accept(self, batch, metadata, origin):
         self.accepted.append((Copied(batch, metadata), origin))
 
-    def note(self, metadata):
+    def note(self, batch, metadata):  # noqa: ARG002
         self.noted = [*getattr(self, "noted", []), *metadata]
 
     def held(self):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -46,9 +47,20 @@ class FakeLearner:
         self.n_opts = int(found[-1].stem) if found else 0
 
     def learn(self):
+        match self.misbehaviour:
+            case "import error":
+                import nothing_of_that_name  # noqa: F401
+            case "memory error":
+                raise MemoryError("there is no memory for 10 rows")
+            case "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "silent":
+                print("I say nothing of myself", file=sys.stderr)
+                sys.exit(7)
         if self.misbehaviour == "misconfigured":
             self.send("fatal", reason="that makes no sense", retry=False)
             sys.exit(MISCONFIGURED)
+        self.wait_for("hello")
         self.send(
             "hello",
             pid=os.getpid(),
@@ -57,6 +69,7 @@ class FakeLearner:
             cursor=[0, 0],
             restored_from=None,
         )
+        self.wait_for("policy")
         self.publish()
         if self.misbehaviour == "diverge":
             self.send("fatal", reason="weights are not finite", retry=True)
@@ -65,6 +78,11 @@ class FakeLearner:
             time.sleep(3_600)
         while True:
             self.handle(self.next())
+
+    def wait_for(self, word):
+        """With "waits", say nothing before a file of that name is in the run's directory."""
+        while self.misbehaviour == "waits" and not (self.directory / word).exists():
+            time.sleep(0.01)
 
     def publish(self):
         fields = self.export()
@@ -114,7 +132,11 @@ class FakeLearner:
                 self.send("reply", req=message["req"], **self.audit())
             case "pause" | "resume":
                 self.progress()
+            case "record":
+                with (self.directory / "events" / "recorded.jsonl").open("a") as file:
+                    file.write(json.dumps(message["points"]) + "\n")
             case "stop":
+                self.wait_for("stop")
                 self.checkpoint()
                 sys.exit(0)
 
@@ -129,7 +151,7 @@ class FakeLearner:
             assert path.name == segment_name(number)
             data = memoryview(path.read_bytes())
             end = self.committed[1] if number == self.committed[0] else len(data)
-            for record in read_records(data, 0, end, check=True):
+            for record in read_records(data, 0, end):
                 held += record.header.rows
                 total ^= checksum(row_hashes(record.session, record.header.kind, record.columns))
         return {"held": held, "overwritten": 0, "checksum": total, "cursor": self.committed}

@@ -57,6 +57,7 @@ class Service:
 
     def connect(self):
         host, port, token = self.hive.locate()
+        self.token = token
         self.base = f"http://{host}:{port}/v1"
         self.http = httpx.Client(
             base_url=self.base,

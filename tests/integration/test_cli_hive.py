@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from tests.integration.command_line import GUESTS, arkml, start
+from tests.unit.test_learning_recorder import events, told
 
 from arkml.policies.cervo import is_cervo
 
@@ -117,6 +118,68 @@ def test_a_hive_for_others_insists_on_a_token(tmp_path):
     assert "ARKML_HIVE_TOKEN" in refused.err
 
 
+def test_a_port_that_is_in_use_is_one_sentence(hive, tmp_path):
+    port = hive[0].rpartition(":")[2]
+    refused = arkml("hive", "serve", "--port", port, "--data", tmp_path)
+
+    assert refused.status == 2
+    assert f"error: port {port} of 127.0.0.1 is in use" in refused.err
+    assert "bug" not in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--port", "80000"), "--port 80000: it takes a whole number from 0 to 65535"),
+        (("--port", "-1"), "--port -1: it takes a whole number from 0 to 65535"),
+        (("--host", "192.0.2.1"), "192.0.2.1 is not an address of this machine"),
+        (("--host", "not a host"), "nothing can listen at not a host port 0"),
+        (("--host", "x" * 80), "nothing can listen at xxx"),
+    ],
+)
+def test_an_address_that_cannot_be_had_is_one_sentence(tmp_path, words, sentence):
+    port = () if "--port" in words else ("--port", "0")
+    refused = arkml("hive", "serve", *words, *port, "--data", tmp_path, **TOKEN)
+
+    assert refused.status == 2
+    assert sentence in refused.err
+    assert "bug" not in refused.err
+
+
+@pytest.mark.parametrize("place", ["file/data", "file", "lock", "index.sqlite", "runs"])
+def test_a_data_directory_that_cannot_be_used_is_one_sentence(tmp_path, place):
+    (tmp_path / "file").touch()
+    data = tmp_path / "data"
+    data.mkdir()
+    if "file" in place:
+        data = tmp_path / place
+    elif place == "runs":
+        (data / place).touch()
+    else:
+        (data / place).mkdir()
+    refused = arkml("hive", "serve", "--port", "0", "--data", data)
+
+    assert refused.status == 2
+    assert str(data) in refused.err
+    assert "bug" not in refused.err
+
+
+def test_a_disk_that_is_full_from_the_start_is_one_sentence(tmp_path):
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        process = start("hive", "serve", "--port", "0", "--data", tmp_path / "data")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 2
+    assert "its disk is full" in err
+    assert "bug" not in err
+
+
 def test_a_run_is_deleted(hive, ask, tmp_path):
     address, _ = hive
     config = tmp_path / "quick.json"
@@ -131,6 +194,31 @@ def test_a_run_is_deleted(hive, ask, tmp_path):
     assert other.json["name"] == "reach-2"
     assert deleted.status == 0
     assert [run["name"] for run in left] == ["reach"]
+
+
+def test_evaluations_are_in_the_metrics_and_for_tensorboard(tmp_path):
+    config, data = tmp_path / "quick.json", tmp_path / "data"
+    config.write_text(json.dumps(QUICK))
+    process, address, _ = served("--data", data)
+    trained = arkml(
+        "train", REACH, "--hive", address, "--frames", "120", "--eval-every", "50",
+        "--config", config, "--out", tmp_path / "out", "--json",
+    )  # fmt: skip
+    metrics = arkml("hive", "metrics", "reach", "--hive", address, "--json").json["metrics"]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    (directory,) = data.glob("runs/*/events")
+    recorded = {}
+    for step, values in map(told, events(directory)):
+        for name, value in values:
+            recorded.setdefault(name, []).append((step, value))
+    series = [tuple(point) for point in trained.json["mean_return"]["series"]]
+
+    assert trained.json["mean_return"]["of"] == "evaluations"
+    assert len(series) == 2
+    assert recorded["eval/mean_reward"] == [(step, pytest.approx(mean)) for step, mean in series]
+    assert recorded["eval/mean_ep_length"] == [(step, 50.0) for step, _ in series]
+    assert metrics["eval/mean_reward"] == pytest.approx(series[-1][1])
 
 
 def test_a_training_that_is_interrupted_keeps_everything_and_is_resumed(tmp_path):

@@ -1,4 +1,4 @@
-"""Ctrl-C while `arkml run` runs a guest."""
+"""Ctrl-C while a command runs a guest, and the other signals that end it."""
 
 import random
 import signal
@@ -20,9 +20,9 @@ SLEEP = """(module
 UNLIMITED = ("--limit", "run_seconds=none")
 
 
-def interrupted(*words, after):
-    """Start a run, interrupt it after its first instruction, return how it ended."""
-    with start("run", *words) as process:
+def interrupted(*words, after, command="run", number=signal.SIGINT):
+    """Start a command, interrupt it after its first instruction, return how it ended."""
+    with start(command, *words) as process:
         seen = ""
         while "running" not in seen:
             line = process.stderr.readline()
@@ -30,7 +30,7 @@ def interrupted(*words, after):
             seen += line
         time.sleep(after)
         sent = time.perf_counter()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
     return process.returncode, time.perf_counter() - sent, out, err
 
@@ -69,3 +69,40 @@ def test_ctrl_c_ends_a_game_that_acts_with_its_policy():
     assert seconds < AT_ONCE
     assert err.startswith("interrupted after ")
     assert '"error": "interrupted after ' in out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("command", "text", "words"),
+    [
+        pytest.param("run", LOOP, UNLIMITED, id="run"),
+        pytest.param("run", FRAMES, ["--frames", "1000000000", "--fps", "20"], id="run paced"),
+        pytest.param("bench", FRAMES, ["--frames", "100000000"], id="bench"),
+    ],
+)
+def test_sigterm_and_sighup_end_a_command_as_ctrl_c_does(tmp_path, command, text, words, number):
+    path = tmp_path / "guest.wat"
+    path.write_text(text)
+    status, seconds, out, err = interrupted(
+        path, *words, after=0.05, command=command, number=number
+    )
+
+    assert status == 128 + number
+    assert seconds < AT_ONCE
+    assert err.startswith("interrupted")
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_smoke_ends_with_sigterm_and_passes_nothing(tmp_path):
+    path = tmp_path / "guest.wat"
+    path.write_text(LOOP)
+    with start("smoke", path, *UNLIMITED) as process:
+        while "initialise" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 143, out + err
+    assert err.startswith("interrupted")
+    assert "passed" not in out

@@ -1,12 +1,21 @@
 """Option values, paced frames and what is made of their times."""
 
+import errno
 from array import array
 
 import pytest
 
+from arkml.cli.exits import exit_code, sentence
 from arkml.cli.measuring import Pacer, Steps, Timings
 from arkml.cli.units import counted, duration, size
-from arkml.cli.values import check_words, read_directory, read_limits, read_numbers
+from arkml.cli.values import (
+    LAST_PORT,
+    check_words,
+    read_directory,
+    read_limits,
+    read_numbers,
+    whole_number,
+)
 from arkml.errors import UsageError
 from arkml.limits import Limits
 
@@ -61,6 +70,28 @@ def test_a_directory_has_a_name_in_the_guest_and_may_be_read_only(tmp_path, text
     assert directory.host == str(tmp_path)
     assert directory.guest == guest.format(tmp_path)
     assert directory.writable is writable
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "80000", "-1", "port"])
+def test_a_port_that_there_is_not_is_refused(text):
+    with pytest.raises(
+        UsageError, match=rf"--port {text}: it takes a whole number from 1 to 65535"
+    ):
+        whole_number("--port", 1, LAST_PORT)(text)
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "code"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device", 2),
+        (OSError(errno.EROFS, "Read-only file system", "a/b"), "a/b: Read-only file system", 2),
+        (OSError(errno.EBADF, "Bad file descriptor"), "a bug of the host: ", 1),
+        (ValueError("no"), "a bug of the host: ", 1),
+    ],
+)
+def test_a_disk_that_refuses_is_no_bug_of_the_host(error, text, code):
+    assert sentence(error).startswith(text)
+    assert exit_code(error) == code
 
 
 @pytest.mark.parametrize("text", ["", ":ro", "/tmp::ro", "/tmp:a:b:ro", "/tmp:a:b"])

@@ -15,6 +15,7 @@ from tests.integration.hive_service import SETTINGS, Service, request, start_hiv
 
 import arkml
 from arkml.errors import HiveUnreachable
+from arkml.hive.client import HiveClient
 from arkml.hive.embedded import EmbeddedHive
 
 GONE_WITHIN = 3.0
@@ -204,9 +205,9 @@ def test_one_that_cannot_start_says_why(tmp_path):
     (tmp_path / "data").write_text("a file")
     wrong = start_hive(tmp_path / "other", nonsense=1)
 
-    with pytest.raises((HiveUnreachable, OSError)):
+    with pytest.raises(HiveUnreachable, match=r"does not start: .*data"):
         start_hive(tmp_path / "data").locate()
-    with wrong, pytest.raises(HiveUnreachable, match="does not start"):
+    with wrong, pytest.raises(HiveUnreachable, match=r"does not start: .*'nonsense'"):
         wrong.locate()
 
 
@@ -259,3 +260,23 @@ def test_a_learner_that_ignores_everything_is_gone_too(start_host, tmp_path):
     wait_for(lambda: not any(is_alive(pid) for pid in everything))
 
     assert time.monotonic() - began < GONE_WITHIN
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ("file/data", "cannot use its directory .*file/data: Not a directory"),
+        ("file", "cannot use its directory .*file: File exists"),
+        ("data", "does not start: the data directory .*data: it cannot be used"),
+    ],
+)
+def test_a_hive_whose_directory_cannot_be_used_says_so_to_whoever_asks(tmp_path, place, sentence):
+    (tmp_path / "file").touch()
+    (tmp_path / "data" / "lock").mkdir(parents=True)
+    hive = start_hive(tmp_path / place)
+
+    with hive, HiveClient(hive.locate) as client:
+        with pytest.raises(HiveUnreachable, match=sentence):
+            hive.locate()
+        with pytest.raises(HiveUnreachable, match=sentence):
+            client.health().result(20)

@@ -3,11 +3,15 @@
 import asyncio
 import hashlib
 import json
+import logging
+import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +31,7 @@ from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError,
 from arkml.hive.client import HiveClient
 from arkml.hive.link import Link
 from arkml.hive.protocol.audit import checksum, row_hashes
-from arkml.hive.protocol.rows import Kind
+from arkml.hive.protocol.rows import NO_ROW, Kind
 from arkml.hive.protocol.runs import BATCH_ROWS, Role
 
 FEATURES, ACTIONS = 3, 2
@@ -325,10 +329,10 @@ def test_metrics_whose_names_the_hive_does_not_take_are_lost_and_their_rows_are_
 ):
     hive.scripts["names"] = [reply, plain]
     session = join(client)
-    session.note([("guest/a", 1.0)])
+    session.outbox.note([(NO_ROW, "guest/a", 1.0)])
     append(session, 0, 5)
     until(lambda: settled(session))
-    session.note([("guest/a", 2.0)])
+    session.outbox.note([(NO_ROW, "guest/a", 2.0)])
     append(session, 5, 5)
     until(lambda: settled(session))
     metrics = [value for number in sorted(hive.bodies)
@@ -337,6 +341,37 @@ def test_metrics_whose_names_the_hive_does_not_take_are_lost_and_their_rows_are_
     assert metrics == [2.0]
     assert hive.rewards() == list(map(float, range(10)))
     assert session.failure is None
+
+
+def test_a_metric_that_the_hive_refuses_is_told_once_and_costs_no_other_one(hive, client, caplog):
+    refusing = raw(json.dumps({"ids": {"good": 7}, "refused": {"": "no letters"}}).encode())
+    hive.scripts["names"] = [refusing]
+    session = join(client)
+    for place in range(3):
+        session.outbox.begin()
+        append(session, 5 * place, 5)
+        session.outbox.note([(5 * place + 1, "", 1.0), (5 * place + 2, "good", 2.0)])
+        session.outbox.end()
+        until(lambda: settled(session))
+    metas = [hive.bodies[number].meta.tolist() for number in sorted(hive.bodies)]
+    told = [record.message for record in caplog.records if "no letters" in record.message]
+
+    assert [meta for body in metas for meta in body] == [(2, 7, 2.0)] * 3
+    assert len(hive.times["names"]) == len(told) == 1
+
+
+def test_metrics_that_are_made_up_without_end_are_asked_for_a_bounded_number_of_times(hive, client):
+    def refuse(hive, handler, body):
+        hive.say(handler, 200, {"ids": {}, "refused": dict.fromkeys(json.loads(body)["names"], "")})
+
+    hive.scripts["names"] = [refuse]
+    session = join(client)
+    for place in range(8):
+        session.outbox.note([(NO_ROW, f"{place} {number}", 1.0) for number in range(300)])
+        append(session, 5 * place, 5)
+        until(lambda: settled(session))
+
+    assert len(hive.times["names"]) == 4
 
 
 def policy(version, data=b"weights", *, digest=None):
@@ -504,6 +539,100 @@ def test_a_hive_that_is_away_costs_64_mib_and_the_oldest_rows(hive, away):
     assert sorted(hive.bodies) == list(range(1, len(hive.bodies) + 1))
 
 
+def warnings_of(caplog):
+    """What was logged so far, of WARNING and above."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("block", [False, True])
+@pytest.mark.parametrize(
+    ("away", "told"),
+    [
+        ("is not there", "no hive answers at 127.0.0.1:9"),
+        ("hangs", "it has not answered for"),
+        ("is full", "it takes nothing, scripted"),
+    ],
+)
+def test_a_hive_that_is_gone_is_told_once_and_once_more_when_it_is_back(
+    hive, caplog, away, told, block
+):
+    where, hang = [hive.locate()], threading.Event()
+    with HiveClient(lambda: where[0]) as client:
+        session = join(client, block=block)
+        append(session, 0, 5)
+        until(lambda: settled(session))
+        if away == "is not there":
+            where[0] = ("127.0.0.1", 9, None)
+            hive.scripts = {route: [cut] for route in ("rows", "policy", "beat", "health")}
+        elif away == "hangs":
+            hang_up = [lambda *_: hang.wait(60)]
+            hive.scripts = dict.fromkeys(("rows", "policy", "beat", "health"), hang_up)
+        else:
+            hive.scripts = {"rows": [status(507)]}
+        gone = time.monotonic()
+        append(session, 5, 5)
+        until(lambda: client.is_gone)
+        took = time.monotonic() - gone
+        append(session, 10, 5)
+        until(lambda: hive.times["rows"][-1] > gone or away == "is not there")
+        hive.scripts.clear()
+        hang.set()
+        where[0] = hive.locate()
+        until(lambda: not client.is_gone)
+    first, *between, last = warnings_of(caplog)
+
+    assert took < 30
+    assert first.startswith(f"the hive is gone: {told}")
+    assert between == []
+    assert last == "the hive is back"
+
+
+def test_a_hive_that_is_slow_with_rows_is_not_gone(hive, client, caplog):
+    session = join(client)
+    hive.gate.clear()
+    append(session, 0, 5)
+    until(lambda: len(hive.times.get("health", [])) >= 3)
+    hive.gate.set()
+    until(lambda: settled(session))
+
+    assert not client.is_gone
+    assert warnings_of(caplog) == []
+
+
+LOUD = """
+import logging, sys, threading
+sys.path.insert(0, {root!r})
+logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(name)s %(message)s")
+import httpx
+from arkml.hive.client import HiveClient
+from tests.integration.scripted_hive import ScriptedHive
+
+hive = ScriptedHive()
+with HiveClient(hive.locate) as client:
+    client.join("run", 3, 2, on_policy=lambda *_: None).result(20)
+    for _ in range(20):
+        client.health().result(20)
+print("of the program:", flush=True)
+httpx.get(f"http://127.0.0.1:{{hive.port}}/v1/health")
+hive.close()
+"""
+
+
+def test_a_program_that_logs_everything_hears_of_its_own_requests_and_not_of_ours():
+    root = Path(__file__).parents[2]
+    script = LOUD.format(root=str(root))
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(root / "host")},
+    )  # fmt: skip
+    ours, theirs = done.stdout.split("of the program:")
+
+    assert "httpx" not in ours
+    assert "httpcore" not in ours
+    assert "httpx HTTP Request: GET" in theirs
+    assert "httpcore.http11 send_request_headers.started" in theirs
+
+
 def test_versions_that_are_loaded_while_answers_come_open_the_gate_once(hive, client):
     before = sys.getswitchinterval()
     hive.credit = 0
@@ -570,7 +699,7 @@ def test_closing_is_not_held_up_by_an_answer_that_hangs(hive, route):
         asked.append(client.join("run", FEATURES, ACTIONS, on_policy=lambda *_: None))
     elif route != "health":
         session = join(client, block=True)
-        session.note([("guest/a", 1.0)])
+        session.outbox.note([(NO_ROW, "guest/a", 1.0)])
         append(session, 0, 5)
     until(lambda: route in hive.times or (route == "beat" and session.wait(0.05)))
     started = time.monotonic()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import threading
@@ -13,12 +14,13 @@ from urllib.parse import quote
 import httpx
 import numpy as np
 import pytest
+from tests.integration.command_line import arkml
 from tests.integration.hive_service import Service, request, rows, start_hive, wait_for
 
 from arkml.errors import HiveUnreachable
 from arkml.hive.protocol.audit import checksum, row_hashes
-from arkml.hive.protocol.rows import MAX_BODY, META, encode
-from arkml.hive.protocol.segments import segment_name
+from arkml.hive.protocol.rows import MAX_BODY, META, NO_ROW, encode
+from arkml.hive.protocol.segments import read_records, segment_name
 
 
 @pytest.fixture
@@ -95,6 +97,48 @@ def test_health_needs_no_token_and_everything_else_does(service):
     assert (health.json()["service"], health.json()["protocol"]) == ("arkml-hive", 1)
     assert [answer.status_code for answer in refused] == [401, 401, 401]
     assert "token" in refused[0].json()["error"]
+
+
+def statuses_for(service, *names, path="/runs"):
+    """How requests for these names are answered."""
+    return [service.get(path, headers={"host": name}).status_code for name in names]
+
+
+def test_a_hive_on_loopback_answers_loopback_names_with_any_port_and_no_others(service):
+    names = ("localhost", "LOCALHOST:1", "127.0.0.1:99999", "127.7.7.7", "[::1]", "[::1]:80")
+    others = (
+        "evil.example", "127.0.0.1.evil.example", "localhost.evil.example:12356", "10.0.0.1",
+        "[2001:db8::1]:80", "", "evil@localhost", "localhost/", "localhost:80:80", "::1",
+    )  # fmt: skip
+    told = service.get("/health", headers={"host": "evil.example:80"})
+
+    assert statuses_for(service, *names) == [200] * len(names)
+    assert statuses_for(service, *others) == [403] * len(others)
+    assert told.status_code == 403
+    assert "'evil.example:80'" in told.json()["error"]
+    assert "--allow-host" in told.json()["error"]
+
+
+def test_a_hive_answers_to_the_names_that_it_is_given(make_service):
+    service = make_service(allow_hosts=["Hive.example", "other.example:443"])
+    names = ("hive.example", "HIVE.example:80", "other.example", "127.0.0.1")
+
+    assert statuses_for(service, *names) == [200] * len(names)
+    assert statuses_for(service, "evil.example", "x.hive.example") == [403, 403]
+
+
+def test_a_hive_for_others_answers_to_any_name_unless_it_is_given_some(make_service):
+    any_name = make_service(host="0.0.0.0")
+    before = statuses_for(any_name, "hive.example", "10.0.0.1:80")
+    any_name.hive.close()
+    given = make_service(host="0.0.0.0", allow_hosts=["hive.example"])
+
+    assert before == [200, 200]
+    assert statuses_for(given, "hive.example", "127.0.0.1", "evil.example") == [200, 200, 403]
+
+
+def test_health_says_nothing_of_where_the_data_is(service):
+    assert service.get("/health").json() == {"service": "arkml-hive", "protocol": 1}
 
 
 def test_a_run_starts_and_publishes_a_policy(service, run_id):
@@ -231,13 +275,19 @@ def test_a_body_that_is_too_large_is_refused(service, sid):
 def test_metric_names_get_numbers_that_stay(service, run_id, sid):
     first = service.post(f"/runs/{run_id}/names", {"names": ["a", "b", "a"]}).json()
     again = service.post(f"/runs/{run_id}/names", {"names": ["c", "b"]}).json()
-    many = service.post(f"/runs/{run_id}/names", {"names": [f"n{i}" for i in range(254)]})
+    more = service.post(
+        f"/runs/{run_id}/names",
+        {"names": ["", "x" * 257, "x" * 256, *(f"n{i}" for i in range(254)), "a"]},
+    ).json()
     known, unknown = rows(2), rows(2, 2)
-    known.meta = np.array([(0, 2, 0.5)], META)
-    unknown.meta = np.array([(0, 3, 0.5)], META)
+    known.meta = np.array([(0, 2, 0.5), (NO_ROW, 2, 0.5)], META)
+    unknown.meta = np.array([(0, 256, 0.5)], META)
 
     assert (first["ids"], again["ids"]) == ({"a": 0, "b": 1}, {"c": 2, "b": 1})
-    assert many.status_code == 422
+    assert set(more["refused"]) == {"", "x" * 257, "n252", "n253"}
+    assert (more["ids"]["x" * 256], more["ids"]["n251"], more["ids"]["a"]) == (3, 255, 0)
+    assert "1 to 256 letters" in more["refused"][""]
+    assert "256 metrics already" in more["refused"]["n252"]
     assert service.push(sid, known, 1).status_code == 200
     assert service.push(sid, unknown, 2).status_code == 422
 
@@ -341,7 +391,7 @@ def test_stop_ends_the_run_for_all_but_newcomers(service, run_id):
     old = [service.push(sid, rows(1), 1), service.join(run_id, key)]
     new = service.join(run_id)
 
-    assert (ended.status_code, ended.headers["x-arkml-status"]) == (204, "stopped")
+    assert (ended.status_code, ended.headers["x-arkml-status"]) == (204, "terminating")
     assert [answer.status_code for answer in old] == [410, 410]
     assert new.status_code == 200
     service.wait_for_status(run_id, "running")
@@ -411,6 +461,23 @@ def test_snapshots_are_of_now_or_the_latest_or_the_best(service, run_id):
     assert (metrics["eval/mean_reward"], metrics["eval/mean_ep_length"]) == (1.0, 3.0)
 
 
+def test_evaluations_are_given_to_the_learner_to_record_and_wait_for_one(service, run_id):
+    service.get(f"/runs/{run_id}/policy?after=0&wait=20")
+    os.kill(learner_of(service), signal.SIGKILL)
+    service.wait_for_status(run_id, "unhealthy")
+    service.post(f"/runs/{run_id}/evaluations", {"version": 1, "returns": [4.0], "lengths": [3]})
+    service.post(f"/runs/{run_id}/evaluations", {"version": 1, "returns": [6.0], "lengths": [5]})
+    recorded = service.hive.data / "runs" / run_id / "events" / "recorded.jsonl"
+    lines = wait_for(
+        lambda: recorded.exists() and len(found := recorded.read_text().splitlines()) == 2 and found
+    )
+
+    assert [[tuple(point) for point in json.loads(line)] for line in lines] == [
+        [("eval/mean_reward", 0, 4.0), ("eval/mean_ep_length", 0, 3.0)],
+        [("eval/mean_reward", 0, 6.0), ("eval/mean_ep_length", 0, 5.0)],
+    ]
+
+
 def test_metrics_come_as_the_newest_values_and_as_series(service, run_id, sid):
     for seq in range(1, 4):
         service.push(sid, rows(1, seq), seq)
@@ -474,6 +541,37 @@ def test_a_learner_that_cannot_learn_aborts_the_run(service, misbehaviour, reaso
 
     assert reason in service.run(run_id)["reason"]
     assert service.join(run_id).status_code == 410
+
+
+@pytest.mark.parametrize(
+    ("misbehaviour", "reason"),
+    [
+        ("import error", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+        ("memory error", "MemoryError: there is no memory for 10 rows"),
+        ("killed", "the learner was killed (SIGKILL), perhaps for want of memory"),
+        ("silent", "the learner ended with status 7: I say nothing of myself"),
+    ],
+)
+def test_a_run_says_why_its_learner_ended(service, misbehaviour, reason):
+    run_id = service.create(misbehaviour=misbehaviour)
+    service.wait_for_status(run_id, "unhealthy")
+    address = service.base.removeprefix("http://").removesuffix("/v1")
+    shown = arkml("hive", "show", run_id, "--hive", address, ARKML_HIVE_TOKEN=service.token)
+    known = json.loads((directory(service, run_id) / "run.json").read_text())
+
+    assert service.run(run_id)["reason"].endswith(reason)
+    assert known["reason"].endswith(reason)
+    assert shown.status == 0
+    assert reason[-20:] in shown.out
+
+
+def test_a_run_that_is_aborted_for_a_learner_that_never_begins_says_why(make_service):
+    service = make_service(learner=["-c", "raise ImportError('no torch here')"])
+    run_id = service.create()
+    wait_for(lambda: service.run(run_id)["status"] == "aborted", 60)
+
+    assert service.run(run_id)["reason"].endswith("status 1: ImportError: no torch here")
+    assert "ImportError: no torch here" in (service.hive.data / "learners.log").read_text()
 
 
 def test_a_learner_that_hangs_is_replaced(make_service):
@@ -555,6 +653,38 @@ def test_a_torn_segment_is_cut_and_the_sender_told_where_to_go_on(service, run_i
     assert audit(service, run_id)["held"] == 20
 
 
+def damage(service, run_id, number, at):
+    """Flip a bit of the record of that number, of a hive that does not run."""
+    path = min((directory(service, run_id) / "rows").glob("*.rows"))
+    data = bytearray(path.read_bytes())
+    record = list(read_records(memoryview(bytes(data)), 0, len(data)))[number]
+    data[record.start + at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("at", [4, 48, 100], ids=["its length", "its rows", "its columns"])
+def test_a_flipped_bit_costs_one_body_and_the_rows_after_it_are_learned_from(make_service, at):
+    service = make_service(learner=["-m", "arkml.learning.worker"])
+    run_id = service.create()
+    sid = service.sid(run_id)
+    for seq in range(1, 6):
+        service.push(sid, rows(100, 100 * (seq - 1)), seq)
+    kill(service)
+    damage(service, run_id, 1, at)
+    revive(service)
+    more = service.push(sid, rows(100, 500), 6)
+    found = audit(service, run_id)
+    expected = 0
+    for seq in (1, 3, 4, 5, 6):
+        expected ^= checksum(row_hashes(0, 0, rows(100, 100 * (seq - 1))))
+    lost = wait_for(lambda: service.run(run_id)["latest"].get("hive/lost"))
+
+    assert more.json()["acked"] == 6
+    assert (found["held"], found["overwritten"], found["checksum"]) == (500, 0, expected)
+    assert (service.run(run_id)["rows"], service.run(run_id)["lost"], lost) == (600, 100, 100.0)
+    assert "100 acknowledged rows are lost" in (service.hive.data / "hive.log").read_text()
+
+
 @pytest.mark.parametrize("damage", ["missing", "garbage"])
 def test_the_index_is_made_anew_from_the_directories(service, run_id, sid, damage):
     service.push(sid, rows(1), 1)
@@ -585,6 +715,71 @@ def test_a_run_whose_file_is_damaged_is_left_alone(service, run_id):
     assert directory(service, run_id).exists()
 
 
+FILES = (
+    "run.json", "rows/tallies.json", "published/newest.json", "metrics.jsonl", "checkpoints/best",
+    "best.onnx",
+)  # fmt: skip
+DAMAGES = {
+    "empty": b"", "torn": None, "a list": b"[]", "an object": b"{}", "zeros": bytes(300),
+    "bytes": bytes(range(256)), "deep": b"[" * 100_000, "infinite": b'{"version": Infinity}\n',
+    "points": b'[1, [["a", Infinity, 1]]]\n[1, [["a", 1e30, 1]]]\n[1, [["\\ud800", 1, 1]]]\n',
+    "sessions": b'{"sessions": {"0": ["x", null, [], {}]}}', "a directory": None, "missing": None,
+}  # fmt: skip
+
+
+def put_damage(path, kind):
+    """Damage a file of a run."""
+    whole = path.read_bytes()
+    path.unlink()
+    if kind == "a directory":
+        path.mkdir()
+    elif kind == "torn":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif kind != "missing":
+        path.write_bytes(DAMAGES[kind])
+
+
+def test_no_damaged_file_of_a_run_keeps_the_hive_or_another_run_from_going_on(service, run_id):
+    sid = service.sid(run_id)
+    service.push(sid, rows(10), 1, dropped=1)
+    service.get(f"/runs/{run_id}/policy?after=1&wait=20")
+    wait_for(lambda: service.get(f"/runs/{run_id}/metrics").json()["metrics"])
+    service.post(f"/runs/{run_id}/evaluations", {"version": 1, "returns": [1], "lengths": [1]})
+    service.post(f"/runs/{run_id}/stop")
+    kill(service)
+    whole = directory(service, run_id)
+    (whole / "checkpoints" / "best").write_text("1")
+    damaged = {}
+    for number, (file, kind) in enumerate((f, k) for f in FILES for k in DAMAGES):
+        name = f"{number:016x}"
+        shutil.copytree(whole, whole.parent / name)
+        text = (whole / "run.json").read_text()
+        (whole.parent / name / "run.json").write_text(text.replace(run_id, name))
+        put_damage(whole.parent / name / file, kind)
+        damaged[name] = file, kind
+    revive(service)
+    listed = {run["id"] for run in service.get("/runs").json()["runs"]}
+    codes = {
+        (damaged[name], path): service.get(f"/runs/{name}{path}").status_code
+        for name in damaged
+        for path in ("", "/metrics", "/series?name=a", "/checkpoints", "/snapshot?which=latest",
+                     "/snapshot?which=best", "/policy?after=0&wait=0", "/config")
+    }  # fmt: skip
+    joined = {
+        (file, kind): service.push(service.sid(name), rows(10), 1).status_code
+        for name, (file, kind) in damaged.items()
+        if file in ("rows/tallies.json", "metrics.jsonl") and name in listed
+    }
+    unreadable = (("best.onnx", "a directory"), "/snapshot?which=best")
+
+    assert {damaged[name] for name in set(damaged) - listed} == {
+        ("run.json", kind) for kind in DAMAGES
+    }
+    assert {one: code for one, code in codes.items() if code >= 500} == {unreadable: 503}
+    assert set(joined.values()) == {200}
+    assert service.get(f"/runs/{run_id}").status_code == 200
+
+
 def test_a_full_disk_acknowledges_nothing_and_is_survived(make_service):
     service = make_service(segment_bytes=1 << 16)
     run_id = service.create()
@@ -600,6 +795,41 @@ def test_a_full_disk_acknowledges_nothing_and_is_survived(make_service):
     assert "full" in full[0].json()["error"]
     assert (after.json()["acked"], after.json()["accepted"]) == (2, 1_500)
     assert audit(service, run_id)["held"] == 1_510
+
+
+@pytest.mark.parametrize("what", ["data", "runs", "rows"])
+def test_nothing_is_acknowledged_once_the_data_directory_is_removed(service, run_id, sid, what):
+    service.push(sid, rows(10), 1)
+    found = {
+        "data": service.hive.data,
+        "runs": service.hive.data / "runs",
+        "rows": directory(service, run_id) / "rows",
+    }
+    shutil.rmtree(found[what])
+    gone = [service.push(sid, rows(10, 10), 2) for _ in range(3)]
+    others = [service.post("/runs", request("other")), service.join(run_id)]
+
+    assert [answer.status_code for answer in gone] == [503] * 3
+    assert "data directory" in gone[0].json()["error"]
+    if what != "rows":
+        assert [answer.status_code for answer in others] == [503] * 2
+
+
+def test_rows_are_taken_again_once_a_directory_that_was_away_is_back(service, run_id, sid):
+    service.push(sid, rows(10), 1)
+    audit(service, run_id)
+    place, away = directory(service, run_id) / "rows", service.hive.data / "away"
+    place.rename(away)
+    gone = service.push(sid, rows(10, 10), 2)
+    place.mkdir()
+    (place / segment_name(1)).touch()
+    replaced = service.push(sid, rows(10, 10), 2)
+    shutil.rmtree(place)
+    away.rename(place)
+    back = service.push(sid, rows(10, 10), 2)
+
+    assert [gone.status_code, replaced.status_code, back.status_code] == [503, 503, 200]
+    assert audit(service, run_id)["held"] == 20
 
 
 def resource_limits(pid, size):
@@ -651,11 +881,114 @@ def test_an_end_in_order_does_not_wait_for_those_who_poll(service, run_id, sid):
     assert list((directory(service, run_id) / "checkpoints").iterdir())
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_numbers_that_cannot_be_told_again_are_refused(service, number):
-    wish = json.dumps(request(something=0)).replace('"something": 0', f'"something": {number}')
+NUMBERS = {
+    "too large": "1" + 400 * "0",
+    "far too large": 5_000 * "9",
+    "negative": "-1" + 400 * "0",
+    "too many digits": "1." + 500 * "3" + "e400",
+    "infinite": "1e999",
+    "none": "NaN",
+    "Infinity": "-Infinity",
+    "beyond 64 bits": str(1 << 70),
+    "a float": "1e300",
+    "true": "true",
+    "a text": '"7"',
+    "nothing": "null",
+    "a list": "[1]",
+    "an object": '{"a": 1}',
+    "deep": 500 * "[" + 500 * "]",
+    "too deep": 100_000 * "[" + 100_000 * "]",
+}
+HERE = "@"
+BODIES = {
+    "run": ("/runs", request() | {"seconds": HERE}),
+    "name": ("/runs", request() | {"name": HERE}),
+    "game": ("/runs", request() | {"game": HERE}),
+    "conflict": ("/runs", request() | {"on_conflict": HERE}),
+    "configuration": ("/runs", request() | {"configuration": HERE}),
+    "checkpoint": ("/runs", request() | {"checkpoint": HERE}),
+    "unknown": ("/runs", request() | {"unknown": HERE}),
+    "settings": ("/runs", request() | {"settings": HERE}),
+    **{
+        name: ("/runs", request() | {"settings": request()["settings"] | {name: HERE}})
+        for name in ("features", "seed", "alpha", "gamma", "hidden", "algorithm", "device", "sync",
+                     "other", "unknown setting")
+    },
+    "session": ("/runs/{run}/sessions", {"join_key": "x" * 8, "features": HERE, "actions": 2}),
+    "key": ("/runs/{run}/sessions", {"join_key": HERE, "features": 3, "actions": 2}),
+    "role": ("/runs/{run}/sessions",
+             {"join_key": "x" * 8, "features": 3, "actions": 2, "role": HERE}),
+    "version": ("/runs/{run}/evaluations", {"version": HERE, "returns": [1], "lengths": [1]}),
+    "returns": ("/runs/{run}/evaluations", {"version": 1, "returns": [HERE], "lengths": [1]}),
+    "lengths": ("/runs/{run}/evaluations", {"version": 1, "returns": [1], "lengths": HERE}),
+    "names": ("/runs/{run}/names", {"names": HERE}),
+    "a name": ("/runs/{run}/names", {"names": [HERE]}),
+    "beat": ("/sessions/{sid}/beat", {"x": HERE}),
+}  # fmt: skip
 
-    assert service.http.post("/runs", content=wish.encode()).status_code == 400
+
+def test_no_number_or_nesting_in_a_body_makes_the_hive_fail(service, run_id, sid):
+    failed, refused = [], 0
+    for what, (path, body) in BODIES.items():
+        for name, text in NUMBERS.items():
+            sent = json.dumps(body).replace(f'"{HERE}"', text).encode()
+            answer = service.http.post(path.format(run=run_id, sid=sid), content=sent)
+            refused += answer.status_code in range(400, 500)
+            told = answer.json()
+            if answer.status_code >= 500 or not (
+                answer.is_success or 0 < len(told["error"]) < 1_100
+            ):
+                failed.append((what, name, answer.status_code, answer.text[:200]))
+            if answer.status_code == 201:  # so that no learner is left that nobody looks at
+                service.http.delete(f"/runs/{told['run']['id']}?force=1")
+
+    assert failed == []
+    assert refused > 250
+    assert service.get("/runs").status_code == service.get(f"/runs/{run_id}").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["too large", "far too large", "infinite", "none", "deep"])
+def test_a_number_that_cannot_be_told_again_is_named(service, name):
+    told = {
+        "too large": "100000000000000... of 401 digits is beyond what a float holds",
+        "far too large": "beyond what a float holds",
+        "infinite": "1e999 is beyond what a float holds",
+        "none": "NaN is not a number in JSON",
+        "deep": "deeper than 64 levels",
+    }
+    wish = json.dumps(request(something=HERE)).replace(f'"{HERE}"', NUMBERS[name])
+    answer = service.http.post("/runs", content=wish.encode())
+
+    assert answer.status_code == 400
+    assert told[name][-30:] in answer.json()["error"]
+
+
+def test_no_number_in_a_query_makes_the_hive_fail(service, run_id):
+    service.get(f"/runs/{run_id}/policy?after=0&wait=20")
+    codes = {}
+    for text in (*(text[:3_000] for text in NUMBERS.values()), "%00", "%ff", "%ed%a0%80", ""):
+        for path in (
+            f"/runs/{run_id}/policy?wait=0&after={text}",
+            f"/runs/{run_id}/policy?after=0&wait={text}",
+            f"/runs/{run_id}/series?name=a&since={text}",
+            f"/runs/{run_id}/series?name={text}",
+            f"/runs/{run_id}/snapshot?which={text}",
+            f"/runs/{text}/metrics",
+        ):
+            codes[path[:200]] = service.get(path).status_code
+        path = f"/runs/nobody?force={text}"
+        codes[path[:200]] = service.http.delete(path).status_code
+
+    assert {path: code for path, code in codes.items() if not 200 <= code < 500} == {}
+
+
+def test_returns_whose_sum_is_beyond_a_float_have_a_mean(service, run_id):
+    service.get(f"/runs/{run_id}/policy?after=0&wait=20")
+    body = {"version": 1, "returns": [1.5e308] * 4, "lengths": [1] * 4}
+    answer = service.post(f"/runs/{run_id}/evaluations", body)
+
+    assert answer.json() == {"best": True}
+    assert service.get(f"/runs/{run_id}").json()["best"]["score"] == pytest.approx(1.5e308)
 
 
 def test_a_run_with_sessions_goes_on_by_itself_after_the_server_died(service, run_id, sid):

@@ -1,16 +1,22 @@
 """What the versions of the training API have beside the second: real wasm, a real hive."""
 
 import json
+import shutil
 import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from tests.faults.player import Player
 from tests.integration.command_line import GUESTS
+from tests.integration.hive_service import Service, start_hive
 from tests.integration.trainee import ACTIONS, FEATURES, LOCAL, QUICK, V1, V2, V3, V4, Guest
 
 from arkml import HiveGrant, Host
-from arkml.abi.codes import EpisodeState, ErrorCode
+from arkml.abi.codes import EpisodeState, ErrorCode, ExperimentStatus
+from arkml.batches import Batch, Metadata
+from arkml.hive.protocol.segments import read_records
 
 V5 = "ark-ml-v5"
 GUEST_FILE = GUESTS / "c_reach.wasm"
@@ -109,6 +115,94 @@ def test_the_third_version_says_how_long(guest, details):
     assert details("three").run.seconds == 3_600
     assert item[4:].startswith(b"three\0")
     assert struct.unpack_from("<Q", item, 216)[0] == 3_600
+
+
+STATUS = 224
+"""Bytes before the status in an ExperimentInfo of 232."""
+
+
+@pytest.fixture
+def statuses(tmp_path):
+    """A hive whose learners wait to be told, and the statuses that a guest lists by name."""
+    service = Service(start_hive(tmp_path / "data", patience={"stop": 60.0}))
+    address = service.base.removeprefix("http://").removesuffix("/v1")
+    with Host(hive=HiveGrant(hive=address, token=service.token)) as host:
+        guest = Guest(host)
+
+        def listed():
+            guest.proxy._next = 8_192
+            future = guest.handle(V1, "list_experiments", *LOCAL)
+            data = guest.vector(V1, "vec_experiment_info", future, 232)
+            items = [data[at : at + 232] for at in range(0, len(data), 232)]
+            return {
+                item[4 : 4 + item[0]].decode(): ExperimentStatus(item[STATUS]) for item in items
+            }
+
+        yield service, listed
+        guest.guest.close()
+    service.close()
+    service.hive.close()
+
+
+def test_every_status_of_a_run_is_what_guests_are_told(statuses):
+    service, listed = statuses
+    run = service.create("life", misbehaviour="waits")
+    folder = service.hive.data / "runs" / run
+    found = [listed()["life"]]
+    for word, status in (("hello", "starting"), ("policy", "running")):
+        (folder / word).touch()
+        service.wait_for_status(run, status)
+        found.append(listed()["life"])
+    with ThreadPoolExecutor(1) as thread:
+        stopping = thread.submit(service.http.post, f"/runs/{run}/stop", json={})
+        service.wait_for_status(run, "terminating")
+        found.append(listed()["life"])
+        (folder / "stop").touch()
+        stopping.result()
+    found.append(listed()["life"])
+    shutil.rmtree(folder)
+    found.append(listed()["life"])
+
+    assert found == [
+        ExperimentStatus.PENDING,
+        ExperimentStatus.STARTING,
+        ExperimentStatus.RUNNING,
+        ExperimentStatus.TERMINATING,
+        ExperimentStatus.STOPPED,
+        ExperimentStatus.NOT_FOUND,
+    ]
+    assert service.http.delete(f"/runs/{run}").status_code == 200
+    assert listed() == {}
+
+
+def test_runs_whose_learners_die_are_unhealthy_and_then_aborted(statuses):
+    service, listed = statuses
+    for name, misbehaviour, status in (
+        ("unhealthy", "killed", "unhealthy"),
+        ("aborted", "misconfigured", "aborted"),
+    ):
+        service.create(name, misbehaviour=misbehaviour)
+
+        assert until(lambda name=name, status=status: listed()[name].name.lower() == status)
+
+
+def test_a_run_is_not_deleted_while_its_last_checkpoint_is_written(statuses):
+    service, _ = statuses
+    run = service.create("busy", misbehaviour="waits")
+    folder = service.hive.data / "runs" / run
+    for word in ("hello", "policy"):
+        (folder / word).touch()
+    service.wait_for_status(run, "running")
+    with ThreadPoolExecutor(1) as thread:
+        stopping = thread.submit(service.http.post, f"/runs/{run}/stop", json={})
+        service.wait_for_status(run, "terminating")
+        refused = service.http.delete(f"/runs/{run}")
+        (folder / "stop").touch()
+        stopping.result()
+
+    assert refused.status_code == 409
+    assert "terminating" in refused.json()["error"]
+    assert service.http.delete(f"/runs/{run}").status_code == 200
 
 
 def test_a_run_is_stopped_when_its_time_is_over(guest, details):
@@ -316,6 +410,70 @@ def test_the_metrics_of_a_guest_come_back_with_names_cut_between_characters(gues
 
     assert len(expected.encode()) < width
     assert until(told) == pytest.approx(3.0)
+
+
+def metrics_in(directory):
+    """Every metric in a log: its value, and reward and step of its row."""
+    for path in sorted(directory.glob("*.rows")):
+        data = memoryview(path.read_bytes())
+        for record in read_records(data, 0, len(data)):
+            columns = record.columns
+            for row, _, value in columns.meta.tolist():
+                yield value, float(columns.reward[row]), int(columns.step[row])
+
+
+def test_a_metric_is_kept_with_the_row_that_it_came_with(tmp_path):
+    with Host(hive=HiveGrant(data=tmp_path, block=True)) as host:
+        guest = Guest(host)
+        context = guest.start("rows of metrics")
+        for step in range(300):
+            guest.proxy._next = 8_192
+            for agent in range(1, 6):
+                reward = float(10 * step + agent)
+                if agent == 2 and step % 3 == 0:
+                    reward = float("nan")  # does not count, and takes no metric of others with it
+                told = [("mine", reward)] if agent in (3, 5) else []
+                state = RUNNING if step else INITIAL
+                push(guest, context, agent, state, reward=reward, metrics=told)
+            assert submit(guest, context, 5) is ErrorCode.SUCCESS
+        guest.guest.close()
+        run = host.hives.client().runs().result()[0]
+        until(lambda: host.hives.client().run(run.id).result().rows == 1_400)
+        found = list(metrics_in(tmp_path / "runs" / run.id / "rows"))
+
+    assert sorted(found) == sorted(
+        (10.0 * step + agent, 10.0 * step + agent, step) for step in range(300) for agent in (3, 5)
+    )
+
+
+def test_the_rows_of_metrics_are_told_apart_where_one_policy_answers_many_guests(tmp_path):
+    player = Player(HiveGrant(data=tmp_path))
+    guests, agents = 4, 8  # of each; their ids are the same
+    ids = np.tile(np.arange(1, agents + 1, dtype=np.uint64), guests)
+    keys = np.repeat(np.arange(guests, dtype=np.uint64), agents)
+    every = player._batch
+    batch = Batch(every.rows, every.features, every.actions, every.values, keys)
+    for step in range(100):
+        batch.rows["id"], batch.rows["reward"] = ids, np.arange(32) + 100 * step
+        batch.rows["state"] = RUNNING if step else INITIAL
+        player.policy.act(batch)
+        for guest in range(guests):
+            own = slice(agents * guest, agents * (guest + 1))
+            part = Batch(batch.rows[own], *(a[own] for a in (batch.features, batch.actions)),
+                         batch.values[own], keys[own][0])  # fmt: skip
+            value = float(batch.rows["reward"][own][guest])
+            player.part.note(part, [Metadata(guest, "mine", value)])
+        player.part.held()
+    player.frames = 100
+    until(player.settled)
+    found = list(metrics_in(tmp_path / "runs" / player.run.id / "rows"))
+    player.close()
+
+    assert sorted(found) == sorted(
+        (100.0 * step + 9 * guest, 100.0 * step + 9 * guest, step)
+        for step in range(100)
+        for guest in range(guests)
+    )
 
 
 def test_one_client_stops_a_run_for_all_and_the_others_hear_of_it(guest, host, details):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arkml.hive.outbox import Outbox
-from arkml.hive.protocol.rows import Kind
+from arkml.hive.protocol.rows import NO_ROW, Kind
 
 FEATURES, ACTIONS = 3, 2
 
@@ -146,12 +146,48 @@ def test_one_thread_writes_while_another_reads():
     assert numbers_of(taken) == list(range(total))
 
 
-def test_metrics_are_kept_until_they_are_taken():
-    world = World()
-    world.outbox.note([("speed", 1.0), ("angle", 2.0)])
+def test_metrics_go_out_with_their_rows_and_once():
+    world = World(rows=16)
+    world.append(20)
+    world.outbox.note([(3, "speed", 1.0), (15, "angle", 2.0), (16, "speed", 3.0)])
+    bodies = []
+    while world.outbox.take(partial=True) is not None:
+        bodies.append((world.outbox.take_notes(), world.outbox.take_notes()))
 
-    assert world.outbox.take_notes() == [("speed", 1.0), ("angle", 2.0)]
-    assert world.outbox.take_notes() == []
+    assert bodies == [([(3, "speed", 1.0), (15, "angle", 2.0)], []), ([(0, "speed", 3.0)], [])]
+
+
+def test_metrics_of_rows_that_were_given_up_go_out_without_a_row():
+    world = World(rows=16, max_bytes=16 * 64 * 4)
+    world.append(16)
+    world.outbox.note([(2, "given up", 1.0), (NO_ROW, "never sent", 2.0), (500, "refused", 3.0)])
+    world.append(112)
+    world.outbox.trim()
+    world.outbox.take(partial=True)
+
+    assert world.outbox.take_notes() == [
+        (NO_ROW, "given up", 1.0), (NO_ROW, "never sent", 2.0), (NO_ROW, "refused", 3.0),
+    ]  # fmt: skip
+
+
+def test_rows_whose_metrics_may_still_come_are_not_taken_before_them():
+    world = World(rows=16)
+    world.append(4)
+    world.outbox.begin()
+    world.append(14)
+    early = [
+        None if taken is None else len(taken[1])
+        for taken in (world.outbox.take(partial=partial) for partial in (False, True, True))
+    ]
+    woken = world.woken
+    world.outbox.note([(5, "speed", 1.0), (17, "angle", 2.0)])
+    world.outbox.end()
+    late = [(len(world.outbox.take(partial=True)[1]), world.outbox.take_notes()) for _ in range(2)]
+
+    assert early == [None, 4, None]
+    assert (woken, world.woken) == (0, 1)
+    assert late == [(12, [(1, "speed", 1.0)]), (2, [(1, "angle", 2.0)])]
+    assert world.outbox.is_empty
 
 
 def test_the_writer_says_with_the_rows_of_a_frame_that_it_ends_but_not_with_each():

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pickle
+import re
 import zipfile
 
 import pytest
@@ -106,3 +107,19 @@ def test_what_is_written_while_the_disk_is_full_leaves_what_was_there(tmp_path, 
 
     assert kept.numbers() == [1]
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_checkpoint_with_a_flipped_bit_in_its_headers_is_itself_or_is_passed_over(tmp_path):
+    kept = Checkpoints(tmp_path)
+    kept.save(checkpoint(1))
+    path = kept.save(checkpoint(2))
+    whole = path.read_bytes()
+    found = set()
+    headers = [match.start() for match in re.finditer(b"PK[\\x01-\\x06]{2}", whole)]
+    for place in {at + byte for at in headers for byte in range(46) if at + byte < len(whole)}:
+        data = bytearray(whole)
+        data[place] ^= 8
+        path.write_bytes(data)
+        found.add(kept.newest().n_opts)
+
+    assert found == {1, 2}

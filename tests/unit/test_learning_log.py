@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from arkml.errors import ProtocolError
 from arkml.hive.protocol.rows import Columns, encode
 from arkml.hive.protocol.segments import Place, frame, segment_name
 from arkml.learning.log import Log
@@ -85,13 +84,50 @@ def test_a_segment_that_grows_or_is_cut_is_read_on(tmp_path):
     assert found + steps(log) == [0, 1, 2, 3, 4, 5]
 
 
-def test_acknowledged_rows_that_cannot_be_read_are_an_error(tmp_path):
-    write(tmp_path, 0, record(0) + bytes(500))
+@pytest.mark.parametrize("at", range(0, len(record(2)), 3))
+def test_a_damaged_record_is_passed_over_and_those_after_it_are_learned_from(tmp_path, caplog, at):
+    parts = [record(0), bytearray(record(2)), record(4)]
+    parts[1][at] ^= 0x10
+    write(tmp_path, 1, b"".join(parts), size=1 << 12)
+    write(tmp_path, 2, record(6))
     log = Log(tmp_path)
-    log.commit(Place(0, len(record(0)) + 500))
+    log.commit(Place(2, len(record(6))))
 
-    with pytest.raises(ProtocolError, match="segment 0"):
-        steps(log)
+    if at < 28 or at >= 32:  # between the two nothing is said
+        assert steps(log) == [0, 1, 4, 5, 6, 7]
+        assert log.lost == 2
+        assert f"{len(record(2))} damaged bytes at {len(record(0))}" in caplog.text
+    else:
+        assert steps(log) == list(range(8))
+        assert log.lost == 0
+    assert log.is_read
+
+
+def test_a_damaged_record_at_the_end_of_what_is_committed_does_not_hold_up_what_comes(tmp_path):
+    torn = bytearray(record(2))
+    torn[-1] ^= 1
+    write(tmp_path, 1, record(0) + torn, size=1 << 12)
+    log = Log(tmp_path)
+    log.commit(Place(1, len(record(0) + torn)))
+    before, is_read = steps(log), log.is_read
+    write(tmp_path, 1, record(0) + torn + record(4), size=1 << 12)
+    log.commit(Place(1, len(record(0) + torn + record(4))))
+
+    assert (before, is_read) == ([0, 1], True)
+    assert steps(log) == [4, 5]
+    assert log.lost == 2
+
+
+def test_rows_that_were_deleted_before_they_were_read_are_not_lost(tmp_path):
+    for number in (1, 2, 4):
+        write(tmp_path, number, record(2 * number))
+    log = Log(tmp_path)
+    log.commit(Place(4, len(record(8))))
+    first = steps(log, 1)
+    (tmp_path / segment_name(2)).unlink()
+
+    assert first + steps(log) == [2, 3, 8, 9]
+    assert log.lost == 0
 
 
 def test_a_new_segment_without_rows_is_read_at_once(tmp_path):

@@ -1,5 +1,9 @@
 """The memory of a learner: links, n-step returns, drawing, statistics of episodes."""
 
+import resource
+import tracemalloc
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -341,6 +345,45 @@ def expected_transitions(rows, length, capacity):
             done = float(last == TERMINAL)
             found.add((places[0], action, places[1], total, done, discount))
     return found
+
+
+def test_a_memory_takes_as_much_as_the_rows_that_came_and_not_as_those_that_may_come():
+    rows = Columns.empty(10, 7_056, 1)
+    tracemalloc.start()
+    made = Memory(1_000_000, 7_056, 1, gamma=0.5)
+    made.add(0, Kind.TRAINING, rows)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert made.held == 10
+    assert peak < 1 << 30  # all of them would be 26 times that
+
+
+def test_rows_stay_what_they_were_while_the_memory_grows_and_wraps_around():
+    long = [(1, step, RUNNING if step else INITIAL, 1.0) for step in range(12_000)]
+    bodies = [long[at : at + 700] for at in range(0, 12_000, 700)]
+    growing, whole = memory(*bodies, capacity=9_000), memory(long, capacity=9_000)
+
+    assert transitions(growing, 3) == transitions(whole, 3)
+    assert pairs(growing) == {(1_000 + n, 1_001 + n) for n in range(3_000, 11_999)}
+    assert growing.audit() == whole.audit()
+
+
+def test_rows_for_which_there_is_no_memory_change_nothing():
+    made = Memory(1 << 40, 1, 1, gamma=0.5)
+    made.add(0, Kind.TRAINING, columns(episode(1, 3)))
+    before = transitions(made)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    rows = Columns.empty(8 << 20, 1, 1)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), limits[1]))
+    try:
+        with pytest.raises(MemoryError, match=r"rows of 1 features.*memory_max_size"):
+            made.add(0, Kind.TRAINING, rows)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+    assert (made.rows, made.held, transitions(made)) == (4, 4, before)
 
 
 def test_chains_take_agent_ids_of_64_bits():

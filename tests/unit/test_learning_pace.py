@@ -73,7 +73,7 @@ def test_a_turn_takes_about_a_tenth_of_a_second():
 def record(meta=(), *, kind=Kind.TRAINING, dropped=0):
     rows = Columns.empty(1, 1, 1)
     rows.meta = np.array([(0, *item) for item in meta], META)
-    return Record(0, 0, Header(1, 1, 1, 1, kind, dropped=dropped), rows, 0)
+    return Record(0, 0, Header(1, 1, 1, 1, kind, dropped=dropped), rows, 0, 0)
 
 
 def episodes(*returns):

@@ -9,7 +9,7 @@ import pytest
 
 from arkml.errors import HiveError
 from arkml.hive.protocol.rows import Columns, Header, encode, parse_header
-from arkml.hive.protocol.segments import Place, read_records, segment_name
+from arkml.hive.protocol.segments import Place, frame, read_records, segment_name
 from arkml.server.files import inside, lock, write_whole
 from arkml.server.recovery import open_log
 from arkml.server.tallies import Tally
@@ -34,12 +34,13 @@ def append(log, seq, session=0, rows=10, refused=0, dropped=0):
     log.append(data, session, parse_header(data), refused)
 
 
+def records_in(path):
+    data = memoryview(path.read_bytes())
+    return list(read_records(data, 0, len(data)))
+
+
 def records(directory):
-    found = []
-    for path in sorted(directory.glob("*.rows")):
-        data = memoryview(path.read_bytes())
-        found += read_records(data, 0, len(data), check=True)
-    return found
+    return [record for path in sorted(directory.glob("*.rows")) for record in records_in(path)]
 
 
 def test_what_was_appended_can_be_read_in_that_order(tmp_path):
@@ -103,22 +104,96 @@ def test_a_torn_record_is_cut_and_the_ones_before_it_stay(tmp_path, kept):
     again.close()
 
 
-def test_after_a_torn_segment_the_later_ones_are_cut_too(tmp_path):
+PLACES = {
+    "magic": 0, "size": 4, "first row": 8, "session": 16, "checksum of the header": 20,
+    "checksum": 24, "rows": 48, "payload": 64, "feature": 300,
+}  # fmt: skip
+"""Bytes of a record."""
+
+
+def flip(path, at, bit=1):
+    data = bytearray(path.read_bytes())
+    data[at] ^= bit
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_flipped_bit_costs_one_record_and_none_of_those_after_it(tmp_path, caplog, place):
+    log = opened(tmp_path, segment=2_000)
+    for seq in range(1, 11):
+        append(log, seq)
+    log.close()
+    damaged = records(tmp_path)[1]
+    flip(tmp_path / segment_name(1), damaged.start + PLACES[place], 0x40)
+    again = opened(tmp_path, segment=2_000)
+    told = caplog.text
+    append(again, again.tallies[0].acked + 1)
+
+    assert [record.header.seq for record in records(tmp_path)] == [1, *range(3, 12)]
+    assert [record.first for record in records(tmp_path)] == [0, *range(20, 110, 10)]
+    assert (again.rows, again.lost, again.tallies[0].acked) == (110, 10, 11)
+    assert f"{damaged.end - damaged.start} bytes after byte {damaged.start}" in told
+    assert "10 acknowledged rows are lost" in told
+    again.close()
+
+
+def test_a_damaged_record_at_the_end_of_a_segment_costs_none_of_the_later_segments(tmp_path):
     log = opened(tmp_path, segment=2_000)
     for seq in range(1, 11):
         append(log, seq)
     log.close()
     first = tmp_path / segment_name(1)
-    data = bytearray(first.read_bytes())
-    data[-1] ^= 1
-    first.write_bytes(data)
+    flip(first, records_in(first)[-1].end - 1)
     again = opened(tmp_path, segment=2_000)
-    append(again, again.tallies[0].acked + 1)
+    append(again, 11)
 
-    numbers = [record.first for record in records(tmp_path)]
-    assert numbers == list(range(0, 10 * len(numbers), 10))
+    assert [record.header.seq for record in records(tmp_path)] == [1, 2, *range(4, 12)]
+    assert (again.rows, again.lost) == (110, 10)
     assert again.end.segment > log.end.segment
     again.close()
+
+
+def test_a_page_of_zeros_costs_the_records_that_it_covers(tmp_path):
+    log = opened(tmp_path)
+    for seq in range(1, 41):
+        append(log, seq)
+    log.close()
+    path = tmp_path / segment_name(1)
+    data = bytearray(path.read_bytes())
+    data[4_096:8_192] = bytes(4_096)
+    path.write_bytes(data)
+    left = [seq for seq in range(1, 41) if not 4_096 < seq * 512 <= 8_192 + 511]
+    again = opened(tmp_path)
+
+    assert [record.header.seq for record in records(tmp_path)] == left
+    assert (again.rows, again.lost) == (400, 400 - 10 * len(left))
+    again.close()
+
+
+def test_what_a_guest_writes_into_its_rows_is_no_record_though_the_one_around_it_is_damaged(
+    tmp_path,
+):
+    columns = Columns.empty(400, 3, 2)
+    columns.step[:] = np.arange(400)
+    forged = frame(body(99), session=7, first=20)
+    features = columns.features.reshape(-1).view(np.uint8)
+    features[: len(forged)] = np.frombuffer(forged, np.uint8)
+    hiding = encode(columns, seq=2)
+    for at in (4, 48):  # the size in the prefix, and in the header
+        directory = tmp_path / str(at)
+        log = opened(directory)
+        append(log, 1)
+        start = log.end.offset
+        log.append(hiding, 0, parse_header(hiding), 0)
+        append(log, 3)
+        log.close()
+        flip(directory / segment_name(1), start + at)
+        again = opened(directory)
+
+        assert [record.header.seq for record in records(directory)] == [1, 3]
+        assert set(again.tallies) == {0}
+        assert again.lost == 400
+        again.close()
 
 
 def test_a_hole_between_segments_is_noticed(tmp_path):
@@ -126,11 +201,12 @@ def test_a_hole_between_segments_is_noticed(tmp_path):
     for seq in range(1, 11):
         append(log, seq)
     log.close()
+    lost = 10 * len(records_in(tmp_path / segment_name(2)))
     (tmp_path / segment_name(2)).unlink()
     again = opened(tmp_path, segment=2_000)
 
-    assert again.rows == len(records(tmp_path)) * 10
-    assert all(record.first < again.rows for record in records(tmp_path))
+    assert (again.rows, again.lost) == (100, lost)
+    assert 10 * len(records(tmp_path)) == 100 - lost
     again.close()
 
 
@@ -232,11 +308,34 @@ def test_syncing_closes_the_segments_that_are_full(tmp_path):
     assert sum(path.parent == tmp_path for path in open_files) == 1
 
 
-def test_damaged_tallies_are_an_error_and_not_a_new_beginning(tmp_path):
-    (tmp_path / "tallies.json").write_text("[")
+@pytest.mark.parametrize(
+    "damage",
+    ["", "[", "[]", "{}", '{"sessions": 7}', '{"sessions": {"x": [1, 2, 3, 4]}}',
+     '{"sessions": {"0": [1]}}', '{"sessions": {"0": ["1", 2, 3, 4]}}',
+     '{"sessions": {"0": [-1, 2, 3, 4]}}', '{"sessions": {"0": [1e999, 2, 3, 4]}}', "[" * 100_000],
+)  # fmt: skip
+def test_damaged_tallies_are_counted_anew_from_the_segments(tmp_path, caplog, damage):
+    log = opened(tmp_path)
+    append(log, 1, dropped=2)
+    append(log, 2)
+    log.close()
+    (tmp_path / "tallies.json").write_text(damage)
+    again = opened(tmp_path)
+    append(again, 3)
 
-    with pytest.raises(HiveError, match=r"tallies\.json"):
-        opened(tmp_path)
+    assert again.tallies == {0: Tally(3, 30, 0, 2)}
+    assert again.rows == 30
+    assert "counted anew" in caplog.text
+    again.close()
+
+
+def test_a_log_whose_directory_is_gone_begins_anew_after_the_rows_that_there_were(tmp_path):
+    log = open_log(tmp_path / "rows", keep=1_000, segment=SEGMENT, least=500)
+    append(log, 1)
+    log.close()
+
+    assert log.rows == 510
+    assert [record.first for record in records(tmp_path / "rows")] == [500]
 
 
 def test_refused_rows_are_counted_also_if_nobody_closed_the_log(tmp_path):

@@ -131,7 +131,7 @@ class FakeSink:
     def accept(self, batch, metadata, origin):  # noqa: ARG002
         self.origins.append(origin)
 
-    def note(self, metadata):
+    def note(self, batch, metadata):  # noqa: ARG002
         self.noted = [*getattr(self, "noted", []), *metadata]
 
     def held(self):

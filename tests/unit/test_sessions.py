@@ -72,7 +72,7 @@ class FakeSink:
             raise self.failure
         self.taken.append((len(batch), list(metadata), origin))
 
-    def note(self, metadata):
+    def note(self, batch, metadata):  # noqa: ARG002
         self.noted = [*getattr(self, "noted", []), *metadata]
 
     def held(self):

@@ -24,8 +24,8 @@ _EPILOG = epilog(
     "arkml smoke build/*.wasm",
     "arkml describe walk.onnx",
     notes="""
-**Exit codes**: 0 good; 1 the guest failed; 2 bad usage, or a file that cannot be loaded or linked
-(1 under smoke); 130 after Ctrl-C. Logs go to stderr.
+**Exit codes**: 0 good; 1 the guest failed; 2 bad usage, or a file that cannot be loaded, linked
+(1 under smoke) or written; 129, 130 and 143 after SIGHUP, Ctrl-C and SIGTERM. Logs go to stderr.
 """,
 )
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
-from pathlib import Path
 
 Series = Sequence[tuple[int, float]]
 
 
-def draw(path: Path, title: str, training: Series, evaluation: Series) -> None:
-    """Write a PNG: mean returns over rows, of training episodes and of evaluations."""
+def draw(title: str, training: Series, evaluation: Series) -> bytes:
+    """Return a PNG: mean returns over rows, of training episodes and of evaluations."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -27,4 +27,6 @@ def draw(path: Path, title: str, training: Series, evaluation: Series) -> None:
     axes.grid(alpha=0.3)
     if training or evaluation:
         axes.legend(loc="lower right")
-    figure.savefig(path, dpi=120)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=120)
+    return picture.getvalue()

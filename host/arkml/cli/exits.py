@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -10,33 +11,47 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from arkml.cli.output import StdoutUnwritable
+from arkml.cli.signals import SIGNALS
 from arkml.errors import ArkmlError, CmdletFailed, GuestError, GuestExit
 
-GOOD, FAILED, UNUSABLE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
+GOOD, FAILED, UNUSABLE, UNREAD = 0, 1, 2, 141
 
 Job = Callable[[], int]
 """What a command does once its options are understood; it returns the exit code."""
 
 
+_OF_THE_SYSTEM = frozenset(
+    {
+        errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EIO, errno.EISDIR,
+        errno.EMFILE, errno.ENAMETOOLONG, errno.ENFILE, errno.ENOENT, errno.ENOSPC,
+        errno.ENOTDIR, errno.EPERM, errno.EROFS,
+    }
+)  # fmt: skip
+"""What the files of a user, and their disk, may answer."""
+
+
 def exit_code(error: BaseException) -> int:
     """A guest that failed is 1, what never came to run 2. A bug of the host is 1 too."""
+    if _is_of_the_system(error):
+        return UNUSABLE
     if isinstance(error, GuestError) or not isinstance(error, ArkmlError):
         return FAILED
     return UNUSABLE
 
 
 def run(job: Job, *, as_json: bool, debug: bool) -> NoReturn:
-    """Do the job and end the process."""
+    """Do the job and end the process; SIGTERM and SIGHUP interrupt it as Ctrl-C does."""
+    SIGNALS.catch(leave)
     try:
         status = _done(job, as_json=as_json, debug=debug)
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit):  # SystemExit is how click and rich tell of a broken pipe
-        leave(UNREAD)  # whoever read the output has seen enough
+        leave(SIGNALS.ended(UNREAD))  # whoever read the output has seen enough
     except StdoutUnwritable as error:
         print_error(f"stdout cannot be written: {error.strerror}")
-        leave(FAILED)
-    if status == INTERRUPTED:
-        leave(INTERRUPTED)
+        leave(SIGNALS.ended(FAILED))
+    if status == SIGNALS.status:
+        leave(status)  # what is still under way is not waited for
     sys.exit(status)
 
 
@@ -49,7 +64,7 @@ def _done(job: Job, *, as_json: bool, debug: bool) -> int:
         sys.stderr.write(f"{text}\n")
         if as_json:
             print_json({"error": text, "type": "KeyboardInterrupt"})
-        return INTERRUPTED
+        return SIGNALS.status
     except (BrokenPipeError, StdoutUnwritable):
         raise
     except Exception as error:  # noqa: BLE001  a bug of the host, too, is told in a sentence
@@ -63,8 +78,16 @@ def sentence(error: Exception, *, debug: bool = False) -> str:
     """What to tell the user of `error`."""
     if isinstance(error, ArkmlError):
         return str(error)
+    if _is_of_the_system(error):
+        assert isinstance(error, OSError)
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
     hint = "" if debug else " (--debug shows where)"
     return f"a bug of the host: {type(error).__name__}: {error}{hint}"
+
+
+def _is_of_the_system(error: BaseException) -> bool:
+    """Whether a file could not be had, for a reason that lies in the file or its disk."""
+    return isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM
 
 
 def say_failure(text: str, error: Exception, *, as_json: bool) -> None:

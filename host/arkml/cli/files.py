@@ -100,6 +100,16 @@ def keep_apart(target: Path | None, *sources: Path | None) -> None:
         raise UsageError(f"{target} is {what} that is read: name another one to write")
 
 
+def make_directory(option: str, path: Path) -> None:
+    """Make a directory that an option names. Raises UsageError if nothing can be written there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{option} {path} cannot be made: {error.strerror}") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UsageError(f"{option} {path} cannot be written: choose another directory")
+
+
 def write_file(path: Path, data: bytes) -> None:
     """
     Write a file as a whole: until the last byte lies there, whatever was there before stays.

@@ -61,7 +61,8 @@ def register(app: typer.Typer) -> None:
 def serve(
     host: Annotated[str, typer.Option(metavar="HOST", help="Listen there.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(metavar="PORT", parser=whole_number("--port", 0), help="0 picks one.")
+        int,
+        typer.Option(metavar="PORT", parser=whole_number("--port", 0, 65_535), help="0 picks one."),
     ] = 12356,
     data: Annotated[
         Path, typer.Option("--data", metavar="DIR", help="Where the runs are kept.")
@@ -73,18 +74,34 @@ def serve(
         float,
         typer.Option(metavar="SECONDS", help="Stop a run that nobody uses for so long."),
     ] = 600.0,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Answer requests for that name too; may be given more than once."
+        ),
+    ] = None,
     debug: options.Debug = False,
 ) -> Job:
     """
     Serve a hive until Ctrl-C.
 
     The token that clients need is read from the variable ARKML_HIVE_TOKEN; without one only this
-    machine may be served.
+    machine may be served. At a loopback address, requests for other names than those of loopback
+    and of --allow-host are refused; elsewhere only if there is an --allow-host.
     """
-    return partial(_serve, host, port, data, device, idle_stop, debug)
+    names = tuple(allow_host or ())
+    return partial(_serve, host, port, data, device, idle_stop, names, debug)
 
 
-def _serve(host: str, port: int, data: Path, device: str, idle_stop: float, debug: bool) -> int:
+def _serve(
+    host: str,
+    port: int,
+    data: Path,
+    device: str,
+    idle_stop: float,
+    allow_hosts: tuple[str, ...],
+    debug: bool,
+) -> int:
     require_hive()
     token = os.environ.get(TOKEN)
     if token is None and host not in ("127.0.0.1", "localhost", "::1"):
@@ -92,7 +109,15 @@ def _serve(host: str, port: int, data: Path, device: str, idle_stop: float, debu
     LogOptions(debug=debug).start()
     from arkml.cli.serving import serve_hive
 
-    return serve_hive(host, port, data, token=token, device=device, idle_stop=idle_stop)
+    return serve_hive(
+        host,
+        port,
+        data,
+        token=token,
+        allow_hosts=allow_hosts,
+        device=device,
+        idle_stop=idle_stop,
+    )
 
 
 def list_(hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:

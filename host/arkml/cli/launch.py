@@ -18,7 +18,7 @@ from arkml.errors import ModelRejected, UsageError
 from arkml.limits import Limits
 
 if TYPE_CHECKING:
-    from arkml.hives import HiveGrant
+    from arkml.hives import HiveGrant, RunIdentity
     from arkml.host import Host
     from arkml.runtime.wasi.linking import WasiGrant
 
@@ -43,6 +43,7 @@ class HiveWish:
     settings: Mapping[str, Any] = field(default_factory=dict)
     shared: bool = False
     resume: bool = False
+    expected: RunIdentity | None = None
 
     def grant(self) -> HiveGrant:
         """For a host. Raises UsageError."""
@@ -58,6 +59,7 @@ class HiveWish:
             block=self.block,
             shared=self.shared,
             resume=self.resume,
+            expected=self.expected,
         )
 
 

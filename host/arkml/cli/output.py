@@ -1,4 +1,4 @@
-"""The standard streams of a command: a stdout that says so when it cannot be written."""
+"""The standard streams of a command: a stdout that says when it cannot be written, and stderr."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ class _Stdout(io.FileIO):
             raise StdoutUnwritable(error.errno, error.strerror) from None
 
 
+class _Stderr(io.FileIO):
+    """Loses what it cannot write: a terminal that was closed ends nothing by what is told there."""
+
+    def write(self, data: Any) -> int | None:  # type: ignore[override]  # typeshed says int
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
 def open_streams() -> None:
     """Make the streams of the process fit for what guests say. Raises StdoutUnwritable."""
     if sys.stderr is None:
@@ -34,13 +44,16 @@ def open_streams() -> None:
         if isinstance(stream, io.TextIOWrapper):  # a guest may say what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout = _watched(sys.stdout)
+        sys.stdout = _rewired(sys.stdout, _Stdout)
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _rewired(sys.stderr, _Stderr)
 
 
-def _watched(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+def _rewired(stream: io.TextIOWrapper, raw: type[io.FileIO]) -> io.TextIOWrapper:
+    """The same stream, whose bytes go through a file of another class."""
     stream.flush()
     return io.TextIOWrapper(
-        io.BufferedWriter(_Stdout(stream.fileno(), "w", closefd=False)),
+        io.BufferedWriter(raw(stream.fileno(), "w", closefd=False)),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering,

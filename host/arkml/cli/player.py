@@ -16,7 +16,7 @@ from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.launch import Grants, open_host
 from arkml.cli.logs import LogOptions
-from arkml.cli.values import rate, whole_number
+from arkml.cli.values import LAST_PORT, rate, whole_number
 from arkml.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def command(
         typer.Option(
             "--mlagents-port",
             metavar="N",
-            parser=whole_number("--mlagents-port", 1),
+            parser=whole_number("--mlagents-port", 1, LAST_PORT),
             help="Where the trainer serves; 5004 is that of one that launches nothing.",
         ),
     ] = _PORT,

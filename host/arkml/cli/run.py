@@ -13,7 +13,7 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import Job, print_json
-from arkml.cli.files import keep_apart, write_file
+from arkml.cli.files import keep_apart, make_directory, write_file
 from arkml.cli.launch import Grants, HiveWish
 from arkml.cli.logs import LogOptions, say_echoes
 from arkml.cli.values import rate, whole_number
@@ -151,6 +151,8 @@ def play(run: Run) -> int:
     run.logs.start()
     check_words((str(run.guest), *run.arguments), run.known)
     keep_apart(run.out, run.guest, run.grants.policy)
+    if run.grants.hive is not None and run.grants.hive.data is not None:
+        make_directory("--data", run.grants.hive.data)
     host = open_host(
         run.grants,
         program=run.guest.name,

@@ -9,7 +9,14 @@ from arkml.cli.exits import GOOD
 
 
 def serve_hive(
-    host: str, port: int, data: Path, *, token: str | None, device: str, idle_stop: float
+    host: str,
+    port: int,
+    data: Path,
+    *,
+    token: str | None,
+    allow_hosts: tuple[str, ...],
+    device: str,
+    idle_stop: float,
 ) -> int:
     """Serve until SIGINT or SIGTERM, then let the learners save what they have."""
     from arkml.server.options import Patience, ServeOptions
@@ -20,6 +27,7 @@ def serve_hive(
         host=host,
         port=port,
         token=token or "",
+        allow_hosts=allow_hosts,
         device=device,
         patience=Patience(idle_stop=idle_stop),
     )

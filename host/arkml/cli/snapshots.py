@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +15,20 @@ if TYPE_CHECKING:
 _ABSENT = (404, 503)  # there is none yet; there is no learner
 
 
-def fetch(client: HiveClient, run_id: str, kinds: tuple[str, ...]) -> tuple[str, bytes]:
-    """The first of the kinds "now", "best", "latest" that a run has. Raises NotFound."""
+def fetch(
+    client: HiveClient,
+    run_id: str,
+    kinds: tuple[str, ...],
+    wait: Callable[[Future[bytes]], bytes] = Future.result,
+) -> tuple[str, bytes]:
+    """
+    The first of the kinds "now", "best", "latest" that a run has; `wait` waits for an answer.
+
+    Raises HiveError and NotFound.
+    """
     for kind in kinds:
         try:
-            return kind, client.snapshot(run_id, kind).result()
+            return kind, wait(client.snapshot(run_id, kind))
         except HiveRefused as error:
             if error.status not in _ABSENT:
                 raise

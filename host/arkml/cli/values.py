@@ -17,6 +17,8 @@ from arkml.limits import GIB, KIB, MIB, Limits
 if TYPE_CHECKING:
     from arkml.runtime.wasi.linking import Directory
 
+LAST_PORT = 0xFFFF
+
 _UNITS = {"b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _LETTERS = {"k": KIB, "m": MIB, "g": GIB}
 _SECONDS = {"ms": 1e-3, "s": 1.0}
@@ -44,7 +46,9 @@ def _unknown_limit(name: str, known: Sequence[str]) -> str:
     return f"there is no limit {name!r}: {hint}\n{listed}"
 
 
-def whole_number(option: str, least: int | None = None) -> Callable[[object], int]:
+def whole_number(
+    option: str, least: int | None = None, most: int | None = None
+) -> Callable[[object], int]:
     """What reads the value of an option that takes a whole number. It raises UsageError."""
 
     def read(text: object) -> int:
@@ -52,8 +56,11 @@ def whole_number(option: str, least: int | None = None) -> Callable[[object], in
             number = int(str(text))
         except ValueError:
             number = None
-        if number is None or (least is not None and number < least):
+        is_under = least is not None and number is not None and number < least
+        is_over = most is not None and number is not None and number > most
+        if number is None or is_under or is_over:
             bound = "" if least is None else f" from {least}"
+            bound += "" if most is None else f" to {most}"
             raise UsageError(f"{option} {text}: it takes a whole number{bound}")
         return number
 

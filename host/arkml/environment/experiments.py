@@ -187,9 +187,10 @@ class _Part:
                 np.array(batch.given),
             )
         )
-        self.note(metadata)
+        self.note(batch, metadata)
 
-    def note(self, metadata: Sequence[Metadata]) -> None:
+    def note(self, batch: Batch, metadata: Sequence[Metadata]) -> None:
+        del batch
         for item in metadata:
             self._run.metrics_told[item.name] = item.value
 

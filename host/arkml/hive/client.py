@@ -13,6 +13,7 @@ from arkml.closing import Closing
 from arkml.errors import HiveUnreachable, ProtocolError
 from arkml.hive.answers import understood
 from arkml.hive.link import Link, Locate
+from arkml.hive.presence import Presence
 from arkml.hive.priority import give_way
 from arkml.hive.protocol.runs import Role, RunDetails, RunInfo, RunRequest
 from arkml.hive.session import RunSession
@@ -40,6 +41,13 @@ class HiveClient(Closing):
         )
         self._thread.start()
         self._link = ready.result()
+        self._presence = Presence(self._link)
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the hive was there for a session and is not any more."""
+        return self._presence.is_gone
 
     def health(self) -> Future[dict[str, Any]]:
         """What the hive says of itself."""
@@ -175,6 +183,9 @@ class HiveClient(Closing):
             )  # fmt: skip
             await session.begin()
             self._sessions.add(session)
+            if self._watching is None or self._watching.done():
+                watch = self._presence.watch(lambda: bool(self._sessions))
+                self._watching = asyncio.ensure_future(watch)
             session.ended.add_done_callback(lambda _: self._sessions.discard(session))
             return session
 

@@ -29,11 +29,13 @@ from arkml.hive.protocol.rows import (
     encode,
     parse_header,
 )
+from arkml.hive.protocol.runs import MAX_NAMES
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LAST_PAUSE = 0.05, 2.0  # seconds between two tries
 _FORBIDDEN = (401, 403)
+_MOST_REFUSED = 1_024
 _MAX_NAME = (1 << 32) - 1
 _EMPTY = np.zeros(0, META)
 
@@ -97,6 +99,7 @@ class Delivery:
         self._outbox = outbox
         self._member = member
         self._names: dict[str, int] = {}
+        self._refused: set[str] = set()
         self._is_sending = False
 
     async def send(self, *, partial: bool) -> bool:
@@ -137,17 +140,36 @@ class Delivery:
         notes = self._outbox.take_notes()
         if not notes:
             return _EMPTY
-        unknown = {name for name, _ in notes} - set(self._names)
-        if unknown:
-            path = f"/runs/{self._member.run_id}/names"
-            try:
-                found = await self._link.fetch("POST", path, body={"names": sorted(unknown)})
-                ids = understood(lambda: dict(found["ids"]))
-                self._names.update({name: whole(ids, name, most=_MAX_NAME) for name in unknown})
-            except HiveError as error:
-                log.warning("metrics %s are lost: %s", ", ".join(sorted(unknown)), error)
-        known = [(0, self._names[name], value) for name, value in notes if name in self._names]
+        unknown = [
+            name
+            for name in dict.fromkeys(name for _, name, _ in notes)
+            if name not in self._names and name not in self._refused
+        ]
+        if unknown and len(self._refused) < _MOST_REFUSED:
+            await self._number(unknown[:MAX_NAMES])
+        known = [
+            (row, self._names[name], value) for row, name, value in notes if name in self._names
+        ]
         return np.array(known, META)
+
+    async def _number(self, names: list[str]) -> None:
+        """Have the hive number these names. Those that it refuses are told once."""
+        path = f"/runs/{self._member.run_id}/names"
+        try:
+            found = await self._link.fetch("POST", path, body={"names": names})
+            ids, refused = understood(lambda: (dict(found["ids"]), dict(found.get("refused", {}))))
+            self._names.update(
+                {name: whole(ids, name, most=_MAX_NAME) for name in names if name not in refused}
+            )
+        except HiveError as error:
+            log.warning("metrics %s are lost: %s", ", ".join(sorted(names)), error)
+            return
+        for name in names:
+            if name in refused:
+                self._refused.add(name)
+                log.warning("metric %r is not kept: %s", name, str(refused[name])[:200])
+        if len(self._refused) >= _MOST_REFUSED:
+            log.warning("the hive refused %d metrics: no more are sent", len(self._refused))
 
     async def _deliver(self, body: _Body) -> None:
         """Send a body until the hive has it, or says that it will never take it."""

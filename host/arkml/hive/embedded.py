@@ -23,6 +23,8 @@ from arkml.errors import HiveUnreachable
 _log = logging.getLogger(__name__)
 
 _HOST = "127.0.0.1"
+_LOG = "hive.log"
+_TOLD = 300  # characters of a log's last line
 _STARTING = 30.0
 _ENDING = 8.0
 """Seconds for the hive to answer, and for its learners' last checkpoints."""
@@ -102,32 +104,9 @@ class EmbeddedHive(Closing):
                 pass
 
     def _started(self) -> Where:
-        if self._data is None:
-            self._data = Path(tempfile.mkdtemp(prefix="arkml-hive-"))
-        self._data.mkdir(parents=True, exist_ok=True)
-        with (self._data / "hive.log").open("ab") as output:
-            self._process = process = subprocess.Popen(
-                [sys.executable, "-m", "arkml.server", "--embedded"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                bufsize=0,
-                env=_environment(),
-                start_new_session=True,  # Ctrl-C is for the host
-            )
-        told = {
-            "host": _HOST,
-            "port": 0,
-            **self._settings,
-            "data": str(self._data.absolute()),
-            "token": self._token,
-            "parent": os.getpid(),
-            "temporary": self._is_temporary,
-        }
+        """Raises HiveUnreachable."""
         try:
-            assert process.stdin is not None
-            process.stdin.write(json.dumps(told).encode() + b"\n")
-            found = _announced(process)
+            found = self._begun()
         except (OSError, EOFError, TypeError, ValueError) as error:
             self._forget()
             raise HiveUnreachable(f"the embedded hive does not start: {error}") from error
@@ -139,12 +118,53 @@ class EmbeddedHive(Closing):
             raise HiveUnreachable(f"the embedded hive does not start: {found['error']}")
         return str(found["host"]), int(found["port"]), self._token
 
+    def _begun(self) -> dict[str, Any]:
+        """What a new process says of itself. Raises OSError, EOFError, TypeError, ValueError."""
+        data, process, begin = self._spawned()
+        told = {
+            "host": _HOST,
+            "port": 0,
+            **self._settings,
+            "data": str(data.absolute()),
+            "token": self._token,
+            "parent": os.getpid(),
+            "temporary": self._is_temporary,
+        }
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(told).encode() + b"\n")
+            return _announced(process)
+        except (BrokenPipeError, EOFError):
+            raise EOFError(f"its process ended: {_last_line(data / _LOG, begin)}") from None
+
+    def _spawned(self) -> tuple[Path, subprocess.Popen[bytes], int]:
+        """The directory, a process that waits for its options, and where in the log it begins."""
+        try:
+            if self._data is None:
+                self._data = Path(tempfile.mkdtemp(prefix="arkml-hive-"))
+            self._data.mkdir(parents=True, exist_ok=True)
+            with (self._data / _LOG).open("ab") as output:
+                begin = output.tell()
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "arkml.server", "--embedded"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=output,
+                    bufsize=0,
+                    env=_environment(),
+                    start_new_session=True,  # Ctrl-C is for the host
+                )
+        except OSError as error:
+            where = self._data or tempfile.gettempdir()
+            raise OSError(f"it cannot use its directory {where}: {error.strerror}") from error
+        return self._data, self._process, begin
+
 
 def _announced(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """
     The line by which a hive says where it is.
 
-    Raises OSError, EOFError, TypeError or ValueError if no such line comes.
+    Raises OSError, TypeError or ValueError if no such line comes, EOFError if nothing does.
     """
     assert process.stdout is not None
     deadline = time.monotonic() + _STARTING
@@ -155,10 +175,19 @@ def _announced(process: subprocess.Popen[bytes]) -> dict[str, Any]:
             raise TimeoutError(f"it says nothing for {_STARTING:g} s")
         read = process.stdout.read(4_096)
         if not read:
-            raise EOFError("its process ended; hive.log in its directory says why")
+            raise EOFError
         line += read
     found = json.loads(line)
     return dict(found)
+
+
+def _last_line(log: Path, begin: int) -> str:
+    """The last line that a process has logged. Raises OSError."""
+    with log.open("rb") as file:
+        file.seek(begin)
+        lines = file.read().decode(errors="replace").split("\n")
+    found = next((line.strip() for line in reversed(lines) if line.strip()), "it logged nothing")
+    return found[-_TOLD:]
 
 
 def _environment() -> dict[str, str]:

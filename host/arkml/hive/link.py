@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import httpx
@@ -26,17 +29,35 @@ MAX_ANSWER = 256 << 20
 _TIMEOUT = httpx.Timeout(10.0, read=60.0, pool=None)
 _KEEP_ALIVE = 60.0  # seconds; less than the server's, or both would close at once
 
+_is_ours: ContextVar[bool] = ContextVar("_is_ours", default=False)
+
+
+def _is_of_others(_: logging.LogRecord) -> bool:
+    return not _is_ours.get()
+
+
+for _name in ("httpcore.connection", "httpcore.http11"):
+    # At DEBUG they write a dozen lines a request; what others send with httpcore is logged as ever.
+    logging.getLogger(_name).addFilter(_is_of_others)
+
 
 class Link:
-    """Requests to one hive, on the event loop it is used from."""
+    """
+    Requests to one hive, on the event loop it is used from.
+
+    `answered` is when an answer came last, by the monotonic clock, and `trouble` why none did
+    since. They go through httpx's transport and not its client, which logs every request at INFO.
+    """
 
     def __init__(self, locate: Locate, *, max_answer: int = MAX_ANSWER) -> None:
         self._locate = locate
         self._max_answer = max_answer
         self._where: tuple[str, int, str | None] | None = None
-        self._finding = asyncio.Lock()
-        self._http = httpx.AsyncClient(
-            timeout=_TIMEOUT,
+        self._finding: asyncio.Future[tuple[str, int, str | None]] | None = None
+        self.answered = time.monotonic()
+        self.trouble = ""
+        self._refusals: dict[str, tuple[float, str]] = {}
+        self._transport = httpx.AsyncHTTPTransport(
             limits=httpx.Limits(max_connections=None, keepalive_expiry=_KEEP_ALIVE),
             trust_env=False,
         )
@@ -57,6 +78,32 @@ class Link:
         Raises HiveUnreachable, and the hive is located anew the next time then; and ProtocolError
         for an answer that is too large.
         """
+        try:
+            answer = await self._sent(method, path, content, body, headers, timeout)
+        except HiveUnreachable as error:
+            self.trouble = str(error)
+            raise
+        self.answered, self.trouble = time.monotonic(), ""
+        if answer.status_code not in RETRIED:
+            self._refusals.pop(path, None)
+        elif method == "POST":
+            self._refusals.setdefault(path, (self.answered, reason(answer)))
+        return answer
+
+    def refusal(self, seconds: float) -> str:
+        """What the hive says of something that it could not take for so long; empty for nothing."""
+        before = time.monotonic() - seconds
+        return next((why for since, why in self._refusals.values() if since < before), "")
+
+    async def _sent(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        body: Any,
+        headers: dict[str, str] | None,
+        timeout: float | None,
+    ) -> httpx.Response:
         where = host, port, token = await self._find()
         sent = dict(headers or {})
         if token is not None:
@@ -64,21 +111,35 @@ class Link:
         if body is not None:
             content, sent["content-type"] = json.dumps(body).encode(), "application/json"
         name = f"[{host}]" if ":" in host else host
+        allowed = _TIMEOUT if timeout is None else httpx.Timeout(10.0, read=timeout)
         try:
-            async with self._http.stream(
+            request = httpx.Request(
                 method,
                 f"http://{name}:{port}/v1{path}",
                 content=content,
                 headers=sent,
-                timeout=_TIMEOUT if timeout is None else httpx.Timeout(10.0, read=timeout),
-            ) as answer:
-                return await self._read(answer)
+                extensions={"timeout": allowed.as_dict()},
+            )
+            return await self._exchanged(request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             if self._where == where:
                 self._where = None
             raise HiveUnreachable(
                 f"no hive answers at {host}:{port}: {type(error).__name__} {error}".rstrip()
             ) from error
+
+    async def _exchanged(self, request: httpx.Request) -> httpx.Response:
+        """The whole answer. Raises httpx's errors, and ProtocolError if it is too large."""
+        token = _is_ours.set(True)
+        try:
+            answer = await self._transport.handle_async_request(request)
+            answer.request = request
+            try:
+                return await self._read(answer)
+            finally:
+                await answer.aclose()
+        finally:
+            _is_ours.reset(token)
 
     async def ask(
         self, method: str, path: str, *, body: Any = None, timeout: float | None = None
@@ -104,7 +165,8 @@ class Link:
 
     async def close(self) -> None:
         """End every connection."""
-        await self._http.aclose()
+        _is_ours.set(True)
+        await self._transport.aclose()
 
     async def _read(self, answer: httpx.Response) -> httpx.Response:
         """The answer with its content. Raises ProtocolError if there is too much of it."""
@@ -123,11 +185,15 @@ class Link:
         raise ProtocolError(f"the hive answered with more than {self._max_answer} bytes")
 
     async def _find(self) -> tuple[str, int, str | None]:
-        async with self._finding:
-            if self._where is None:
+        """Locate the hive, once for all who ask meanwhile, and also if one of them gives up."""
+        if self._where is None:
+            finding = self._finding
+            if finding is None or finding.done():
                 loop = asyncio.get_running_loop()
-                self._where = await loop.run_in_executor(None, self._locate)
-            return self._where
+                self._finding = finding = loop.run_in_executor(None, self._locate)
+                finding.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._where = await asyncio.shield(finding)
+        return self._where
 
 
 def parsed(answer: httpx.Response) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arkml.hive.protocol.rows import META, Columns, Kind, payload_size
+from arkml.hive.protocol.rows import META, NO_ROW, Columns, Kind, payload_size
 from arkml.hive.protocol.runs import BATCH_ROWS, BATCH_SECONDS
 
 MAX_BYTES = 64 << 20
@@ -25,17 +25,17 @@ class _Chunk:
     Room for so many rows of one kind.
 
     The writer moves `filled` on after it has written, the reader `taken` after it has read. A
-    chunk that `is_over` gets no more rows.
+    chunk that `is_over` gets no more rows. `first` is how many rows were appended before its own.
     """
 
-    __slots__ = ("columns", "filled", "is_over", "kind", "taken")
+    __slots__ = ("columns", "filled", "first", "is_over", "kind", "taken")
 
-    def __init__(self, columns: Columns, kind: Kind) -> None:
+    def __init__(self, columns: Columns) -> None:
         self.columns = columns
-        self.reset(kind)
 
-    def reset(self, kind: Kind) -> None:
+    def reset(self, kind: Kind, first: int) -> None:
         self.kind = kind
+        self.first = first
         self.filled = self.taken = 0
         self.is_over = False
 
@@ -44,9 +44,11 @@ class Outbox:
     """
     A queue of rows for one writer and one reader, without a lock.
 
-    The writer calls `append` and `note`, the reader everything else. What each of them writes, the
-    other one only reads; single assignments and the ends of a deque are atomic. The writer calls
-    `wake` when a body is full, and `pause` with the rows of a frame, once in BATCH_SECONDS at most.
+    The writer calls `begin`, `append`, `note` and `end`, the reader everything else. What each of
+    them writes, the other one only reads; single assignments and the ends of a deque are atomic.
+    The writer calls `wake` when a body is full, and `pause` with the rows of a frame, once in
+    BATCH_SECONDS at most. Rows between `begin` and `end` are not taken before `end`: their metrics
+    come after them, and go out with them.
     """
 
     def __init__(
@@ -74,9 +76,23 @@ class Outbox:
         row_bytes = payload_size(1, features, actions, 0)
         self._limit = max(rows, max_bytes // row_bytes)
         self._open: _Chunk | None = None
+        self._begun: int | None = None  # rows before those whose metrics may still come
+        self._is_full = False  # whether a body became full since `begin`
+        self._last = (0, 0)  # the rows that were taken last: the first, and the one after them
         self._chunks: deque[_Chunk] = deque()
         self._free: deque[_Chunk] = deque()
-        self._notes: deque[tuple[str, float]] = deque(maxlen=_MAX_NOTES)
+        self._notes: deque[tuple[int, str, float]] = deque(maxlen=_MAX_NOTES)
+
+    def begin(self) -> None:
+        """Rows are to be appended, and metrics noted that came with them."""
+        self._begun = self.appended
+
+    def end(self) -> None:
+        """All metrics were noted of the rows since `begin`."""
+        self._begun = None
+        if self._is_full:
+            self._is_full = False
+            self._wake()
 
     def append(
         self,
@@ -123,15 +139,21 @@ class Outbox:
             if end == self._rows:
                 chunk.is_over = True
                 self._open = None
-                self._wake()
+                if self._begun is None:
+                    self._wake()
+                else:
+                    self._is_full = True
         now = time.monotonic()
         if now >= self._due:
             self._due = now + BATCH_SECONDS
             self._pause()
 
-    def note(self, items: Iterable[tuple[str, float]]) -> None:
-        """Send metrics along, each a name and a value."""
-        self._notes.extend(items)
+    def note(self, items: Iterable[tuple[int, str, float]]) -> None:
+        """Send metrics along: how many rows were appended before theirs, or NO_ROW; name, value."""
+        there = self.appended  # what comes after was refused
+        self._notes.extend(
+            (row if row < there else NO_ROW, name, value) for row, name, value in items
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -163,22 +185,29 @@ class Outbox:
             chunk = self._chunks[0]
             is_over = chunk.is_over  # before `filled`: what is over gets no more rows
             filled = chunk.filled
-            if filled > chunk.taken and (is_over or partial):
-                rows = slice(chunk.taken, filled)
-                rows_of = (array[rows] for array in chunk.columns.arrays()[:-1])
-                found = Columns(*(*rows_of, _NO_META))
-                chunk.taken = filled
-                return chunk.kind, found
-            if not is_over:
+            begun = self._begun  # after `filled`: rows are appended after it was written
+            end = filled if begun is None else max(chunk.taken, min(filled, begun - chunk.first))
+            if end > chunk.taken and (partial or (is_over and end == filled)):
+                return self._taken(chunk, end)
+            if not is_over or chunk.taken < filled:
                 return None
             self._recycle()
         return None
 
-    def take_notes(self) -> list[tuple[str, float]]:
-        """The metrics that were noted since the last call."""
+    def _taken(self, chunk: _Chunk, end: int) -> tuple[Kind, Columns]:
+        rows = slice(chunk.taken, end)
+        rows_of = (array[rows] for array in chunk.columns.arrays()[:-1])
+        chunk.taken = end
+        self._last = chunk.first + rows.start, chunk.first + end
+        return chunk.kind, Columns(*(*rows_of, _NO_META))
+
+    def take_notes(self) -> list[tuple[int, str, float]]:
+        """The metrics of the rows that were taken last: place of the row or NO_ROW, name, value."""
+        first, end = self._last
         found = []
-        while self._notes:
-            found.append(self._notes.popleft())
+        while self._notes and ((row := self._notes[0][0]) < end or row == NO_ROW):
+            _, name, value = self._notes.popleft()
+            found.append((row - first if first <= row < end else NO_ROW, name, value))
         return found
 
     def release(self, rows: int) -> None:
@@ -205,9 +234,9 @@ class Outbox:
             self._open.is_over = True
         try:
             chunk = self._free.popleft()
-            chunk.reset(kind)
         except IndexError:
-            chunk = _Chunk(Columns.empty(self._rows, self._features, self._actions), kind)
+            chunk = _Chunk(Columns.empty(self._rows, self._features, self._actions))
+        chunk.reset(kind, self.appended)
         self._open = chunk
         self._chunks.append(chunk)
         return chunk

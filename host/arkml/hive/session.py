@@ -92,10 +92,6 @@ class RunSession:
         """What became of the rows."""
         return self._delivery.ledger
 
-    def note(self, items: list[tuple[str, float]]) -> None:
-        """Send metrics along with the rows."""
-        self.outbox.note(items)
-
     def loaded(self, version: int) -> None:
         """The host acts with this version from now on. From any thread."""
         self._loaded_version = version
@@ -128,6 +124,7 @@ class RunSession:
             if self._leaving is None:
                 self._leaving = stop
             self._leaving |= stop
+            self.outbox.end()
             self._work.set()
 
         if not self.ended.done():
@@ -238,8 +235,9 @@ class RunSession:
         self._work.clear()
         try:
             await asyncio.wait_for(self._work.wait(), 2 * BATCH_SECONDS)
-        except TimeoutError:  # no frame comes after these rows
+        except TimeoutError:  # no frame comes after these rows, and none goes on
             self._is_due = True
+            self.outbox.end()
         if self._is_due and not self._is_waiting:
             await asyncio.sleep(_FRAME_END)
 

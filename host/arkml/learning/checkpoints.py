@@ -6,9 +6,12 @@ import hashlib
 import io
 import json
 import logging
+import lzma
 import os
 import pickle
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +92,7 @@ class Checkpoints:
         """The updates of the best checkpoint."""
         try:
             return int((self._directory / _BEST).read_text())
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             return None
 
     def _path(self, n_opts: int) -> Path:
@@ -151,6 +154,11 @@ def _unpacked(path: Path) -> Checkpoint:
         ValueError,
         RuntimeError,
         NotImplementedError,
+        IndexError,
+        OverflowError,
+        lzma.LZMAError,
+        struct.error,
+        zlib.error,
         zipfile.BadZipFile,
         pickle.UnpicklingError,
     ) as error:

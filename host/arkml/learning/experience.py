@@ -21,7 +21,6 @@ class Experience:
     """Everything that comes from the log, and how far it was read."""
 
     def __init__(self, settings: Settings, log: Log) -> None:
-        """Raises MemoryError if there is no room for the rows."""
         self.log = log
         self.rows = 0
         """Rows of the run up to the cursor."""

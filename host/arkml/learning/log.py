@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from arkml.errors import ProtocolError
-from arkml.hive.protocol.segments import Place, Record, read_record, segment_name
+from arkml.hive.protocol.segments import Place, Record, find_record, segment_name
+
+log = logging.getLogger(__name__)
 
 _START = Place(0, 0)
 
@@ -18,12 +20,15 @@ class Log:
     The segments in `directory`, mapped read-only.
 
     Nothing is read beyond `committed`, and what was read once does not come again. Segments that
-    were deleted before they were read are stepped over.
+    were deleted before they were read are stepped over, and so are damaged records.
     """
 
     def __init__(self, directory: Path) -> None:
         self.cursor = _START
         """How far it was read."""
+        self.lost = 0
+        """Rows between those that were read that are damaged."""
+        self._rows: int | None = None  # before the next record, if that is known
         self._directory = directory
         self._committed = _START
         self._number = 0
@@ -40,37 +45,54 @@ class Log:
         self._committed = max(self._committed, place)
 
     def read(self, rows: int) -> Iterator[Record]:
-        """
-        The next records, until at least so many rows came.
-
-        Raises ProtocolError where acknowledged rows cannot be read.
-        """
+        """The next records, until at least so many rows came."""
         while rows > 0 and not self.is_read:
             record = self._record()
             if record is None:
                 self._step_over()
                 continue
+            self._pass_over(record)
             self.cursor = Place(self.cursor.segment, record.end)
             rows -= len(record.columns)
             yield record
 
     def _record(self) -> Record | None:
-        """The record at the cursor, None if its segment has no more."""
+        """The next record in the segment of the cursor, None if it has no more."""
         number, offset = self.cursor
         data = self._map(number)
-        return None if data is None else read_record(data, offset, check=False)
+        if data is None:
+            self._rows = None
+            return None
+        committed = self._committed
+        until = committed.offset if number == committed.segment else len(data)
+        return find_record(data, offset, until)
+
+    def _pass_over(self, record: Record) -> None:
+        """Count what is damaged before a record."""
+        lost = 0 if self._rows is None else record.first - self._rows
+        if lost or record.start > self.cursor.offset:
+            log.warning(
+                "segment %d has %d damaged bytes at %d; %d rows cannot be learned from",
+                self.cursor.segment, record.start - self.cursor.offset, self.cursor.offset, lost,
+            )  # fmt: skip
+        self.lost += lost
+        self._rows = record.first + len(record.columns)
 
     def _step_over(self) -> None:
-        """Go on with the next segment there is."""
+        """Go on with the next segment there is, or with what comes after all that is committed."""
         number, offset = self.cursor
         committed = self._committed
         if number == committed.segment:
-            raise ProtocolError(
-                f"no rows can be read at {offset} of segment {number}, though they are"
-                f" acknowledged up to {committed.offset}"
-            )
+            log.warning(
+                "segment %d cannot be read from %d up to %d, where rows are acknowledged",
+                number, offset, committed.offset,
+            )  # fmt: skip
+            self.cursor = committed
+            return
         later = (found for found in self._numbers() if found > number)
         self.cursor = Place(min(later, default=committed.segment), 0)
+        if self.cursor.segment != number + 1:
+            self._rows = None  # those between were deleted, and are not lost
         self._mapped = self._view = None
 
     def _numbers(self) -> Iterator[int]:

@@ -16,6 +16,7 @@ from arkml.learning.chains import Chains, Episodes
 Slots = npt.NDArray[np.int64]
 Facts = npt.NDArray[np.bool_]
 
+_LEAST_ROOM = 4_096  # rows
 _ROUNDS = 16
 _FORGET_FROM = 4_096
 
@@ -58,7 +59,7 @@ class Held(NamedTuple):
 
 class Memory:
     """
-    The newest rows up to `capacity`.
+    The newest rows up to `capacity`, in as much memory as twice the rows that have come take.
 
     A row is linked when the row exactly one step later arrives while it is still held. A chain
     that breaks off ends at its last known row, from where values are estimated: only Terminal
@@ -68,7 +69,6 @@ class Memory:
     def __init__(
         self, capacity: int, features: int, actions: int, *, gamma: float, masking: bool = True
     ) -> None:
-        """Raises MemoryError if there is no room for so many rows."""
         self.rows = 0
         """Rows that came, those overwritten since included."""
         self.transitions = 0
@@ -76,14 +76,14 @@ class Memory:
         self._capacity = capacity
         self._gamma = gamma
         self._masking = masking
-        self._features: Floats = np.zeros((capacity, features), np.float32)
-        self._actions: Floats = np.zeros((capacity, actions), np.float32)
-        self._rewards: Floats = np.zeros(capacity, np.float32)
-        self._states = np.zeros(capacity, np.uint8)
-        self._kinds = np.zeros(capacity, np.uint8)
-        self._sessions = np.zeros(capacity, np.uint32)
-        self._hashes = np.zeros(capacity, np.uint64)
-        self._next: Slots = np.full(capacity, -1, np.int64)
+        self._features: Floats = np.zeros((0, features), np.float32)
+        self._actions: Floats = np.zeros((0, actions), np.float32)
+        self._rewards: Floats = np.zeros(0, np.float32)
+        self._states = np.zeros(0, np.uint8)
+        self._kinds = np.zeros(0, np.uint8)
+        self._sessions = np.zeros(0, np.uint32)
+        self._hashes = np.zeros(0, np.uint64)
+        self._next: Slots = np.zeros(0, np.int64)
         self._chains: dict[tuple[int, int], Chains] = {}
         self._forget_at = _FORGET_FROM
         self._listed: dict[bool | None, Slots] = {}
@@ -94,7 +94,12 @@ class Memory:
         return min(self.rows, self._capacity)
 
     def add(self, session: int, kind: int, columns: Columns) -> Added:
-        """Take in rows of one session, in push order."""
+        """
+        Take in rows of one session, in push order.
+
+        Raises MemoryError if there is no room for them, and takes none then.
+        """
+        self._reserve(min(self.rows + len(columns), self._capacity))
         chains = self._chains.setdefault((session, kind), Chains(self._gamma))
         parts = [
             self._add(chains, session, kind, columns.take(rows))
@@ -163,6 +168,31 @@ class Memory:
             for owner in np.unique(owners)
         }
         return Held(self.held, checksum(hashes), sessions)
+
+    def _reserve(self, rows: int) -> None:
+        """Have room for so many rows. Rows are copied once on average: the room doubles."""
+        held = len(self._next)
+        if rows <= held:
+            return
+        room = min(max(rows, 2 * held, _LEAST_ROOM), self._capacity)
+        before = (
+            self._features, self._actions, self._rewards, self._states,
+            self._kinds, self._sessions, self._hashes, self._next,
+        )  # fmt: skip
+        try:
+            after = [np.zeros((room, *array.shape[1:]), array.dtype) for array in before]
+        except MemoryError as error:
+            raise MemoryError(
+                f"there is no memory for {room:,} rows of {self._features.shape[1]:,} features"
+                f" ({error}): set a smaller memory_max_size"
+            ) from error
+        for larger, array in zip(after, before, strict=True):
+            larger[:held] = array
+        (
+            self._features, self._actions, self._rewards, self._states,
+            self._kinds, self._sessions, self._hashes, self._next,
+        ) = after  # fmt: skip
+        self._next[held:] = -1
 
     def _add(self, chains: Chains, session: int, kind: int, columns: Columns) -> Added:
         count, first = len(columns), self.rows

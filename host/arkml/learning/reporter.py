@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from arkml.hive.protocol.segments import Place
 from arkml.learning.learner import Learner
@@ -93,6 +93,11 @@ class Reporter:
             self._record(now)
         self._turned = None
 
+    def record(self, points: Iterable[tuple[str, int, float]]) -> None:
+        """Write metrics that others have measured: name, step, value. The server knows them."""
+        for name, step, value in points:
+            self._recorder.record([(name, value)], step)
+
     def close(self) -> None:
         """Tell and record what is left."""
         if self._present != self._recorded_of:
@@ -118,6 +123,8 @@ class Reporter:
             yield "hive/policy_age_versions", ages.versions
             yield "hive/policy_age_seconds", ages.seconds
             yield "hive/stale_share", ages.stale
+        if experience.log.lost:
+            yield "hive/lost", float(experience.log.lost)
         if rows:
             yield "hive/updates_per_row", learner.updates / rows
         if learner.pace.update_seconds:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from arkml.errors import HiveError, ProtocolError
+from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.runs import RunRequest
 from arkml.learning.checkpoints import Checkpoint, Checkpoints
 
@@ -31,7 +31,7 @@ class Run:
     def open(cls, directory: Path) -> Run:
         """Raises ProtocolError or InvalidSettings for what it cannot read."""
         try:
-            values = json.loads((directory / "run.json").read_text())
+            values = parse_object((directory / "run.json").read_bytes())
             names = tuple(str(name) for name in values.get("names", ()))
             return cls(directory, str(values["id"]), RunRequest.from_json(values["request"]), names)
         except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:

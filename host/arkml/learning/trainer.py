@@ -43,6 +43,7 @@ class Trainer:
         self._answers: dict[str, Callable[[Message], None]] = {
             "rows": self._rows,
             "names": self._names,
+            "record": self._record,
             "version": self._version,
             "export": self._export,
             "checkpoint": self._checkpoint,
@@ -144,12 +145,13 @@ class Trainer:
 
     def _answer_audits(self) -> None:
         while self._audits:
-            held = self._learner.experience.memory.audit()
+            memory = self._learner.experience.memory
+            held = memory.audit()
             self._server.send(
                 "reply",
                 req=self._audits.pop(0),
                 held=held.rows,
-                overwritten=self._learner.rows - held.rows,
+                overwritten=memory.rows - held.rows,
                 checksum=held.checksum,
                 sessions={
                     str(session): {"rows": rows, "checksum": checksum}
@@ -176,6 +178,9 @@ class Trainer:
 
     def _names(self, message: Message) -> None:
         self._learner.experience.statistics.name(message["names"])
+
+    def _record(self, message: Message) -> None:
+        self._reporter.record(message["points"])
 
     def _version(self, message: Message) -> None:
         self._learner.experience.versions.publish(message["version"], time.monotonic())

@@ -40,14 +40,14 @@ class InterruptGuard:
         before = signal.getsignal(signal.SIGINT)
         if before is signal.default_int_handler:
             self._before = before
-            signal.signal(signal.SIGINT, self._handle)
+            signal.signal(signal.SIGINT, self.interrupt)
 
     def uninstall(self) -> None:
         """Give SIGINT back when the last user is gone."""
         self._users -= 1
         if self._users or self._before is None or threading.get_ident() != MAIN_THREAD:
             return
-        if signal.getsignal(signal.SIGINT) == self._handle:
+        if signal.getsignal(signal.SIGINT) == self.interrupt:
             with contextlib.suppress(ValueError):  # the interpreter is shutting down
                 signal.signal(signal.SIGINT, self._before)
         self._before = None
@@ -71,12 +71,13 @@ class InterruptGuard:
             self.requested = False
             raise KeyboardInterrupt
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Handle SIGINT, or another signal that is to interrupt as SIGINT does."""
         if self.armed or _in_finaliser(frame):
             self.requested = True
         else:
             self.requested = False
-            self._before(number, frame)
+            (self._before or signal.default_int_handler)(number, frame)
 
 
 def _in_finaliser(frame: FrameType | None) -> bool:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="the directory of the hive")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT)
+    parser.add_argument("--allow-host", action="append", default=[], metavar="NAME")
     found = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s hive: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
@@ -42,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if found.data is None:
         parser.error("--data is missing")
     token = os.environ.get(_TOKEN, "")
-    return _serve(ServeOptions(found.data, found.host, found.port, token), None)
+    names = tuple(found.allow_host)
+    return _serve(ServeOptions(found.data, found.host, found.port, token, names), None)
 
 
 def _embedded(told: Mapping[str, Any]) -> int:
@@ -64,8 +67,9 @@ def options_from(values: Mapping[str, Any]) -> ServeOptions:
     try:
         found["data"] = Path(found["data"])
         found["patience"] = Patience(**found.get("patience", {}))
-        if "learner" in found:
-            found["learner"] = tuple(found["learner"])
+        for name in ("learner", "allow_hosts"):
+            if name in found:
+                found[name] = tuple(found[name])
         return ServeOptions(**found)
     except (KeyError, TypeError) as error:
         raise UsageError(f"no options of a hive: {error}") from error
@@ -74,7 +78,7 @@ def options_from(values: Mapping[str, Any]) -> ServeOptions:
 def _serve(options: ServeOptions, parent: int | None) -> int:
     try:
         serve(options, _announce, parent=parent)
-    except (HiveError, OSError) as error:
+    except (HiveError, UsageError, OSError, sqlite3.Error) as error:
         _say({"error": str(error)})
         return 1
     return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -21,8 +23,8 @@ from arkml.server.session_routes import session_routes
 from arkml.server.uploads import Uploads
 
 
-def make_app(hive: Hive, token: str) -> ASGIApp:
-    """The application that serves a hive; without a token, to everybody."""
+def make_app(hive: Hive) -> ASGIApp:
+    """The application that serves a hive."""
     app = FastAPI(title="arkml hive", openapi_url=None, docs_url=None, redoc_url=None)
     app.router.routes.append(
         Route("/v1/sessions/{sid}/rows", endpoint=Uploads(hive), methods=["POST"])
@@ -32,17 +34,14 @@ def make_app(hive: Hive, token: str) -> ASGIApp:
 
     @app.get(OPEN_PATH)
     async def health() -> dict[str, object]:
-        return {
-            "service": "arkml-hive",
-            "protocol": PROTOCOL,
-            "data": str(hive.options.data.absolute()),
-        }
+        return {"service": "arkml-hive", "protocol": PROTOCOL}
 
-    for kind in (ArkmlError, OSError, Exception):
+    for kind in (ArkmlError, OSError, sqlite3.Error, Exception):
         app.add_exception_handler(kind, _refused)
     app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(RequestValidationError, _invalid)
-    return Gate(app, token)
+    options = hive.options
+    return Gate(app, options.token, options.host, options.allow_hosts)
 
 
 async def _refused(_: Request, error: Exception) -> JSONResponse:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from starlette.requests import Request
 from starlette.types import Receive
 
-from arkml.errors import HiveRefused
+from arkml.errors import HiveRefused, ProtocolError
+from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.rows import HEADER_SIZE, MAX_BODY, Header, parse_header
 
 _MOST_JSON = 8 << 20
@@ -62,11 +62,6 @@ async def read_object(request: Request) -> dict[str, Any]:
         if len(data) > _MOST_JSON:
             raise HiveRefused(f"a body of more than {_MOST_JSON} bytes", 413)
     try:
-        found = json.loads(data or b"{}")
-        # Infinities and halves of surrogate pairs can be read, and not be told again.
-        json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
-        raise HiveRefused("the body is no JSON of texts and numbers", 400) from None
-    if not isinstance(found, dict):
-        raise HiveRefused("the body is no JSON object", 400)
-    return found
+        return parse_object(bytes(data or b"{}"))
+    except ProtocolError as error:
+        raise HiveRefused(f"the body cannot be taken: {error}", 400) from None

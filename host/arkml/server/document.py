@@ -23,6 +23,8 @@ class Document:
 
     `status` is Running until the run is Stopped or Aborted. `version_limit` is above every version
     of its policy that anybody has seen. `rows`, `n_opts` are as of the last time it was written.
+    `reason` is why the run was aborted, or why a learner of it ended last. `lost` rows were
+    acknowledged, and are damaged in the log.
     """
 
     id: str
@@ -36,6 +38,7 @@ class Document:
     version_limit: int = 0
     rows: int = 0
     n_opts: int = 0
+    lost: int = 0
     best: Best | None = None
 
     @property
@@ -67,6 +70,7 @@ class Document:
             "version_limit": self.version_limit,
             "rows": self.rows,
             "n_opts": self.n_opts,
+            "lost": self.lost,
             "best": best and [best.by, best.score, best.version, best.n_opts],
         }
 
@@ -79,9 +83,28 @@ class Document:
             found["status"] = Status(found["status"])
             found["sessions"] = Sessions([Session.from_json(one) for one in found["sessions"]])
             found["best"] = Best(*found["best"]) if found["best"] else None
-            return cls(**found)
+            document = cls(**found)
         except (KeyError, TypeError, ValueError, ProtocolError, InvalidSettings) as error:
             raise HiveError(f"no run: {error}") from error
+        document._check_types()
+        return document
+
+    def _check_types(self) -> None:
+        """Raise HiveError for what nothing here ever wrote."""
+        best = self.best
+        counts = [self.started_at, self.ended_at, self.version_limit, self.rows, self.n_opts]
+        counts += [self.lost] if best is None else [self.lost, best.version, best.n_opts]
+        is_right = (
+            all(type(count) is int and count >= 0 for count in counts)
+            and isinstance(self.id, str)
+            and isinstance(self.reason, str)
+            and isinstance(self.names, list)
+            and all(isinstance(name, str) for name in self.names)
+            and self.status in (Status.RUNNING, Status.STOPPED, Status.ABORTED)
+            and (best is None or (isinstance(best.by, str) and type(best.score) in (int, float)))
+        )
+        if not is_right:
+            raise HiveError("no run: it holds values of other types than a run has")
 
 
 def read_document(directory: Path) -> Document:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import sqlite3
 
 from starlette.responses import JSONResponse
 
@@ -11,7 +12,10 @@ from arkml.errors import HiveRefused, InvalidSettings, ProtocolError
 
 _log = logging.getLogger(__name__)
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_LONGEST = 1_000
+"""Letters of a sentence: it may name what was sent, and that may be megabytes."""
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def refusal(error: Exception) -> JSONResponse:
@@ -21,9 +25,15 @@ def refusal(error: Exception) -> JSONResponse:
             return sentence(str(error), error.status)
         case InvalidSettings() | ProtocolError():
             return sentence(str(error), 422)
-        case OSError() if error.errno in _FULL:
+        case OSError() if error.errno in FULL:
             _log.error("the disk is full: %s", error)
             return sentence(f"the disk of the hive is full: {error.strerror}", 507)
+        case OSError():
+            _log.error("a request failed: %s", error)
+            return sentence(f"the hive cannot use its data directory: {error.strerror}", 503)
+        case sqlite3.Error():
+            _log.error("a request failed: %s", error)
+            return sentence(f"the hive cannot read its index of metrics: {error}", 503)
         case _:
             _log.error("a request failed", exc_info=error)
             return sentence(f"the hive failed: {type(error).__name__}", 500)
@@ -31,4 +41,4 @@ def refusal(error: Exception) -> JSONResponse:
 
 def sentence(text: str, status: int) -> JSONResponse:
     """An error as it is told."""
-    return JSONResponse({"error": text}, status)
+    return JSONResponse({"error": text[:_LONGEST]}, status)

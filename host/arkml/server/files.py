@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from pathlib import Path
 from typing import Any
 
-from arkml.errors import HiveError
+from arkml.errors import HiveError, ProtocolError
+from arkml.hive.protocol.documents import parse_object
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
@@ -36,12 +36,9 @@ def sync_directory(path: Path) -> None:
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises HiveError if there is none."""
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        return parse_object(path.read_bytes())
+    except (OSError, ProtocolError) as error:
         raise HiveError(f"{path} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise HiveError(f"{path} holds no object")
-    return found
 
 
 def lock(path: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING
 
 from arkml.errors import HiveError
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _TRAINING_RETURN = "rollout/ep_rew_mean"
+_MOST_UNRECORDED = 1_000
+
+Points = list[tuple[str, int, float]]
 
 
 class Hearing:
@@ -28,6 +32,7 @@ class Hearing:
         self._run = run
         self._learners = learners
         self._refilling: asyncio.Task[None] | None = None
+        self._unrecorded: deque[Points] = deque(maxlen=_MOST_UNRECORDED)
 
     async def hear(self, message: Message) -> None:
         """Take over what a learner says. Raises KeyError, TypeError or ValueError for nonsense."""
@@ -38,6 +43,7 @@ class Hearing:
                     self._run.document.id, message["device"], message["n_opts"], message["pid"],
                 )  # fmt: skip
                 self._run.holds = False
+                self._run.has_begun = True
                 self._learns(message)
                 # Only now, or the next run's learner would hold this one up.
                 self._refilling = asyncio.create_task(self._learners.refill())
@@ -56,13 +62,29 @@ class Hearing:
                 _log.warning("nobody here knows messages of the kind %r", kind)
 
     def greet(self) -> None:
-        """Tell a learner the names of metrics and how far the log goes."""
+        """Tell a learner the names of metrics, how far the log goes, and what it is to record."""
         self._run.supervisor.send("names", names=self._run.document.names)
         self._run.tell_rows()
+        self._record()
+
+    def record(self, points: Points) -> None:
+        """Have the learner write metrics to its events, now or when there is one again."""
+        self._unrecorded.append(points)
+        self._record()
+
+    def _record(self) -> None:
+        unrecorded = self._unrecorded
+        while unrecorded and self._run.supervisor.send("record", points=unrecorded[0]):
+            unrecorded.popleft()
 
     def turned(self) -> None:
         """The learner began, or ended."""
         self._run.changes.tell()
+
+    async def failed(self, reason: str) -> None:
+        """A learner has ended, and there will be another one."""
+        self._run.document.reason = reason
+        await self._save()
 
     async def aborted(self, reason: str) -> None:
         """There will be no learner any more."""
@@ -103,7 +125,7 @@ class Hearing:
         run.supervisor.send("version", version=policy.version, n_opts=policy.n_opts)
         run.changes.tell()
 
-    async def _measure(self, points: list[tuple[str, int, float]]) -> None:
+    async def _measure(self, points: Points) -> None:
         run = self._run
         await run.measurements.add(points)
         for name, _, value in points:

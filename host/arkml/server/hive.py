@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from arkml.errors import HiveError, HiveRefused
-from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest
+from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.server.checkpoints import exists
 from arkml.server.document import NAME, Document, packed, read_document, write_document
@@ -28,6 +28,7 @@ from arkml.server.spare import Learners
 
 _log = logging.getLogger(__name__)
 
+_DELETED = (Status.STOPPED, Status.ABORTED, Status.NOT_FOUND)
 _PARTS = ("rows", "checkpoints", "policies", "events", "published")
 
 
@@ -169,17 +170,20 @@ class Hive:
     async def delete(self, run_id: str, *, force: bool) -> None:
         """Delete a run and all it has. Raises HiveRefused if it is not over, unless `force`."""
         run = self.run(run_id)
-        if force:
+        if run.status is Status.NOT_FOUND:
+            await run.close(0.0)
+        elif force:
             await run.stop(for_all=True)
-        if not run.document.is_over:
-            raise HiveRefused(f"run {run_id} is {run.status}: stop it first", 409)
+        if run.status not in _DELETED:
+            raise HiveRefused(f"run {run_id} is {run.status}: it can go once it is stopped", 409)
         del self._runs[run_id]
         self._sessions = {sid: one for sid, one in self._sessions.items() if one[0] is not run}
-        self._deleted.mkdir(exist_ok=True)
-        gone = self._deleted / run_id
-        run.directory.rename(gone)
         await self._index.forget(run_id)
-        await asyncio.to_thread(shutil.rmtree, gone)
+        if run.directory.exists():
+            self._deleted.mkdir(exist_ok=True)
+            gone = self._deleted / run_id
+            run.directory.rename(gone)
+            await asyncio.to_thread(shutil.rmtree, gone)
 
     def begin_end(self, seconds: float) -> None:
         """Begin to checkpoint every run, within so many seconds each, and to end every process."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
+import os
 import sqlite3
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,7 @@ _SCHEMA = """
         wall_ns INTEGER);
     CREATE INDEX IF NOT EXISTS series_by_name ON series (run, name, step);
 """
+_LARGEST = (1 << 63) - 1
 _FILES = ("", "-wal", "-shm")
 
 
@@ -94,14 +97,17 @@ class Index:
             "SELECT name, value, step FROM series WHERE rowid IN"
             " (SELECT max(rowid) FROM series WHERE run = ? GROUP BY name)"
         )
-        found = await self._do(lambda: self._connection.execute(statement, (run,)).fetchall())
+        found: list[tuple[str, float, int]] = []
+        await self._try(
+            lambda: found.extend(self._connection.execute(statement, (run,)).fetchall())
+        )
         return {name: (value, step) for name, value, step in found}
 
     async def _try(self, work: Callable[[], None]) -> None:
         """Do what can be made up for later."""
         try:
             await self._do(work)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             _log.warning("%s is behind: %s", self._path, error)
 
     async def _do(self, work: Callable[[], T]) -> T:
@@ -117,6 +123,9 @@ class Index:
         start = known[0] if known else 0
         try:
             with points.open("rb") as file:
+                if start > file.seek(0, os.SEEK_END):  # it is another file than before
+                    self._write([("DELETE FROM series WHERE run = ?", [(run,)])])
+                    start = 0
                 file.seek(start)
                 data = file.read()
         except FileNotFoundError:
@@ -137,9 +146,11 @@ def parsed(line: bytes) -> list[Point]:
     """The points in a line of a file of points, none if it is damaged."""
     try:
         when, points = json.loads(line)
-        return [(str(name), int(step), float(value), int(when)) for name, step, value in points]
-    except (ValueError, TypeError):
+        found = [(str(name), int(step), float(value), int(when)) for name, step, value in points]
+        "".join(name for name, *_ in found).encode()
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return []
+    return [one for one in found if math.isfinite(one[2]) and max(map(abs, one[1::2])) <= _LARGEST]
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -20,6 +20,8 @@ from arkml.hive.protocol.messages import Message, Unpacker, pack
 _LIFE_LINE, _LINK, _LOCK = 0, 3, 4
 _CHUNK = 1 << 16
 _MOST_UNSENT = 1 << 20
+_LONGEST_LINE = 1 << 12
+_READING = 1.0  # seconds to read what an ended process has printed
 
 
 class Learner:
@@ -27,10 +29,12 @@ class Learner:
     A started process: standard input is its life line, file 3 its end of the link.
 
     It also holds a copy of `lock`, so that no other hive opens the directory while it writes there.
+    `last_line` is the last one that it has printed.
     """
 
     def __init__(self, pid: int, life_line: int, link: socket.socket) -> None:
         self.pid = pid
+        self.last_line = ""
         self.exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._life_line = life_line
         self._link = link
@@ -42,22 +46,27 @@ class Learner:
 
     @classmethod
     async def start(cls, arguments: Sequence[str], output: Path, lock: int) -> Learner:
-        """A process with the arguments for Python; what it prints goes to `output`."""
+        """A process with the arguments for Python; what it prints is added to `output`."""
         link, theirs = socket.socketpair()
         life_read, life_write = os.pipe()
+        printed, printing = os.pipe()
         with contextlib.ExitStack() as ours:
             ours.callback(os.close, life_read)
+            ours.callback(os.close, printing)
             ours.callback(theirs.close)
             try:
-                pid = _spawn(arguments, output, life_read, theirs.fileno(), lock)
+                pid = _spawn(arguments, printing, life_read, theirs.fileno(), lock)
             except BaseException:
                 os.close(life_write)
+                os.close(printed)
                 link.close()
                 raise
         learner = cls(pid, life_write, link)
         loop = asyncio.get_running_loop()
+        reading = threading.Thread(target=learner._read, args=(printed, output), daemon=True)
+        reading.start()
         threading.Thread(
-            target=learner._reap, args=(loop,), name=f"arkml-learner-{pid}", daemon=True
+            target=learner._reap, args=(loop, reading), name=f"arkml-learner-{pid}", daemon=True
         ).start()
         learner._reader, learner._writer = await asyncio.open_connection(sock=link)
         return learner
@@ -109,12 +118,21 @@ class Learner:
             self._life_line = -1
         return status
 
-    def _reap(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _read(self, printed: int, output: Path) -> None:
+        """Add what the process prints to a file, as far as it can be written."""
+        with open(printed, "rb") as lines:
+            while line := lines.readline(_LONGEST_LINE):
+                self.last_line = line.decode(errors="replace").strip() or self.last_line
+                with contextlib.suppress(OSError), output.open("ab") as file:
+                    file.write(line)
+
+    def _reap(self, loop: asyncio.AbstractEventLoop, reading: threading.Thread) -> None:
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._reaping:  # from here on the number may be another process's
             _, status = os.waitpid(self.pid, 0)
             self._is_reaped = True
         code = os.waitstatus_to_exitcode(status)
+        reading.join(_READING)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self._tell, code)
 
@@ -123,12 +141,13 @@ class Learner:
             self.exit.set_result(code)
 
 
-def _spawn(arguments: Sequence[str], output: Path, life: int, link: int, lock: int) -> int:
-    printed = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+def _spawn(arguments: Sequence[str], printing: int, life: int, link: int, lock: int) -> int:
     copies: list[int] = []
     try:
         # Copies with high numbers: none is overwritten by another before it is in its place.
-        copies += [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (life, printed, link, lock)]
+        copies += [
+            fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (life, printing, link, lock)
+        ]
         places = zip((0, 1, 2, 3), ((_LIFE_LINE,), (1, 2), (_LINK,), (_LOCK,)), strict=True)
         actions = [
             (os.POSIX_SPAWN_DUP2, copies[number], place)
@@ -140,7 +159,7 @@ def _spawn(arguments: Sequence[str], output: Path, life: int, link: int, lock: i
             sys.executable, command, environment(), file_actions=actions, setsid=True
         )
     finally:
-        for descriptor in (printed, *copies):
+        for descriptor in copies:
             os.close(descriptor)
 
 

@@ -17,6 +17,7 @@ from arkml.server.bodies import read_object
 from arkml.server.checkpoints import checkpoint_name, checkpoints
 from arkml.server.hive import Hive
 from arkml.server.run import Run
+from arkml.server.scores import mean
 
 _ONNX = "application/octet-stream"
 _PATIENCE = 20.0
@@ -110,16 +111,16 @@ async def _snapshot(run: Run, which: str) -> bytes:
 async def _evaluated(run: Run, wish: dict[str, Any]) -> bool:
     version = wish.get("version")
     returns, lengths = _numbers(wish.get("returns")), _numbers(wish.get("lengths"))
-    if not isinstance(version, int) or len(returns) != len(lengths):
+    if type(version) is not int or len(returns) != len(lengths):
         raise HiveRefused("an evaluation has a version, and as many returns as lengths", 422)
     best = await asyncio.to_thread(run.scores.evaluated, version, returns)
     step = run.rows
-    await run.measurements.add(
-        [
-            ("eval/mean_reward", step, sum(returns) / len(returns)),
-            ("eval/mean_ep_length", step, sum(lengths) / len(lengths)),
-        ]
-    )
+    points = [
+        ("eval/mean_reward", step, mean(returns)),
+        ("eval/mean_ep_length", step, mean(lengths)),
+    ]
+    await run.measurements.add(points)
+    run.hearing.record(points)
     if best is not None:
         run.document.best = best
         run.supervisor.send("checkpoint", req=0, best=True)
@@ -130,7 +131,7 @@ async def _evaluated(run: Run, wish: dict[str, Any]) -> bool:
 def _numbers(found: object) -> list[float]:
     if not isinstance(found, list) or not 0 < len(found) <= _MOST_EPISODES:
         raise HiveRefused(f"an evaluation has 1 to {_MOST_EPISODES} episodes", 422)
-    if not all(isinstance(one, int | float) and math.isfinite(one) for one in found):
+    if not all(type(one) in (int, float) for one in found):
         raise HiveRefused("the returns and lengths of episodes are numbers", 422)
     return [float(one) for one in found]
 

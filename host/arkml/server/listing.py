@@ -21,6 +21,7 @@ def info(run: Run) -> RunInfo:
         ended_at=document.ended_at,
         seconds=request.seconds,
         rows=run.rows,
+        lost=document.lost,
         policy_version=run.policy_version,
         n_opts=run.n_opts,
         sessions=run.present,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,9 @@ from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.segments import Place, frame, segment_name
 from arkml.server.files import sync_directory
 from arkml.server.tallies import Tally, write_tallies
+
+FIRST = 1
+"""The number of the first segment of a log."""
 
 _MOST_KEPT = 4
 """Segments beyond the memory wait for a learner that has not read them, up to so many memories."""
@@ -25,11 +29,16 @@ class Segment:
 
 @dataclass(slots=True)
 class Contents:
-    """What a log holds when it is opened: its segments, where they end, and who sent the rows."""
+    """
+    What a log holds when it is opened: its segments, where they end, and who sent the rows.
+
+    `lost` rows are between the first and the last one and cannot be read.
+    """
 
     segments: list[Segment] = field(default_factory=list)
-    end: Place = field(default_factory=lambda: Place(0, 0))
+    end: Place = field(default_factory=lambda: Place(FIRST - 1, 0))
     rows: int = 0
+    lost: int = 0
     tallies: dict[int, Tally] = field(default_factory=dict)
 
 
@@ -49,10 +58,12 @@ class Log:
         self._end = contents.end
         self._allocated = 0
         self._current: int | None = None
+        self._written: tuple[Path, tuple[int, int]] | None = None  # one, for all threads
         self._retired: list[int] = []
         self._dirty = False
         self._has_refused = False
         self.rows = contents.rows
+        self.lost = contents.lost
         self.tallies = contents.tallies
 
     @property
@@ -66,6 +77,7 @@ class Log:
 
         Raises OSError if it cannot be written, and the log is as it was.
         """
+        self._require_place()
         record = frame(body, session=session, first=self.rows)
         if self._current is None or self._end.offset + len(record) > self._allocated:
             self._roll(len(record))
@@ -90,8 +102,17 @@ class Log:
         if self._current is not None:
             self._retired.append(self._current)
         self._current, self._allocated = opened, size
+        self._written = path, _identity(os.fstat(opened))
         self._end = Place(number, 0)
         self._segments.append(Segment(number, self.rows))
+
+    def _require_place(self) -> None:
+        """Raise OSError if what is written would be in no directory any more, or in another one."""
+        if self._written is None:
+            return
+        path, identity = self._written
+        if _identity(path.stat()) != identity:
+            raise FileNotFoundError(errno.ENOENT, "another file is in the place of the log", path)
 
     def _write(self, record: bytes) -> None:
         assert self._current is not None
@@ -108,7 +129,12 @@ class Log:
             raise
 
     def sync(self) -> None:
-        """Wait until the disk has what was appended. For a thread: one at a time."""
+        """
+        Wait until the disk has what was appended. For a thread: one at a time.
+
+        Raises OSError, also if the directory was removed.
+        """
+        self._require_place()
         retired, self._retired = self._retired, []
         for descriptor in retired:
             os.fdatasync(descriptor)
@@ -149,10 +175,16 @@ class Log:
         write_tallies(self._directory, dict(self.tallies))
 
     def close(self) -> None:
-        """Sync, and give back what was allocated and not used."""
-        self.sync()
-        if self._current is not None:
-            os.ftruncate(self._current, self._end.offset)
-            os.close(self._current)
-            self._current = None
+        """Sync, and give back what was allocated and not used. Raises OSError."""
+        try:
+            self.sync()
+        finally:
+            if self._current is not None:
+                os.ftruncate(self._current, self._end.offset)
+                os.close(self._current)
+                self._current = None
         self.write_tallies()
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

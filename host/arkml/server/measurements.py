@@ -40,6 +40,8 @@ class Measurements:
                 file.truncate(start + file.read().rfind(b"\n") + 1)
         except FileNotFoundError:
             return
+        except OSError as error:
+            _log.warning("metrics of run %s cannot be read: %s", self._run, error)
 
     async def add(self, points: Iterable[tuple[str, int, float]]) -> None:
         """Take points: name, step, value. What is not finite is left out."""

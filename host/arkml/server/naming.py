@@ -4,27 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from arkml.errors import HiveRefused
+from arkml.hive.protocol.runs import MAX_NAMES
 from arkml.server.run import Run
 
-_MOST = 256
 _LONGEST = 256
 
 
-async def number(run: Run, names: Sequence[str]) -> dict[str, int]:
-    """The number of each name, which stays. Raises HiveRefused, or OSError."""
+async def number(run: Run, names: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
+    """
+    The number of each name, which stays, and why the others are refused.
+
+    Raises OSError if they cannot be written down, and then none of them is new.
+    """
+    async with run.naming:
+        known = run.document.names
+        new: list[str] = []
+        refused: dict[str, str] = {}
+        for name in dict.fromkeys(names):
+            if name in known:
+                continue
+            if not 1 <= len(name) <= _LONGEST:
+                refused[name] = f"a name has 1 to {_LONGEST} letters, this one {len(name)}"
+            elif len(known) + len(new) >= MAX_NAMES:
+                refused[name] = f"the run has {MAX_NAMES} metrics already, and takes no more"
+            else:
+                new.append(name)
+        if new:
+            await _add(run, new)
+        return {name: known.index(name) for name in names if name not in refused}, refused
+
+
+async def _add(run: Run, new: list[str]) -> None:
     known = run.document.names
-    new = [name for name in dict.fromkeys(names) if name not in known]
-    if any(not name or len(name) > _LONGEST for name in names):
-        raise HiveRefused(f"a metric's name has 1 to {_LONGEST} letters", 422)
-    if len(known) + len(new) > _MOST:
-        raise HiveRefused(f"a run has {_MOST} metrics at most", 422)
-    if new:
-        known += new
-        try:
-            await run.save()
-        except OSError:
-            known[:] = [name for name in known if name not in new]
-            raise
-        run.supervisor.send("names", names=known)
-    return {name: known.index(name) for name in names}
+    known += new
+    try:
+        await run.save()
+    except OSError:
+        del known[-len(new) :]
+        raise
+    run.supervisor.send("names", names=known)

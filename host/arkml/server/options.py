@@ -37,15 +37,17 @@ class ServeOptions:
     How a hive is served.
 
     `data` is its directory. `port` 0 takes any. Without a `token` it answers everybody who
-    reaches it. `spare` keeps a learner ready that has imported everything. `device` is where runs
-    learn that leave it open. `memory_max_size` caps that of every run, 0 for no cap.
-    `segment_bytes` is how much of a log is allocated at once.
+    reaches it. `allow_hosts` are names that it answers to besides: at a loopback address those of
+    loopback, elsewhere any unless there are some here. `spare` keeps a learner ready that has
+    imported everything. `device` is where runs learn that leave it open. `memory_max_size` caps
+    that of every run, 0 for no cap. `segment_bytes` is how much of a log is allocated at once.
     """
 
     data: Path
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     token: str = ""
+    allow_hosts: tuple[str, ...] = ()
     spare: bool = True
     device: str = "auto"
     memory_max_size: int = 0

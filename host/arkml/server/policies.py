@@ -92,7 +92,7 @@ class Policies:
         return True
 
     def best(self) -> bytes | None:
-        """The best policy, None if none was found so."""
+        """The best policy, None if none was found so. Raises OSError."""
         try:
             return (self._run / "best.onnx").read_bytes()
         except FileNotFoundError:

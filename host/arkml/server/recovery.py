@@ -1,4 +1,4 @@
-"""Finding out what a log holds, and cutting what a power failure left torn."""
+"""Finding out what a log holds, past what is damaged in it."""
 
 from __future__ import annotations
 
@@ -6,62 +6,102 @@ import logging
 import os
 from pathlib import Path
 
-from arkml.hive.protocol.segments import Place, read_record, segment_name
-from arkml.server.log import Contents, Log, Segment
+from arkml.errors import HiveError
+from arkml.hive.protocol.segments import Place, Record, find_record, segment_name
+from arkml.server.log import FIRST, Contents, Log, Segment
 from arkml.server.tallies import Tally, read_tallies
 
 _log = logging.getLogger(__name__)
 
 
-def open_log(directory: Path, *, keep: int, segment: int) -> Log:
+def open_log(directory: Path, *, keep: int, segment: int, least: int = 0) -> Log:
     """
-    The log in a directory, cut at the first record that is not whole.
+    The log in a directory, which is made if it is not there.
 
-    Blocks while it reads all of it. Raises OSError, or HiveError if its tallies are damaged.
+    Damaged records are passed over, and what is torn at the end of a segment is cut. The rows of a
+    log without any segment are counted on from `least`. Blocks while it reads all of it. Raises
+    OSError.
     """
-    return Log(directory, _recover(directory), keep=keep, segment=segment)
+    directory.mkdir(exist_ok=True)
+    return Log(directory, _Recovery(directory).read(least), keep=keep, segment=segment)
 
 
-def _recover(directory: Path) -> Contents:
-    tallies = read_tallies(directory)
-    contents = Contents(tallies=tallies)
-    known = {index: tally.acked for index, tally in tallies.items()}
-    numbers = sorted(int(path.stem) for path in directory.glob("*.rows") if path.stem.isdigit())
-    for position, number in enumerate(numbers):
-        path = directory / segment_name(number)
-        if not _read(path, number, contents, known):
-            for later in numbers[position + 1 :]:
-                # Emptied and not deleted: a learner's place in it must never name other rows.
-                _cut(directory / segment_name(later), 0)
-                contents.end = Place(later, 0)
-            break
-    if not contents.segments:
-        contents.rows = sum(tally.rows for tally in tallies.values())
-    return contents
+class _Recovery:
+    """
+    One reading of all segments.
 
+    `_is_counted` is whether the number of the next row is known: a log whose first segments are
+    gone says it with its first record.
+    """
 
-def _read(path: Path, number: int, contents: Contents, known: dict[int, int]) -> bool:
-    """Whether the segment is whole, and followed by the next."""
-    data = memoryview(path.read_bytes())
-    offset = 0
-    while record := read_record(data, offset, check=True):
-        if not contents.segments:
-            contents.rows = record.first
-        if record.first != contents.rows:
-            break
-        if offset == 0:
-            contents.segments.append(Segment(number, record.first))
-        tally = contents.tallies.get(record.session, Tally())
-        if record.header.seq > known.get(record.session, 0):
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._is_counted = self._has_records = False
+        self._contents = Contents(tallies=_tallies(directory))
+        self._known = {index: tally.acked for index, tally in self._contents.tallies.items()}
+
+    def read(self, least: int) -> Contents:
+        contents = self._contents
+        paths = self._directory.glob("*.rows")
+        numbers = sorted(int(path.stem) for path in paths if path.stem.isdecimal())
+        self._is_counted = numbers[:1] == [FIRST]
+        for number in numbers:
+            self._read(number)
+        if not self._has_records:
+            contents.rows = max(least, sum(tally.rows for tally in contents.tallies.values()))
+        if contents.lost:
+            _log.error(
+                "%s: %d acknowledged rows are lost, their records are damaged or missing",
+                self._directory, contents.lost,
+            )  # fmt: skip
+        return contents
+
+    def _read(self, number: int) -> None:
+        contents, path = self._contents, self._directory / segment_name(number)
+        data = memoryview(path.read_bytes())
+        offset, is_begun = 0, False
+        while record := find_record(data, offset, len(data)):
+            if record.start > offset:
+                _damaged(path, offset, record.start - offset)
+            offset = record.end
+            if self._is_known(record):
+                continue
+            self._take(record)
+            if not is_begun:
+                contents.segments.append(Segment(number, record.first))
+                is_begun = True
+        if not is_begun:
+            contents.segments.append(Segment(number, contents.rows))
+        if torn := len(bytes(data[offset:]).rstrip(b"\0")):
+            _damaged(path, offset, torn)
+        contents.end = Place(number, offset)
+        _cut(path, offset)
+
+    def _is_known(self, record: Record) -> bool:
+        """Whether rows with the numbers of these came before: each number names one row."""
+        return self._is_counted and record.first < self._contents.rows
+
+    def _take(self, record: Record) -> None:
+        contents = self._contents
+        if self._is_counted:
+            contents.lost += record.first - contents.rows
+        self._is_counted = self._has_records = True
+        contents.rows = record.first + record.header.rows
+        if record.header.seq > self._known.get(record.session, 0):
+            tally = contents.tallies.get(record.session, Tally())
             contents.tallies[record.session] = tally.and_also(record.header)
-        contents.rows += record.header.rows
-        offset = record.end
-    whole = not any(data[offset : offset + 4])
-    if not whole:
-        _log.warning("%s is torn after %d bytes, what follows is cut", path.name, offset)
-    contents.end = Place(number, offset)
-    _cut(path, offset)
-    return whole
+
+
+def _tallies(directory: Path) -> dict[int, Tally]:
+    try:
+        return read_tallies(directory)
+    except HiveError as error:
+        _log.warning("the rows of each session are counted anew: %s", error)
+        return {}
+
+
+def _damaged(path: Path, offset: int, size: int) -> None:
+    _log.warning("%s: %d bytes after byte %d are damaged and passed over", path, size, offset)
 
 
 def _cut(path: Path, size: int) -> None:

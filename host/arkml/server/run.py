@@ -12,7 +12,7 @@ from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import LEAST_AHEAD, Role, Status
 from arkml.hive.protocol.segments import Place
 from arkml.server.changes import Changes
-from arkml.server.document import Document, packed, write_document
+from arkml.server.document import NAME, Document, packed, write_document
 from arkml.server.hearing import Hearing
 from arkml.server.index import Index
 from arkml.server.log import Log
@@ -36,8 +36,9 @@ class Run:
     """
     A run in its directory. It sleeps until somebody needs its log or its learner: see `wake`.
 
-    `cursor`, `admitted`, `holds` and `n_opts` are what its learner told last. `occupied` is when
-    somebody took part, by the monotonic clock.
+    `cursor`, `admitted`, `holds` and `n_opts` are what its learner told last, and it `has_begun`
+    once one told anything. `occupied` is when
+    somebody took part, by the monotonic clock. `naming` is held while metrics get numbers.
     """
 
     def __init__(
@@ -55,16 +56,20 @@ class Run:
         self.scores = Scores(document, self.policies)
         self.measurements = Measurements(document.id, directory, index)
         self.log: Log | None = None
-        self.supervisor = Supervisor(directory, Hearing(self, learners), learners, options.patience)
+        self.hearing = Hearing(self, learners)
+        self.supervisor = Supervisor(directory, self.hearing, learners, options.patience)
         self.cursor = Place(0, 0)
         self.admitted = 0
         self.holds = False
         self.n_opts = document.n_opts
+        self.has_begun = document.version_limit > 0
         self.is_closing = False
         self._index = index
         self._options = options
         self._is_paused = False
+        self._is_stopping = False
         self.occupied = time.monotonic()
+        self.naming = asyncio.Lock()
         self._changing = asyncio.Lock()
         self._writing = asyncio.Lock()
         self._syncing = asyncio.Lock()
@@ -72,15 +77,17 @@ class Run:
 
     @property
     def status(self) -> Status:
+        if not (self.directory / NAME).exists():
+            return Status.NOT_FOUND
         if self.document.is_over:
-            return self.document.status
+            return Status.TERMINATING if self._is_stopping else self.document.status
         match self.supervisor.health:
             case Health.STARTING:
-                return Status.STARTING
+                return Status.STARTING if self.has_begun else Status.PENDING
             case Health.UNWELL:
                 return Status.UNHEALTHY
             case Health.ENDED:
-                return Status.PAUSED
+                return Status.PAUSED if self.has_begun else Status.PENDING
             case Health.WELL if self._is_paused:
                 return Status.PAUSED
             case Health.WELL:
@@ -124,7 +131,11 @@ class Run:
                     self.directory / "rows",
                     keep=keep,
                     segment=self._options.segment_bytes,
+                    least=self.document.rows,
                 )
+                if self.log.lost > self.document.lost:
+                    self.document.lost = self.log.lost
+                    await self.save()
             self.supervisor.start()
             self.tend()
             return self.log
@@ -225,8 +236,12 @@ class Run:
             if not document.is_over:
                 document.status = Status.ABORTED if aborted else Status.STOPPED
                 document.reason, document.ended_at = aborted, time.time_ns()
+                self._is_stopping = not aborted
                 self.changes.tell()
-                await self._sleep(self._options.patience.stop)
+                try:
+                    await self._sleep(self._options.patience.stop)
+                finally:
+                    self._is_stopping = False
             await self.save()
 
     async def close(self, seconds: float) -> None:
@@ -242,7 +257,10 @@ class Run:
         async with self._changing:
             await self._sleep(seconds)
             if not self.document.is_over:
-                await self.save()
+                try:
+                    await self.save()
+                except OSError as error:
+                    _log.error("run %s is not written down: %s", self.document.id, error)
 
     async def save(self) -> None:
         """Write the document. Raises OSError."""
@@ -286,5 +304,5 @@ class Run:
     def _over(self) -> HiveRefused:
         if self.is_closing:
             return HiveRefused("the hive is ending", 503)
-        reason = f": {self.document.reason}" if self.document.reason else ""
+        reason = f": {self.document.reason}" if self.document.status is Status.ABORTED else ""
         return HiveRefused(f"run {self.document.id} is {self.status}{reason}", 410)

@@ -57,6 +57,7 @@ def run_routes(hive: Hive) -> APIRouter:
         found = (await read_object(request)).get("names")
         if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
             raise HiveRefused("names is a list of texts", 422)
-        return {"ids": await number(hive.run(run_id), found)}
+        ids, refused = await number(hive.run(run_id), found)
+        return {"ids": ids, "refused": refused}
 
     return router

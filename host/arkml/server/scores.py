@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -16,6 +17,11 @@ _EVERY = 10.0
 """Seconds between two best policies that only training has found so."""
 
 
+def mean(values: Sequence[float]) -> float:
+    """The mean, which is finite if all values are: their sum need not be."""
+    return math.fsum(value / len(values) for value in values)
+
+
 class Scores:
     """Keeps the best policy: by evaluations, or by training while nobody has evaluated any."""
 
@@ -28,7 +34,7 @@ class Scores:
         """The version with these returns, if it is the best now. For a thread."""
         if not returns:
             raise HiveRefused("an evaluation has at least one episode", 422)
-        score = sum(returns) / len(returns)
+        score = mean(returns)
         best = self._document.best
         if best is not None and best.by == EVALUATION and best.score >= score:
             return None

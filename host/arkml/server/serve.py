@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import signal
 import socket
+import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import uvicorn
 
+from arkml.errors import HiveError, UsageError
 from arkml.server import lifeline
 from arkml.server.app import make_app
+from arkml.server.errors import FULL
 from arkml.server.hive import Hive
 from arkml.server.options import ServeOptions
 
 Announce = Callable[[str, int], None]
 """Called with host and port once the hive answers there."""
 
+_LAST_PORT = 65_535
 _HURRY = 0.5
 """Seconds that learners have for a checkpoint when nobody is left to wait for it."""
 
@@ -41,13 +48,13 @@ class Serving:
         self._hive: Hive | None = None
 
     async def run(self, announce: Announce | None = None) -> None:
-        """Serve until `end`. Raises HiveError or OSError if it cannot begin."""
+        """Serve until `end`. Raises HiveError or UsageError if it cannot begin."""
         options = self._options
         listening = _listen(options.host, options.port)
         with contextlib.closing(listening):
-            self._hive = hive = await Hive.open(options)
+            self._hive = hive = await _opened(options)
             try:
-                self._server = server = _Server(_config(hive, options))
+                self._server = server = _Server(_config(hive))
                 serving = asyncio.create_task(server.serve(sockets=[listening]))
                 while not server.started and not serving.done():
                     await asyncio.sleep(0.005)
@@ -76,17 +83,19 @@ def serve(
     parent: int | None = None,
 ) -> None:
     """
-    Serve a hive until SIGTERM or SIGINT. For the main thread.
+    Serve a hive until SIGTERM, SIGINT or SIGHUP. For the main thread.
 
     With `parent`, a process, it also ends when that does: standard input is its life line then.
-    Raises HiveError if the directory is in use, and OSError if it or the address cannot be had.
+    Raises HiveError if the directory is in use, or it or the address cannot be had, and UsageError
+    for a port that cannot be.
     """
 
     async def run() -> None:
         serving = Serving(options)
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, serving.end)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                loop.add_signal_handler(number, serving.end)
         if parent is not None:
             lifeline.hold(0, parent, lambda: serving.end(hurry=True))
         await serving.run(announce)
@@ -103,9 +112,9 @@ def _loops() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _config(hive: Hive, options: ServeOptions) -> uvicorn.Config:
+def _config(hive: Hive) -> uvicorn.Config:
     return uvicorn.Config(
-        make_app(hive, options.token),
+        make_app(hive),
         lifespan="off",
         log_config=None,
         log_level="warning",
@@ -118,13 +127,55 @@ def _config(hive: Hive, options: ServeOptions) -> uvicorn.Config:
     )
 
 
+async def _opened(options: ServeOptions) -> Hive:
+    try:
+        return await Hive.open(options)
+    except sqlite3.Error as error:
+        why = _unwritable(options.data) or f"its index cannot be used ({error})"
+        raise HiveError(f"the data directory {options.data}: {why}") from error
+    except OSError as error:
+        raise HiveError(f"the data directory {options.data}: {_trouble(error)}") from error
+
+
+def _unwritable(data: Path) -> str:
+    """Why nothing can be written in a directory, which SQLite does not say."""
+    try:
+        with tempfile.TemporaryFile(dir=data) as file:
+            file.write(b"?")
+            file.flush()
+    except OSError as error:
+        return _trouble(error)
+    return ""
+
+
+def _trouble(error: OSError) -> str:
+    what = "its disk is full" if error.errno in FULL else "it cannot be used"
+    return f"{what} ({error.strerror})"
+
+
 def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= _LAST_PORT:
+        raise UsageError(f"port {port}: it takes a whole number from 0 to {_LAST_PORT}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-    except OSError:
+        listening.listen()
+    except (OSError, ValueError) as error:
         listening.close()
-        raise
+        raise HiveError(_no_address(host, port, error)) from error
     return listening
+
+
+def _no_address(host: str, port: int, error: OSError | ValueError) -> str:
+    """Why nothing can listen there."""
+    match getattr(error, "errno", None):
+        case errno.EADDRINUSE:
+            return f"port {port} of {host} is in use, perhaps by another hive: take another port"
+        case errno.EACCES | errno.EPERM:
+            return f"port {port} of {host} is not for this user: take one from 1024 on"
+        case errno.EADDRNOTAVAIL:
+            return f"{host} is not an address of this machine"
+        case _:
+            return f"nothing can listen at {host} port {port}: {error}"

@@ -47,9 +47,14 @@ class Session:
     def from_json(cls, values: Mapping[str, Any]) -> Session:
         """What `as_json` made, not heard of yet. Raises HiveError."""
         try:
-            return cls(**{**values, "role": Role(values["role"])}, seen=float("-inf"))
+            found = cls(**{**values, "role": Role(values["role"])}, seen=float("-inf"))
         except (KeyError, TypeError, ValueError) as error:
             raise HiveError(f"{values!r} is no session: {error}") from error
+        kinds = (str, int, str, bool, bool)
+        types = (found.sid, found.index, found.join_key, found.left, found.ended)
+        if tuple(map(type, types)) != kinds or found.index < 0:
+            raise HiveError(f"{values!r} is no session: it holds values of other types")
+        return found
 
 
 class Sessions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import time
 from collections import deque
 from enum import Enum
@@ -48,6 +49,9 @@ class Owner(Protocol):
 
     def turned(self) -> None:
         """`Supervisor.health` has changed."""
+
+    async def failed(self, reason: str) -> None:
+        """A learner has ended, and there will be another one."""
 
     async def aborted(self, reason: str) -> None:
         """There is no learner any more, and will be none."""
@@ -139,17 +143,18 @@ class Supervisor:
                 self._turn(Health.ENDED)
                 await self._owner.aborted(reason)
                 return
+            await self._owner.failed(self._reason)
             self._turn(Health.UNWELL)
             pause = _PAUSES[min(self._crashes, len(_PAUSES)) - 1]
             _log.warning(
                 "the learner of run %s ended with status %d, the next one starts in %g s: %s",
-                self._run.name, status, pause, self._reason or "no reason given",
+                self._run.name, status, pause, self._reason,
             )  # fmt: skip
             await asyncio.sleep(pause)
 
     def _verdict(self, status: int) -> str:
         """Why there is no point in another learner, empty if there is one."""
-        why = self._reason or f"the learner ended with status {status}"
+        why = self._reason
         if status == _MISCONFIGURED:
             return why
         if status == _DIVERGED:
@@ -179,6 +184,7 @@ class Supervisor:
                 if not reply.done():
                     reply.set_exception(HiveRefused("the learner ended", 503))
             status = await asyncio.shield(ending)
+            self._reason = self._reason or _why(status, learner.last_line)
             if time.monotonic() - began > _LONG_LIFE:
                 self._crashes = 0
         return status
@@ -250,3 +256,12 @@ class Supervisor:
         if health is not self.health:
             self.health = health
             self._owner.turned()
+
+
+def _why(status: int, last_line: str) -> str:
+    """Why a learner has ended that gave no reason, as far as one can tell from outside."""
+    if status == -signal.SIGKILL:
+        return "the learner was killed (SIGKILL), perhaps for want of memory"
+    if status < 0:
+        return f"the learner was ended by signal {-status}"
+    return f"the learner ended with status {status}: {last_line or 'it has printed nothing'}"

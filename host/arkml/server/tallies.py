@@ -48,6 +48,10 @@ def read_tallies(directory: Path) -> dict[int, Tally]:
         return {}
     found = read_object(path)
     try:
-        return {int(index): Tally(*counts) for index, counts in found["sessions"].items()}
+        tallies = {int(index): Tally._make(counts) for index, counts in found["sessions"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise HiveError(f"{path} holds no tallies: {error}") from error
+    for tally in tallies.values():
+        if any(type(count) is not int or count < 0 for count in tally):
+            raise HiveError(f"{path} holds no tallies: {list(tally)} are not counts")
+    return tallies

@@ -20,13 +20,18 @@ _SECOND = 1_000_000_000
 
 async def tend(run: Run, patience: Patience) -> None:
     """Look after a run until it is over."""
+    told = ""
     while not run.document.is_over:
         await asyncio.sleep(_EVERY)
+        trouble = ""
         try:
             await run.sync()
             await _look(run, patience)
         except OSError as error:
-            _log.error("run %s: %s", run.document.id, error)
+            trouble = str(error)
+        if trouble and trouble != told:
+            _log.error("run %s: %s", run.document.id, trouble)
+        told = trouble
 
 
 async def _look(run: Run, patience: Patience) -> None:

@@ -46,8 +46,8 @@ class TransitionSink(Protocol):
         """Take rows that no policy answered. The views live until the call returns."""
         ...
 
-    def note(self, metadata: MetadataLog) -> None:
-        """Take metrics that came with rows."""
+    def note(self, batch: Batch, metadata: MetadataLog) -> None:
+        """Take metrics that came with rows of the session's batch, after a policy has answered."""
         ...
 
     def held(self) -> Ready | None:
@@ -158,7 +158,7 @@ class TrainingSession(Session):
 
     def note(self) -> None:
         if self._sink is not None:
-            self._sink.note(self._metrics())
+            self._sink.note(self.queue.batch(), self._metrics())
 
     def held(self) -> Ready | None:
         return None if self._sink is None else self._sink.held()

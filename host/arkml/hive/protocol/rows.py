@@ -25,6 +25,9 @@ MAX_WIDTH = 1 << 16
 _HEADER = struct.Struct("<4sHHQIIIIIIQQ8x")
 HEADER_SIZE = _HEADER.size
 
+NO_ROW = (1 << 32) - 1
+"""The row of a metric whose row was given up before it was sent."""
+
 META = np.dtype([("row", "<u4"), ("name", "<u4"), ("value", "<f4")])
 
 
@@ -65,7 +68,8 @@ class Columns:
     agent: uint64, [n]. step: uint32, [n]: 0 for Initial, one more for each row of that agent.
     version: uint32, [n]: of the policy that acted. reward: float32, [n], led to this row. state:
     uint8, [n], the numbers of EpisodeState. features: float32, [n, F]. action: float32, [n, A],
-    chosen at this row, zero where the episode ended. meta: META, [m].
+    chosen at this row, zero where the episode ended. meta: META, [m], each with its row's place
+    among these or NO_ROW.
     """
 
     agent: npt.NDArray[np.uint64]
@@ -90,9 +94,9 @@ class Columns:
         """The chosen rows. `chosen`: a slice, or bool, [n]. Their meta comes along, renumbered."""
         kept = np.zeros(len(self), bool)
         kept[chosen] = True
-        numbers = np.cumsum(kept) - 1
-        meta = self.meta[kept[self.meta["row"]]]
-        meta["row"] = numbers[meta["row"]]
+        meta = self.meta[self.meta["row"] != NO_ROW]
+        meta = meta[kept[meta["row"]]]
+        meta["row"] = (np.cumsum(kept) - 1)[meta["row"]]
         return Columns(*(*(array[chosen] for array in self._rows()), meta))
 
     def _rows(self) -> tuple[npt.NDArray[Any], ...]:
@@ -210,7 +214,7 @@ def decode(header: Header, payload: bytes | memoryview, *, check: bool = True) -
         arrays.append(array)
         at += _padded(array.nbytes)
     meta = np.frombuffer(payload, META, header.metas, at)
-    if header.metas and int(meta["row"].max()) >= header.rows:
+    if ((meta["row"] >= header.rows) & (meta["row"] != NO_ROW)).any():
         raise ProtocolError("a metric belongs to no row")
     arrays.append(meta)
     return Columns(*arrays)

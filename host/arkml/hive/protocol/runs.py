@@ -15,8 +15,14 @@ PROTOCOL = 1
 
 DEFAULT_PORT = 12_356
 
+MAX_SECONDS = (1 << 63) - 1
+"""That a run may last: guests are told in 64 bits."""
+
 POLL_SECONDS = 25.0
 """How long the server holds a poll for a newer policy."""
+
+MAX_NAMES = 256
+"""Metrics of a guest that a run has names for."""
 
 BATCH_ROWS = 4_096
 BATCH_SECONDS = 0.05
@@ -27,14 +33,23 @@ LEAST_AHEAD, MOST_AHEAD = 256, 2_048
 
 
 class Status(StrEnum):
-    """What becomes of a run. The numbers of the ABI are `ExperimentStatus`."""
+    """The state of a run. The numbers of the ABI are `ExperimentStatus`."""
 
+    PENDING = "pending"
+    """It was created, and no learner of it has said anything yet."""
     STARTING = "starting"
+    """A learner begins, or has not published a policy yet."""
     RUNNING = "running"
     PAUSED = "paused"
+    """No host takes part, and its learner rests."""
+    TERMINATING = "terminating"
+    """It was stopped, and its learner writes the last checkpoint."""
     STOPPED = "stopped"
+    NOT_FOUND = "not_found"
+    """Its directory was removed."""
     ABORTED = "aborted"
     UNHEALTHY = "unhealthy"
+    """Its learner has died, and the next one has not begun."""
 
 
 class OnConflict(StrEnum):
@@ -89,8 +104,10 @@ class RunRequest:
                 raise ProtocolError(f"the {name} of a run is a text of at most 512 bytes")
         if not isinstance(request.configuration, str) or not isinstance(request.checkpoint, str):
             raise ProtocolError("configuration and checkpoint of a run are texts")
-        if not isinstance(request.seconds, int) or request.seconds < 0:
-            raise ProtocolError(f"seconds is {request.seconds!r}: a whole number from 0")
+        if type(request.seconds) is not int or not 0 <= request.seconds <= MAX_SECONDS:
+            raise ProtocolError(
+                f"seconds is {request.seconds!r}: a whole number from 0 to {MAX_SECONDS}"
+            )
         return request
 
 
@@ -100,7 +117,8 @@ class RunInfo:
     One run as a list of them tells it.
 
     Times are nanoseconds since the Unix epoch, `ended_at` 0 for not yet. `reason` says why a run
-    was aborted.
+    was aborted, or why a learner of it ended last. Of its `rows`, `lost` ones were acknowledged
+    and are damaged in the log.
     """
 
     id: str
@@ -113,6 +131,7 @@ class RunInfo:
     ended_at: int = 0
     seconds: int = 0
     rows: int = 0
+    lost: int = 0
     policy_version: int = 0
     n_opts: int = 0
     sessions: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -10,9 +11,10 @@ from typing import NamedTuple
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.rows import HEADER_SIZE, Columns, Header, decode, parse_header
 
-_PREFIX = struct.Struct("<4sIIIQ")
+_PREFIX = struct.Struct("<4sIQIII4x")
 PREFIX_SIZE = _PREFIX.size
-_MAGIC = b"AKL1"
+_MAGIC = b"AKL2"
+_BEGINNING = re.compile(_MAGIC)
 
 
 class Place(NamedTuple):
@@ -26,13 +28,15 @@ class Record(NamedTuple):
     """
     One acknowledged body. `session` is the session's index in its run.
 
-    `first` is how many rows of the run came before it.
+    `first` is how many rows of the run came before it. The record lies from the byte `start` of
+    its segment up to the byte `end`.
     """
 
     session: int
     first: int
     header: Header
     columns: Columns
+    start: int
     end: int
 
 
@@ -43,41 +47,77 @@ def segment_name(number: int) -> str:
 
 def frame(body: bytes, *, session: int, first: int) -> bytes:
     """A body as a record."""
-    size = len(body)
-    check = zlib.crc32(struct.pack("<IIQ", size, session, first))
-    return _PREFIX.pack(_MAGIC, size, session, check, first) + body
+    header = zlib.crc32(memoryview(body)[:HEADER_SIZE])
+    parts = len(body), first, session, header
+    return _PREFIX.pack(_MAGIC, *parts, _check(*parts)) + body
 
 
-def read_record(data: memoryview, offset: int, *, check: bool) -> Record | None:
+def read_record(data: memoryview, offset: int) -> Record | None:
     """
-    The record at `offset`; None at the end of what was written, or where it is torn.
+    The record at `offset`; None at the end of what was written, or where it is torn or damaged.
 
-    Columns are views of `data`. `check` compares the checksum of the rows too.
+    Columns are views of `data`.
     """
-    if offset + PREFIX_SIZE > len(data):
+    prefix = _prefix(data, offset)
+    if prefix is None:
         return None
-    magic, size, session, crc, first = _PREFIX.unpack_from(data, offset)
-    if magic != _MAGIC or zlib.crc32(struct.pack("<IIQ", size, session, first)) != crc:
-        return None
+    size, first, session, check = prefix
     start = offset + PREFIX_SIZE
-    end = start + size
-    if size < HEADER_SIZE or end > len(data):
+    columns_at, end = start + HEADER_SIZE, start + size
+    if end > len(data) or zlib.crc32(data[start:columns_at]) != check:
         return None
     try:
-        header = parse_header(data[start : start + HEADER_SIZE])
-        columns = decode(header, data[start + HEADER_SIZE : end], check=check)
+        header = parse_header(data[start:columns_at])
+        columns = decode(header, data[columns_at:end])
     except ProtocolError:
         return None
-    return Record(session, first, header, columns, end)
+    return Record(session, first, header, columns, offset, end)
 
 
-def read_records(
-    data: memoryview, offset: int, until: int, *, check: bool = False
-) -> Iterator[Record]:
-    """The records from `offset` up to the byte `until`."""
+def find_record(data: memoryview, offset: int, until: int) -> Record | None:
+    """The first whole record at or after `offset` that ends by `until`, past damaged bytes."""
     while offset < until:
-        record = read_record(data, offset, check=check)
-        if record is None:
-            return
+        record = read_record(data, offset)
+        if record is not None and record.end <= until:
+            return record
+        offset = _after_damage(data, offset, until)
+    return None
+
+
+def read_records(data: memoryview, offset: int, until: int) -> Iterator[Record]:
+    """The whole records from `offset` up to the byte `until`."""
+    while record := find_record(data, offset, until):
         yield record
         offset = record.end
+
+
+def _check(size: int, first: int, session: int, header: int) -> int:
+    return zlib.crc32(struct.pack("<IQII", size, first, session, header))
+
+
+def _prefix(data: memoryview, offset: int) -> tuple[int, int, int, int] | None:
+    """Size, first row, session and checksum of the header at `offset`, None if it is damaged."""
+    if offset + PREFIX_SIZE > len(data):
+        return None
+    magic, size, first, session, header, check = _PREFIX.unpack_from(data, offset)
+    if magic != _MAGIC or _check(size, first, session, header) != check:
+        return None
+    return size, first, session, header
+
+
+def _after_damage(data: memoryview, offset: int, until: int) -> int:
+    """
+    Where the next record may begin after a damaged one at `offset`.
+
+    The prefix says how long the record is, and the header behind it says it once more. Only where
+    both are damaged is a beginning looked for, since columns may hold whatever a guest likes.
+    """
+    start = offset + PREFIX_SIZE
+    if (prefix := _prefix(data, offset)) is not None:
+        return min(start + prefix[0], until)
+    try:
+        payload = parse_header(data[start : start + HEADER_SIZE]).payload
+    except ProtocolError:
+        found = _BEGINNING.search(data, offset + 1, until)
+        return until if found is None else found.start()
+    return min(start + HEADER_SIZE + payload, until)

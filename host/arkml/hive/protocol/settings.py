@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -170,9 +169,4 @@ def guest_settings(configuration: str) -> Mapping[str, Any]:
 
 
 def _is_number(value: Any, low: float, high: float) -> bool:
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and low <= value <= high
-    )
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high

@@ -1,0 +1,51 @@
+"""Discrete actions that a guest declares, which no learner of a hive can train."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from arkml.errors import NotTrainable
+
+
+def declared_branches(spec: bytes | None) -> dict[str, list[Any]]:
+    """
+    The discrete branches that a module declares in its section `arkml.spec`, by behaviour.
+
+    "*" is any other behaviour. Empty for a section that makes no sense: nothing can be known then.
+    """
+    try:
+        document = json.loads(spec or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(document, dict) or not document:
+        return {}
+    behaviours = document.get("behaviours", {"*": document})
+    if not isinstance(behaviours, dict):
+        return {}
+    return {name: _branches(declared) for name, declared in behaviours.items()}
+
+
+def require_continuous(name: str, declared: Mapping[str, list[Any]], own: object = None) -> None:
+    """
+    Raise NotTrainable for a behaviour with discrete branches.
+
+    `declared` is what its module declares, `own` its own declaration, which the module's precedes.
+    """
+    branches = declared.get(name, declared.get("*"))
+    if branches is None:
+        branches = _branches(own)
+    if branches:
+        choices = ", ".join(map(str, branches))
+        raise NotTrainable(
+            f"{name!r} declares discrete actions (branches of {choices}), and what learns here"
+            " takes continuous ones only: PPO of stable-baselines3 over arkml.envs.gym can train"
+            " it, or ML-Agents over `arkml player`"
+        )
+
+
+def _branches(declared: object) -> list[Any]:
+    actions = declared.get("actions") if isinstance(declared, dict) else None
+    found = actions.get("discrete") if isinstance(actions, dict) else None
+    return found if isinstance(found, list) else []

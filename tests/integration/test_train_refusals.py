@@ -1,0 +1,242 @@
+"""What `arkml train` refuses, and what it says when it cannot train."""
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, arkml, start
+from tests.integration.hive_service import wait_for
+from tests.integration.test_embedded_hive import children_of
+from tests.integration.trainee import LOCAL, V2, Guest
+
+from arkml import HiveGrant, Host
+from arkml.abi.codes import ErrorCode
+
+REACH, PENDULUM, CHOOSERS = (
+    GUESTS / f"c_{name}.wasm" for name in ("reach", "pendulum", "choosers")
+)
+QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
+NAMES_TRAINERS = ("PPO of stable-baselines3", "arkml.envs.gym", "ML-Agents", "arkml player")
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "quick.json"
+    path.write_text(json.dumps(QUICK))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The directory of a training of c_reach.wasm."""
+    folder = tmp_path_factory.mktemp("trained")
+    config = folder / "quick.json"
+    config.write_text(json.dumps(QUICK))
+    done = arkml("train", REACH, "--frames", "50", "--config", config, "--out", folder / "out")
+    assert done.status == 0, done.err
+    return folder / "out"
+
+
+def contents(directory):
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_another_guest_does_not_go_on_with_a_training(trained):
+    before = contents(trained)
+    refused = arkml("train", PENDULUM, "--frames", "50", "--out", trained, "--resume", "--json")
+
+    assert refused.status == 2
+    assert (
+        "holds the training of c_reach.wasm, and this is c_pendulum.wasm" in refused.json["error"]
+    )
+    assert "Traceback" not in refused.err
+    assert contents(trained) == before
+
+
+def test_another_guest_under_the_same_name_does_not_go_on_with_a_training(trained, tmp_path):
+    other = tmp_path / REACH.name
+    shutil.copy(PENDULUM, other)
+    kept = {path: data for path, data in contents(trained).items() if "hive" not in path.parts}
+    rows = {path: path.read_bytes() for path in trained.glob("hive/runs/*/rows/*")}
+    refused = arkml("train", other, "--frames", "50", "--out", trained, "--resume", "--json")
+
+    assert refused.status == 2, refused.err
+    assert "run 'reach' of 'reach' (4 features, 2 actions)" in refused.json["error"]
+    assert "run 'pendulum' of 'pendulum' (3 features, 1 actions)" in refused.json["error"]
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert {path: path.read_bytes() for path in trained.glob("hive/runs/*/rows/*")} == rows
+
+
+def test_a_guest_that_was_renamed_goes_on_with_its_training(trained, tmp_path, config):
+    out, renamed = tmp_path / "out", tmp_path / "points.wasm"
+    shutil.copytree(trained, out)
+    shutil.copy(REACH, renamed)
+    before = json.loads((out / "training.json").read_text())
+    resumed = arkml(
+        "train", renamed, "--frames", "20", "--config", config, "--out", out, "--resume", "--json"
+    )
+
+    assert resumed.status == 0, resumed.err
+    assert resumed.json["run"] == before["run"]
+    assert json.loads((out / "training.json").read_text())["guest"] == "points.wasm"
+
+
+def test_a_guest_that_declares_discrete_actions_is_not_trained(tmp_path):
+    out = tmp_path / "out"
+    refused = arkml("train", CHOOSERS, "--frames", "50", "--out", out)
+
+    assert refused.status == 2
+    assert "declares discrete actions (branches of 3, 2)" in refused.err
+    assert all(name in refused.err for name in NAMES_TRAINERS)
+    assert len(refused.err.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_nor_is_it_trained_by_other_commands():
+    played = arkml("run", CHOOSERS, "--hive", "embedded", "--frames", "20")
+
+    assert "declares discrete actions" in played.err
+
+
+def test_a_run_whose_configuration_declares_discrete_actions_is_refused(caplog):
+    spec = json.dumps({"arkml": {"spec": {"actions": {"continuous": 0, "discrete": [3, 2]}}}})
+    with Host(hive=HiveGrant()) as host:
+        guest = Guest(host)
+        code, _ = guest.ask(V2, "start_training", *LOCAL, "game", "chooser", 3, 2, 0, spec)
+        embedded = host.hives._embedded
+
+    assert code is ErrorCode.INVALID_ARGUMENTS
+    assert "'chooser' declares discrete actions (branches of 3, 2)" in caplog.text
+    assert embedded.pid is None
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/arkml"])
+def test_a_directory_that_cannot_be_written_is_named(tmp_path, place):
+    (tmp_path / "file").write_text("no directory")
+    out = tmp_path / place  # an absolute path stays what it is
+    refused = arkml("train", REACH, "--frames", "10", "--out", out)
+
+    assert refused.status == 2
+    assert str(out) in refused.err
+    assert "bug of the host" not in refused.err
+
+
+def test_a_hive_that_cannot_write_its_directory_ends_a_training_at_once(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "hive").write_text("no directory")
+    refused = arkml("train", REACH, "--frames", "20", "--out", out, "--resume")
+
+    assert refused.status == 2
+    assert "error: the embedded hive does not start" in refused.err
+    assert str(out / "hive") in refused.err
+    assert "bug of the host" not in refused.err
+
+
+def test_a_run_whose_hive_would_have_no_directory_is_refused(tmp_path):
+    (tmp_path / "file").write_text("no directory")
+    data = tmp_path / "file" / "below"
+    refused = arkml("run", REACH, "--frames", "20", "--hive", "embedded", "--data", data)
+
+    assert refused.status == 2
+    assert refused.err == f"error: --data {data} cannot be made: Not a directory\n"
+
+
+def test_a_hive_that_wants_another_token_ends_a_training_at_once(tmp_path):
+    hive = start("hive", "serve", "--port", "0", "--data", tmp_path / "data", ARKML_HIVE_TOKEN="a")
+    address = re.search(r"http://(\S+)", hive.stderr.readline())[1]
+    refused = arkml(
+        "train", REACH, "--hive", address, "--out", tmp_path / "out", ARKML_HIVE_TOKEN="b"
+    )
+    hive.send_signal(signal.SIGHUP)
+    hive.communicate(timeout=30)
+
+    assert refused.status == 2, refused.err
+    assert "token" in refused.err
+    assert hive.returncode == 0
+
+
+@pytest.mark.parametrize("size", [0, 1 << 10], ids=["nothing", "a kibibyte"])
+def test_a_disk_that_is_full_at_the_start_is_told_at_once(tmp_path, config, size):
+    words = ["train", REACH, "--frames", "50", "--config", config, "--out", tmp_path / "out"]
+    done = subprocess.run(
+        [sys.executable, "-m", "arkml", *map(str, words)], capture_output=True, text=True,
+        cwd=ROOT, env=ENVIRONMENT, timeout=80, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+    )  # fmt: skip
+
+    assert done.returncode == 2, done.stderr
+    assert "error: the embedded hive does not start: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "bug of the host" not in done.stderr
+
+
+def test_a_disk_that_is_full_at_the_end_is_told_for_every_file(tmp_path, config):
+    out = tmp_path / "out"
+    with start("train", REACH, "--minutes", "5", "--config", config, "--out", out) as process:
+        wait_for(lambda: list(out.glob("hive/runs/*/policies/*3.onnx")), 60)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (16, 16))
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 143
+    for name in ("c_reach.onnx", "c_reach.crvo", "learning_curve.png"):
+        assert f"error: {out / name} cannot be written: File too large" in err
+    assert "bug of the host" not in err
+
+
+def test_a_hive_whose_disk_fills_up_is_told(tmp_path, config):
+    out = tmp_path / "out"
+    with start("train", REACH, "--minutes", "5", "--config", config, "--out", out) as process:
+        wait_for(lambda: list(out.glob("hive/runs/*/policies/*3.onnx")), 60)
+        (hive,) = children_of(process.pid)
+        resource.prlimit(hive, resource.RLIMIT_FSIZE, (1 << 12, 1 << 12))
+        line = ""
+        while "it takes nothing" not in line:
+            line = process.stderr.readline()
+            assert line, "it was not told"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+    assert "the hive is gone: it takes nothing, the disk of the hive is full" in line
+    assert process.returncode == 130
+    assert (out / "c_reach.onnx").exists()
+
+
+def test_a_learner_that_dies_is_told_with_its_reason(tmp_path, config):
+    out = tmp_path / "out"
+    with start("train", REACH, "--minutes", "5", "--config", config, "--out", out) as process:
+        wait_for(lambda: list(out.glob("hive/runs/*/policies/*3.onnx")), 60)
+        (hive,) = children_of(process.pid)
+        for learner in children_of(hive):
+            os.kill(learner, signal.SIGKILL)
+        line = ""
+        while "the learner" not in line:
+            line = process.stderr.readline()
+            assert line, "it was not told"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+    assert line.startswith(
+        "the learner ended, another one starts: the learner was killed (SIGKILL)"
+    )
+    assert process.returncode == 130
+
+
+def test_a_learner_that_cannot_start_ends_a_training_with_its_reason(tmp_path):
+    config, out = tmp_path / "wide.json", tmp_path / "out"
+    config.write_text(json.dumps({"device": "cuda"}))
+    failed = arkml(
+        "train", REACH, "--minutes", "5", "--config", config, "--out", out, "--json",
+        CUDA_VISIBLE_DEVICES="",
+    )  # fmt: skip
+
+    assert failed.status == 1, failed.err
+    assert "is aborted: " in failed.json["error"]
+    assert "cuda" in failed.json["error"].lower()

@@ -1,0 +1,76 @@
+"""The file of a run: what is in it was written by a hive, or it is not a run."""
+
+import copy
+import json
+
+import pytest
+
+from arkml.errors import HiveError
+from arkml.hive.protocol.runs import Best, Role, RunRequest
+from arkml.hive.protocol.settings import Settings
+from arkml.server.document import NAME, Document, packed, read_document
+from arkml.server.sessions import Sessions
+
+WRONG = (None, True, -1, 1.5, "text", [], ["x"], {}, {"x": 1}, 10**300, [[1]], [None])
+
+
+def document():
+    sessions = Sessions([])
+    sessions.add("a key of it", Role.ACT)
+    request = RunRequest("run", "game", Settings(3, 2))
+    return Document(
+        "abc",
+        request,
+        1,
+        names=["speed"],
+        sessions=sessions,
+        rows=5,
+        best=Best("training", 1.5, 2, 3),
+    )
+
+
+def leaves(values, path=()):
+    """The paths to everything in a document."""
+    items = values.items() if isinstance(values, dict) else enumerate(values)
+    for key, value in items:
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from leaves(value, (*path, key))
+
+
+def changed(values, path, value):
+    found = copy.deepcopy(values)
+    *above, last = path
+    inner = found
+    for key in above:
+        inner = inner[key]
+    inner[last] = value
+    return found
+
+
+def test_a_document_comes_back_as_it_was(tmp_path):
+    directory = tmp_path / "abc"
+    directory.mkdir()
+    (directory / NAME).write_bytes(packed(document()))
+
+    assert read_document(directory).as_json() == document_like(directory)
+
+
+def document_like(directory):
+    return json.loads((directory / NAME).read_bytes())
+
+
+@pytest.mark.parametrize("path", list(leaves(json.loads(packed(document())))), ids=str)
+def test_whatever_is_in_a_document_it_is_a_run_that_can_be_told_again_or_none(path):
+    whole = json.loads(packed(document()))
+    refused = 0
+    for value in WRONG:
+        try:
+            found = Document.from_json(changed(whole, path, value))
+        except HiveError:
+            refused += 1
+            continue
+        assert Document.from_json(json.loads(packed(found))).as_json() == found.as_json()
+        assert found.rows + found.started_at + found.version_limit >= 0
+
+    assert refused >= 5 or path[:3] == ("request", "settings", "other")
