@@ -128,7 +128,7 @@ class EmbeddedHive(Closing):
         return str(found["host"]), int(found["port"]), self._token
 
     def _begun(self) -> tuple[Path, subprocess.Popen[bytes]]:
-        """The directory, and a process that waits for its options. Raises HiveUnreachable."""
+        """Return the directory, and a process that waits for options. Raises HiveUnreachable."""
         try:
             if self._data is None:
                 self._data = Path(tempfile.mkdtemp(prefix="arkml-hive-"))
