@@ -40,7 +40,7 @@ class Health(Enum):
 
 
 def status_of(health: Health, *, has_begun: bool, is_paused: bool, has_policy: bool) -> Status:
-    """Return the status of a run that is not over. Its learner `has_begun` once it told anything."""
+    """Return the status of a run that is not over. `has_begun`: a learner of it told something."""
     match health:
         case Health.UNWELL:
             return Status.UNHEALTHY
