@@ -474,7 +474,7 @@ def test_one_client_stops_a_run_for_all_and_the_others_hear_of_it(guest, host, d
     assert stopped is ErrorCode.SUCCESS
     assert until(refused)
     assert guest.proxy.code(V1, "ml__stop_training", context) is ErrorCode.NOT_FOUND
-    assert details("stopped for all").run.status.value == "stopped"
+    assert until(lambda: details("stopped for all").run.status.value == "stopped")
     other.guest.close()
 
 

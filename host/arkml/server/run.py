@@ -294,4 +294,5 @@ class Run:
         if self.is_closing:
             return HiveRefused("the hive is ending", 503)
         reason = f": {self.document.reason}" if self.document.status is Status.ABORTED else ""
-        return HiveRefused(f"run {self.document.id} is {self.status}{reason}", 410)
+        status = self.document.status if self.document.is_over else self.status
+        return HiveRefused(f"run {self.document.id} is {status}{reason}", 410)
