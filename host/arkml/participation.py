@@ -164,7 +164,7 @@ class Participation:
 
     def _numbers(self, batch: Batch) -> list[int]:
         """
-        How many rows were appended before each row of a session's batch, NO_ROW if it was not.
+        Return how many rows were appended before each row of a session's batch, or NO_ROW.
 
         The rows of all sessions that were answered together are one frame, those of a session side
         by side.

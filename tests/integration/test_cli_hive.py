@@ -135,9 +135,11 @@ def test_a_port_that_is_in_use_is_one_sentence(hive, tmp_path):
         (("--host", "192.0.2.1"), "192.0.2.1 is not an address of this machine"),
         (("--host", "not a host"), "nothing can listen at not a host port 0"),
         (("--host", "x" * 80), "nothing can listen at xxx"),
+        (("--device", "tpu"), "--device tpu: it takes one of auto, cpu, cuda"),
+        (("--idle-stop", "nan"), "--idle-stop nan: it takes a number of seconds above 0"),
     ],
 )
-def test_an_address_that_cannot_be_had_is_one_sentence(tmp_path, words, sentence):
+def test_an_option_that_cannot_be_followed_is_one_sentence(tmp_path, words, sentence):
     port = () if "--port" in words else ("--port", "0")
     refused = arkml("hive", "serve", *words, *port, "--data", tmp_path, **TOKEN)
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import select
 import signal
 import socket
@@ -481,10 +482,6 @@ def test_a_run_starts_from_a_checkpoint_of_another(tmp_path, start):
     [
         ({"checkpoint": "nobody@5"}, "nobody@5"),
         ({"checkpoint": "../../etc@5"}, "names no checkpoint"),
-        (
-            {"settings": replace(SETTINGS, memory_max_size=1 << 32, features=1 << 16)},
-            "emory|llocate",
-        ),
     ],
 )
 def test_what_cannot_work_ends_with_status_3(tmp_path, start, changes, reason):
@@ -494,6 +491,44 @@ def test_what_cannot_work_ends_with_status_3(tmp_path, start, changes, reason):
     assert worker.ended() == 3
     assert fatal["retry"] is False
     assert re.search(reason, fatal["reason"])
+
+
+WIDE = replace(SETTINGS, memory_max_size=1 << 32, features=4_096)
+
+
+def wide_rows(count=1_000):
+    columns = Columns.empty(count, WIDE.features, WIDE.actions)
+    columns.step[:] = np.arange(count)
+    return columns
+
+
+def test_a_learner_begins_though_all_rows_that_may_come_would_not_fit(tmp_path, start):
+    run = write_run(tmp_path / "run", WIDE)
+    worker = start(run)
+    worker.wait("hello")
+    worker.send("rows", **Log(run).append(wide_rows()))
+
+    assert worker.wait("progress", lambda told: told["rows"] == 1_000)
+    assert learn_until(worker, 1)
+
+
+def test_a_learner_for_whose_rows_there_is_no_memory_says_so(tmp_path, start):
+    run = write_run(tmp_path / "run", WIDE)
+    log, worker = Log(run), start(run)
+    worker.wait("hello")
+    worker.send("rows", **log.append(wide_rows()))
+    worker.wait("progress", lambda told: told["rows"] == 1_000)
+    pages = int(Path(f"/proc/{worker.process.pid}/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + (100 << 20)
+    resource.prlimit(worker.process.pid, resource.RLIMIT_AS, (limit, limit))
+    for _ in range(4):
+        log.turn_over()
+        worker.send("rows", **log.append(wide_rows()))
+    fatal = worker.wait("fatal")
+
+    assert worker.ended() == 1
+    assert fatal["retry"] is True
+    assert re.search("MemoryError: .*rows of 4,096 features.*memory_max_size", fatal["reason"])
 
 
 def test_losses_that_are_no_numbers_are_never_exported_and_end_with_status_4(tmp_path, start):

@@ -99,6 +99,8 @@ def test_the_configuration_comes_back_byte_for_byte(guest):
         ('{"arkml": {"gamma": 1.5}}', "gamma is 1.5"),
         ('{"arkml": {"algorithm": "dreamer"}}', "algorithm is 'dreamer'"),
         ('{"arkml": [1]}', '"arkml" is [1]'),
+        (f'{{"arkml": {{"alpha": 1{"0" * 400}}}}}', "alpha is 1000"),
+        (f'{{"arkml": {{"gamma": -1{"0" * 400}}}}}', "gamma is -1000"),
     ],
 )
 def test_settings_that_make_no_sense_are_named_and_refused(guest, caplog, config, named):

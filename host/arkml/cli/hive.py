@@ -16,8 +16,8 @@ import typer
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.files import write_file
-from arkml.cli.launch import TOKEN, require_hive
-from arkml.cli.logs import LogOptions
+from arkml.cli.launch import TOKEN
+from arkml.cli.serving import Serve, serve_hive
 from arkml.cli.values import whole_number
 from arkml.errors import UsageError
 
@@ -89,35 +89,8 @@ def serve(
     machine may be served. At a loopback address, requests for other names than those of loopback
     and of --allow-host are refused; elsewhere only if there is an --allow-host.
     """
-    names = tuple(allow_host or ())
-    return partial(_serve, host, port, data, device, idle_stop, names, debug)
-
-
-def _serve(
-    host: str,
-    port: int,
-    data: Path,
-    device: str,
-    idle_stop: float,
-    allow_hosts: tuple[str, ...],
-    debug: bool,
-) -> int:
-    require_hive()
-    token = os.environ.get(TOKEN)
-    if token is None and host not in ("127.0.0.1", "localhost", "::1"):
-        raise UsageError(f"--host {host} is open to others: set {TOKEN} to the token they need")
-    LogOptions(debug=debug).start()
-    from arkml.cli.serving import serve_hive
-
-    return serve_hive(
-        host,
-        port,
-        data,
-        token=token,
-        allow_hosts=allow_hosts,
-        device=device,
-        idle_stop=idle_stop,
-    )
+    wish = Serve(host, port, data, device, idle_stop, tuple(allow_host or ()), debug)
+    return partial(serve_hive, wish)
 
 
 def list_(hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:

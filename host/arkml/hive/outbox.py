@@ -84,11 +84,11 @@ class Outbox:
         self._notes: deque[tuple[int, str, float]] = deque(maxlen=_MAX_NOTES)
 
     def begin(self) -> None:
-        """Rows are to be appended, and metrics noted that came with them."""
+        """Announce rows whose metrics are noted after they were appended."""
         self._begun = self.appended
 
     def end(self) -> None:
-        """All metrics were noted of the rows since `begin`."""
+        """Release the rows since `begin`: all of their metrics were noted."""
         self._begun = None
         if self._is_full:
             self._is_full = False
@@ -202,7 +202,7 @@ class Outbox:
         return chunk.kind, Columns(*(*rows_of, _NO_META))
 
     def take_notes(self) -> list[tuple[int, str, float]]:
-        """The metrics of the rows that were taken last: place of the row or NO_ROW, name, value."""
+        """Return the metrics of the rows taken last: place of the row or NO_ROW, name, value."""
         first, end = self._last
         found = []
         while self._notes and ((row := self._notes[0][0]) < end or row == NO_ROW):

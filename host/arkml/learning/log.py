@@ -57,7 +57,7 @@ class Log:
             yield record
 
     def _record(self) -> Record | None:
-        """The next record in the segment of the cursor, None if it has no more."""
+        """Return the next record in the segment of the cursor, None if it has no more."""
         number, offset = self.cursor
         data = self._map(number)
         if data is None:

@@ -170,7 +170,7 @@ class Memory:
         return Held(self.held, checksum(hashes), sessions)
 
     def _reserve(self, rows: int) -> None:
-        """Have room for so many rows. Rows are copied once on average: the room doubles."""
+        """Make room for `rows` rows at least. It doubles: each row is copied once on average."""
         held = len(self._next)
         if rows <= held:
             return

@@ -67,7 +67,7 @@ class Gate:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is that of this machine for itself."""
+    """Return whether a name or an address is that of this machine for itself."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -75,6 +75,6 @@ def is_loopback(host: str) -> bool:
 
 
 def _name_in(authority: str) -> str:
-    """The host in HOST or HOST:PORT, in lower case; empty if it is neither."""
+    """Return the host in HOST or HOST:PORT, in lower case; empty if it is neither."""
     found = _AUTHORITY.fullmatch(authority)
     return (found[1] or found[2]).lower() if found else ""

@@ -82,7 +82,7 @@ class Hearing:
         self._run.changes.tell()
 
     async def failed(self, reason: str) -> None:
-        """A learner has ended, and there will be another one."""
+        """Note why a learner has ended that another one follows."""
         self._run.document.reason = reason
         await self._save()
 

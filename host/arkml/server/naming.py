@@ -12,7 +12,7 @@ _LONGEST = 256
 
 async def number(run: Run, names: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
     """
-    The number of each name, which stays, and why the others are refused.
+    Return the number of each name, which stays, and why the others are refused.
 
     Raises OSError if they cannot be written down, and then none of them is new.
     """

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 def open_log(directory: Path, *, keep: int, segment: int, least: int = 0) -> Log:
     """
-    The log in a directory, which is made if it is not there.
+    Open the log in a directory, which is made if it is not there.
 
     Damaged records are passed over, and what is torn at the end of a segment is cut. The rows of a
     log without any segment are counted on from `least`. Blocks while it reads all of it. Raises
@@ -78,7 +78,7 @@ class _Recovery:
         _cut(path, offset)
 
     def _is_known(self, record: Record) -> bool:
-        """Whether rows with the numbers of these came before: each number names one row."""
+        """Return whether rows with these numbers came before: each number names one row."""
         return self._is_counted and record.first < self._contents.rows
 
     def _take(self, record: Record) -> None:

@@ -23,7 +23,7 @@ from arkml.server.recovery import open_log
 from arkml.server.scores import Scores
 from arkml.server.sessions import Session
 from arkml.server.spare import Learners
-from arkml.server.supervisor import Health, Supervisor
+from arkml.server.supervisor import Supervisor, status_of
 from arkml.server.tallies import Tally
 from arkml.server.tending import tend
 
@@ -81,17 +81,12 @@ class Run:
             return Status.NOT_FOUND
         if self.document.is_over:
             return Status.TERMINATING if self._is_stopping else self.document.status
-        match self.supervisor.health:
-            case Health.STARTING:
-                return Status.STARTING if self.has_begun else Status.PENDING
-            case Health.UNWELL:
-                return Status.UNHEALTHY
-            case Health.ENDED:
-                return Status.PAUSED if self.has_begun else Status.PENDING
-            case Health.WELL if self._is_paused:
-                return Status.PAUSED
-            case Health.WELL:
-                return Status.RUNNING if self.policies.newest else Status.STARTING
+        return status_of(
+            self.supervisor.health,
+            has_begun=self.has_begun,
+            is_paused=self._is_paused,
+            has_policy=self.policies.newest is not None,
+        )
 
     @property
     def is_ending(self) -> bool:
@@ -126,12 +121,9 @@ class Run:
                 raise self._over()
             if self.log is None:
                 keep = self.document.request.settings.memory_max_size
+                rows, size = self.directory / "rows", self._options.segment_bytes
                 self.log = await asyncio.to_thread(
-                    open_log,
-                    self.directory / "rows",
-                    keep=keep,
-                    segment=self._options.segment_bytes,
-                    least=self.document.rows,
+                    open_log, rows, keep=keep, segment=size, least=self.document.rows
                 )
                 if self.log.lost > self.document.lost:
                     self.document.lost = self.log.lost
@@ -238,10 +230,8 @@ class Run:
                 document.reason, document.ended_at = aborted, time.time_ns()
                 self._is_stopping = not aborted
                 self.changes.tell()
-                try:
-                    await self._sleep(self._options.patience.stop)
-                finally:
-                    self._is_stopping = False
+                await self._sleep(self._options.patience.stop)
+                self._is_stopping = False
             await self.save()
 
     async def close(self, seconds: float) -> None:
@@ -305,4 +295,5 @@ class Run:
         if self.is_closing:
             return HiveRefused("the hive is ending", 503)
         reason = f": {self.document.reason}" if self.document.status is Status.ABORTED else ""
-        return HiveRefused(f"run {self.document.id} is {self.status}{reason}", 410)
+        status = self.document.status if self.document.is_over else self.status
+        return HiveRefused(f"run {self.document.id} is {status}{reason}", 410)

@@ -18,7 +18,7 @@ _EVERY = 10.0
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean, which is finite if all values are: their sum need not be."""
+    """Return the mean, which is finite if all values are: their sum need not be."""
     return math.fsum(value / len(values) for value in values)
 
 

@@ -138,7 +138,7 @@ async def _opened(options: ServeOptions) -> Hive:
 
 
 def _unwritable(data: Path) -> str:
-    """Why nothing can be written in a directory, which SQLite does not say."""
+    """Return why nothing can be written in a directory, which SQLite does not say."""
     try:
         with tempfile.TemporaryFile(dir=data) as file:
             file.write(b"?")
@@ -169,7 +169,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _no_address(host: str, port: int, error: OSError | ValueError) -> str:
-    """Why nothing can listen there."""
+    """Return why nothing can listen there."""
     match getattr(error, "errno", None):
         case errno.EADDRINUSE:
             return f"port {port} of {host} is in use, perhaps by another hive: take another port"

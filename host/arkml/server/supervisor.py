@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.messages import Message
+from arkml.hive.protocol.runs import Status
 from arkml.server.learner import Learner
 from arkml.server.options import Patience
 from arkml.server.spare import Learners
@@ -38,6 +39,23 @@ class Health(Enum):
     ENDED = "ended"
 
 
+def status_of(health: Health, *, has_begun: bool, is_paused: bool, has_policy: bool) -> Status:
+    """Return the status of a run that is not over. `has_begun`: a learner of it told something."""
+    match health:
+        case Health.UNWELL:
+            return Status.UNHEALTHY
+        case Health.STARTING | Health.ENDED if not has_begun:
+            return Status.PENDING
+        case Health.STARTING:
+            return Status.STARTING
+        case Health.ENDED:
+            return Status.PAUSED
+        case Health.WELL if is_paused:
+            return Status.PAUSED
+        case Health.WELL:
+            return Status.RUNNING if has_policy else Status.STARTING
+
+
 class Owner(Protocol):
     """The run that a learner learns for."""
 
@@ -51,7 +69,7 @@ class Owner(Protocol):
         """`Supervisor.health` has changed."""
 
     async def failed(self, reason: str) -> None:
-        """A learner has ended, and there will be another one."""
+        """Note why a learner has ended that another one follows."""
 
     async def aborted(self, reason: str) -> None:
         """There is no learner any more, and will be none."""
@@ -259,7 +277,7 @@ class Supervisor:
 
 
 def _why(status: int, last_line: str) -> str:
-    """Why a learner has ended that gave no reason, as far as one can tell from outside."""
+    """Return why a learner ended that gave no reason, as far as its end shows."""
     if status == -signal.SIGKILL:
         return "the learner was killed (SIGKILL), perhaps for want of memory"
     if status < 0:

@@ -14,7 +14,7 @@ _MOST_DIGITS = 400  # more than the largest float has
 
 def parse_object(data: bytes | str) -> dict[str, Any]:
     """
-    The JSON object in `data`.
+    Return the JSON object in `data`.
 
     All of its numbers are finite and fit a float, its texts can be encoded, and nothing in it lies
     deeper than MAX_DEPTH. Raises ProtocolError.

@@ -54,7 +54,7 @@ def frame(body: bytes, *, session: int, first: int) -> bytes:
 
 def read_record(data: memoryview, offset: int) -> Record | None:
     """
-    The record at `offset`; None at the end of what was written, or where it is torn or damaged.
+    Return the record at `offset`; None at the end of what was written, or where it is damaged.
 
     Columns are views of `data`.
     """
@@ -75,7 +75,7 @@ def read_record(data: memoryview, offset: int) -> Record | None:
 
 
 def find_record(data: memoryview, offset: int, until: int) -> Record | None:
-    """The first whole record at or after `offset` that ends by `until`, past damaged bytes."""
+    """Return the first whole record from `offset` on that ends by `until`, past damaged bytes."""
     while offset < until:
         record = read_record(data, offset)
         if record is not None and record.end <= until:
@@ -85,7 +85,7 @@ def find_record(data: memoryview, offset: int, until: int) -> Record | None:
 
 
 def read_records(data: memoryview, offset: int, until: int) -> Iterator[Record]:
-    """The whole records from `offset` up to the byte `until`."""
+    """Yield the whole records from `offset` up to the byte `until`."""
     while record := find_record(data, offset, until):
         yield record
         offset = record.end
@@ -96,7 +96,7 @@ def _check(size: int, first: int, session: int, header: int) -> int:
 
 
 def _prefix(data: memoryview, offset: int) -> tuple[int, int, int, int] | None:
-    """Size, first row, session and checksum of the header at `offset`, None if it is damaged."""
+    """Return size, first row, session and the header's checksum at `offset`; None if damaged."""
     if offset + PREFIX_SIZE > len(data):
         return None
     magic, size, first, session, header, check = _PREFIX.unpack_from(data, offset)
@@ -107,7 +107,7 @@ def _prefix(data: memoryview, offset: int) -> tuple[int, int, int, int] | None:
 
 def _after_damage(data: memoryview, offset: int, until: int) -> int:
     """
-    Where the next record may begin after a damaged one at `offset`.
+    Return where the next record may begin after a damaged one at `offset`.
 
     The prefix says how long the record is, and the header behind it says it once more. Only where
     both are damaged is a beginning looked for, since columns may hold whatever a guest likes.

@@ -95,7 +95,7 @@ class Settings:
                 raise InvalidSettings(f"{name} is {getattr(self, name)!r}: it takes true or false")
         if self.alpha != "auto" and not _is_number(self.alpha, 0.0, 100.0):
             raise InvalidSettings(f'alpha is {self.alpha!r}: it takes "auto" or a number to 100')
-        if self.device not in ("auto", "cpu", "cuda"):
+        if self.device not in DEVICES:
             raise InvalidSettings(f"device is {self.device!r}: it takes auto, cpu or cuda")
         if self.algorithm not in ALGORITHMS:
             raise InvalidSettings(
@@ -140,6 +140,8 @@ class Settings:
         rest = {n: v for n, v in values.items() if n not in known | {"features", "actions"}}
         return replace(self, **ours, other={**self.other, **rest})
 
+
+DEVICES = ("auto", "cpu", "cuda")
 
 ALGORITHMS = ("sac",)
 """What a learner can run."""
