@@ -18,7 +18,9 @@ from arkml.errors import UsageError
 
 if TYPE_CHECKING:
     from arkml.cli.measuring import Timings
+    from arkml.cli.players import Player
     from arkml.cli.tasks import Task
+    from arkml.host import Host
 
 _EPILOG = options.epilog(
     "arkml bench npc.wasm --policy walk.onnx",
@@ -118,15 +120,27 @@ def bench(wanted: Bench) -> int:
     """Measure and show."""
     from arkml.cli.complaints import complaints_of, error_document, say_complaints
     from arkml.cli.launch import open_host
-    from arkml.cli.measuring import Steps
-    from arkml.cli.playing import announce, budget_of, compiled, perform, player_of
-    from arkml.cli.progress import ProgressBar
-    from arkml.cli.tasks import Wanted, choose
     from arkml.cli.values import check_words
 
     wanted.logs.start()
     check_words((str(wanted.guest), *wanted.arguments), wanted.known)
-    host = open_host(wanted.grants, stdout_is_ours=True)
+    with open_host(wanted.grants, stdout_is_ours=True) as host:
+        document, player = _measured(wanted, host)
+    complaints = complaints_of(wanted.grants, player, wanted.instances)
+    if wanted.as_json:
+        print_json(error_document(complaints) | document)
+    else:
+        _show(document)
+    return say_complaints(complaints)
+
+
+def _measured(wanted: Bench, host: Host) -> tuple[dict[str, Any], Player]:
+    """Measure; returns what there is to show, and who played."""
+    from arkml.cli.measuring import Steps
+    from arkml.cli.playing import announce, budget_of, compiled, perform, player_of
+    from arkml.cli.progress import ProgressBar
+    from arkml.cli.tasks import Wanted, choose
+
     program = compiled(host, wanted.guest)
     task = choose(program, Wanted(wanted.cmdlet, wanted.invoke, wanted.arguments, wanted.input))
     count, warmup = _counts(wanted, task)
@@ -137,17 +151,8 @@ def bench(wanted: Bench) -> int:
     before, steps = player.statistics, Steps(player.step)
     with ProgressBar(program.name, count) as progress:
         steps.run(count, after=progress)
-    after = player.statistics
-    host.close()
-    document = _document(
-        wanted, program.name, task, steps.timings, warmup, after.rows - before.rows
-    )
-    complaints = complaints_of(wanted.grants, player, wanted.instances)
-    if wanted.as_json:
-        print_json(error_document(complaints) | document)
-    else:
-        _show(document)
-    return say_complaints(complaints)
+    rows = player.statistics.rows - before.rows
+    return _document(wanted, program.name, task, steps.timings, warmup, rows), player
 
 
 def _counts(wanted: Bench, task: Task) -> tuple[int, int]:

@@ -153,14 +153,13 @@ def play(run: Run) -> int:
     keep_apart(run.out, run.guest, run.grants.policy)
     if run.grants.hive is not None and run.grants.hive.data is not None:
         make_directory("--data", run.grants.hive.data)
-    host = open_host(
+    with open_host(
         run.grants,
         program=run.guest.name,
         arguments=run.cmdlet or "",
         stdout_is_ours=run.as_json,
-    )
-    summary = _played(run, host)  # if it raises, the process ends, and the host with it
-    host.close()
+    ) as host:
+        summary = _played(run, host)
     _show(run, summary)
     return say_complaints(summary.complaints)
 
