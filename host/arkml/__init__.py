@@ -6,17 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from arkml.environment.guest_env import GuestEnv
+    from arkml.envs.core.guest_env import GuestEnv
     from arkml.errors import ArkmlError, GuestError, ModuleError
-    from arkml.fleet import Fleet
-    from arkml.guest import Guest, Reply
-    from arkml.hives import HiveGrant
+    from arkml.guests.counts import Statistics
+    from arkml.guests.fleet import Fleet
+    from arkml.guests.guest import Guest, Reply
     from arkml.host import Host
     from arkml.limits import Limits
+    from arkml.runs.access import HiveGrant
+    from arkml.runtime.compiled_module import Program
     from arkml.runtime.module.description import EntryPoint, ModuleInfo, ModuleKind
-    from arkml.runtime.program import Program
     from arkml.runtime.wasi.linking import Directory, WasiGrant
-    from arkml.statistics import Statistics
 
 __all__ = [
     "ArkmlError",
@@ -43,19 +43,19 @@ _HOMES = {
     "ArkmlError": "arkml.errors",
     "Directory": "arkml.runtime.wasi.linking",
     "EntryPoint": "arkml.runtime.module.description",
-    "Fleet": "arkml.fleet",
-    "Guest": "arkml.guest",
-    "GuestEnv": "arkml.environment.guest_env",
+    "Fleet": "arkml.guests.fleet",
+    "Guest": "arkml.guests.guest",
+    "GuestEnv": "arkml.envs.core.guest_env",
     "GuestError": "arkml.errors",
-    "HiveGrant": "arkml.hives",
+    "HiveGrant": "arkml.runs.access",
     "Host": "arkml.host",
     "Limits": "arkml.limits",
     "ModuleError": "arkml.errors",
     "ModuleInfo": "arkml.runtime.module.description",
     "ModuleKind": "arkml.runtime.module.description",
-    "Program": "arkml.runtime.program",
-    "Reply": "arkml.guest",
-    "Statistics": "arkml.statistics",
+    "Program": "arkml.runtime.compiled_module",
+    "Reply": "arkml.guests.guest",
+    "Statistics": "arkml.guests.counts",
     "WasiGrant": "arkml.runtime.wasi.linking",
 }
 

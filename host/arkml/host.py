@@ -13,28 +13,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from arkml.berth import Berth
 from arkml.closing import Closing, Unclosed
 from arkml.errors import InstanceLimitExceeded, ModuleError, UsageError
-from arkml.fleet import Fleet
-from arkml.guest import Guest
+from arkml.guests.fleet import Fleet
+from arkml.guests.guest import Guest
+from arkml.guests.shared import Berth
 from arkml.limits import Limits
 from arkml.policies.files import read_policy_file
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.models import ModelCache
+from arkml.runtime.call_guard import Flight
 from arkml.runtime.columns.slabs import Columns
+from arkml.runtime.compiled_module import Program
 from arkml.runtime.engine import Engine
-from arkml.runtime.flight import Flight
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.mappings import require_mappings
 from arkml.runtime.module.description import ModuleKind
-from arkml.runtime.program import Program
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.gateway import HiveGateway
 
 if TYPE_CHECKING:
-    from arkml.evaluation import Evaluator
-    from arkml.hives import HiveGrant, Hives
+    from arkml.runs.access import HiveGrant, Hives
+    from arkml.runs.evaluation import Evaluator
     from arkml.runtime.wasi.virtual import World
 
 Source = str | Path | bytes
@@ -133,8 +133,8 @@ class Host(Closing):
 
         It acts without noise and its rows teach nobody. Raises UsageError without a hive.
         """
-        from arkml.evaluation import EvaluationHives, Evaluator
-        from arkml.training import GuestHives
+        from arkml.runs.evaluation import EvaluationHives, Evaluator
+        from arkml.runs.gateway import GuestHives
 
         trained = guest.guests[0] if isinstance(guest, Fleet) else guest
         hives = trained.services.hives
@@ -252,7 +252,7 @@ class Host(Closing):
         library = self._library()
         hives = None
         if self._hives is not None:
-            from arkml.training import GuestHives
+            from arkml.runs.gateway import GuestHives
 
             block = self._hives.grant.block
             if block is None:
@@ -301,7 +301,7 @@ class _Shared(NamedTuple):
 def _hives(grant: HiveGrant | None) -> Hives | None:
     if grant is None:
         return None
-    from arkml.hives import Hives
+    from arkml.runs.access import Hives
 
     return Hives(grant)
 

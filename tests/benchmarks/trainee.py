@@ -13,7 +13,7 @@ from arkml import HiveGrant, Host
 from arkml.closing import Closing
 from arkml.hive.client import HiveClient
 from arkml.hive.session import RunSession
-from arkml.hives import Hives
+from arkml.runs.access import Hives
 
 _MODEL = 65_536
 _PATIENCE = 60.0

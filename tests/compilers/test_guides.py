@@ -10,7 +10,7 @@ import pytest
 from tests.compilers.building import ROOT, regenerate
 
 from arkml import Host
-from arkml.guest import INITIALISERS
+from arkml.guests.guest import INITIALISERS
 from arkml.runtime.module import description
 
 GUIDE = (ROOT / "docs" / "guests.md").read_text()

@@ -9,8 +9,8 @@ from tests.conformance.storm import CELLS, FIRST_PAGES, MAX_CELLS, SCRIPT, TAGS,
 from arkml.errors import Unavailable
 from arkml.limits import Limits
 from arkml.sessions import results
-from arkml.sessions.roster import TrainingStart
 from arkml.sessions.session import Session
+from arkml.sessions.session_table import TrainingStart
 
 LIMITS = Limits(rows=300, run_seconds=None)
 

@@ -11,7 +11,7 @@ from tests.conformance.test_noise_and_memory import WIDTH, Stage, row
 from arkml import Host
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.errors import GuestBusy, GuestError, GuestFailed, Unavailable, UsageError
-from arkml.sessions.roster import TrainingStart
+from arkml.sessions.session_table import TrainingStart
 
 SEVERAL = (1, 3, 5)
 

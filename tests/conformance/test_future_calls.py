@@ -20,8 +20,8 @@ from arkml.errors import (
     Unavailable,
 )
 from arkml.sessions.results import ExperimentInfo, Metric
-from arkml.sessions.roster import TrainingStart
 from arkml.sessions.session import TrainingSession
+from arkml.sessions.session_table import TrainingStart
 
 KEYS = list(FUTURES)
 IDS = ["-".join(key) for key in KEYS]

@@ -10,7 +10,7 @@ from arkml.abi.codes import ErrorCode
 from arkml.abi.schema import U32, Handle
 from arkml.errors import GuestTrap
 from arkml.sessions import results
-from arkml.sessions.roster import TrainingStart
+from arkml.sessions.session_table import TrainingStart
 
 V0 = "ark-ml-inference-v0.ml_inference__"
 HANDLES = [

@@ -11,8 +11,8 @@ from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.abi.layout import pack
 from arkml.abi.ml_v1 import METRIC_V1
 from arkml.abi.ml_v3 import METRIC_V3
-from arkml.sessions.roster import TrainingStart
 from arkml.sessions.session import Session
+from arkml.sessions.session_table import TrainingStart
 
 END = 4 * PAGE
 ITEMS, FEATURES = 0x2000, 0x1000

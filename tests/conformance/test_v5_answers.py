@@ -13,7 +13,7 @@ from tests.conformance.world import MODEL as LINEAR
 from arkml import Host
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.limits import Limits
-from arkml.sessions.roster import TrainingStart
+from arkml.sessions.session_table import TrainingStart
 
 START = "ark-ml-v5.ml__start_inference"
 INITIAL, RUNNING = EpisodeState.INITIAL, EpisodeState.RUNNING

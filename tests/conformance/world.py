@@ -14,7 +14,7 @@ from arkml.abi.schema import (
     Text,
 )
 from arkml.sessions import results
-from arkml.sessions.roster import TrainingStart
+from arkml.sessions.session_table import TrainingStart
 
 FEATURES, ACTIONS, AGENT = 3, 2, 7
 MODEL = build.linear([[1, 0], [0, 1], [1, 1]])

@@ -16,11 +16,11 @@ from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import Columns, Kind
 from arkml.hive.protocol.runs import OnConflict, RunRequest
 from arkml.hive.protocol.settings import Settings
-from arkml.hives import Hives
-from arkml.participation import Participation
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.models import ModelCache
 from arkml.policies.noise import streams
+from arkml.runs.access import Hives
+from arkml.runs.membership import Participation
 
 KILLS = int(os.environ.get("ARKML_FAULTS", "20"))
 MINUTES = float(os.environ.get("ARKML_FAULTS_MINUTES", "10"))

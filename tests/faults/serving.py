@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from arkml.hives import HiveGrant
+from arkml.runs.access import HiveGrant
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "faults"

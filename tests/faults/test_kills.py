@@ -24,7 +24,7 @@ from tests.faults.player import (
 from tests.faults.serving import OtherHost, Served
 
 from arkml.hive.protocol.runs import OnConflict, RunRequest
-from arkml.hives import HiveGrant, Hives
+from arkml.runs.access import HiveGrant, Hives
 
 pytestmark = pytest.mark.faults
 

@@ -26,7 +26,7 @@ from tests.integration.hive_service import FAKE
 from arkml.errors import NotFound
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.runs import OnConflict, RunRequest, Status
-from arkml.hives import HiveGrant, Hives
+from arkml.runs.access import HiveGrant, Hives
 
 pytestmark = pytest.mark.faults
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.faults.player import MINUTES, SETTINGS, Player, learners_in, until
 
-from arkml.hives import HiveGrant
+from arkml.runs.access import HiveGrant
 
 pytestmark = pytest.mark.faults
 

@@ -14,7 +14,7 @@ from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.errors import HiveUnreachable
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.runs import Status
-from arkml.hives import HiveGrant, Hives
+from arkml.runs.access import HiveGrant, Hives
 
 pytestmark = pytest.mark.faults
 

@@ -20,7 +20,7 @@ from tests.faults.serving import Served
 
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.segments import read_records
-from arkml.hives import HiveGrant
+from arkml.runs.access import HiveGrant
 
 pytestmark = pytest.mark.faults
 

@@ -18,9 +18,9 @@ from tests.integration.command_line import GUESTS
 from tests.integration.guest_text import ACTOR
 
 from arkml import GuestEnv, Host
-from arkml.environment.fleet_env import FleetEnv
+from arkml.envs.core.fleet_env import FleetEnv
 from arkml.errors import GuestFailed, UsageError
-from arkml.guest import Guest
+from arkml.guests.guest import Guest
 from arkml.runtime.store import GuestStore
 
 PENDULUM = GUESTS / "c_pendulum.wasm"

@@ -6,7 +6,7 @@ from array import array
 import pytest
 
 from arkml.cli.exits import exit_code, sentence
-from arkml.cli.measuring import Pacer, Steps, Timings
+from arkml.cli.timing import Pacer, Steps, Timings
 from arkml.cli.units import counted, duration, size
 from arkml.cli.values import (
     LAST_PORT,

@@ -11,8 +11,8 @@ from tests.integration.command_line import GUESTS
 
 from arkml import Host
 from arkml.abi.codes import EpisodeState, ErrorCode
-from arkml.environment.decisions import Origin
-from arkml.environment.guest_env import GuestEnv
+from arkml.envs.core.decisions import Origin
+from arkml.envs.core.guest_env import GuestEnv
 from arkml.errors import (
     EntryPointMissing,
     GuestBusy,

@@ -6,7 +6,7 @@ import pytest
 from tests.integration.command_line import GUESTS
 
 from arkml import GuestEnv, Host, Limits
-from arkml.environment.fleet_env import FleetEnv
+from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.gymnasium_env import GuestGymnasiumEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv

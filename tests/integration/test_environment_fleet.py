@@ -20,9 +20,9 @@ from tests.integration.test_environment import (
 from tests.integration.test_environment_world import UTC
 
 from arkml import WasiGrant
-from arkml.environment.fleet_env import FleetEnv
-from arkml.environment.guest_env import GuestEnv
-from arkml.environment.world import ORIGIN
+from arkml.envs.core.fleet_env import FleetEnv
+from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.world import ORIGIN
 from arkml.envs.gym import NAME
 from arkml.envs.gymnasium_env import GuestGymnasiumEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv

@@ -10,7 +10,7 @@ from tests.integration.guest_text import GUESTS, wasi
 from tests.integration.test_environment import BY_V1, INITIAL, RUNNING, scripted
 
 from arkml import GuestEnv, Host, WasiGrant
-from arkml.environment.world import ORIGIN
+from arkml.envs.core.world import ORIGIN
 from arkml.errors import LinkError, UsageError
 
 DRIFT, PENDULUM = GUESTS / "c_drift.wasm", GUESTS / "c_pendulum.wasm"

@@ -29,10 +29,10 @@ from tests.integration.scripted_hive import (
 
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
 from arkml.hive.client import HiveClient
-from arkml.hive.link import Link
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import NO_ROW, Kind
 from arkml.hive.protocol.runs import BATCH_ROWS, Role
+from arkml.hive.transport import Link
 
 FEATURES, ACTIONS = 3, 2
 

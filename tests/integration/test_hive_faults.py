@@ -19,7 +19,7 @@ from tests.faults.player import (
     until,
 )
 
-from arkml.hives import HiveGrant
+from arkml.runs.access import HiveGrant
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ HOST = """
 import os, sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from arkml.hives import HiveGrant
+from arkml.runs.access import HiveGrant
 from tests.faults.player import Player
 player = Player(HiveGrant(data=Path({folder!r})))
 player.play(0.3)

@@ -224,7 +224,7 @@ def test_guests_are_made_and_freed_whole_when_interrupts_hit_that():
     """Memory that was freed twice is noticed at some later time: the process dies of it."""
     script = """
 import os, random, signal, sys, threading
-from arkml.environment.fleet_env import FleetEnv
+from arkml.envs.core.fleet_env import FleetEnv
 
 chance = random.Random(4)
 caught = 0

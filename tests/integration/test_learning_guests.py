@@ -14,9 +14,9 @@ from tests.unit.policy_models import linear
 from arkml import Host
 from arkml.abi.codes import EpisodeState
 from arkml.errors import Unavailable
-from arkml.sessions.roster import TrainingStart
+from arkml.runs.gateway import settings_of
+from arkml.sessions.session_table import TrainingStart
 from arkml.testing import ConstantPolicy, RecordingPolicies, ThreadedHost
-from arkml.training import settings_of
 
 GAMES = ("pendulum", "cartpole", "reach")
 AGENTS = {"pendulum": 16, "cartpole": 16, "reach": 64}

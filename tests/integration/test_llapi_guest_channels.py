@@ -6,7 +6,7 @@ import uuid
 import pytest
 from tests.integration.test_environment import INITIAL, RUNNING, scripted
 
-from arkml.environment.world import Pace
+from arkml.envs.core.world import Pace
 from arkml.envs.llapi.exception import (
     UnityCommunicatorStoppedException,
     UnityEnvironmentException,

@@ -21,7 +21,7 @@ OWNERS = {
     "onnx": ("arkml.policies", "arkml.learning"),
     "google": ("arkml.policies", "arkml.envs.llapi"),  # protobuf, in which onnx and players speak
     "tract": ("arkml.policies",),
-    "msgspec": ("arkml.environment",),
+    "msgspec": ("arkml.envs.core",),
     "typer": ("arkml.cli",),
     "rich": ("arkml.cli",),
     "matplotlib": ("arkml.cli",),
@@ -93,6 +93,12 @@ def test_a_module_is_short(path):
     lines = path.read_text().count("\n")
 
     assert lines <= LONGEST
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_module_is_named_as_one_of_the_standard_library(path):
+    """Where such a folder is the current one, a script that imports the other gets ours."""
+    assert path.parent == TABLES or path.stem not in sys.stdlib_module_names
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

@@ -22,7 +22,7 @@ from arkml.runtime.module.normalise import normalise
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.reader import Reader, unsigned
 from arkml.runtime.module.refusals import check
-from arkml.runtime.module.types import FunctionType, GlobalType, MemoryType, TableType
+from arkml.runtime.module.wasm_types import FunctionType, GlobalType, MemoryType, TableType
 
 GUESTS = sorted((Path(__file__).parents[2] / "fixtures" / "guests").rglob("*.wasm"))
 

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from arkml.environment.declarations import Declarations
-from arkml.environment.specs import Spec
+from arkml.envs.core.declarations import Declarations
+from arkml.envs.core.specs import Spec
 from arkml.errors import InvalidActions, InvalidSpec
 
 PARTS = [{"name": "place", "shape": [2], "low": -1, "high": [1, 2]}, {"shape": [1, 3]}]

@@ -10,8 +10,8 @@ from arkml.errors import (
     Unavailable,
     UsageError,
 )
-from arkml.futures import Changes, FutureTable, Readiness, ResultType
-from arkml.handles import HandleTable
+from arkml.sessions.futures import Changes, FutureTable, Readiness, ResultType
+from arkml.sessions.handles import HandleTable
 
 FLAG: ResultType[bool] = ResultType("flag")
 LETTERS: ResultType[str] = ResultType("letters", counted=True)

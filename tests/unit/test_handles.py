@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arkml.errors import NotFound, TooManyFutures, TooManyHandles
-from arkml.handles import U32_LAYOUT, U64_LAYOUT, HandleLayout, HandleRoom, HandleTable
+from arkml.sessions.handles import U32_LAYOUT, U64_LAYOUT, HandleLayout, HandleRoom, HandleTable
 
 
 def table(*, limit=4096, layout=U64_LAYOUT):

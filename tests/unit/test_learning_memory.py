@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import Columns, Kind
-from arkml.learning.chains import Chains
-from arkml.learning.memory import Memory
+from arkml.learning.replay_buffer import Memory
 from arkml.learning.scans import linear_recurrence
+from arkml.learning.trajectories import Chains
 
 RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
 

@@ -7,10 +7,10 @@ from arkml.hive.protocol.rows import META, Columns, Header, Kind
 from arkml.hive.protocol.runs import LEAST_AHEAD, MOST_AHEAD
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.chains import Episodes
-from arkml.learning.pace import MOST_UPDATES, Pace
-from arkml.learning.statistics import WINDOW, Statistics
-from arkml.learning.versions import STALE, Versions
+from arkml.learning.policy_lag import STALE, Versions
+from arkml.learning.rate_limiter import MOST_UPDATES, Pace
+from arkml.learning.row_statistics import WINDOW, Statistics
+from arkml.learning.trajectories import Episodes
 
 SETTINGS = Settings(1, 1, memory_min_size=1_000, rows_per_update=8.0, max_updates_per_row=0.5)
 SYNC = Settings(1, 1, rows_per_update=8.0, sync=True)

@@ -15,8 +15,8 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, State
 from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.export import check, to_onnx
-from arkml.learning.memory import Memory
 from arkml.learning.normaliser import Normaliser
+from arkml.learning.replay_buffer import Memory
 from arkml.learning.sac import Sac, SpacesOnly
 
 SETTINGS = {"hidden": 8, "batch_size": 16, "memory_min_size": 10, "memory_max_size": 1_000}

@@ -8,7 +8,7 @@ from wasmtime import wat2wasm
 from arkml.errors import ModuleRejected
 from arkml.runtime.module.description import EntryPoint, ModuleKind, RequiredApi, describe
 from arkml.runtime.module.parsing import parse
-from arkml.runtime.module.types import FunctionType, MemoryType
+from arkml.runtime.module.wasm_types import FunctionType, MemoryType
 
 ROOT = Path(__file__).parents[2]
 ARK_GUESTS = ROOT / "fixtures" / "guests" / "ark_api"

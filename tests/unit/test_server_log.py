@@ -12,7 +12,7 @@ from arkml.hive.protocol.rows import Columns, Header, encode, parse_header
 from arkml.hive.protocol.segments import Place, frame, read_records, segment_name
 from arkml.server.files import inside, lock, write_whole
 from arkml.server.recovery import open_log
-from arkml.server.tallies import Tally
+from arkml.server.session_counts import Tally
 
 SEGMENT = 1 << 16
 

@@ -30,9 +30,9 @@ from arkml.errors import (
 )
 from arkml.limits import Limits
 from arkml.sessions import results
-from arkml.sessions.roster import TrainingStart
 from arkml.sessions.services import Services
 from arkml.sessions.session import Origin
+from arkml.sessions.session_table import TrainingStart
 
 HOST_ROWS = [
     pytest.param(api, function, id=f"{api.module}.{function.name}")

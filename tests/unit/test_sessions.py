@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from arkml.abi.codes import EpisodeState
 from arkml.batches import ROW, Batch
 from arkml.errors import InvalidArguments, NotFound, TooManyHandles
-from arkml.handles import HandleTable
+from arkml.sessions.handles import HandleTable
 from arkml.sessions.responses import encode, require_countable
-from arkml.sessions.roster import Roster, TrainingStart
 from arkml.sessions.session import InferenceSession, Keys, Origin, Session, TrainingSession
+from arkml.sessions.session_table import Roster, TrainingStart
 
 RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
 

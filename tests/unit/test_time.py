@@ -4,7 +4,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from arkml.abi.codes import TimeFormat
-from arkml.sessions.time import display
+from arkml.sessions.time_handlers import display
 
 PACIFIC = timezone(timedelta(hours=-8))
 SECOND = 1_000_000_000

@@ -2,11 +2,11 @@
 
 import pytest
 
-from arkml.environment.declarations import Declarations
-from arkml.environment.experiments import Experiments
-from arkml.environment.world import ORIGIN, Pace, SeededWorld
+from arkml.envs.core.declarations import Declarations
+from arkml.envs.core.experiments import Experiments
+from arkml.envs.core.world import ORIGIN, Pace, SeededWorld
 from arkml.errors import UsageError
-from arkml.sessions.launch import HiveAddress, Launch
+from arkml.sessions.run_request import HiveAddress, Launch
 
 SECOND = 1_000_000_000
 CENTURIES = 1 << 64

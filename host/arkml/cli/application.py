@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from arkml.cli import bench, describe, hive, inspect, pack, player, smoke, train
+from arkml.cli import (
+    bench,
+    describe,
+    hive,
+    inspect_command,
+    mlagents_player,
+    pack,
+    smoke,
+    train_command,
+)
 from arkml.cli import run as run_module
 from arkml.cli.exits import GOOD, run
 from arkml.cli.options import epilog
@@ -40,11 +49,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 run_module.register(app)
-train.register(app)
+train_command.register(app)
 hive.register(app)
-player.register(app)
+mlagents_player.register(app)
 smoke.register(app)
-inspect.register(app)
+inspect_command.register(app)
 describe.register(app)
 pack.register(app)
 bench.register(app)

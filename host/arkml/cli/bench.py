@@ -17,9 +17,9 @@ from arkml.cli.values import whole_number
 from arkml.errors import UsageError
 
 if TYPE_CHECKING:
-    from arkml.cli.measuring import Timings
-    from arkml.cli.players import Player
+    from arkml.cli.task_runner import Player
     from arkml.cli.tasks import Task
+    from arkml.cli.timing import Timings
     from arkml.host import Host
 
 _EPILOG = options.epilog(
@@ -118,8 +118,8 @@ def command(
 
 def bench(wanted: Bench) -> int:
     """Measure and show."""
-    from arkml.cli.complaints import complaints_of, error_document, say_complaints
     from arkml.cli.launch import open_host
+    from arkml.cli.outcome import complaints_of, error_document, say_complaints
     from arkml.cli.values import check_words
 
     wanted.logs.start()
@@ -136,10 +136,10 @@ def bench(wanted: Bench) -> int:
 
 def _measured(wanted: Bench, host: Host) -> tuple[dict[str, Any], Player]:
     """Measure; returns what there is to show, and who played."""
-    from arkml.cli.measuring import Steps
     from arkml.cli.playing import announce, budget_of, compiled, perform, player_of
     from arkml.cli.progress import ProgressBar
     from arkml.cli.tasks import Wanted, choose
+    from arkml.cli.timing import Steps
 
     program = compiled(host, wanted.guest)
     task = choose(program, Wanted(wanted.cmdlet, wanted.invoke, wanted.arguments, wanted.input))

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arkml.cli.complaints import idle_policy
 from arkml.cli.files import named, read_module
 from arkml.cli.launch import Grants, open_host
-from arkml.cli.measuring import Steps
-from arkml.cli.players import Solo
+from arkml.cli.outcome import idle_policy
+from arkml.cli.task_runner import Solo
 from arkml.cli.tasks import Task, Wanted, choose
+from arkml.cli.timing import Steps
 from arkml.cli.units import counted, duration, size
 from arkml.errors import (
     ArkmlError,
@@ -26,13 +26,13 @@ from arkml.errors import (
     StackExhausted,
     TableLimitExceeded,
 )
+from arkml.guests.calls import DEFAULT_BUDGET
 from arkml.runtime.module.description import ModuleKind
-from arkml.serving import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
-    from arkml.guest import Guest
+    from arkml.guests.guest import Guest
     from arkml.host import Host
-    from arkml.runtime.program import Program
+    from arkml.runtime.compiled_module import Program
 
 _PATIENCE = 60.0  # seconds of wasm for one call that is no frame
 _OVER_LIMITS = (

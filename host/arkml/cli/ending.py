@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from arkml.cli.exits import FAILED, GOOD, exit_code, print_json, say_failure, sentence
 from arkml.cli.learned import learned
-from arkml.cli.train import Training
+from arkml.cli.train_command import Training
 from arkml.cli.training_files import document_of, show, write_files
 from arkml.cli.watch import RunAborted, Watch
 from arkml.errors import HiveUnreachable, NotFound, UsageError
 
 if TYPE_CHECKING:
-    from arkml.cli.players import Player
-    from arkml.cli.trained import Course
+    from arkml.cli.task_runner import Player
+    from arkml.cli.training_loop import Course
     from arkml.host import Host
 
 _FAILURES = (HiveUnreachable, RunAborted, NotFound)

@@ -207,7 +207,7 @@ def _with(hive: str, job: Callable[[HiveClient], int]) -> int:
 @contextmanager
 def _client(hive: str) -> Iterator[HiveClient]:
     from arkml.hive.client import HiveClient
-    from arkml.hives import read_address
+    from arkml.runs.access import read_address
 
     host, port = read_address(hive)
     client = HiveClient(lambda: (host, port, os.environ.get(TOKEN)))

@@ -12,13 +12,13 @@ from arkml.cli.files import named, read_module
 from arkml.cli.units import size
 from arkml.errors import GuestError, ModuleError
 from arkml.limits import Limits
+from arkml.runtime.compiled_module import to_binary
 from arkml.runtime.engine import Engine
 from arkml.runtime.module.description import ImportInfo, ModuleInfo, describe
 from arkml.runtime.module.imports import WASI_MODULE, unmet
 from arkml.runtime.module.normalise import normalise
 from arkml.runtime.module.parsing import parse
-from arkml.runtime.module.types import PAGE, MemoryType
-from arkml.runtime.program import to_binary
+from arkml.runtime.module.wasm_types import PAGE, MemoryType
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from arkml.errors import ModelRejected, UsageError
 from arkml.limits import Limits
 
 if TYPE_CHECKING:
-    from arkml.hives import HiveGrant, RunIdentity
     from arkml.host import Host
+    from arkml.runs.access import HiveGrant, RunIdentity
     from arkml.runtime.wasi.linking import WasiGrant
 
 _HIVE_NEEDS = ("torch", "stable_baselines3", "fastapi", "uvicorn", "tensorboardX")
@@ -48,7 +48,7 @@ class HiveWish:
     def grant(self) -> HiveGrant:
         """For a host. Raises UsageError."""
         require_hive(embedded=self.hive == "embedded")
-        from arkml.hives import HiveGrant
+        from arkml.runs.access import HiveGrant
 
         return HiveGrant(
             hive=self.hive,

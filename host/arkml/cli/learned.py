@@ -14,7 +14,7 @@ from arkml.cli.watch import LEARNED, RATED, Metrics, Watch
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, NotFound
 
 if TYPE_CHECKING:
-    from arkml.cli.players import Player
+    from arkml.cli.task_runner import Player
     from arkml.hive.client import HiveClient
     from arkml.hive.protocol.runs import RunInfo
 
@@ -106,8 +106,8 @@ def learned(
 
 def held_policy(player: Player) -> tuple[int, bytes] | None:
     """The newest version that a host has loaded of its first run, and its ONNX file."""
-    from arkml.fleet import Fleet
-    from arkml.training import GuestHives
+    from arkml.guests.fleet import Fleet
+    from arkml.runs.gateway import GuestHives
 
     subject = player.subject
     guest = subject.guests[0] if isinstance(subject, Fleet) else subject

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from arkml.cli.files import named, read_module
 from arkml.cli.launch import Grants
-from arkml.cli.measuring import Pacer, Steps
-from arkml.cli.players import Player, Solo, Together
+from arkml.cli.task_runner import Player, Solo, Together
 from arkml.cli.tasks import Task
+from arkml.cli.timing import Pacer, Steps
 from arkml.errors import GuestError, ModuleError
+from arkml.guests.calls import DEFAULT_BUDGET
 from arkml.runtime.module.description import ModuleKind
-from arkml.serving import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
     from arkml.host import Host
-    from arkml.runtime.program import Program
+    from arkml.runtime.compiled_module import Program
 
 
 def compiled(host: Host, path: Path) -> Program:

@@ -144,8 +144,8 @@ def _hive(
 
 def play(run: Run) -> int:
     """Load the guest, let it do its task, show what came of it."""
-    from arkml.cli.complaints import say_complaints
     from arkml.cli.launch import open_host
+    from arkml.cli.outcome import say_complaints
     from arkml.cli.values import check_words
 
     run.logs.start()
@@ -166,12 +166,12 @@ def play(run: Run) -> int:
 
 def _played(run: Run, host: Host) -> Summary:
     from arkml.cli import playing
-    from arkml.cli.complaints import complaints_of
-    from arkml.cli.measuring import Pacer, Steps
-    from arkml.cli.players import FleetFailed
+    from arkml.cli.outcome import complaints_of
     from arkml.cli.progress import ProgressBar
     from arkml.cli.summary import Summary
+    from arkml.cli.task_runner import FleetFailed
     from arkml.cli.tasks import Wanted, choose, names
+    from arkml.cli.timing import Pacer, Steps
 
     program = playing.compiled(host, run.guest)
     task = choose(program, Wanted(run.cmdlet, run.invoke, run.arguments, run.input))

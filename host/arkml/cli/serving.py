@@ -38,7 +38,7 @@ def serve_hive(wish: Serve) -> int:
     require_hive()
     LogOptions(debug=wish.debug).start()
     from arkml.server.options import Patience, ServeOptions
-    from arkml.server.serve import serve
+    from arkml.server.service import serve
 
     options = ServeOptions(
         data=wish.data,

@@ -7,11 +7,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from arkml.cli.complaints import error_document
-from arkml.cli.measuring import Timings
+from arkml.cli.outcome import error_document
+from arkml.cli.timing import Timings
 
 if TYPE_CHECKING:
-    from arkml.statistics import Statistics
+    from arkml.guests.counts import Statistics
 
 
 @dataclass(frozen=True, slots=True)

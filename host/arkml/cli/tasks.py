@@ -14,8 +14,8 @@ from arkml.errors import EntryPointMissing, UsageError
 from arkml.runtime.module.description import BYTES_TO_STATUS, ModuleKind
 
 if TYPE_CHECKING:
+    from arkml.runtime.compiled_module import Program
     from arkml.runtime.module.description import EntryPoint, ModuleInfo
-    from arkml.runtime.program import Program
 
 FRAMES = 600  # of an applet, if nobody says how many
 

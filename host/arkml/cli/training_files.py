@@ -7,7 +7,7 @@ from typing import Any
 
 from arkml.cli.files import write_file
 from arkml.cli.learned import HELD, Learned
-from arkml.cli.train import Training
+from arkml.cli.train_command import Training
 from arkml.cli.units import sparkline
 from arkml.errors import UsageError
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arkml.cli.files import read_module, write_file
-from arkml.cli.train import Training
+from arkml.cli.train_command import Training
 from arkml.errors import UsageError
-from arkml.hives import RunIdentity
+from arkml.runs.access import RunIdentity
 
 if TYPE_CHECKING:
     from arkml.cli.launch import Grants

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw
 
 from arkml.batches import Floats
-from arkml.environment.specs import Spec
+from arkml.envs.core.specs import Spec
 from arkml.errors import UsageError
 
 Pixels = npt.NDArray[np.uint8]

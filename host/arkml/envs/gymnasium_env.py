@@ -7,8 +7,8 @@ from typing import Any
 import gymnasium
 
 from arkml.batches import Floats
-from arkml.environment.guest_env import GuestEnv
 from arkml.envs import spaces
+from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.drawing import Plane
 from arkml.envs.one_agent import OneAgent
 from arkml.envs.remade import Remade

@@ -10,11 +10,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Decision, Marks
-from arkml.environment.fleet_env import FleetEnv
-from arkml.environment.fleet_step import FleetStep
-from arkml.environment.guest_env import GuestEnv
 from arkml.envs import vector_infos
+from arkml.envs.core.decisions import Decision, Marks
+from arkml.envs.core.fleet_env import FleetEnv
+from arkml.envs.core.fleet_step import FleetStep
+from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.gymnasium_vector import Outcome, Restart, mode_of
 from arkml.envs.remade import Remade
 from arkml.envs.spaces import (

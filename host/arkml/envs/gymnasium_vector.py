@@ -11,9 +11,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Decision, Ids, Marks, Step
-from arkml.environment.guest_env import GuestEnv
 from arkml.envs import showing, vector_infos
+from arkml.envs.core.decisions import Decision, Ids, Marks, Step
+from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.remade import Remade
 from arkml.envs.slots import Slots
 from arkml.envs.spaces import action_space, all_allowed, observation_space, shown, shown_one, taken

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.closing import Closing
-from arkml.environment.decisions import Behaviour, Decision, Step
-from arkml.environment.guest_env import GuestEnv
-from arkml.environment.life import Life
 from arkml.envs import showing
+from arkml.envs.core.decisions import Behaviour, Decision, Step
+from arkml.envs.core.env_instance import Life
+from arkml.envs.core.guest_env import GuestEnv
 from arkml.errors import InvalidActions, UsageError
 
 Outcome = tuple[Floats, float, bool, bool, dict[str, Any]]

@@ -10,11 +10,11 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Behaviour, Decision, Step
-from arkml.environment.guest_env import GuestEnv
-from arkml.environment.numbers import floats_of
-from arkml.environment.specs import Actions, Spec
 from arkml.envs import showing
+from arkml.envs.core.coercion import floats_of
+from arkml.envs.core.decisions import Behaviour, Decision, Step
+from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.specs import Actions, Spec
 from arkml.envs.drawing import Pixels, Plane
 from arkml.envs.remade import Remade
 from arkml.envs.spaces import (

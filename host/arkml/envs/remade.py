@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from arkml.environment.guest_env import GuestEnv
+from arkml.envs.core.guest_env import GuestEnv
 
 
 class Remade:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy.typing as npt
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Behaviour, Decision, Step
-from arkml.environment.guest_env import GuestEnv
-from arkml.environment.numbers import floats_of
-from arkml.environment.specs import Actions
+from arkml.envs.core.coercion import floats_of
+from arkml.envs.core.decisions import Behaviour, Decision, Step
+from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.specs import Actions
 from arkml.errors import InvalidActions, UsageError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from arkml.environment.decisions import Decision, Ids
+from arkml.envs.core.decisions import Decision, Ids
 from arkml.errors import UsageError
 
 _EMPTY = -1

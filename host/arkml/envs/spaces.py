@@ -10,9 +10,9 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Decision
-from arkml.environment.numbers import floats_of
-from arkml.environment.specs import Actions, Part, Spec
+from arkml.envs.core.coercion import floats_of
+from arkml.envs.core.decisions import Decision
+from arkml.envs.core.specs import Actions, Part, Spec
 from arkml.errors import InvalidActions
 
 Space = spaces.Space[Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from arkml.environment.decisions import Decision
+from arkml.envs.core.decisions import Decision
 
 
 def tell(

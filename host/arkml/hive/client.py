@@ -12,11 +12,11 @@ from urllib.parse import quote
 from arkml.closing import Closing
 from arkml.errors import HiveUnreachable, ProtocolError
 from arkml.hive.answers import understood
-from arkml.hive.link import Link, Locate
 from arkml.hive.presence import Presence
 from arkml.hive.priority import give_way
 from arkml.hive.protocol.runs import Role, RunDetails, RunInfo, RunRequest
 from arkml.hive.session import RunSession
+from arkml.hive.transport import Link, Locate
 
 T = TypeVar("T")
 

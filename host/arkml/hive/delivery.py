@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive.answers import Standing, refused_rows, understood, whole
-from arkml.hive.link import GONE, RETRIED, Link, parsed, reason
 from arkml.hive.outbox import Outbox
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import (
@@ -30,6 +29,7 @@ from arkml.hive.protocol.rows import (
     parse_header,
 )
 from arkml.hive.protocol.runs import MAX_NAMES
+from arkml.hive.transport import GONE, RETRIED, Link, parsed, reason
 
 log = logging.getLogger(__name__)
 

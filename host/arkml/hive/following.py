@@ -14,8 +14,8 @@ import httpx
 from arkml.errors import HiveUnreachable, ProtocolError
 from arkml.hive.answers import MAX_VERSION
 from arkml.hive.delivery import FIRST_PAUSE, LAST_PAUSE
-from arkml.hive.link import Link
 from arkml.hive.protocol.runs import POLL_SECONDS
+from arkml.hive.transport import Link
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from arkml.errors import HiveError
-from arkml.hive.link import Link
+from arkml.hive.transport import Link
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError,
 from arkml.hive.answers import Standing, whole
 from arkml.hive.delivery import Delivery, Ledger
 from arkml.hive.following import Following
-from arkml.hive.link import GONE, RETRIED, Link
 from arkml.hive.outbox import Outbox
 from arkml.hive.protocol.runs import BATCH_SECONDS, Role
+from arkml.hive.transport import GONE, RETRIED, Link
 
 log = logging.getLogger(__name__)
 

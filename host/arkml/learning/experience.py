@@ -11,10 +11,10 @@ from arkml.hive.protocol.rows import MAX_ROWS, Kind
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.log import Log
-from arkml.learning.memory import Memory
 from arkml.learning.normaliser import Normaliser
-from arkml.learning.statistics import Statistics
-from arkml.learning.versions import Versions
+from arkml.learning.policy_lag import Versions
+from arkml.learning.replay_buffer import Memory
+from arkml.learning.row_statistics import Statistics
 
 
 class Experience:

@@ -9,8 +9,8 @@ from arkml.hive.protocol.segments import Place
 from arkml.learning.algorithm import Algorithm
 from arkml.learning.checkpoints import Checkpoint
 from arkml.learning.experience import Experience
-from arkml.learning.pace import Pace
 from arkml.learning.publisher import Published, Publisher
+from arkml.learning.rate_limiter import Pace
 from arkml.learning.run import Run
 
 

@@ -18,8 +18,8 @@ from arkml.errors import InvalidSettings
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Answer, Diverged, Layer, PolicyWeights, State
 from arkml.learning.checkpoints import CheckpointDamaged
-from arkml.learning.memory import Memory
 from arkml.learning.normaliser import SPREAD, Normaliser
+from arkml.learning.replay_buffer import Memory
 
 _LEAST_TEMPERATURE = 1e-3
 _SEEDS = 1 << 32  # numpy takes no larger ones

@@ -10,7 +10,7 @@ from typing import Any
 
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.segments import Place
-from arkml.learning import lifeline
+from arkml.learning import parent_watch
 from arkml.learning.learner import Learner
 from arkml.learning.reporter import Reporter
 from arkml.learning.server import Server
@@ -214,5 +214,5 @@ class Trainer:
         self._reporter.tell()
 
     def _stop(self, message: Message) -> None:
-        lifeline.leave_after(float(message["deadline_s"]))
+        parent_watch.leave_after(float(message["deadline_s"]))
         self._stopping = True

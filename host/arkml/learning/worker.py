@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from arkml.errors import HiveError, InvalidSettings
 from arkml.hive.protocol.messages import Message
-from arkml.learning import lifeline
-from arkml.learning.link import Link, LinkClosed
+from arkml.learning import parent_watch
+from arkml.learning.server_connection import Link, LinkClosed
 
 if TYPE_CHECKING:
     from arkml.learning.reporter import Reporter
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     what.add_argument("--spare", action="store_true", help="warm up, then wait for a run to adopt")
     parser.add_argument("--threads", type=int, default=1, help="threads for torch")
     options = parser.parse_args(arguments)
-    lifeline.hold(_LIFE_LINE)
+    parent_watch.hold(_LIFE_LINE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host
     os.nice(_NICE)
     logging.basicConfig(level=logging.INFO, format="learner: %(message)s")
@@ -63,7 +63,7 @@ def _prepare(threads: int) -> None:
 
 
 def _spare(link: Link, threads: int) -> int:
-    from arkml.learning.warming import warm_up
+    from arkml.learning.warmup import warm_up
 
     _prepare(threads)
     warm_up()
@@ -87,7 +87,7 @@ def _learn(link: Link, directory: Path, waiting: Sequence[Message]) -> int:
         link.send("fatal", reason=str(error) or "no memory for the rows", retry=False)
         return MISCONFIGURED
     reporter = Reporter(learner, link)
-    lifeline.every_second(lambda: _tell(reporter))
+    parent_watch.every_second(lambda: _tell(reporter))
     try:
         Trainer(learner, link, reporter).run(waiting)
     except (Diverged, ExportWrong) as error:

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.errors import InvalidArguments
-from arkml.policies.evaluator import Evaluator
 from arkml.policies.memory import PolicyMemory
+from arkml.policies.model_runner import Evaluator
 from arkml.policies.models import Model
 from arkml.policies.signature import Port, find_roles
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from arkml.batches import Batch, Floats
 from arkml.policies.agents import AgentTable
-from arkml.policies.evaluator import Evaluator, Lines, execute, failed
 from arkml.policies.memory import PolicyMemory
+from arkml.policies.model_runner import Evaluator, Lines, execute, failed
 from arkml.policies.models import Call, Model
 from arkml.policies.signature import Port, Signature
 

@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 from arkml.abi.codes import ErrorCode
 from arkml.errors import AbiError, GuestBusy, GuestTimeout, UsageError
 from arkml.runtime import bindings
+from arkml.runtime.call_guard import Flight
 from arkml.runtime.deadline import ALERT, TURN_TICKS
-from arkml.runtime.entry import Entry, Number
-from arkml.runtime.flight import Flight
+from arkml.runtime.exported_function import Entry, Number
 from arkml.runtime.linker import Handlers, error_code, import_calls
 from arkml.runtime.sandbox import Sandbox
 from arkml.runtime.shim import control as at

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from arkml.runtime import bindings
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import ALERT
-from arkml.runtime.entry import Entry, Number
+from arkml.runtime.exported_function import Entry, Number
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Reason
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from arkml.runtime import bindings
 from arkml.runtime.columns.arena import Arena
-from arkml.runtime.entry import Entry
+from arkml.runtime.exported_function import Entry
 from arkml.runtime.fiber import Fiber
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Reason

@@ -13,13 +13,13 @@ from arkml.errors import (
 from arkml.runtime import bindings
 from arkml.runtime.columns.records import Records
 from arkml.runtime.columns.slabs import Columns
+from arkml.runtime.compiled_module import Program
 from arkml.runtime.deadline import TURN_TICKS
 from arkml.runtime.engine import Engine
-from arkml.runtime.entry import Entry
+from arkml.runtime.exported_function import Entry
 from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.normalise import START_NAME
-from arkml.runtime.module.types import FunctionType
-from arkml.runtime.program import Program
+from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim import repeat
 from arkml.runtime.shim.render import export_name

@@ -16,7 +16,7 @@ from typing import Any
 from arkml.errors import HiveError, UsageError
 from arkml.hive.protocol.runs import DEFAULT_PORT
 from arkml.server.options import Patience, ServeOptions
-from arkml.server.serve import serve
+from arkml.server.service import serve
 
 _TOKEN = "ARKML_HIVE_TOKEN"
 

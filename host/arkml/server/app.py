@@ -14,8 +14,8 @@ from starlette.types import ASGIApp
 
 from arkml.errors import ArkmlError
 from arkml.hive.protocol.runs import PROTOCOL
+from arkml.server.auth import OPEN_PATH, Gate
 from arkml.server.errors import refusal, sentence
-from arkml.server.gate import OPEN_PATH, Gate
 from arkml.server.hive import Hive
 from arkml.server.learning_routes import learning_routes
 from arkml.server.run_routes import run_routes

@@ -20,11 +20,11 @@ from arkml.server.checkpoints import exists
 from arkml.server.document import NAME, Document, packed, read_document, write_document
 from arkml.server.files import lock, sync_directory
 from arkml.server.index import Index
+from arkml.server.learner_pool import Learners
 from arkml.server.listing import info
 from arkml.server.options import ServeOptions
 from arkml.server.run import Run
 from arkml.server.sessions import Session
-from arkml.server.spare import Learners
 
 _log = logging.getLogger(__name__)
 

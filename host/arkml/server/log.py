@@ -10,7 +10,7 @@ from pathlib import Path
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.segments import Place, frame, segment_name
 from arkml.server.files import sync_directory
-from arkml.server.tallies import Tally, write_tallies
+from arkml.server.session_counts import Tally, write_tallies
 
 FIRST = 1
 """The number of the first segment of a log."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from arkml.errors import HiveError
 from arkml.hive.protocol.segments import Place, Record, find_record, segment_name
 from arkml.server.log import FIRST, Contents, Log, Segment
-from arkml.server.tallies import Tally, read_tallies
+from arkml.server.session_counts import Tally, read_tallies
 
 _log = logging.getLogger(__name__)
 

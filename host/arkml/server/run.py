@@ -13,19 +13,19 @@ from arkml.hive.protocol.runs import LEAST_AHEAD, Role, Status
 from arkml.hive.protocol.segments import Place
 from arkml.server.changes import Changes
 from arkml.server.document import NAME, Document, packed, write_document
-from arkml.server.hearing import Hearing
 from arkml.server.index import Index
+from arkml.server.learner_events import Hearing
+from arkml.server.learner_pool import Learners
 from arkml.server.log import Log
+from arkml.server.maintenance import tend
 from arkml.server.measurements import Measurements
 from arkml.server.options import ServeOptions
 from arkml.server.policies import Policies
 from arkml.server.recovery import open_log
 from arkml.server.scores import Scores
+from arkml.server.session_counts import Tally
 from arkml.server.sessions import Session
-from arkml.server.spare import Learners
 from arkml.server.supervisor import Supervisor, status_of
-from arkml.server.tallies import Tally
-from arkml.server.tending import tend
 
 _log = logging.getLogger(__name__)
 

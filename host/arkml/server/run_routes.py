@@ -13,7 +13,7 @@ from arkml.hive.protocol.runs import RunDetails, RunRequest
 from arkml.server.bodies import read_object
 from arkml.server.hive import Hive
 from arkml.server.listing import info
-from arkml.server.naming import number
+from arkml.server.metric_ids import number
 
 
 def run_routes(hive: Hive) -> APIRouter:

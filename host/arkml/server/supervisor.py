@@ -15,8 +15,8 @@ from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.runs import Status
 from arkml.server.learner import Learner
+from arkml.server.learner_pool import Learners
 from arkml.server.options import Patience
-from arkml.server.spare import Learners
 
 _log = logging.getLogger(__name__)
 

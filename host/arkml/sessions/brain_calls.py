@@ -11,11 +11,11 @@ from typing import Any
 from arkml.abi.codes import SnapshotFormat
 from arkml.batches import Floats
 from arkml.errors import AbiError, InvalidArguments, NotFound, Unavailable
-from arkml.futures import Future
 from arkml.policies.network import Network
 from arkml.policies.signature import Port
 from arkml.sessions import brains, runtimes
 from arkml.sessions.brains import Brain
+from arkml.sessions.futures import Future
 from arkml.sessions.runtimes import Load, Runtime
 from arkml.sessions.snapshots import Packing, refusals_told
 from arkml.sessions.state import GuestState

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from arkml.sessions.launch import HiveAddress, Launch
-from arkml.sessions.roster import TrainingStart
 from arkml.sessions.run import ExperimentInfo, Pending, Run
+from arkml.sessions.run_request import HiveAddress, Launch
+from arkml.sessions.session_table import TrainingStart
 
 
 class HiveGateway(Protocol):

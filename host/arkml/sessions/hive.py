@@ -8,9 +8,9 @@ from typing import Any
 from arkml.abi.codes import HardwareType
 from arkml.errors import Unavailable
 from arkml.sessions import results
-from arkml.sessions.asking import Asking
-from arkml.sessions.launch import HiveAddress, Launch
+from arkml.sessions.hive_requests import Asking
 from arkml.sessions.run import settled
+from arkml.sessions.run_request import HiveAddress, Launch
 
 
 class HiveV1(Asking):

@@ -11,9 +11,9 @@ from arkml.abi import layout
 from arkml.abi.ml_v1 import EXPERIMENT_INFO
 from arkml.abi.ml_v2 import ARK_EXPERIMENT_CONFIG
 from arkml.abi.schema import Struct
-from arkml.futures import ResultType
-from arkml.sessions.roster import TrainingStart
+from arkml.sessions.futures import ResultType
 from arkml.sessions.run import ExperimentInfo, ExperimentShape, Metric
+from arkml.sessions.session_table import TrainingStart
 
 BOOL: ResultType[bool] = ResultType("bool")
 BYTES: ResultType[bytes] = ResultType("byte vector", counted=True)

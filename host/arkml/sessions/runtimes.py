@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from arkml.futures import Future, ResultType
-from arkml.handles import HandleTable
 from arkml.policies.network import Network
 from arkml.sessions.brains import COUNTABLE, Brain
+from arkml.sessions.futures import Future, ResultType
+from arkml.sessions.handles import HandleTable
 from arkml.sessions.leases import Lease
 
 NETWORK: ResultType[Network] = ResultType("brain")

@@ -6,43 +6,43 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from arkml.futures import Changes, FutureTable
 from arkml.limits import Limits
-from arkml.sessions import core, hive, pending
-from arkml.sessions.acting import InferenceV1, SubmitV5, TrainingV1, TrainingV2
+from arkml.sessions import core, future_handlers, hive
 from arkml.sessions.brain_calls import MlInferenceV0
+from arkml.sessions.futures import Changes, FutureTable
 from arkml.sessions.gateway import HiveGateway
-from arkml.sessions.roster import Roster
 from arkml.sessions.runtimes import Runtime, destroy
 from arkml.sessions.session import QueueOpener, Session
+from arkml.sessions.session_handlers import InferenceV1, SubmitV5, TrainingV1, TrainingV2
+from arkml.sessions.session_table import Roster
 from arkml.sessions.snapshots import Packing
 from arkml.sessions.state import Family, GuestState
 from arkml.sessions.text import GuestLog
-from arkml.sessions.time import TimeV1
+from arkml.sessions.time_handlers import TimeV1
 
 if TYPE_CHECKING:
     from arkml.policies.library import PolicyLibrary
 
 
-class MlV1(hive.HiveV1, InferenceV1, TrainingV1, pending.FuturesV1, Packing):
+class MlV1(hive.HiveV1, InferenceV1, TrainingV1, future_handlers.FuturesV1, Packing):
     """All of `ark-ml-v1`."""
 
     __slots__ = ()
 
 
-class MlV2(hive.HiveV2, TrainingV2, pending.FuturesV2):
+class MlV2(hive.HiveV2, TrainingV2, future_handlers.FuturesV2):
     """All of `ark-ml-v2`."""
 
     __slots__ = ()
 
 
-class MlV3(hive.HiveV3, pending.FuturesV3):
+class MlV3(hive.HiveV3, future_handlers.FuturesV3):
     """All of `ark-ml-v3`."""
 
     __slots__ = ()
 
 
-class MlV4(hive.HiveV4, pending.FuturesV4):
+class MlV4(hive.HiveV4, future_handlers.FuturesV4):
     """All of `ark-ml-v4`."""
 
     __slots__ = ()

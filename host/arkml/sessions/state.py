@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from arkml.futures import Changes, FutureTable
-from arkml.handles import U32_LAYOUT, HandleRoom, HandleTable
 from arkml.limits import Limits
+from arkml.sessions.futures import Changes, FutureTable
 from arkml.sessions.gateway import HiveGateway
+from arkml.sessions.handles import U32_LAYOUT, HandleRoom, HandleTable
 from arkml.sessions.leases import PORTION, SnapshotLeases
-from arkml.sessions.roster import Roster
 from arkml.sessions.session import Keys, QueueOpener
+from arkml.sessions.session_table import Roster
 from arkml.sessions.text import GuestLog
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 from arkml.closing import Closing
 from arkml.errors import GuestError
-from arkml.guest import Guest, Reply
+from arkml.guests.calls import DEFAULT_BUDGET
+from arkml.guests.counts import Statistics
+from arkml.guests.guest import Guest, Reply
 from arkml.host import Host
 from arkml.policies.library import PolicyLibrary
+from arkml.runtime.compiled_module import Program
 from arkml.runtime.module.description import ModuleInfo
-from arkml.runtime.program import Program
-from arkml.serving import DEFAULT_BUDGET
-from arkml.statistics import Statistics
 from arkml.testing.worker import Worker
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from arkml.environment.world import Pace
+from arkml.envs.core.world import Pace
 from arkml.envs.llapi.side_channel import DefaultTrainingAnalyticsSideChannel, IncomingMessage
 from arkml.envs.llapi.side_channel.engine_configuration_channel import (
     EngineConfig,

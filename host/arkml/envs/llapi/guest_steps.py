@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from arkml.environment.decisions import Behaviour, Decision
+from arkml.envs.core.decisions import Behaviour, Decision
 from arkml.envs.llapi.base_env import (
     ActionSpec,
     BehaviorName,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Behaviour, Decision, Step
-from arkml.environment.guest_env import GuestEnv
+from arkml.envs.core.decisions import Behaviour, Decision, Step
+from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.llapi.base_env import (
     ActionSpec,
     ActionTuple,

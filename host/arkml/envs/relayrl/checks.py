@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from arkml.batches import Floats
-from arkml.environment.numbers import floats_of
-from arkml.environment.specs import Actions
+from arkml.envs.core.coercion import floats_of
+from arkml.envs.core.specs import Actions
 from arkml.envs.relayrl.kinds import EnvironmentError, EnvironmentUuid
 from arkml.errors import InvalidActions
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Behaviour, Marks
-from arkml.environment.specs import Actions
+from arkml.envs.core.decisions import Behaviour, Marks
+from arkml.envs.core.specs import Actions
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.guests import GuestScalarEnvironment, GuestVectorEnvironment
 from arkml.envs.relayrl.kinds import EnvironmentError, EnvironmentUuid

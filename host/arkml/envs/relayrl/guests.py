@@ -9,7 +9,7 @@ from uuid import uuid4
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Behaviour, Marks
+from arkml.envs.core.decisions import Behaviour, Marks
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import (
     EnvironmentError,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Behaviour
-from arkml.environment.guest_env import GuestEnv
+from arkml.envs.core.decisions import Behaviour
+from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvDType, EnvNdArrayDType
 from arkml.envs.relayrl.seat import Seat

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.environment.decisions import Behaviour, Marks
-from arkml.environment.specs import Actions
+from arkml.envs.core.decisions import Behaviour, Marks
+from arkml.envs.core.specs import Actions
 from arkml.envs.one_agent import OneAgent
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvInfo

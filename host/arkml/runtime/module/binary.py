@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import assert_never
 
-from arkml.runtime.module.types import (
+from arkml.runtime.module.wasm_types import (
     ExternalType,
     FunctionType,
     GlobalType,

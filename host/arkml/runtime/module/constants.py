@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arkml.runtime.module.reader import Reader
-from arkml.runtime.module.types import heap_type
+from arkml.runtime.module.wasm_types import heap_type
 
 _END = 0x0B
 _ARITHMETIC = frozenset((0x6A, 0x6B, 0x6C, 0x7C, 0x7D, 0x7E))  # add, sub, mul of i32 and i64

@@ -8,7 +8,7 @@ from enum import Enum
 from arkml.abi.catalog import APIS
 from arkml.errors import ModuleRejected
 from arkml.runtime.module.binary import Binary, Kind
-from arkml.runtime.module.types import ExternalType, FunctionType, MemoryType
+from arkml.runtime.module.wasm_types import ExternalType, FunctionType, MemoryType
 
 NOTHING = FunctionType()
 BYTES_TO_STATUS = FunctionType(("i32", "i32"), ("i32",))

@@ -11,7 +11,7 @@ from arkml.abi.layout import results, slots
 from arkml.abi.schema import Function
 from arkml.errors import LinkError
 from arkml.runtime.module.binary import Binary, Import
-from arkml.runtime.module.types import FunctionType, MemoryType
+from arkml.runtime.module.wasm_types import FunctionType, MemoryType
 from arkml.terminal import harmless
 
 WASI_MODULE = "wasi_snapshot_preview1"

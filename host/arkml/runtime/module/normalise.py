@@ -11,7 +11,7 @@ from arkml.runtime.module.binary import HEADER, ORDER, Binary, Kind, Section, Se
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.reader import Reader, named, unsigned
 from arkml.runtime.module.refusals import check, check_size
-from arkml.runtime.module.types import MemoryType
+from arkml.runtime.module.wasm_types import MemoryType
 
 MEMORY_MODULE, MEMORY_NAME = "arkml", "memory"
 START_NAME = "arkml:start"

@@ -22,7 +22,7 @@ from arkml.runtime.module.binary import (
 )
 from arkml.runtime.module.constants import constant
 from arkml.runtime.module.reader import Reader
-from arkml.runtime.module.types import (
+from arkml.runtime.module.wasm_types import (
     ExternalType,
     FunctionType,
     GlobalType,

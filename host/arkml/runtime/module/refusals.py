@@ -11,7 +11,7 @@ from arkml.errors import (
 )
 from arkml.limits import Limits
 from arkml.runtime.module.binary import Binary
-from arkml.runtime.module.types import PAGE, MemoryType
+from arkml.runtime.module.wasm_types import PAGE, MemoryType
 
 
 def check_size(data: bytes, limits: Limits) -> None:

@@ -12,7 +12,7 @@ import wasmtime
 from arkml.errors import UsageError
 from arkml.runtime import bindings
 from arkml.runtime.module.imports import WASI_MODULE
-from arkml.runtime.module.types import FunctionType
+from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shim.render import export_name
 
 OURS = "arkml-wasi"

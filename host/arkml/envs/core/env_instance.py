@@ -1,0 +1,194 @@
+"""One instance of a guest, from submit to submit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from arkml.batches import Batch, Floats, MetadataLog
+from arkml.closing import Closing
+from arkml.envs.core.agent_tracker import Agents, Cast
+from arkml.envs.core.decisions import Behaviour, Decision, Step
+from arkml.envs.core.declarations import Declarations
+from arkml.envs.core.experiments import Experiments
+from arkml.envs.core.submit_loop import Calls, Stepping
+from arkml.envs.core.world import SeededWorld
+from arkml.errors import GuestError
+from arkml.guests.guest import Guest
+from arkml.policies.external import ExternalPolicy
+from arkml.runtime.exported_function import Entry
+from arkml.sessions.session import InferenceSession, Session, TrainingSession
+
+
+class Pending(NamedTuple):
+    """The submit that a guest is suspended in."""
+
+    batch: Batch
+    cast: Cast
+    decision: Decision
+
+
+class Life(Closing):
+    """
+    An instance between two submits; `agents` gives its agents their numbers, `world` its time.
+
+    `frame` is the function that is called again and again, None where one call is all.
+    `inference` says whether sessions of inference are stepped, None that they are if there is no
+    experiment. `idle` and `seconds` are what a step may take, see `Stepping`.
+    """
+
+    def __init__(
+        self,
+        guest: Guest,
+        calls: Calls,
+        experiments: Experiments,
+        world: SeededWorld,
+        declarations: Declarations,
+        agents: Agents,
+        *,
+        frame: str | None,
+        inference: bool | None,
+        idle: int,
+        seconds: float | None,
+    ) -> None:
+        self.guest = guest
+        self.experiments = experiments
+        self.pending: Pending | None = None
+        self.world = world
+        self._frame = frame
+        self._declarations = declarations
+        self._agents = agents
+        self._inference = inference
+        self._casts: dict[int, Cast] = {}
+        self._loop: Entry | None = None
+        self.stepping = Stepping(
+            guest,
+            world.framed(calls),
+            self.is_driven,
+            idle=idle,
+            seconds=seconds,
+            is_over=lambda: frame is not None and experiments.has_ended,
+        )
+
+    def answer(self, values: Floats) -> None:
+        """Give the agents that decide their actions, float32, [m, num_actions]."""
+        pending = self.pending
+        assert pending is not None
+        batch = pending.batch
+        batch.actions[...] = 0
+        batch.actions[pending.cast.places] = values
+        batch.values[...] = 0
+        pending.cast.acted(batch.actions)
+        self._answered()
+
+    def run(self) -> Step:
+        """Up to the next submit that somebody has to decide in. The one before is answered."""
+        self.pending = None
+        self.stepping.begin()
+        return self._through(self.stepping.resume)
+
+    def look(self) -> Step:
+        """The same for a guest that was run, and submits to the session that it did before."""
+        self.pending = None
+        step = self.show(self.guest.submitted())
+        return self.run() if step is None else step
+
+    def go_on(self) -> Step:
+        """The same for a guest that was run, and is suspended in something not looked at yet."""
+        self.pending = None
+        return self._through(self.stepping.take_over)
+
+    def after_call(self) -> Step:
+        """The same for a guest that was run, and whose call has ended."""
+        self.pending = None
+        return self._through(self.stepping.end_call)
+
+    def show(self, session: Session) -> Step | None:
+        """What the submit shows that the guest is suspended in; None if it is answered already."""
+        batch = session.queue.batch()
+        if not len(batch):
+            self._answered()
+            return None
+        cast = self._casts.get(session.key)
+        if cast is None:
+            cast = self._casts[session.key] = self._agents.sighting(self._behaviour(session))
+        said: MetadataLog = ()
+        if batch.rows["metadata"].any():
+            said = session.queue.metadata()
+            session.note()
+        if cast.repeat(batch):
+            self._answered()
+            return None
+        decision = cast.see(batch, said)
+        self.pending = Pending(batch, cast, decision)
+        return Step((decision,))
+
+    def fail(self, error: GuestError) -> Step:
+        """The guest failed: its agents are truncated."""
+        return Step(self._drop_all(), error=error)
+
+    def is_driven(self, session: Session) -> bool:
+        """Whether its submits are steps."""
+        if isinstance(session, TrainingSession):
+            return isinstance(session.policy, ExternalPolicy) and session.policy.is_stepped
+        if self._inference is not None:
+            return self._inference
+        return not self.experiments.started
+
+    def close(self) -> None:
+        """Free the instance; its agents are forgotten."""
+        for cast in self._casts.values():
+            cast.forget()
+        self._casts = {}
+        self.pending = None
+        self.guest.close()
+
+    @property
+    def is_in_frame(self) -> bool:
+        """Whether it is in a call of the frame, and of one only."""
+        entry = self.stepping.entry
+        return entry is not None and entry.name == self._frame and entry is not self._loop
+
+    @property
+    def loop(self) -> Entry | None:
+        """A call of the frame again and again, where there is one that can be called so."""
+        if self._loop is None and self._frame is not None:
+            self._loop = self.guest.repeated(self._frame)
+        return self._loop
+
+    def _through(self, resume: Callable[[], Session | None]) -> Step:
+        while True:
+            try:
+                session = resume()
+                step = None if session is None else self.show(session)
+            except GuestError as error:
+                return self.fail(error)
+            except BaseException:
+                self._drop_all()
+                raise
+            if session is None:
+                return Step(self._drop_all(), done=True)
+            if step is not None:
+                return step
+            resume = self.stepping.resume
+
+    def _answered(self) -> None:
+        if self._frame is None:  # all is one call: what it submits are its frames
+            self.world.tick()
+        self.guest.fiber.answer(0)
+
+    def _behaviour(self, session: Session) -> Behaviour:
+        for run in self.experiments.started.values():
+            if run.policy is session.policy:
+                return run.behaviour
+        opened = sum(cast.behaviour.name.startswith("inference") for cast in self._casts.values())
+        name = f"inference-{opened + 1}" if opened else "inference"
+        assert isinstance(session, InferenceSession)
+        widths = session.num_features, session.num_actions
+        return Behaviour(name, *widths, self._declarations.of(name, *widths))
+
+    def _drop_all(self) -> list[Decision]:
+        found = [cast.drop() for cast in self._casts.values()]
+        self._casts = {}
+        self.pending = None
+        return [decision for decision in found if len(decision)]

@@ -1,0 +1,204 @@
+"""The hive that a guest in an environment sees: experiments in memory, which nobody learns."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from arkml.abi.codes import ExperimentStatus
+from arkml.batches import Batch, Metadata, MetadataLog
+from arkml.envs.core.decisions import Behaviour, Demonstrations
+from arkml.envs.core.declarations import Declarations
+from arkml.envs.core.specs import Spec
+from arkml.errors import InvalidArguments, InvalidSpec, NotFound, Unavailable
+from arkml.policies.constant import zeros
+from arkml.policies.external import ExternalPolicy
+from arkml.runtime.wasi.virtual import World
+from arkml.sessions.run import ExperimentInfo, ExperimentShape, Metric, Pending, Run, settled
+from arkml.sessions.run_request import HiveAddress, Launch
+from arkml.sessions.session import Origin, Ready
+from arkml.sessions.session_table import TrainingStart
+
+_KEPT = 65_536  # rows of demonstrations; the oldest go first
+
+
+@dataclass(slots=True)
+class Experiment:
+    """One that a guest started. `sessions` are open on it."""
+
+    id: str
+    policy: ExternalPolicy
+    behaviour: Behaviour
+    started_at: int
+    seconds: int
+    snapshot_data: bytes
+    sessions: int = 0
+    ended_at: int = 0
+    metrics_told: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> Pending[ExperimentShape]:
+        return settled(ExperimentShape(self.policy.num_features, self.policy.num_actions))
+
+    def configuration(self) -> Pending[str]:
+        return settled(self.behaviour.configuration)
+
+    def snapshot(self) -> Pending[bytes]:
+        return settled(self.snapshot_data)
+
+    def metrics(self) -> Pending[Sequence[Metric]]:
+        return settled([Metric(name, value) for name, value in self.metrics_told.items()])
+
+    def info(self) -> ExperimentInfo:
+        """As a list of experiments tells it."""
+        ended = bool(self.ended_at)
+        return ExperimentInfo(
+            name=self.behaviour.name,
+            id=self.id,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+            max_duration=self.seconds,
+            experiment_status=ExperimentStatus.STOPPED if ended else ExperimentStatus.RUNNING,
+            worker_count=0,
+        )
+
+
+class Experiments:
+    """
+    Answers a guest as a hive would, at once.
+
+    `snapshot` is what it downloads, else a policy that does nothing. `shape_of` finds the widths
+    that a launch asks for, `declarations` what its rows mean; `refused` is what contradicts them.
+    Ids and times come from `world`. Of `behaviours`, if there are any, agents are stepped; others
+    take zeros. Demonstrations and augmented rows are kept until `take_given`.
+    """
+
+    def __init__(
+        self,
+        snapshot: bytes | None,
+        shape_of: Callable[[Launch], tuple[int, int]],
+        declarations: Declarations,
+        behaviours: Collection[str] | None,
+        world: World,
+    ) -> None:
+        self.started: dict[str, Experiment] = {}
+        self.refused: InvalidSpec | None = None
+        self.world = world
+        self._declarations = declarations
+        self._behaviours = behaviours
+        self._snapshot = snapshot
+        self._shape_of = shape_of
+        self._given: list[Demonstrations] = []
+        self._given_rows = 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there were experiments, and the guest has left them all."""
+        return bool(self.started) and not any(run.sessions for run in self.started.values())
+
+    def answers(self, address: HiveAddress) -> Pending[bool]:
+        del address
+        return settled(value=True)
+
+    def experiments(self, address: HiveAddress) -> Pending[Sequence[ExperimentInfo]]:
+        del address
+        return settled([run.info() for run in self.started.values()])
+
+    def find(self, address: HiveAddress, run_id: str) -> Run:
+        del address
+        return self._found(run_id)
+
+    def start(self, launch: Launch) -> Pending[TrainingStart]:
+        """Start an experiment; one name with one shape is one behaviour of the environment."""
+        if launch.workers:
+            raise Unavailable(f"{launch.workers} remote workers were asked for: there are none")
+        features, actions = self._shape_of(launch)
+        name = launch.experiment
+        for run in self.started.values():
+            if run.behaviour.name == name and run.sessions:
+                raise InvalidArguments(f"experiment {name!r} runs already")
+        is_stepped = self._behaviours is None or name in self._behaviours
+        run = Experiment(
+            uuid.UUID(bytes=self.world.random(16), version=4).hex,
+            ExternalPolicy(name, features, actions, is_stepped=is_stepped),
+            Behaviour(
+                name, features, actions, self._spec(launch, features, actions), launch.configuration
+            ),
+            self.world.time_of_day(),
+            launch.seconds or 0,
+            self._snapshot or zeros(features, actions),
+        )
+        self.started[run.id] = run
+        return settled(self._opened(run))
+
+    def connect(self, address: HiveAddress, run_id: str) -> Pending[TrainingStart]:
+        del address
+        return settled(self._opened(self._found(run_id)))
+
+    def take_given(self) -> list[Demonstrations]:
+        """The rows with actions of their own that came since the last call."""
+        found, self._given, self._given_rows = self._given, [], 0
+        return found
+
+    def keep(self, given: Demonstrations) -> None:
+        self._given.append(given)
+        self._given_rows += len(given.rows)
+        while self._given_rows > _KEPT and len(self._given) > 1:
+            self._given_rows -= len(self._given.pop(0).rows)
+
+    def _spec(self, launch: Launch, features: int, actions: int) -> Spec:
+        name, configuration = launch.experiment, launch.configuration
+        try:
+            return self._declarations.of(name, features, actions, configuration)
+        except InvalidSpec as error:
+            self.refused = error
+            raise InvalidArguments(str(error)) from error
+
+    def _found(self, run_id: str) -> Experiment:
+        if run_id not in self.started:
+            raise NotFound(f"there is no experiment {run_id!r}")
+        return self.started[run_id]
+
+    def _opened(self, run: Experiment) -> TrainingStart:
+        run.sessions += 1
+        shape = run.policy.num_features, run.policy.num_actions
+        return TrainingStart(run.policy, *shape, sink=_Part(self, run), run=run)
+
+
+class _Part:
+    """A session's part in an experiment."""
+
+    def __init__(self, experiments: Experiments, run: Experiment) -> None:
+        self._experiments = experiments
+        self._run = run
+
+    def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
+        if batch.given is None or (batch.rows["given"] != batch.given.shape[1]).any():
+            raise InvalidArguments("rows of somebody else's actions come with all of them")
+        self._experiments.keep(
+            Demonstrations(
+                self._run.behaviour,
+                origin,
+                batch.rows.copy(),
+                np.array(batch.features),
+                np.array(batch.given),
+            )
+        )
+        self.note(batch, metadata)
+
+    def note(self, batch: Batch, metadata: Sequence[Metadata]) -> None:
+        del batch
+        for item in metadata:
+            self._run.metrics_told[item.name] = item.value
+
+    def held(self) -> Ready | None:
+        return None
+
+    def leave(self, *, stop: bool) -> None:
+        run = self._run
+        run.sessions = 0 if stop else max(0, run.sessions - 1)
+        if not run.sessions:
+            run.ended_at = self._experiments.world.time_of_day()

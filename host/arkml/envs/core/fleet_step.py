@@ -1,0 +1,115 @@
+"""What a step of a fleet of guests shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from arkml.batches import Floats
+from arkml.envs.core.decisions import Behaviour, Decision, Marks, Step
+from arkml.errors import GuestError, UsageError
+
+
+@dataclass(slots=True)
+class FleetStep:
+    """
+    What became of the guests of a fleet, in order.
+
+    observations: float32, [guests, num_features], the last ones of an episode that ended; rewards:
+    float32, [guests]; started, terminated, truncated, present: bool, [guests]. A guest without a
+    row in this step is not present, and has zeros. `replaced` are the guests whose next agent
+    began in the submit that ended the one before: its row is in `next_observations`. `steps` tells
+    more of the guests that did not just run on.
+    """
+
+    observations: Floats
+    rewards: Floats
+    started: Marks
+    terminated: Marks
+    truncated: Marks
+    present: Marks
+    replaced: Marks
+    next_observations: Floats
+    steps: dict[int, Step] = field(default_factory=dict)
+
+    @staticmethod
+    def nobody(guests: int, features: int) -> FleetStep:
+        """No guest is present."""
+        started, terminated, truncated, present, replaced = np.zeros((5, guests), bool)
+        return FleetStep(
+            np.zeros((guests, features), np.float32), np.zeros(guests, np.float32),
+            started, terminated, truncated, present, replaced,
+            np.zeros((guests, features), np.float32),
+        )  # fmt: skip
+
+    @property
+    def ended(self) -> Marks:
+        """Whose episode is over, bool, [guests]."""
+        marks: Marks = self.terminated | self.truncated
+        return marks
+
+    def take(self, guest: int, step: Step, behaviour: Behaviour, before: Floats) -> None:
+        """
+        What one guest shows; `before`, [num_features], is what its agent showed last.
+
+        Raises UsageError if it has several agents, or another behaviour.
+        """
+        decisions = [found for found in step.decisions if found.behaviour == behaviour]
+        if len(decisions) < len(step.decisions):
+            raise UsageError(
+                f"a fleet has one behaviour, {behaviour.name}, and this guest goes on with another:"
+                " choose one with behaviours="
+            )
+        if decisions and _agents(decisions[0]) > 1:
+            raise UsageError(
+                "a fleet has one agent a guest, and this guest has several: take a sub-environment"
+                " for each agent of one guest"
+            )
+        self.steps[guest] = step
+        if decisions:
+            self._take(guest, decisions[0], before)
+
+    def fail(self, guest: int, error: GuestError, before: Floats) -> None:
+        """A guest goes on no more, though it did nothing wrong by itself."""
+        self.steps[guest] = Step((), error=error)
+        self.present[guest] = self.truncated[guest] = True
+        self.observations[guest] = before
+
+    def follow(self, later: FleetStep, guests: Marks) -> None:
+        """These guests, bool, [guests], have gone on already: show their first observations."""
+        self.observations[guests] = later.observations[guests]
+        self.present |= guests & later.present
+        self.truncated |= guests & later.truncated
+        for guest, told in later.steps.items():
+            if told.is_over:
+                before = self.steps.get(guest, Step(()))
+                error = before.error or told.error
+                self.steps[guest] = Step(before.decisions, before.done or told.done, error)
+
+    def _take(self, guest: int, decision: Decision, before: Floats) -> None:
+        ended = np.flatnonzero(decision.ended)
+        deciding = np.flatnonzero(~decision.ended)
+        self.present[guest] = True
+        if not len(ended):
+            self._show(guest, decision, int(deciding[0]))
+            return
+        self._show(guest, decision, int(ended[0]))
+        if decision.places[ended[0]] < 0:  # nothing was submitted for it
+            self.observations[guest] = before
+        if len(deciding):
+            self.replaced[guest] = True
+            self.next_observations[guest] = decision.observations[deciding[0]]
+
+    def _show(self, guest: int, decision: Decision, row: int) -> None:
+        self.observations[guest] = decision.observations[row]
+        self.rewards[guest] = decision.rewards[row]
+        self.started[guest] = decision.started[row]
+        self.terminated[guest] = decision.terminated[row]
+        self.truncated[guest] = decision.truncated[row]
+
+
+def _agents(decision: Decision) -> int:
+    """How many are there at once."""
+    ended = int(decision.ended.sum())
+    return max(ended, len(decision) - ended)

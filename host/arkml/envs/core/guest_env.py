@@ -1,0 +1,304 @@
+"""An environment: one guest, the actions of whose agents are given from outside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.closing import Closing, Unclosed
+from arkml.envs.core.agent_tracker import Agents
+from arkml.envs.core.coercion import drawn_seed, floats_of, seed_of
+from arkml.envs.core.decisions import Decision, Demonstrations, Ids, Step
+from arkml.envs.core.declarations import Declarations, Declaring
+from arkml.envs.core.env_instance import Life, Pending
+from arkml.envs.core.experiments import Experiments
+from arkml.envs.core.non_reentrant import OneCall
+from arkml.envs.core.script import Script
+from arkml.envs.core.world import FRAME, Pace, SeededWorld
+from arkml.errors import GuestStalled, InvalidActions, UsageError
+from arkml.guests.guest import Guest
+from arkml.guests.shared import Berth
+from arkml.host import Host
+from arkml.limits import Limits
+from arkml.runs.gateway import settings_of
+from arkml.runtime.compiled_module import Program
+from arkml.runtime.wasi.linking import WasiGrant
+from arkml.sessions.run_request import Launch
+
+IDLE_CALLS = 1_000
+
+
+class GuestEnv(Closing):
+    """
+    Steps a guest from one submit to the next.
+
+    The guest sees a hive that starts every experiment at once. Each submit of a training session
+    is a step; those of inference sessions are too if the guest has started no experiment, or with
+    `inference=True`. `entry` is what is called: by default the frame of an applet again and again,
+    or a cmdlet with `args` once. `configure` is what its export of that name gets: text, or
+    numbers. "{seed}" in both stands for the seed. `snapshot` is the ONNX file that the guest
+    downloads. `idle_calls` without a submit, or `seconds` in one step, and it has stalled.
+
+    The guest's clocks are not the machine's: each call is a frame of `frame_seconds`, and so is
+    each submit where one call is all (see `pace`). Through `wasi` it draws from the seed.
+
+    A policy that is not driven acts with the `host`; without one the environment has its own,
+    with `limits` and `wasi`. Environments pickle by the path and the digest of their module and
+    what else they were made with, not by what they are doing.
+    """
+
+    def __init__(
+        self,
+        module: str | Path | bytes,
+        *,
+        entry: str | None = None,
+        args: str = "",
+        configure: str | Sequence[int | str] | None = None,
+        snapshot: bytes | None = None,
+        inference: bool | None = None,
+        behaviours: Collection[str] | None = None,
+        spec: Declaring = None,
+        idle_calls: int = IDLE_CALLS,
+        seconds: float | None = None,
+        frame_seconds: float = FRAME,
+        wasi: WasiGrant | None = None,
+        limits: Limits | None = None,
+        host: Host | None = None,
+        digest: str | None = None,
+    ) -> None:
+        if idle_calls < 1:
+            raise UsageError(f"idle_calls is {idle_calls}: 1 at least")
+        if not isinstance(configure, str | None):
+            configure = tuple(configure)  # ours, whatever becomes of the caller's
+        self._made_with = {
+            "module": module, "entry": entry, "args": args, "configure": configure,
+            "snapshot": snapshot, "inference": inference, "behaviours": behaviours,
+            "idle_calls": idle_calls, "seconds": seconds, "frame_seconds": frame_seconds,
+            "wasi": wasi if host is None else host.wasi,
+            "limits": limits if host is None else host.limits,
+        }  # fmt: skip
+        if wasi is not None and host is not None:
+            raise UsageError("wasi= is for an environment's own host: grant it to the one you give")
+        self.pace = Pace(frame_seconds)
+        """How fast time goes for the guest; for whoever plays it to set."""
+        self._owned = Host(limits=limits, wasi=wasi) if host is None else None
+        found = host or self._owned
+        assert found is not None
+        self.host: Host = found
+        try:
+            self.program: Program = found.compile(module)
+            _require_same(module, self.program, digest)
+            self.script = Script(self.program, entry, args, configure)
+            self._declarations = Declarations(spec, self.program.info.spec)
+        except BaseException:
+            if self._owned is not None:
+                self._owned.close()
+            raise
+        self.unclosed = Unclosed(f"<{type(self).__name__} of {self.program.name}>")
+        """Warns if the environment is dropped without `close`."""
+        if self._owned is not None:
+            self._owned.unclosed = self.unclosed
+        self._snapshot = snapshot
+        self._inference = inference
+        self._behaviours = behaviours
+        self._idle_calls = idle_calls
+        self._seconds = seconds
+        self.agents = Agents()
+        self._random = np.random.default_rng()
+        self._life: Life | None = None
+        self._call = OneCall(self.program.name)
+        self.reset_seconds = 0.0
+        """What it took to make the present instance and bring it to its first submit."""
+        self._is_closed = False
+
+    @property
+    def guest(self) -> Guest | None:
+        """The instance that is stepped, None before the first reset."""
+        return None if self._life is None else self._life.guest
+
+    @property
+    def seedable(self) -> bool:
+        """Whether the guest takes a seed."""
+        return self.script.is_seedable
+
+    @property
+    def decision(self) -> Decision | None:
+        """What waits for actions, or None."""
+        pending = self._pending
+        return None if pending is None else pending.decision
+
+    @property
+    def steady_agents(self) -> Ids | None:
+        """
+        The very array that `decision.agents` will be if the agents that wait all just run on.
+
+        None where that cannot be known by the array.
+        """
+        pending = self._pending
+        return None if pending is None else pending.cast.steady
+
+    def reset(self, seed: int | None = None) -> Step:
+        """
+        Start over with a new instance, up to its first submit. Its live agents are forgotten.
+
+        Without `seed` the next one is drawn. Raises GuestError if the guest does not come so far,
+        and UsageError if it has none of the `behaviours`.
+        """
+        self.require_open()
+        if seed is not None:
+            seed = seed_of(seed)
+        with self._call:
+            if seed is not None:
+                self._random = np.random.default_rng(seed)
+                self.script.warn_unseedable()
+            drawn = drawn_seed(self._random) if seed is None else seed
+            self._end_instance()
+            before = time.perf_counter()
+            self._life = self.born(drawn, self.host.berth(self.unclosed))
+            step = self._run(self._life)
+            self.reset_seconds = time.perf_counter() - before
+            if step.error is not None:
+                self.require_behaviour(self._life)
+                raise step.error
+            if step.done:
+                raise GuestStalled(f"{self._life.guest.name} came to its end without a submit")
+            return step
+
+    def step(self, actions: npt.ArrayLike) -> Step:
+        """
+        Go on to the next submit.
+
+        actions: [m, num_actions], finite, of the agents in `decision.deciding`, in that order.
+        Raises InvalidActions, and UsageError if nothing waits for actions; nothing has moved then.
+        """
+        self.require_open()
+        with self._call:
+            pending, life = self._pending, self._life
+            if pending is None or life is None:
+                raise UsageError("nothing waits for actions: reset the environment first")
+            life.answer(_checked(actions, pending.decision))
+            return self._run(life)
+
+    def tell(self, message: bytes) -> bool:
+        """
+        Have `arkml_side_channel(ptr, len)` of the guest called with these bytes.
+
+        That happens before the next frame; what plays in one call hears of it at its reset. False
+        if the guest has no such export.
+        """
+        return self.script.messages.add(message)
+
+    def take_demonstrations(self) -> list[Demonstrations]:
+        """The rows with actions of their own that the guest gave since the last call."""
+        return [] if self._life is None else self._life.experiments.take_given()
+
+    def born(self, seed: int, berth: Berth) -> Life:
+        """A new instance, before its first call, which this environment does not step."""
+        world = SeededWorld(seed, self.pace)
+        experiments = Experiments(
+            self._snapshot, _shape_of, self._declarations, self._behaviours, world
+        )
+        guest = self.host.driven(self.program, experiments, world, berth)
+        return Life(
+            guest,
+            self.script.calls(guest, seed),
+            experiments,
+            world,
+            self._declarations,
+            self.agents,
+            frame=self.script.frame,
+            inference=self._inference,
+            idle=self._idle_calls,
+            seconds=self._seconds,
+        )
+
+    def set_aside(self) -> Life | None:
+        """Return the present instance, which stays suspended where it is; `reset` leaves it be."""
+        with self._call:
+            life, self._life = self._life, None
+            return life
+
+    def take_back(self, life: Life) -> None:
+        """Go on with an instance that was set aside, in the place of the present one."""
+        with self._call:
+            self._end_instance()
+            self._life = life
+
+    def close(self) -> None:
+        """Free the instance. Raises GuestBusy while a call is in progress. Safe to call again."""
+        with self._call:
+            self._is_closed = True
+            self._end_instance()
+            if self._owned is not None:
+                self._owned.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        module = self._made_with["module"]
+        path = module if isinstance(module, bytes) else str(Path(str(module)).resolve())
+        spec = self._declarations.given or None
+        return {**self._made_with, "module": path, "spec": spec, "digest": self.program.digest}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        GuestEnv.__init__(self, **state)
+
+    @property
+    def _pending(self) -> Pending | None:
+        return None if self._life is None else self._life.pending
+
+    def _run(self, life: Life) -> Step:
+        step = life.run()
+        if step.is_over and life.experiments.refused is not None:
+            raise life.experiments.refused
+        return step
+
+    def require_behaviour(self, life: Life) -> None:
+        """Whether the guest has some behaviour that is stepped. Raises UsageError."""
+        there = {run.behaviour.name for run in life.experiments.started.values()}
+        if self._behaviours is not None and there and there.isdisjoint(self._behaviours):
+            raise UsageError(
+                f"behaviours={sorted(self._behaviours)}: {life.guest.name} has"
+                f" {', '.join(sorted(there))}"
+            )
+
+    def require_open(self) -> None:
+        """Raises UsageError once it is closed."""
+        if self._is_closed:
+            raise UsageError("the environment is closed")
+
+    def _end_instance(self) -> None:
+        life, self._life = self._life, None
+        if life is not None:
+            life.close()
+
+
+def _require_same(module: Any, program: Program, digest: str | None) -> None:
+    if digest is not None and digest != program.digest:
+        raise UsageError(f"{module!r} is another module than when the environment was pickled")
+
+
+def _shape_of(launch: Launch) -> tuple[int, int]:
+    settings = settings_of(launch, {})
+    return settings.features, settings.actions
+
+
+def _checked(actions: npt.ArrayLike, decision: Decision) -> npt.NDArray[np.float32]:
+    """The actions as float32, [m, num_actions]. Raises InvalidActions."""
+    wanted = (int((~decision.ended).sum()), decision.behaviour.num_actions)
+    try:
+        values = floats_of(actions)
+    except (TypeError, ValueError) as error:
+        raise InvalidActions(f"actions are numbers, not {str(actions)[:80]}") from error
+    if values.shape != wanted:
+        raise InvalidActions(
+            f"actions have shape {values.shape}: {decision.behaviour.name} takes {wanted}, one row"
+            " for each agent that decides"
+        )
+    if not np.isfinite(values).all():
+        raise InvalidActions(f"an action of {decision.behaviour.name} is not finite")
+    decision.behaviour.spec.actions.check_choices(values, decision.behaviour.name)
+    return values

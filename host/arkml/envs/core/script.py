@@ -1,0 +1,134 @@
+"""The calls that make up the life of a guest in an environment."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from arkml.envs.core.messages import Messages
+from arkml.envs.core.submit_loop import Calls
+from arkml.errors import EntryPointMissing, UsageError
+from arkml.guests.guest import Guest, initialisers
+from arkml.runtime.compiled_module import Program
+from arkml.runtime.exported_function import Entry
+from arkml.runtime.module.description import ModuleKind
+from arkml.runtime.module.imports import WASI_MODULE
+
+log = logging.getLogger(__name__)
+
+SEED = "{seed}"
+_SEED_EXPORT, _CONFIGURE = "arkml_seed", "configure"
+_RANDOM = (WASI_MODULE, "random_get")
+_FRAME, _CMDLET = "ark_applet_update", "ark_cmdlet_run"
+
+Configuration = str | Sequence[int | str] | None
+
+
+class Script:
+    """
+    What is called, and with what; checked against the module's exports.
+
+    Raises UsageError and EntryPointMissing.
+    """
+
+    def __init__(
+        self, program: Program, entry: str | None, args: str, configure: Configuration
+    ) -> None:
+        functions = program.functions
+        self._program = program
+        self._entry = entry or _default_entry(program)
+        if self._entry not in functions:
+            raise EntryPointMissing(f"{program.name} exports no function {self._entry!r}")
+        if configure is not None and _CONFIGURE not in functions:
+            raise EntryPointMissing(f"{program.name} exports no function 'configure'")
+        if not isinstance(configure, str | None):
+            _require_numbers(configure)
+        self._args = args
+        self._configure = configure
+        self._told = False
+        self._takes_bytes = functions[self._entry].params == ("i32", "i32")
+        if functions[self._entry].params and not self._takes_bytes:
+            raise UsageError(
+                f"{self._entry} of {program.name} is {functions[self._entry]}: an environment calls"
+                " functions that take nothing, or bytes"
+            )
+        self.frame = None if self._takes_bytes else self._entry
+        """What is called again and again, None where one call is all."""
+        self.messages = Messages(program)
+        """What the guest is told before the next of these calls."""
+
+    @property
+    def is_seedable(self) -> bool:
+        """Whether a seed reaches the guest."""
+        given = [self._args] if self._configure is None else [self._args, *self._configure]
+        if isinstance(self._configure, str):
+            given = [self._args, self._configure]
+        return (
+            _SEED_EXPORT in self._program.functions
+            or _RANDOM in self._program.linkage.wasi
+            or any(isinstance(text, str) and SEED in text for text in given)
+        )
+
+    def warn_unseedable(self) -> None:
+        """Tell once of a seed that the guest does not take."""
+        if not self.is_seedable and not self._told:
+            self._told = True
+            log.warning(
+                "%s takes no seed: it exports no arkml_seed, draws no random numbers through WASI,"
+                " and {seed} is neither in args nor in configure; every instance may begin alike",
+                self._program.name,
+            )
+
+    def calls(self, guest: Guest, seed: int) -> Calls:
+        """The calls of a new instance, one after another."""
+        for name in initialisers(self._program):
+            if name == "ark_initialize":
+                yield from self._seeding(guest, seed)
+            yield partial(guest.begin, name)
+        if "ark_initialize" not in self._program.functions:
+            yield from self._seeding(guest, seed)
+        yield from self._configuring(guest, seed)
+        yield from self._playing(guest, seed)
+
+    def _seeding(self, guest: Guest, seed: int) -> Iterator[partial[Entry]]:
+        if _SEED_EXPORT in self._program.functions:
+            yield partial(guest.begin, _SEED_EXPORT, (seed,))
+
+    def _configuring(self, guest: Guest, seed: int) -> Iterator[partial[Entry]]:
+        given = self._configure
+        if isinstance(given, str):
+            yield partial(guest.begin_bytes, _CONFIGURE, _filled(given, seed))
+        elif given is not None:
+            numbers = tuple(seed if number == SEED else int(number) for number in given)
+            yield partial(guest.begin, _CONFIGURE, numbers)
+
+    def _playing(self, guest: Guest, seed: int) -> Iterator[partial[Entry]]:
+        if self._takes_bytes:
+            self.messages.hand_over(guest)
+            yield partial(guest.begin_bytes, self._entry, _filled(self._args, seed))
+            return
+        while True:
+            self.messages.hand_over(guest)
+            yield partial(guest.begin, self._entry)
+
+
+def _default_entry(program: Program) -> str:
+    kind = program.info.kind
+    if kind is ModuleKind.APPLET:
+        return _FRAME
+    if kind is ModuleKind.CMDLET:
+        return _CMDLET
+    raise UsageError(
+        f"{program.name} is of kind {kind.value}: name the function that plays with entry="
+    )
+
+
+def _filled(text: str, seed: int) -> bytes:
+    return text.replace(SEED, str(seed)).encode()
+
+
+def _require_numbers(given: Sequence[int | str]) -> None:
+    for number in given:
+        if number != SEED and not isinstance(number, int):
+            raise UsageError(f"configure holds {number!r}: text, or whole numbers and '{SEED}'")

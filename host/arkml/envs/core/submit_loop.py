@@ -1,0 +1,94 @@
+"""A guest between two submits that somebody outside answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from arkml.errors import GuestStalled
+from arkml.guests.guest import Guest
+from arkml.runtime.exported_function import Entry
+from arkml.sessions.session import Session
+
+Calls = Iterator[Callable[[], Entry]]
+"""The calls of a guest's life one after another; each begins one."""
+
+
+class Stepping:
+    """
+    Runs the calls of one guest up to each submit that is answered from outside.
+
+    `is_driven` says which those are. A guest that since `begin` makes `idle` calls, or submits so
+    often what nobody has to decide in, or takes `seconds`, has stalled.
+    """
+
+    def __init__(
+        self,
+        guest: Guest,
+        calls: Calls,
+        is_driven: Callable[[Session], bool],
+        *,
+        idle: int,
+        seconds: float | None,
+        is_over: Callable[[], bool],
+    ) -> None:
+        self.entry: Entry | None = None
+        """The call that the guest is in."""
+        self._guest = guest
+        self._calls = calls
+        self._is_driven = is_driven
+        self._idle = idle
+        self._seconds = seconds
+        self._is_over = is_over
+        self._left = idle
+        self._until: float | None = None
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._left = self._idle
+        self._until = None if self._seconds is None else time.monotonic() + self._seconds
+
+    def resume(self) -> Session | None:
+        """
+        The session whose submit comes next, or None when the guest has come to its end.
+
+        The submit before must be answered. Raises GuestError; GuestStalled among them.
+        """
+        return self._run(is_suspended=False)
+
+    def take_over(self) -> Session | None:
+        """The same from where the guest is suspended, whatever it wants there."""
+        self.begin()
+        return self._run(is_suspended=True)
+
+    def end_call(self) -> Session | None:
+        """The same from the end of the call that the guest was in."""
+        assert self.entry is not None
+        self.begin()
+        self._guest.fiber.unpark()
+        entry, self.entry = self.entry, None
+        self._guest.end(entry)
+        return self._run(is_suspended=False)
+
+    def _run(self, *, is_suspended: bool) -> Session | None:
+        while True:
+            self._look()
+            if self.entry is None:
+                begin = next(self._calls, None)
+                if begin is None or self._is_over():
+                    return None
+                self.entry = begin()
+            session = self._guest.run_to_submit(
+                self.entry, self._is_driven, is_suspended=is_suspended
+            )
+            if session is not None:
+                return session
+            self.entry, is_suspended = None, False
+
+    def _look(self) -> None:
+        """Count a call, or a submit that was answered at once."""
+        if not self._left:
+            raise GuestStalled(f"{self._guest.name} submitted nothing in {self._idle} calls")
+        self._left -= 1
+        if self._until is not None and time.monotonic() > self._until:
+            raise GuestStalled(f"{self._guest.name} submitted nothing in {self._seconds:g} s")

@@ -1,0 +1,1 @@
+"""Guests: one instance and its calls, and many of them in lockstep."""

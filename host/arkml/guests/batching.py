@@ -1,0 +1,167 @@
+"""One policy run for all the submits that a fleet's guests are suspended in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.batches import ROW, Batch
+from arkml.guests.calls import ServedGuest
+from arkml.policies.policy import Policy
+from arkml.runtime.columns.arena import Arena
+from arkml.runtime.columns.region import Region
+from arkml.runtime.columns.slabs import Columns, Slab
+from arkml.runtime.shim import control as at
+from arkml.sessions.session import Ready, Session
+
+_Indices = npt.NDArray[np.intp]
+
+
+class Group:
+    """
+    The suspended guests of one policy, and their rows as one batch.
+
+    Full regions that lie side by side are read as one view of the columns. Otherwise the rows are
+    copied together once before the policy runs, and its answers are copied back to their owners.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        guests: Sequence[ServedGuest],
+        regions: Sequence[Region],
+        sessions: Sequence[Session],
+    ) -> None:
+        self.policy = policy
+        self.guests = guests
+        self.sessions = sessions
+        self._moves: list[tuple[Slab, _Indices, slice]] = []
+        keys = _keys(regions)
+        self.batch = _view(regions, keys) or self._compacted(regions, keys)
+
+    def act(self) -> None:
+        """Run the policy over the rows of all guests."""
+        batch = self.batch
+        for slab, rows, place in self._moves:
+            slab.view(at.ROWS).take(rows, 0, batch.rows[place], "clip")
+            slab.view(at.FEATURES).take(rows, 0, batch.features[place], "clip")
+            if batch.given is not None:
+                slab.view(at.GIVEN).take(rows, 0, batch.given[place], "clip")
+        self.policy.act(batch)
+        for slab, rows, place in self._moves:
+            slab.view(at.ACTIONS)[rows] = batch.actions[place]
+            slab.view(at.VALUES)[rows] = batch.values[place]
+        if batch.given is not None and batch.rows["metadata"].any():  # a training session's
+            for session in self.sessions:
+                session.note()
+
+    def _compacted(self, regions: Sequence[Region], keys: npt.NDArray[np.uint64]) -> Batch:
+        by_slab: dict[int, list[Region]] = {}
+        for region in regions:
+            by_slab.setdefault(id(region.slab), []).append(region)
+        shape = regions[0].slab.shape
+        total, done = len(keys), 0
+        ordered = [region for group in by_slab.values() for region in group]
+        for group in by_slab.values():
+            rows = np.concatenate([np.arange(r.rows().start, r.rows().stop) for r in group])
+            self._moves.append((group[0].slab, rows, slice(done, done + len(rows))))
+            done += len(rows)
+        keys = _keys(ordered)
+        return Batch(
+            np.zeros(total, ROW),
+            np.zeros((total, shape.num_features), np.float32),
+            np.zeros((total, shape.num_actions), np.float32),
+            np.zeros(total, np.float32),
+            keys,
+            np.zeros((total, shape.num_actions), np.float32) if shape.training else None,
+        )
+
+
+def _keys(regions: Sequence[Region]) -> npt.NDArray[np.uint64]:
+    """The key of the session that each row belongs to, [rows]."""
+    keys = np.array([region.keys for region in regions], np.uint64)
+    return np.repeat(keys, [region.count() for region in regions])
+
+
+def _view(regions: Sequence[Region], keys: npt.NDArray[np.uint64]) -> Batch | None:
+    """The rows as one view, where every region is full and follows the one before."""
+    first = regions[0]
+    size = first.slab.shape.rows
+    for place, region in enumerate(regions, first.number):
+        if region.slab is not first.slab or region.number != place or region.count() != size:
+            return None
+    start = first.number * size
+    return first.slab.batch(start, start + len(regions) * size, keys)
+
+
+class Rounds:
+    """
+    Answers suspended guests, round after round.
+
+    What was worked out for a round serves the next one as long as the same guests submit the same
+    sessions with as many rows and no region has moved.
+    """
+
+    def __init__(self, arena: Arena, columns: Columns) -> None:
+        self._words = arena.word_array
+        self._columns = columns
+        self._guests: list[ServedGuest] = []
+        self._version = -1
+        self._groups: list[Group] = []
+        none = np.zeros(0, np.intp)
+        self._records = self._answers = self._counts = none
+        self._seen: Any = None
+
+    def answer(self, guests: list[ServedGuest]) -> None:
+        """
+        Let every guest, each suspended in a submit, go on with its answer.
+
+        Where a policy refuses the rows of all, each guest is answered by itself, so that only
+        those are refused whose own rows are the reason.
+        """
+        if not self._fits(guests):
+            self._plan(guests)
+        failed: list[Group] = []
+        for group in self._groups:
+            try:
+                group.act()
+            except Exception:  # noqa: BLE001  each guest is answered by itself below
+                failed.append(group)
+        self._words[self._answers] = 1
+        for group in failed:
+            for guest in group.guests:
+                guest.answer()
+
+    def held(self) -> Iterator[Ready]:
+        """What the guests that were just answered wait for before they go on, all together."""
+        for group in self._groups:
+            if (ready := group.sessions[0].held()) is not None:
+                yield ready
+
+    def _fits(self, guests: list[ServedGuest]) -> bool:
+        if self._version != self._columns.version or guests != self._guests:
+            return False
+        seen = np.concatenate((self._words[self._records], self._words[self._counts]))
+        return bool((seen == self._seen).all())
+
+    def _plan(self, guests: list[ServedGuest]) -> None:
+        members: dict[int, tuple[Policy, list[ServedGuest], list[Region], list[Session]]] = {}
+        counts: list[int] = []
+        for guest in guests:
+            session, region = guest.submitted(), guest.submitted_region()
+            group = members.setdefault(id(session.policy), (session.policy, [], [], []))
+            group[1].append(guest)
+            group[2].append(region)
+            group[3].append(session)
+            counts.append(region.count_word())
+        self._groups = [Group(*group) for group in members.values()]
+        controls = np.array([guest.control for guest in guests], np.intp)
+        self._records = (controls + at.RECORD) >> 2
+        self._answers = (controls + at.ANSWER) >> 2
+        self._counts = np.array(counts, np.intp)
+        self._guests = list(guests)
+        self._version = self._columns.version
+        self._seen = np.concatenate((self._words[self._records], self._words[self._counts]))

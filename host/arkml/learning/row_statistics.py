@@ -1,0 +1,98 @@
+"""What the rows of a run say of how it goes: episodes, guest metrics, losses of rows."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.hive.protocol.rows import Kind
+from arkml.hive.protocol.segments import Record
+from arkml.learning.trajectories import Episodes
+
+WINDOW = 100
+"""Means are over so many episodes, or so many values of a guest's metric, or more."""
+
+Point = tuple[str, float]
+
+
+class Statistics:
+    """Of rows that count: not those that a restarted learner reads for the second time."""
+
+    def __init__(self) -> None:
+        self.episodes = 0
+        self.dropped = 0
+        self._returns: deque[float] = deque(maxlen=WINDOW)
+        self._lengths: deque[int] = deque(maxlen=WINDOW)
+        self._guest: dict[int, _Mean] = {}
+        self._names: list[str] = []
+
+    def name(self, names: list[str]) -> None:
+        """What the metrics of the guest are called, in the order of their numbers."""
+        self._names = list(names)
+
+    def count(self, record: Record, episodes: Episodes) -> None:
+        """Take in what a record says, and the episodes that ended in it."""
+        self.dropped += record.header.dropped
+        if record.header.kind == Kind.TRAINING:
+            self.episodes += len(episodes.returns)
+            self._returns.extend(episodes.returns.tolist())
+            self._lengths.extend(episodes.lengths.tolist())
+        meta = record.columns.meta
+        for number in np.unique(meta["name"]).tolist():
+            values = meta["value"][meta["name"] == number]
+            self._guest.setdefault(number, _Mean()).add(values[np.isfinite(values)])
+
+    def points(self) -> Iterator[Point]:
+        """What there is to record now, by tag."""
+        if self._returns:
+            yield "rollout/ep_rew_mean", float(np.mean(self._returns))
+            yield "rollout/ep_len_mean", float(np.mean(self._lengths))
+        yield "time/episodes", float(self.episodes)
+        yield "hive/dropped", float(self.dropped)
+        for number, mean in self._guest.items():
+            value = mean.take()
+            if value is not None and number < len(self._names):
+                yield f"guest/{self._names[number]}", value
+
+    def as_json(self) -> dict[str, Any]:
+        """What a restart must not lose, to be written as JSON."""
+        return {
+            "episodes": self.episodes,
+            "dropped": self.dropped,
+            "returns": list(self._returns),
+            "lengths": list(self._lengths),
+        }
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Go on from what `as_json` made."""
+        self.episodes = int(values["episodes"])
+        self.dropped = int(values["dropped"])
+        self._returns.extend(values["returns"])
+        self._lengths.extend(values["lengths"])
+
+
+class _Mean:
+    """The mean of the values since it was last taken, at least of the last WINDOW."""
+
+    def __init__(self) -> None:
+        self._sum = 0.0
+        self._count = 0
+        self._last: npt.NDArray[Any] = np.zeros(0, np.float32)
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        self._sum += float(values.sum(dtype=np.float64))
+        self._count += len(values)
+        self._last = np.concatenate([self._last, values[-WINDOW:]])[-WINDOW:]
+
+    def take(self) -> float | None:
+        """The mean, None if no value came."""
+        if not self._count:
+            return None
+        many = self._count >= WINDOW
+        mean = self._sum / self._count if many else float(self._last.mean(dtype=np.float64))
+        self._sum, self._count = 0.0, 0
+        return mean

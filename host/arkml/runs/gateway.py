@@ -1,0 +1,282 @@
+"""What the guests of one thread train: how they start, join and leave runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from arkml.abi.codes import ExperimentStatus
+from arkml.errors import (
+    AbiError,
+    ArkmlError,
+    HiveError,
+    HiveRefused,
+    HiveUnreachable,
+    HttpRequestFailed,
+    InvalidArguments,
+    NotFound,
+    RunGone,
+    Unavailable,
+)
+from arkml.hive.client import HiveClient
+from arkml.hive.protocol.runs import RunInfo, RunRequest, Status
+from arkml.hive.protocol.settings import Settings, from_protocol, guest_settings
+from arkml.policies.library import PolicyLibrary
+from arkml.runs.access import Hives
+from arkml.runs.membership import Participation
+from arkml.sessions.branches import declared_branches, require_continuous
+from arkml.sessions.run import (
+    ExperimentInfo,
+    ExperimentShape,
+    Metric,
+    Pending,
+    Run,
+    settled,
+)
+from arkml.sessions.run_request import HiveAddress, Launch
+from arkml.sessions.session_table import TrainingStart
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_STATUS = {
+    Status.PENDING: ExperimentStatus.PENDING,
+    Status.STARTING: ExperimentStatus.STARTING,
+    Status.RUNNING: ExperimentStatus.RUNNING,
+    Status.PAUSED: ExperimentStatus.RUNNING,
+    Status.TERMINATING: ExperimentStatus.TERMINATING,
+    Status.STOPPED: ExperimentStatus.STOPPED,
+    Status.NOT_FOUND: ExperimentStatus.NOT_FOUND,
+    Status.ABORTED: ExperimentStatus.ABORTED,
+    Status.UNHEALTHY: ExperimentStatus.UNHEALTHY,
+}
+
+
+class GuestHives:
+    """
+    The way of one guest, or of the guests of one fleet, to the hives of their host.
+
+    Guests that take part in the same run share one session of it, and one policy. `block` says
+    whether submits wait for the learner's pace. `spec` is what their module declares of its agents.
+    """
+
+    def __init__(
+        self, hives: Hives, library: PolicyLibrary, *, block: bool, spec: bytes | None = None
+    ) -> None:
+        self._hives = hives
+        self._library = library
+        self._block = block
+        self._branches = declared_branches(spec)
+        self._lock = threading.Lock()
+        self._parts: dict[tuple[int, str], Participation] = {}
+
+    @property
+    def first(self) -> Participation | None:
+        """The part in the run that was started first, or None."""
+        return next(iter(self._parts.values()), None)
+
+    def answers(self, address: HiveAddress) -> Pending[bool]:
+        try:
+            client = self._hives.client(address)
+        except Unavailable as error:
+            log.info("%s", error)
+            return settled(value=False)
+        return self._later(lambda: self._is_there(client))
+
+    def experiments(self, address: HiveAddress) -> Pending[Sequence[ExperimentInfo]]:
+        client = self._hives.client(address)
+        return self._later(lambda: [_told(run) for run in client.runs().result()])
+
+    def find(self, address: HiveAddress, run_id: str) -> Run:
+        return HiveRun(self._hives.client(address), run_id, self._later)
+
+    def start(self, launch: Launch) -> Pending[TrainingStart]:
+        client = self._hives.client(launch.hive)
+        try:
+            request = self._request(launch)
+        except AbiError as error:
+            self._hives.failure = error
+            raise
+
+        def start() -> TrainingStart:
+            try:
+                started = self._take_part(client, self._hives.start(client, request).result())
+            except ArkmlError as error:
+                self._hives.failure = error
+                raise
+            self._hives.failure = None
+            return started
+
+        return self._later(start)
+
+    def connect(self, address: HiveAddress, run_id: str) -> Pending[TrainingStart]:
+        client = self._hives.client(address)
+
+        def connect() -> TrainingStart:
+            run = client.run(run_id).result()
+            require_continuous(run.name, self._branches)
+            return self._take_part(client, run)
+
+        return self._later(connect)
+
+    def _request(self, launch: Launch) -> RunRequest:
+        """What the hive is asked for. Raises AbiError."""
+        if launch.workers:
+            raise Unavailable(f"{launch.workers} remote workers were asked for: there are none")
+        settings = settings_of(launch, self._hives.grant.settings)
+        own = guest_settings(launch.configuration).get("spec")
+        require_continuous(launch.experiment, self._branches, own)
+        return RunRequest(
+            name=launch.experiment,
+            game=launch.namespace,
+            settings=settings,
+            configuration=launch.configuration,
+            checkpoint=launch.checkpoint,
+            seconds=launch.seconds or 0,
+        )
+
+    def _take_part(self, client: HiveClient, run: RunInfo) -> TrainingStart:
+        """Join a run, or share the part that another guest takes in it."""
+        with self._lock:
+            key = (id(client), run.id)
+            part = self._parts.get(key)
+            if part is None or not part.enter():
+                part = self._parts[key] = Participation(
+                    client,
+                    run,
+                    self._library,
+                    block=self._block,
+                    sync=bool(self._hives.grant.settings.get("sync", False)),
+                    loaders=self._hives.loaders,
+                    farewells=self._hives.farewells,
+                )
+        try:
+            policy = part.policy()
+        except BaseException:
+            part.leave(stop=False)
+            raise
+        self._hives.is_training = True
+        asked = HiveRun(client, run.id, self._later)
+        return TrainingStart(policy, run.features, run.actions, part, asked)
+
+    def _is_there(self, client: HiveClient) -> bool:
+        try:
+            client.health().result()
+        except HiveError as error:
+            log.info("%s", error)
+            self._hives.failure = error
+            return False
+        return True
+
+    def _later(self, work: Callable[[], T]) -> Pending[T]:
+        """What `work` gives on another thread, its errors as those of the ABI."""
+
+        def told() -> T:
+            try:
+                return work()
+            except HiveError as error:
+                raise abi_error(error) from error
+
+        try:
+            return self._hives.threads.submit(told)
+        except RuntimeError:
+            raise Unavailable("the host is closed") from None
+
+
+class HiveRun:
+    """A run of a hive, to be asked for what it has."""
+
+    def __init__(
+        self,
+        client: HiveClient,
+        run_id: str,
+        later: Callable[[Callable[[], Any]], Pending[Any]],
+    ) -> None:
+        self._client = client
+        self._id = run_id
+        self._later = later
+
+    @property
+    def shape(self) -> Pending[ExperimentShape]:
+        def shape() -> ExperimentShape:
+            run = self._client.run(self._id).result()
+            return ExperimentShape(run.features, run.actions)
+
+        return self._later(shape)
+
+    def configuration(self) -> Pending[str]:
+        return self._later(lambda: self._client.config(self._id).result())
+
+    def snapshot(self) -> Pending[bytes]:
+        return self._later(lambda: self._client.snapshot(self._id, "now").result())
+
+    def metrics(self) -> Pending[Sequence[Metric]]:
+        def metrics() -> Sequence[Metric]:
+            found = self._client.metrics(self._id).result()
+            return [Metric(name, value) for name, value, _ in found]
+
+        return self._later(metrics)
+
+
+def settings_of(launch: Launch, overrides: Mapping[str, Any]) -> Settings:
+    """
+    How a run that a guest starts will learn: its own wishes, under what the host overrides.
+
+    ml-v4 brings a ProtocolConfig; v1 to v3 the widths only; the configuration of v5 is the hive's
+    own and holds the widths too. Raises InvalidSettings and InvalidArguments.
+    """
+    if launch.protocol is not None:
+        settings = from_protocol(launch.protocol)
+    elif launch.num_features is not None and launch.num_actions is not None:
+        settings = Settings(launch.num_features, launch.num_actions)
+    else:
+        settings = _of_configuration(launch.configuration)
+    return settings.changed(guest_settings(launch.configuration)).changed(overrides)
+
+
+def _of_configuration(text: str) -> Settings:
+    document = json.loads(text) if text else None
+    if not isinstance(document, dict):
+        raise InvalidArguments(f"the configuration of a run is a JSON object, not {text[:80]!r}")
+    known = {"feature_count": "features", "action_count": "actions"}
+    values: dict[str, Any] = {str(known.get(name, name)): value for name, value in document.items()}
+    if not {"features", "actions"} <= set(values):
+        raise InvalidArguments(
+            "the configuration of a run says feature_count and action_count;"
+            f" this one has {', '.join(map(repr, document)) or 'nothing'}"
+        )
+    values.pop("arkml", None)
+    return Settings(values.pop("features"), values.pop("actions")).changed(values)
+
+
+def abi_error(error: HiveError) -> AbiError:
+    """What a guest is told of an error between host and hive."""
+    match error:
+        case HiveUnreachable():
+            return Unavailable(str(error))
+        case RunGone():
+            return NotFound(str(error))
+        case HiveRefused(status=404 | 410):
+            return NotFound(str(error))
+        case HiveRefused(status=400 | 409 | 413 | 422):
+            return InvalidArguments(str(error))
+        case HiveRefused(status=401 | 403 | 503):
+            return Unavailable(str(error))
+        case _:
+            return HttpRequestFailed(str(error))
+
+
+def _told(run: RunInfo) -> ExperimentInfo:
+    return ExperimentInfo(
+        name=run.name,
+        id=run.id,
+        started_at=run.started_at,
+        ended_at=run.ended_at,
+        max_duration=run.seconds,
+        experiment_status=_STATUS[run.status],
+        worker_count=0,
+    )

@@ -1,0 +1,77 @@
+"""A module, checked, rewritten and compiled: what guests are made from."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+
+import wasmtime
+
+from arkml.errors import ModuleRejected
+from arkml.limits import Limits
+from arkml.runtime.engine import Engine
+from arkml.runtime.module.description import ModuleInfo, describe
+from arkml.runtime.module.imports import Linkage, resolve, stub_module, stub_note
+from arkml.runtime.module.normalise import MemoryPlan, normalise
+from arkml.runtime.module.refusals import check_size
+from arkml.runtime.module.wasm_types import FunctionType
+
+logger = logging.getLogger(__name__)
+
+
+class Program:
+    """
+    A compiled guest module.
+
+    `digest` is the SHA-256 of the bytes as they came, `functions` the types of the exported
+    functions.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        data: bytes,
+        name: str,
+        limits: Limits,
+        *,
+        wasi: bool = False,
+        stub_missing: bool = False,
+    ) -> None:
+        """Raises ModuleError, MemoryLimitExceeded and TableLimitExceeded, naming `name`."""
+        check_size(data, limits)
+        normalised = normalise(to_binary(data, name), limits)
+        self.name = name
+        self.limits = limits
+        self.digest = hashlib.sha256(data).hexdigest()
+        self.info: ModuleInfo = describe(normalised.binary)
+        self.linkage: Linkage = resolve(
+            normalised.binary,
+            name,
+            wasi_type=engine.wasi.type_of if wasi else None,
+            stub_missing=stub_missing,
+        )
+        self.memory: MemoryPlan | None = normalised.memory
+        self.has_start = normalised.has_start
+        self.module = engine.compile(normalised.wasm, name)
+        self.stubs: wasmtime.Module | None = None
+        if self.linkage.stubs:
+            for stub in self.linkage.stubs:
+                logger.warning("%s: %s", name, stub_note(stub))
+            self.stubs = engine.compile(
+                bytes(wasmtime.wat2wasm(stub_module(self.linkage.stubs))), f"stubs of {name}"
+            )
+        self.functions: dict[str, FunctionType] = {
+            export.name: export.type
+            for export in self.info.exports
+            if isinstance(export.type, FunctionType)
+        }
+
+
+def to_binary(data: bytes, name: str) -> bytes:
+    """`data` itself, or the module that its text describes."""
+    if data[:4] == b"\0asm" or data.lstrip()[:1] != b"(":
+        return data
+    try:
+        return bytes(wasmtime.wat2wasm(data.decode()))
+    except (wasmtime.WasmtimeError, UnicodeDecodeError) as error:
+        raise ModuleRejected(f"{name} is no module: {' '.join(str(error).split())}") from None

@@ -1,0 +1,181 @@
+"""Serving a hive until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import signal
+import socket
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import uvicorn
+
+from arkml.errors import HiveError, UsageError
+from arkml.server import parent_watch as lifeline
+from arkml.server.app import make_app
+from arkml.server.errors import FULL
+from arkml.server.hive import Hive
+from arkml.server.options import ServeOptions
+
+Announce = Callable[[str, int], None]
+"""Called with host and port once the hive answers there."""
+
+_LAST_PORT = 65_535
+_HURRY = 0.5
+"""Seconds that learners have for a checkpoint when nobody is left to wait for it."""
+
+
+class _Server(uvicorn.Server):
+    """One that leaves signals alone."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Serving:
+    """A hive at an address. `end` ends it, from the thread of its event loop."""
+
+    def __init__(self, options: ServeOptions) -> None:
+        self._options = options
+        self._server: _Server | None = None
+        self._is_ending = False
+        self._hive: Hive | None = None
+
+    async def run(self, announce: Announce | None = None) -> None:
+        """Serve until `end`. Raises HiveError or UsageError if it cannot begin."""
+        options = self._options
+        listening = _listen(options.host, options.port)
+        with contextlib.closing(listening):
+            self._hive = hive = await _opened(options)
+            try:
+                self._server = server = _Server(_config(hive))
+                serving = asyncio.create_task(server.serve(sockets=[listening]))
+                while not server.started and not serving.done():
+                    await asyncio.sleep(0.005)
+                if self._is_ending:
+                    server.should_exit = True
+                elif announce is not None and not serving.done():
+                    announce(options.host, listening.getsockname()[1])
+                await serving
+            finally:
+                await hive.close()
+
+    def end(self, *, hurry: bool = False) -> None:
+        """Checkpoint, and end; `hurry`: nobody waits for it, and it is to be over soon."""
+        self._is_ending = True
+        if self._hive is not None:
+            self._hive.begin_end(_HURRY if hurry else self._options.patience.stop)
+        if self._server is not None:
+            self._server.should_exit = True
+            self._server.force_exit = hurry
+
+
+def serve(
+    options: ServeOptions,
+    announce: Announce | None = None,
+    *,
+    parent: int | None = None,
+) -> None:
+    """
+    Serve a hive until SIGTERM, SIGINT or SIGHUP. For the main thread.
+
+    With `parent`, a process, it also ends when that does: standard input is its life line then.
+    Raises HiveError if the directory is in use, or it or the address cannot be had, and UsageError
+    for a port that cannot be.
+    """
+
+    async def run() -> None:
+        serving = Serving(options)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                loop.add_signal_handler(number, serving.end)
+        if parent is not None:
+            lifeline.hold(0, parent, lambda: serving.end(hurry=True))
+        await serving.run(announce)
+
+    with asyncio.Runner(loop_factory=_loops()) as runner:
+        runner.run(run())
+
+
+def _loops() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if find_spec("uvloop") is None:
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
+
+
+def _config(hive: Hive) -> uvicorn.Config:
+    return uvicorn.Config(
+        make_app(hive),
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        # Longer than clients keep a connection, or both would close it at once.
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=5,
+        server_header=False,
+        date_header=False,
+    )
+
+
+async def _opened(options: ServeOptions) -> Hive:
+    try:
+        return await Hive.open(options)
+    except sqlite3.Error as error:
+        why = _unwritable(options.data) or f"its index cannot be used ({error})"
+        raise HiveError(f"the data directory {options.data}: {why}") from error
+    except OSError as error:
+        raise HiveError(f"the data directory {options.data}: {_trouble(error)}") from error
+
+
+def _unwritable(data: Path) -> str:
+    """Return why nothing can be written in a directory, which SQLite does not say."""
+    try:
+        with tempfile.TemporaryFile(dir=data) as file:
+            file.write(b"?")
+            file.flush()
+    except OSError as error:
+        return _trouble(error)
+    return ""
+
+
+def _trouble(error: OSError) -> str:
+    what = "its disk is full" if error.errno in FULL else "it cannot be used"
+    return f"{what} ({error.strerror})"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= _LAST_PORT:
+        raise UsageError(f"port {port}: it takes a whole number from 0 to {_LAST_PORT}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen()
+    except (OSError, ValueError) as error:
+        listening.close()
+        raise HiveError(_no_address(host, port, error)) from error
+    return listening
+
+
+def _no_address(host: str, port: int, error: OSError | ValueError) -> str:
+    """Return why nothing can listen there."""
+    match getattr(error, "errno", None):
+        case errno.EADDRINUSE:
+            return f"port {port} of {host} is in use, perhaps by another hive: take another port"
+        case errno.EACCES | errno.EPERM:
+            return f"port {port} of {host} is not for this user: take one from 1024 on"
+        case errno.EADDRNOTAVAIL:
+            return f"{host} is not an address of this machine"
+        case _:
+            return f"nothing can listen at {host} port {port}: {error}"

@@ -1,0 +1,89 @@
+"""How handlers ask a hive: futures of the guest for what comes later."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
+from typing import Any, TypeVar
+
+from arkml.errors import AbiError, Unavailable
+from arkml.sessions import results
+from arkml.sessions.futures import ResultType
+from arkml.sessions.gateway import HiveGateway
+from arkml.sessions.run import Pending, Run, mapped
+from arkml.sessions.run_request import HiveAddress, Launch
+from arkml.sessions.session import TrainingSession
+from arkml.sessions.state import Family
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Asking(Family):
+    """What every version asks of a hive."""
+
+    __slots__ = ()
+
+    def _hives(self, wish: str) -> HiveGateway:
+        hives = self._guest.hives
+        if hives is None:
+            raise Unavailable(f"guest {self._guest.name} wants to {wish}: no hive is configured")
+        return hives
+
+    def _launch(self, launch: Launch) -> int:
+        hives = self._hives(f"start experiment {launch.experiment!r} on {launch.hive}")
+        self._guest.roster.require_room()
+        return self._bring(results.TRAINING, lambda: hives.start(launch))
+
+    def _own(self, context: int, wish: str) -> Run:
+        run = self._guest.roster.get(context, TrainingSession).run
+        if run is None:
+            raise Unavailable(f"guest {self._guest.name} wants to {wish}: it has no run")
+        return run
+
+    def _other(self, hive_url: str, hive_port: int, run_id: str, wish: str) -> Run:
+        address = HiveAddress(hive_url, hive_port)
+        return self._hives(f"{wish} of {run_id!r} on {address}").find(address, run_id)
+
+    def _bring(self, result: ResultType[T], ask: Callable[[], Pending[T]]) -> int:
+        """The handle of a future that gets what is asked for."""
+        handle, future = self._guest.futures.open(result)
+        try:
+            pending = ask()
+        except BaseException as error:
+            self._guest.futures.drop(handle)
+            if isinstance(error, AbiError):
+                self._guest.log.say(logging.WARNING, str(error))
+            raise
+
+        def settle(done: Pending[T]) -> None:
+            try:
+                value = done.result()
+            except CancelledError:
+                future.fail(Unavailable(f"the host is closing: no {result.name} will come"))
+            except AbiError as error:
+                log.warning("%s: %s", self._guest.name, error)
+                future.fail(error)
+            except Exception as error:
+                log.exception("%s: no %s, a bug of the host", self._guest.name, result.name)
+                future.fail(error)
+            else:
+                future.resolve(value)
+
+        pending.add_done_callback(settle)
+        return handle
+
+    def _configurations(self, run: Run) -> Mapping[str, Any]:
+        shape = self._bring(results.SHAPE, lambda: run.shape)
+        try:
+            return {"ark_config": shape, "module_config": self._text(run, results.BYTES)}
+        except BaseException:
+            self._guest.futures.drop(shape)
+            raise
+
+    def _text(self, run: Run, result: ResultType[Any]) -> int:
+        if result is results.BYTES:
+            return self._bring(results.BYTES, lambda: mapped(run.configuration(), str.encode))
+        return self._bring(results.TEXT, run.configuration)

@@ -1,0 +1,126 @@
+"""The live sessions of one guest: opened, found by handle, closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from arkml.errors import NotFound
+from arkml.policies.policy import Policy
+from arkml.sessions.handles import HandleTable
+from arkml.sessions.run import Run
+from arkml.sessions.session import (
+    InferenceSession,
+    Keys,
+    Queue,
+    QueueOpener,
+    Session,
+    TrainingSession,
+    TransitionSink,
+)
+
+S = TypeVar("S", bound=Session)
+
+
+class TrainingStart(NamedTuple):
+    """What a training session needs: who answers, how wide its rows are, who takes them."""
+
+    policy: Policy
+    num_features: int
+    num_actions: int
+    sink: TransitionSink | None = None
+    run: Run | None = None
+
+    def give_up(self) -> None:
+        """Nobody will take the session: leave the run."""
+        if self.sink is not None:
+            self.sink.leave(stop=False)
+
+
+class Roster:
+    """Opens and closes the sessions of one guest. They live in its handle table."""
+
+    def __init__(self, keys: Keys, handles: HandleTable[Any], open_queue: QueueOpener) -> None:
+        self._keys = keys
+        self._handles = handles
+        self._open_queue = open_queue
+
+    def require_room(self) -> None:
+        """Raise what opening a session would raise, before work is spent on it."""
+        self._handles.upcoming()
+
+    def open_inference(
+        self,
+        policy: Policy,
+        num_features: int,
+        num_actions: int,
+        *,
+        released: Callable[[], object] = lambda: None,
+    ) -> int:
+        """The handle of a new session that acts with `policy`, until it calls `released`."""
+        queue, key = self._queue(num_features, num_actions, training=False)
+        session = InferenceSession(
+            queue,
+            policy,
+            key=key,
+            num_features=num_features,
+            num_actions=num_actions,
+            released=released,
+        )
+        return self._handles.insert(session)
+
+    def open_training(self, start: TrainingStart) -> int:
+        """Return the handle of a new session of a run, which is left if none can be opened."""
+        try:
+            queue, key = self._queue(start.num_features, start.num_actions, training=True)
+        except BaseException:
+            start.give_up()
+            raise
+        session = TrainingSession(
+            queue,
+            start.policy,
+            key=key,
+            num_features=start.num_features,
+            num_actions=start.num_actions,
+            sink=start.sink,
+            run=start.run,
+        )
+        return self._handles.insert(session)
+
+    def get(self, handle: int, kind: type[S]) -> S:
+        return self._handles.get(handle, kind)
+
+    def at(self, index: int) -> Session:
+        """The session in slot `index` of the handle table."""
+        item = self._handles.at(index)
+        if isinstance(item, Session):
+            return item
+        raise NotFound(f"slot {index} holds a {type(item).__name__}, not a session")
+
+    def close(self, handle: int, kind: type[S]) -> None:
+        """Forget the handle and end its session."""
+        self._handles.remove(handle, kind).close()
+
+    def stop(self, handle: int) -> None:
+        """Forget the handle and end its run for everybody."""
+        self._handles.remove(handle, TrainingSession).stop()
+
+    def close_all(self) -> None:
+        """End every session, even if one of them fails to; raises the first failure."""
+        failures: list[Exception] = []
+        for handle, item in self._handles:
+            if isinstance(item, Session):
+                try:
+                    self.close(handle, Session)
+                except Exception as failure:  # noqa: BLE001  the others must be closed too
+                    failures.append(failure)
+        if failures:
+            raise failures[0]
+
+    def _queue(self, num_features: int, num_actions: int, *, training: bool) -> tuple[Queue, int]:
+        handle = self._handles.upcoming()
+        key = self._keys.next()
+        queue = self._open_queue(
+            handle, training=training, num_features=num_features, num_actions=num_actions, key=key
+        )
+        return queue, key
