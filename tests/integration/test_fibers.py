@@ -704,7 +704,6 @@ def test_an_abandoned_coroutine_drops_its_call(host):
     guest.close()
 
 
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_guest_that_is_forgotten_in_a_call_takes_nothing_with_it(host):
     program = host.compile(ACTOR)
     for _ in range(20):
