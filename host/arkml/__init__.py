@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from arkml.host import Host
     from arkml.limits import Limits
     from arkml.runs.access import HiveGrant
-    from arkml.runtime.compiled_module import Program
+    from arkml.runtime.compiled_module import CompiledModule
     from arkml.runtime.module.description import EntryPoint, ModuleInfo, ModuleKind
     from arkml.runtime.wasi.linking import Directory, WasiGrant
 
 __all__ = [
     "ArkmlError",
+    "CompiledModule",
     "Directory",
     "EntryPoint",
     "Fleet",
@@ -32,7 +33,6 @@ __all__ = [
     "ModuleError",
     "ModuleInfo",
     "ModuleKind",
-    "Program",
     "Reply",
     "Statistics",
     "WasiGrant",
@@ -53,7 +53,7 @@ _HOMES = {
     "ModuleError": "arkml.errors",
     "ModuleInfo": "arkml.runtime.module.description",
     "ModuleKind": "arkml.runtime.module.description",
-    "Program": "arkml.runtime.compiled_module",
+    "CompiledModule": "arkml.runtime.compiled_module",
     "Reply": "arkml.guests.guest",
     "Statistics": "arkml.guests.counts",
     "WasiGrant": "arkml.runtime.wasi.linking",

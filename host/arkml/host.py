@@ -17,23 +17,23 @@ from arkml.closing import Closing, Unclosed
 from arkml.errors import InstanceLimitExceeded, ModuleError, UsageError
 from arkml.guests.fleet import Fleet
 from arkml.guests.guest import Guest
-from arkml.guests.shared import Berth
+from arkml.guests.shared import SharedResources
 from arkml.limits import Limits
 from arkml.policies.files import read_policy_file
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.models import ModelCache
-from arkml.runtime.call_guard import Flight
+from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns
-from arkml.runtime.compiled_module import Program
+from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.engine import Engine
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.mappings import require_mappings
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.wasi.linking import WasiGrant
-from arkml.sessions.gateway import HiveGateway
+from arkml.sessions.gateway import RunGateway
 
 if TYPE_CHECKING:
-    from arkml.runs.access import HiveGrant, Hives
+    from arkml.runs.access import HiveAccess, HiveGrant
     from arkml.runs.evaluation import Evaluator
     from arkml.runtime.wasi.virtual import World
 
@@ -85,7 +85,7 @@ class Host(Closing):
         GUARD.install()
 
     @property
-    def hives(self) -> Hives | None:
+    def hives(self) -> HiveAccess | None:
         """The hives that the guests may use, or None."""
         return self._hives
 
@@ -96,7 +96,7 @@ class Host(Closing):
             raise UsageError("this host is closed")
         return self._open_engine
 
-    def compile(self, source: Source, *, name: str | None = None) -> Program:
+    def compile(self, source: Source, *, name: str | None = None) -> CompiledModule:
         """
         Check and compile a module: a path, bytes, or wasm text.
 
@@ -104,7 +104,7 @@ class Host(Closing):
         TableLimitExceeded.
         """
         data, name = _read(source, name)
-        return Program(
+        return CompiledModule(
             self._engine,
             data,
             name,
@@ -114,10 +114,10 @@ class Host(Closing):
         )
 
     def load(
-        self, source: Source | Program, *, name: str | None = None, initialise: bool = True
+        self, source: Source | CompiledModule, *, name: str | None = None, initialise: bool = True
     ) -> Guest:
         """Make a guest and, unless told otherwise, run what it wants to be called first."""
-        program = source if isinstance(source, Program) else self.compile(source, name=name)
+        program = source if isinstance(source, CompiledModule) else self.compile(source, name=name)
         guest = self._make(program, name or program.name, next(self._numbers), None)
         if initialise:
             try:
@@ -133,21 +133,21 @@ class Host(Closing):
 
         It acts without noise and its rows teach nobody. Raises UsageError without a hive.
         """
-        from arkml.runs.evaluation import EvaluationHives, Evaluator
-        from arkml.runs.gateway import GuestHives
+        from arkml.runs.evaluation import EvaluationGateway, Evaluator
+        from arkml.runs.gateway import HiveRunGateway
 
         trained = guest.guests[0] if isinstance(guest, Fleet) else guest
         hives = trained.services.hives
-        if not isinstance(hives, GuestHives):
+        if not isinstance(hives, HiveRunGateway):
             raise UsageError("there is nothing to evaluate: the host has no hive")
         library = self._library()
-        rated = EvaluationHives(hives, library)
+        rated = EvaluationGateway(hives, library)
         columns = Columns(self._engine.arena, self.limits)
-        shared = _Shared(columns, library, rated, Flight(self._engine.ticker))
+        shared = _Shared(columns, library, rated, CallGuard(self._engine.ticker))
         name = f"{trained.program.name} (evaluation)"
         return Evaluator(self._make(trained.program, name, next(self._numbers), shared), rated)
 
-    def berth(self, unclosed: Unclosed, instances: int = 1) -> Berth:
+    def resources(self, unclosed: Unclosed, instances: int = 1) -> SharedResources:
         """
         Where so many guests are stepped together, or one by itself.
 
@@ -158,15 +158,19 @@ class Host(Closing):
             require_mappings(instances)
             self._require_room(instances)
         columns = Columns(self._engine.arena, self.limits, siblings=instances)
-        return Berth(columns, Flight(self._engine.ticker), unclosed)
+        return SharedResources(columns, CallGuard(self._engine.ticker), unclosed)
 
-    def driven(self, program: Program, hives: HiveGateway, world: World, berth: Berth) -> Guest:
+    def driven(
+        self, program: CompiledModule, hives: RunGateway, world: World, resources: SharedResources
+    ) -> Guest:
         """A new guest, not initialised, with the experiments of `hives` and the time of `world`."""
-        columns, flight, unclosed = berth
-        shared = _Shared(columns, self._library(), hives, flight, world, unclosed)
+        columns, call_guard, unclosed = resources
+        shared = _Shared(columns, self._library(), hives, call_guard, world, unclosed)
         return self._make(program, program.name, next(self._numbers), shared)
 
-    def fleet(self, source: Source | Program, instances: int, *, name: str | None = None) -> Fleet:
+    def fleet(
+        self, source: Source | CompiledModule, instances: int, *, name: str | None = None
+    ) -> Fleet:
         """
         Make `instances` guests of one module that are stepped together.
 
@@ -176,7 +180,7 @@ class Host(Closing):
         """
         if instances < 1:
             raise UsageError(f"a fleet of {instances} guests: 1 at least")
-        program = source if isinstance(source, Program) else self.compile(source, name=name)
+        program = source if isinstance(source, CompiledModule) else self.compile(source, name=name)
         require_mappings(instances)
         self._require_room(instances)
         label = name or program.name
@@ -195,7 +199,7 @@ class Host(Closing):
             for guest in guests:
                 guest.close()
             raise
-        return Fleet(guests, self._engine, columns, shared.flight, make)
+        return Fleet(guests, self._engine, columns, shared.call_guard, make)
 
     def close(self) -> None:
         """Close every guest. Raises GuestBusy if one is in a call. Safe to call again."""
@@ -248,20 +252,22 @@ class Host(Closing):
             limits=self.limits,
         )
 
-    def _shared(self, program: Program, columns: Columns) -> _Shared:
+    def _shared(self, program: CompiledModule, columns: Columns) -> _Shared:
         library = self._library()
         hives = None
         if self._hives is not None:
-            from arkml.runs.gateway import GuestHives
+            from arkml.runs.gateway import HiveRunGateway
 
             block = self._hives.grant.block
             if block is None:
                 block = program.info.kind is not ModuleKind.APPLET
             spec = program.info.spec
-            hives = GuestHives(self._hives, library, block=block, spec=spec)
-        return _Shared(columns, library, hives, Flight(self._engine.ticker))
+            hives = HiveRunGateway(self._hives, library, block=block, spec=spec)
+        return _Shared(columns, library, hives, CallGuard(self._engine.ticker))
 
-    def _make(self, program: Program, name: str, number: int, shared: _Shared | None) -> Guest:
+    def _make(
+        self, program: CompiledModule, name: str, number: int, shared: _Shared | None
+    ) -> Guest:
         if self._closed:
             raise UsageError("this host is closed")
         self._require_room(1)
@@ -278,7 +284,7 @@ class Host(Closing):
                 library=shared.library,
                 hives=shared.hives,
                 wasi=self.wasi,
-                flight=shared.flight,
+                call_guard=shared.call_guard,
                 world=shared.world,
                 unclosed=shared.unclosed,
                 released=partial(self._forget, key),
@@ -292,18 +298,18 @@ class _Shared(NamedTuple):
 
     columns: Columns
     library: PolicyLibrary
-    hives: HiveGateway | None
-    flight: Flight
+    hives: RunGateway | None
+    call_guard: CallGuard
     world: World | None = None
     unclosed: Unclosed | None = None
 
 
-def _hives(grant: HiveGrant | None) -> Hives | None:
+def _hives(grant: HiveGrant | None) -> HiveAccess | None:
     if grant is None:
         return None
-    from arkml.runs.access import Hives
+    from arkml.runs.access import HiveAccess
 
-    return Hives(grant)
+    return HiveAccess(grant)
 
 
 @contextmanager

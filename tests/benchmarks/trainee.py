@@ -13,7 +13,7 @@ from arkml import HiveGrant, Host
 from arkml.closing import Closing
 from arkml.hive.client import HiveClient
 from arkml.hive.session import RunSession
-from arkml.runs.access import Hives
+from arkml.runs.access import HiveAccess
 
 _MODEL = 65_536
 _PATIENCE = 60.0
@@ -140,7 +140,7 @@ class Trainee(Closing):
             check(self.guest.call("take"), self.guest.call("train", INITIAL))
 
     @property
-    def hives(self) -> Hives:
+    def hives(self) -> HiveAccess:
         hives = self._host.hives
         assert hives is not None
         return hives

@@ -19,8 +19,8 @@ from arkml.hive.protocol.settings import Settings
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.models import ModelCache
 from arkml.policies.noise import streams
-from arkml.runs.access import Hives
-from arkml.runs.membership import Participation
+from arkml.runs.access import HiveAccess
+from arkml.runs.membership import RunMembership
 
 KILLS = int(os.environ.get("ARKML_FAULTS", "20"))
 MINUTES = float(os.environ.get("ARKML_FAULTS_MINUTES", "10"))
@@ -96,12 +96,12 @@ class Player:
     """Takes part in a run with rows of its own, in drop mode; `longest` is its longest submit."""
 
     def __init__(self, grant, name="faults", *, settings=SETTINGS, on_conflict=OnConflict.NUMBER):
-        self.hives = Hives(grant)
+        self.hives = HiveAccess(grant)
         try:
             self.client = self.hives.client()
             request = RunRequest(name, "faults", settings, on_conflict=on_conflict)
             self.run = self.client.create(request).result()
-            self.part = Participation(
+            self.part = RunMembership(
                 self.client, self.run, PolicyLibrary(ModelCache()), block=False, sync=False,
                 loaders=self.hives.loaders, farewells=self.hives.farewells,
             )  # fmt: skip

@@ -24,7 +24,7 @@ from tests.faults.player import (
 from tests.faults.serving import OtherHost, Served
 
 from arkml.hive.protocol.runs import OnConflict, RunRequest
-from arkml.runs.access import HiveGrant, Hives
+from arkml.runs.access import HiveAccess, HiveGrant
 
 pytestmark = pytest.mark.faults
 
@@ -99,7 +99,7 @@ def test_no_process_and_no_loss_is_left_by_hosts_that_die(tmp_path):
 
         assert learners
         assert gone, f"death {number}"
-    with Hives(HiveGrant(data=data)) as hives:
+    with HiveAccess(HiveGrant(data=data)) as hives:
         client = hives.client()
         request = RunRequest("killed", "faults", SETTINGS, on_conflict=OnConflict.JOIN)
         run = client.create(request).result()

@@ -26,7 +26,7 @@ from tests.integration.hive_service import FAKE
 from arkml.errors import NotFound
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.runs import OnConflict, RunRequest, Status
-from arkml.runs.access import HiveGrant, Hives
+from arkml.runs.access import HiveAccess, HiveGrant
 
 pytestmark = pytest.mark.faults
 
@@ -124,7 +124,7 @@ def test_two_hosts_learn_one_run_and_one_of_them_dies(tmp_path):
 def test_ten_hosts_that_start_one_name_at_once(tmp_path, conflict, runs):
     request = RunRequest("same", "faults", SETTINGS, on_conflict=conflict)
     with EmbeddedHive(tmp_path, {"learner": [FAKE], "spare": False}) as hive:
-        hosts = [Hives(grant_of(hive)) for _ in range(10)]
+        hosts = [HiveAccess(grant_of(hive)) for _ in range(10)]
         together = threading.Barrier(10)
 
         def start(host):

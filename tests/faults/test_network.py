@@ -14,7 +14,7 @@ from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.errors import HiveUnreachable
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.runs import Status
-from arkml.runs.access import HiveGrant, Hives
+from arkml.runs.access import HiveAccess, HiveGrant
 
 pytestmark = pytest.mark.faults
 
@@ -99,7 +99,7 @@ def test_who_comes_back_after_the_run_was_stopped_for_idleness_joins_again(tmp_p
     with EmbeddedHive(tmp_path, {"patience": IMPATIENT}) as hive:
         host, port, token = hive.locate()
         with (
-            Hives(HiveGrant(hive=f"{host}:{port}", token=token)) as direct,
+            HiveAccess(HiveGrant(hive=f"{host}:{port}", token=token)) as direct,
             Wire(port) as wire,
         ):
             player = Player(HiveGrant(hive=f"{host}:{wire.port}", token=token))

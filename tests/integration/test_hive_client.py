@@ -32,7 +32,7 @@ from arkml.hive.client import HiveClient
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import NO_ROW, Kind
 from arkml.hive.protocol.runs import BATCH_ROWS, Role
-from arkml.hive.transport import Link
+from arkml.hive.transport import HiveTransport
 
 FEATURES, ACTIONS = 3, 2
 
@@ -728,7 +728,7 @@ def test_an_answer_that_is_too_large_is_not_read(hive, reply):
     hive.scripts["health"] = [reply]
 
     async def ask():
-        link = Link(hive.locate, max_answer=1 << 20)
+        link = HiveTransport(hive.locate, max_answer=1 << 20)
         try:
             return await link.fetch("GET", "/health")
         finally:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import Columns, Kind
-from arkml.learning.replay_buffer import Memory
+from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.scans import linear_recurrence
-from arkml.learning.trajectories import Chains
+from arkml.learning.trajectories import TrajectoryIndex
 
 RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
 
@@ -37,7 +37,7 @@ def episode(agent, length, end=TERMINAL, start=0):
 
 
 def memory(*bodies, capacity=1_000, gamma=0.5, masking=True, kind=Kind.TRAINING):
-    made = Memory(capacity, 1, 1, gamma=gamma, masking=masking)
+    made = ReplayBuffer(capacity, 1, 1, gamma=gamma, masking=masking)
     for rows in bodies:
         made.add(0, kind, columns(rows))
     return made
@@ -107,7 +107,7 @@ def test_an_initial_row_follows_nothing():
 
 
 def test_sessions_and_kinds_have_agents_of_their_own():
-    made = Memory(100, 1, 1, gamma=0.5)
+    made = ReplayBuffer(100, 1, 1, gamma=0.5)
     first, second = columns([(1, 0, INITIAL, 0.0)]), columns([(1, 1, RUNNING, 0.0)])
     made.add(0, Kind.TRAINING, first)
     made.add(1, Kind.TRAINING, second)
@@ -120,7 +120,7 @@ def test_sessions_and_kinds_have_agents_of_their_own():
 
 
 def test_lost_rows_end_all_chains_of_their_session():
-    made = Memory(100, 1, 1, gamma=0.5)
+    made = ReplayBuffer(100, 1, 1, gamma=0.5)
     for session in (0, 1):
         made.add(session, Kind.TRAINING, columns([(1, 0, INITIAL, 0.0)]))
     made.cut(0)
@@ -164,7 +164,7 @@ def test_a_body_larger_than_the_memory_leaves_its_newest_rows():
 
 
 def test_actions_are_given_back_within_their_bounds():
-    made = Memory(10, 1, 1, gamma=0.5)
+    made = ReplayBuffer(10, 1, 1, gamma=0.5)
     rows = columns(episode(1, 1))
     rows.action[:] = 7.0
     made.add(0, Kind.AUGMENTED, rows)
@@ -200,7 +200,7 @@ def test_drawing_finds_the_few_rows_that_are_linked_and_each_as_often():
 
 
 def test_whole_episodes_are_counted_and_others_are_not():
-    made = Memory(100, 1, 1, gamma=0.5)
+    made = ReplayBuffer(100, 1, 1, gamma=0.5)
     cut = episode(2, 4)
     body = columns([*episode(1, 3), *cut[:1], *cut[2:], *episode(3, 2, INTERRUPTED)])
     found = made.add(0, Kind.TRAINING, body).episodes
@@ -210,7 +210,7 @@ def test_whole_episodes_are_counted_and_others_are_not():
 
 
 def test_the_return_of_an_episode_in_many_bodies_is_whole():
-    made = Memory(100, 1, 1, gamma=0.5)
+    made = ReplayBuffer(100, 1, 1, gamma=0.5)
     found = [made.add(0, Kind.TRAINING, columns([row])) for row in episode(1, 4)]
 
     assert found[-1].episodes.returns.tolist() == [10.0]
@@ -218,7 +218,7 @@ def test_the_return_of_an_episode_in_many_bodies_is_whole():
 
 
 def test_agents_that_vanish_do_not_pile_up():
-    made = Memory(1_000, 1, 1, gamma=0.5)
+    made = ReplayBuffer(1_000, 1, 1, gamma=0.5)
     for start in range(0, 20_000, 1_000):
         made.add(0, 0, columns([(start + n, 0, INITIAL, 0.0) for n in range(1_000)]))
 
@@ -234,7 +234,7 @@ def test_an_empty_body_changes_nothing():
 
 
 def test_an_audit_says_what_is_held_of_each_session():
-    made = Memory(100, 1, 1, gamma=0.5)
+    made = ReplayBuffer(100, 1, 1, gamma=0.5)
     rows = columns(episode(1, 2))
     made.add(4, 0, rows)
     made.add(9, 1, rows)
@@ -350,7 +350,7 @@ def expected_transitions(rows, length, capacity):
 def test_a_memory_takes_as_much_as_the_rows_that_came_and_not_as_those_that_may_come():
     rows = Columns.empty(10, 7_056, 1)
     tracemalloc.start()
-    made = Memory(1_000_000, 7_056, 1, gamma=0.5)
+    made = ReplayBuffer(1_000_000, 7_056, 1, gamma=0.5)
     made.add(0, Kind.TRAINING, rows)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -370,7 +370,7 @@ def test_rows_stay_what_they_were_while_the_memory_grows_and_wraps_around():
 
 
 def test_rows_for_which_there_is_no_memory_change_nothing():
-    made = Memory(1 << 40, 1, 1, gamma=0.5)
+    made = ReplayBuffer(1 << 40, 1, 1, gamma=0.5)
     made.add(0, Kind.TRAINING, columns(episode(1, 3)))
     before = transitions(made)
     limits = resource.getrlimit(resource.RLIMIT_AS)
@@ -387,7 +387,7 @@ def test_rows_for_which_there_is_no_memory_change_nothing():
 
 
 def test_chains_take_agent_ids_of_64_bits():
-    chains = Chains(0.5)
+    chains = TrajectoryIndex(0.5)
     rows = columns(episode(0, 1))
     rows.agent[:] = 2**64 - 1
     found = chains.extend(rows, 0)

@@ -7,8 +7,8 @@ from arkml.hive.protocol.rows import META, Columns, Header, Kind
 from arkml.hive.protocol.runs import LEAST_AHEAD, MOST_AHEAD
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.policy_lag import STALE, Versions
-from arkml.learning.rate_limiter import MOST_UPDATES, Pace
+from arkml.learning.policy_lag import STALE, PolicyLag
+from arkml.learning.rate_limiter import MOST_UPDATES, RateLimiter
 from arkml.learning.row_statistics import WINDOW, Statistics
 from arkml.learning.trajectories import Episodes
 
@@ -18,7 +18,7 @@ NONE = Episodes(np.zeros(0), np.zeros(0, np.int64))
 
 
 def test_each_update_admits_rows():
-    pace = Pace(SETTINGS)
+    pace = RateLimiter(SETTINGS)
 
     assert pace.admitted(0) == 1_000 + LEAST_AHEAD
     assert pace.admitted(10) == 1_000 + LEAST_AHEAD + 80
@@ -28,14 +28,14 @@ def test_each_update_admits_rows():
     ("seconds", "ahead"), [(0.0001, MOST_AHEAD), (0.003, 800), (1.0, LEAST_AHEAD)]
 )
 def test_rows_of_a_third_of_a_second_are_admitted_in_advance(seconds, ahead):
-    pace = Pace(SETTINGS)
+    pace = RateLimiter(SETTINGS)
     pace.took(1, seconds)
 
     assert pace.admitted(0) == 1_000 + ahead
 
 
 def test_updates_are_bounded_by_rows():
-    pace = Pace(SETTINGS)
+    pace = RateLimiter(SETTINGS)
 
     assert pace.due(2_001, 0) == 1_000
     assert pace.due(2_001, 999) == 1
@@ -43,7 +43,7 @@ def test_updates_are_bounded_by_rows():
 
 
 def test_lockstep_has_as_many_updates_as_rows_allow():
-    pace = Pace(SYNC)
+    pace = RateLimiter(SYNC)
 
     assert pace.due(1_007, 100) == 25
     assert pace.turn(25) == 25
@@ -51,7 +51,7 @@ def test_lockstep_has_as_many_updates_as_rows_allow():
 
 
 def test_updates_that_were_lost_with_a_learner_make_no_host_wait():
-    pace = Pace(SETTINGS)
+    pace = RateLimiter(SETTINGS)
     pace.begin(50_000, 4_000)
 
     assert pace.admitted(4_000) == 50_000 + LEAST_AHEAD
@@ -59,7 +59,7 @@ def test_updates_that_were_lost_with_a_learner_make_no_host_wait():
 
 
 def test_a_turn_takes_about_a_tenth_of_a_second():
-    pace = Pace(SETTINGS)
+    pace = RateLimiter(SETTINGS)
     first = pace.turn(1_000)
     pace.took(10, 0.1)
     usual = pace.turn(1_000)
@@ -124,7 +124,7 @@ def test_lost_rows_are_counted_and_survive_a_restart():
 
 
 def test_policies_have_an_age_in_versions_and_seconds():
-    made = Versions()
+    made = PolicyLag()
     for version in range(1, 11):
         made.publish(version, now=float(version))
     made.count(np.array([10, 10, 9, 0, 10 - STALE - 1], np.uint32), now=12.0)
@@ -137,7 +137,7 @@ def test_policies_have_an_age_in_versions_and_seconds():
 
 
 def test_versions_of_before_a_restart_have_no_known_age():
-    made = Versions()
+    made = PolicyLag()
     made.publish(50, now=1.0)
     made.count(np.array([49, 50], np.uint32), now=3.0)
 

@@ -16,7 +16,7 @@ from arkml.learning.algorithm import Diverged, State
 from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.export import check, to_onnx
 from arkml.learning.normaliser import Normaliser
-from arkml.learning.replay_buffer import Memory
+from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.sac import Sac, SpacesOnly
 
 SETTINGS = {"hidden": 8, "batch_size": 16, "memory_min_size": 10, "memory_max_size": 1_000}
@@ -31,7 +31,7 @@ def one_thread():
 
 
 def filled(count=200, agents=4):
-    memory = Memory(1_000, 3, 2, gamma=0.9)
+    memory = ReplayBuffer(1_000, 3, 2, gamma=0.9)
     random = np.random.default_rng(0)
     rows = Columns.empty(count, 3, 2)
     rows.agent[:] = np.arange(count) % agents

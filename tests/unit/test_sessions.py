@@ -11,7 +11,7 @@ from arkml.errors import InvalidArguments, NotFound, TooManyHandles
 from arkml.sessions.handles import HandleTable
 from arkml.sessions.responses import encode, require_countable
 from arkml.sessions.session import InferenceSession, Keys, Origin, Session, TrainingSession
-from arkml.sessions.session_table import Roster, TrainingStart
+from arkml.sessions.session_table import SessionTable, TrainingStart
 
 RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
 
@@ -102,7 +102,7 @@ def opener():
 
 def roster_of(opener, *, limit=8, number=3):
     handles = HandleTable("handles", limit=limit)
-    return Roster(Keys(number), handles, opener), handles
+    return SessionTable(Keys(number), handles, opener), handles
 
 
 def test_a_submit_is_answered_by_the_policy_and_counted(opener):

@@ -1,4 +1,4 @@
-"""The ticker ticks while a call is in flight, and ends when it is told to."""
+"""The ticker ticks while a call is in progress, and ends when it is told to."""
 
 import threading
 

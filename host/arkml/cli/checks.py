@@ -32,7 +32,7 @@ from arkml.runtime.module.description import ModuleKind
 if TYPE_CHECKING:
     from arkml.guests.guest import Guest
     from arkml.host import Host
-    from arkml.runtime.compiled_module import Program
+    from arkml.runtime.compiled_module import CompiledModule
 
 _PATIENCE = 60.0  # seconds of wasm for one call that is no frame
 _OVER_LIMITS = (
@@ -92,7 +92,7 @@ class Trial:
         yield Check("initialise", True, "no trap")
         yield from self._task_checks(guest, program)
 
-    def _task_checks(self, guest: Guest, program: Program) -> Iterator[Check]:
+    def _task_checks(self, guest: Guest, program: CompiledModule) -> Iterator[Check]:
         task = choose(program, Wanted(cmdlet=self.cmdlet, input=self.input))
         if not task.function:
             names = ", ".join(entry.name for entry in program.info.entry_points)
@@ -203,7 +203,7 @@ def _count(task: Task, trial: Trial) -> int:
             return 2 if task.function else 0
 
 
-def _linked(program: Program) -> str:
+def _linked(program: CompiledModule) -> str:
     count, stubs = len(program.info.imports), len(program.linkage.stubs)
     if not count:
         return "no imports"

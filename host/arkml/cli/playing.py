@@ -18,10 +18,10 @@ from arkml.runtime.module.description import ModuleKind
 
 if TYPE_CHECKING:
     from arkml.host import Host
-    from arkml.runtime.compiled_module import Program
+    from arkml.runtime.compiled_module import CompiledModule
 
 
-def compiled(host: Host, path: Path) -> Program:
+def compiled(host: Host, path: Path) -> CompiledModule:
     """
     The module in a file.
 
@@ -41,7 +41,7 @@ def budget_of(task: Task, grants: Grants) -> float | None:
 
 
 def player_of(
-    host: Host, program: Program, task: Task, *, instances: int, budget: float | None
+    host: Host, program: CompiledModule, task: Task, *, instances: int, budget: float | None
 ) -> Player:
     """Make the guest, or the fleet. None of its instructions has run yet."""
     if instances > 1:
@@ -49,7 +49,7 @@ def player_of(
     return Solo(host.load(program, initialise=False), task, budget)
 
 
-def announce(program: Program, instances: int = 1) -> None:
+def announce(program: CompiledModule, instances: int = 1) -> None:
     """Say that the first instruction of the guest comes next."""
     count = f"{instances:,} x " if instances > 1 else ""
     sys.stderr.write(f"running {count}{program.name} ({program.info.kind.value})\n")

@@ -14,7 +14,7 @@ from arkml.errors import EntryPointMissing, UsageError
 from arkml.runtime.module.description import BYTES_TO_STATUS, ModuleKind
 
 if TYPE_CHECKING:
-    from arkml.runtime.compiled_module import Program
+    from arkml.runtime.compiled_module import CompiledModule
     from arkml.runtime.module.description import EntryPoint, ModuleInfo
 
 FRAMES = 600  # of an applet, if nobody says how many
@@ -63,7 +63,7 @@ class Task:
         return f"{self.kind.value} {self.function}" if self.function else "a module without a task"
 
 
-def choose(program: Program, wanted: Wanted) -> Task:
+def choose(program: CompiledModule, wanted: Wanted) -> Task:
     """
     The task. Without a function, if none was named and the exports suggest none in particular.
 
@@ -106,14 +106,14 @@ def _suggested(info: ModuleInfo) -> EntryPoint | None:
             return first
 
 
-def _cmdlet(program: Program, wanted: Wanted) -> Task:
+def _cmdlet(program: CompiledModule, wanted: Wanted) -> Task:
     for entry in program.info.entry_points:
         if entry.kind in (ModuleKind.CMDLET, ModuleKind.WASI_COMMAND):
             return _task(entry, wanted)
     raise EntryPointMissing(f"{program.name} is no cmdlet: it exports {names(program.info)}")
 
 
-def _named(program: Program, name: str, wanted: Wanted) -> Task:
+def _named(program: CompiledModule, name: str, wanted: Wanted) -> Task:
     function = program.functions.get(name)
     if function is None:
         raise EntryPointMissing(

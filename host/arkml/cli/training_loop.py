@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from arkml.cli.task_runner import Player
     from arkml.host import Host
     from arkml.runs.evaluation import Evaluator
-    from arkml.runtime.compiled_module import Program
+    from arkml.runtime.compiled_module import CompiledModule
 
 _DEFAULT_MINUTES = 5.0
 _EVALUATED = 10  # episodes of an evaluation
@@ -214,7 +214,7 @@ class _Evaluation:
             self._watch.rated(mean)
 
 
-def _require_continuous(program: Program) -> None:
+def _require_continuous(program: CompiledModule) -> None:
     """Raise NotTrainable if all that a module declares of its agents has discrete actions."""
     from arkml.sessions.branches import declared_branches, require_continuous
 

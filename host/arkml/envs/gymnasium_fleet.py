@@ -65,7 +65,7 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
             raise
         self.num_envs = num_envs
         self._spec = self._fleet.behaviour.spec
-        seedable = self._fleet.mould.seedable
+        seedable = self._fleet.template.seedable
         self.metadata = {"autoreset_mode": self._mode, "render_modes": [], "seedable": seedable}
         self.single_observation_space = observation_space(self._spec)
         self.single_action_space = action_space(self._spec)
@@ -80,7 +80,7 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
     @property
     def guest_env(self) -> GuestEnv:
         """What the guests are made like."""
-        return self._fleet.mould
+        return self._fleet.template
 
     @property
     def fleet_env(self) -> FleetEnv:

@@ -11,7 +11,7 @@ from arkml.batches import Floats
 from arkml.closing import Closing
 from arkml.envs import showing
 from arkml.envs.core.decisions import Behaviour, Decision, Step
-from arkml.envs.core.env_instance import Life
+from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.errors import InvalidActions, UsageError
 
@@ -22,7 +22,7 @@ Outcome = tuple[Floats, float, bool, bool, dict[str, Any]]
 class _Kept(NamedTuple):
     """The state before an episode that may yet be given up; `life` if it was in an episode."""
 
-    life: Life | None
+    life: EnvInstance | None
     agent: int | None
     shown: tuple[Decision, int] | None
 

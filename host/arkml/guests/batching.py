@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import ROW, Batch
-from arkml.guests.calls import ServedGuest
+from arkml.guests.calls import CallLoop
 from arkml.policies.policy import Policy
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.region import Region
@@ -31,7 +31,7 @@ class Group:
     def __init__(
         self,
         policy: Policy,
-        guests: Sequence[ServedGuest],
+        guests: Sequence[CallLoop],
         regions: Sequence[Region],
         sessions: Sequence[Session],
     ) -> None:
@@ -97,7 +97,7 @@ def _view(regions: Sequence[Region], keys: npt.NDArray[np.uint64]) -> Batch | No
     return first.slab.batch(start, start + len(regions) * size, keys)
 
 
-class Rounds:
+class Batcher:
     """
     Answers suspended guests, round after round.
 
@@ -108,14 +108,14 @@ class Rounds:
     def __init__(self, arena: Arena, columns: Columns) -> None:
         self._words = arena.word_array
         self._columns = columns
-        self._guests: list[ServedGuest] = []
+        self._guests: list[CallLoop] = []
         self._version = -1
         self._groups: list[Group] = []
         none = np.zeros(0, np.intp)
         self._records = self._answers = self._counts = none
         self._seen: Any = None
 
-    def answer(self, guests: list[ServedGuest]) -> None:
+    def answer(self, guests: list[CallLoop]) -> None:
         """
         Let every guest, each suspended in a submit, go on with its answer.
 
@@ -141,14 +141,14 @@ class Rounds:
             if (ready := group.sessions[0].held()) is not None:
                 yield ready
 
-    def _fits(self, guests: list[ServedGuest]) -> bool:
+    def _fits(self, guests: list[CallLoop]) -> bool:
         if self._version != self._columns.version or guests != self._guests:
             return False
         seen = np.concatenate((self._words[self._records], self._words[self._counts]))
         return bool((seen == self._seen).all())
 
-    def _plan(self, guests: list[ServedGuest]) -> None:
-        members: dict[int, tuple[Policy, list[ServedGuest], list[Region], list[Session]]] = {}
+    def _plan(self, guests: list[CallLoop]) -> None:
+        members: dict[int, tuple[Policy, list[CallLoop], list[Region], list[Session]]] = {}
         counts: list[int] = []
         for guest in guests:
             session, region = guest.submitted(), guest.submitted_region()

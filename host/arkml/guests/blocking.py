@@ -49,8 +49,8 @@ class Waiting:
 def sleep(wait: Wait, fiber: Fiber) -> None:
     """Block until the guest may go on. Raises KeyboardInterrupt after SIGINT."""
     while not wait.ready(_SLICE):
-        fiber.flight.check_interrupt()
-    fiber.flight.check_interrupt()
+        fiber.call_guard.check_interrupt()
+    fiber.call_guard.check_interrupt()
     settle(wait, fiber)
 
 
@@ -61,7 +61,7 @@ async def sleep_async(wait: Wait, fiber: Fiber) -> None:
     pause = 0.0
     while not wait.ready(0.0):
         await asyncio.sleep(pause)
-        fiber.flight.check_interrupt()
+        fiber.call_guard.check_interrupt()
         pause = min(_SLICE, pause + 0.001)
     settle(wait, fiber)
 

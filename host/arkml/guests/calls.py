@@ -18,7 +18,7 @@ from arkml.guests.blocking import give_way, sleep, sleep_async
 from arkml.guests.instance import Instance
 from arkml.runtime.bindings import Address
 from arkml.runtime.deadline import TICK
-from arkml.runtime.exported_function import Entry, Number
+from arkml.runtime.exported_function import ExportedFunction, Number
 from arkml.runtime.fiber import Pause
 from arkml.runtime.linker import error_code
 from arkml.runtime.traps import backtrace, failure
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_BUDGET = -1.0  # seconds; stands for Limits.run_seconds
 
 
-class ServedGuest(Instance):
+class CallLoop(Instance):
     """
     An instance whose calls are served.
 
@@ -79,13 +79,13 @@ class ServedGuest(Instance):
         arguments: tuple[Number, ...] = (),
         budget: float | None = DEFAULT_BUDGET,
         data: bytes = b"",
-    ) -> Entry:
+    ) -> ExportedFunction:
         """Start a call; `data` is its input for `core__get_input_slice`."""
         if (self.failure is not None or self._closed) and (refusal := self.refusal()):
             raise refusal
         entry = self._entries.get(function)
         if entry is None:
-            with self.fiber.flight.kept(self.name):
+            with self.fiber.call_guard.kept(self.name):
                 entry = self.entry(function)
         limit = self._limits.run_seconds if budget == DEFAULT_BUDGET else budget
         self.fiber.start(entry, arguments, limit)
@@ -96,7 +96,7 @@ class ServedGuest(Instance):
 
     def run_to_submit(
         self,
-        entry: Entry,
+        entry: ExportedFunction,
         is_driven: Callable[[Session], bool],
         *,
         is_suspended: bool = False,
@@ -161,7 +161,7 @@ class ServedGuest(Instance):
         self.services.log.say(logging.WARNING, str(error))
         self.fiber.answer(error_code(error))
 
-    def end(self, entry: Entry) -> Any:
+    def end(self, entry: ExportedFunction) -> Any:
         """The call ended by itself: return its result, or raise what it left."""
         if entry.failed():
             error = self.failure_of(*entry.errors())
@@ -176,10 +176,10 @@ class ServedGuest(Instance):
         """
         Drop a call that failed or is not wanted any more: the guest is failed from now on.
 
-        `landed` says that the flight is somebody else's to end.
+        `landed` says that the caller ends the call guard.
         """
         self.fiber.drop()
-        self.fiber.flight.lost += 1
+        self.fiber.call_guard.lost += 1
         if isinstance(error, GuestError):
             self.failure = error
         else:
@@ -190,13 +190,13 @@ class ServedGuest(Instance):
             self.services.close()
         finally:
             if not landed:
-                self.fiber.flight.end()
+                self.fiber.call_guard.end()
 
     def cancel(self) -> None:
-        """Let the call in flight raise GuestCancelled when it next gives way. From any thread."""
-        self.fiber.flight.cancel()
+        """Let the call in progress raise GuestCancelled when it next gives way. From any thread."""
+        self.fiber.call_guard.cancel()
 
-    def _run(self, entry: Entry) -> Any:
+    def _run(self, entry: ExportedFunction) -> Any:
         advance = self.fiber.advance
         try:
             while (event := advance()) is not None:

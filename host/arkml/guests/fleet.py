@@ -8,12 +8,12 @@ from typing import Any
 
 from arkml.closing import Closing
 from arkml.errors import ArkmlError, GuestError, UsageError
-from arkml.guests.batching import Rounds
+from arkml.guests.batching import Batcher
 from arkml.guests.blocking import settle
 from arkml.guests.calls import DEFAULT_BUDGET
 from arkml.guests.counts import Statistics
 from arkml.guests.guest import Guest, initialisers
-from arkml.runtime.call_guard import Flight
+from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import Number
@@ -32,7 +32,7 @@ class Fleet(Closing):
 
     A call runs in rounds: each guest runs until it submits or ends, then one policy run answers
     all that submitted. A guest that fails, or does not submit, changes nothing for the others.
-    The guests share one flight: while the fleet, or one of them, is in a call, another call
+    The guests share one call_guard: while the fleet, or one of them, is in a call, another call
     raises GuestBusy.
     """
 
@@ -41,18 +41,18 @@ class Fleet(Closing):
         guests: Sequence[Guest],
         engine: Engine,
         columns: Columns,
-        flight: Flight,
+        call_guard: CallGuard,
         make: Callable[[int], Guest],
     ) -> None:
         self.guests = list(guests)
         self.name = guests[0].program.name
         self._limits = guests[0].program.limits
         self._arena = engine.arena
-        self._flight = flight
+        self._flight = call_guard
         self._make = make
-        self._rounds = Rounds(engine.arena, columns)
-        self._crews: dict[tuple[str, tuple[int, ...] | None], _Crew] = {}
-        self._lost = flight.lost
+        self._rounds = Batcher(engine.arena, columns)
+        self._crews: dict[tuple[str, tuple[int, ...] | None], _Participants] = {}
+        self._lost = call_guard.lost
 
     def __len__(self) -> int:
         return len(self.guests)
@@ -135,7 +135,7 @@ class Fleet(Closing):
             raise UsageError(f"only={list(only)}: each an index from 0 to {count - 1}, and once")
         return [self.guests[index] for index in only]
 
-    def _crew(self, function: str, only: tuple[int, ...] | None) -> _Crew:
+    def _crew(self, function: str, only: tuple[int, ...] | None) -> _Participants:
         """Those who take part in a call, worked out once while nobody joins or is lost."""
         if self._lost != self._flight.lost:
             self._lost = self._flight.lost
@@ -145,11 +145,11 @@ class Fleet(Closing):
             chosen = self.guests if only is None else self._chosen(only)
             if len(self._crews) > 64:
                 self._crews.clear()
-            found = self._crews[function, only] = _Crew(self._arena, function, chosen)
+            found = self._crews[function, only] = _Participants(self._arena, function, chosen)
         return found
 
 
-class _Crew:
+class _Participants:
     """The guests of one kind of call: those that can still be called, and what to say of others."""
 
     def __init__(self, arena: Any, function: str, chosen: Sequence[Guest]) -> None:
@@ -180,7 +180,7 @@ class _Crew:
             guest.services.begin_call()
         self._touched = []
 
-    def run(self, rounds: Rounds) -> None:
+    def run(self, rounds: Batcher) -> None:
         """Serve the calls until all have ended."""
         running: Sequence[int] = range(len(self.guests))
         waiting: list[tuple[int, Wait]] = []
@@ -200,7 +200,7 @@ class _Crew:
                     rounds.answer([guests[position] for position in submitted])
                     for admitted in rounds.held():
                         while not admitted(_PATIENCE):
-                            guests[submitted[0]].fiber.flight.check_interrupt()
+                            guests[submitted[0]].fiber.call_guard.check_interrupt()
                 running = submitted
                 if waiting:
                     waiting, ready = self._look(waiting, patient=not submitted)
@@ -285,5 +285,5 @@ class _Crew:
                 left.append((position, wait))
         if patient and not ready:
             time.sleep(_PAUSE)
-            self.guests[left[0][0]].fiber.flight.check_interrupt()
+            self.guests[left[0][0]].fiber.call_guard.check_interrupt()
         return left, ready

@@ -11,9 +11,9 @@ from arkml.errors import (
     GuestExit,
     InvalidArguments,
 )
-from arkml.guests.calls import DEFAULT_BUDGET, ServedGuest
-from arkml.runtime.compiled_module import Program
-from arkml.runtime.exported_function import Entry
+from arkml.guests.calls import DEFAULT_BUDGET, CallLoop
+from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.normalise import START_NAME
 
@@ -30,7 +30,7 @@ class Reply:
     data: bytes
 
 
-class Guest(ServedGuest):
+class Guest(CallLoop):
     """
     One sandboxed instance of a module.
 
@@ -112,7 +112,7 @@ class Guest(ServedGuest):
 
     def begin_bytes(
         self, function: str, data: bytes = b"", *, budget: float | None = DEFAULT_BUDGET
-    ) -> Entry:
+    ) -> ExportedFunction:
         """Start such a call; the bytes stay in memory. Raises what `invoke` raises of it."""
         self._require_bytes(function, data)
         return self._begin_lent(function, self._lend(data), data, budget)
@@ -163,7 +163,9 @@ class Guest(ServedGuest):
             )
         return reply.data
 
-    def _begin_lent(self, function: str, pointer: int, data: bytes, budget: float | None) -> Entry:
+    def _begin_lent(
+        self, function: str, pointer: int, data: bytes, budget: float | None
+    ) -> ExportedFunction:
         return self.begin(function, (pointer, len(data)), budget, data)
 
     def _require_bytes(self, function: str, data: bytes) -> None:
@@ -194,7 +196,7 @@ class Guest(ServedGuest):
         return pointer
 
 
-def initialisers(program: Program) -> list[str]:
+def initialisers(program: CompiledModule) -> list[str]:
     """What a new instance runs before anything else, in this order."""
     names = [name for name in INITIALISERS if name in program.functions]
     return [START_NAME, *names] if program.has_start else names

@@ -16,12 +16,12 @@ from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
 from arkml.policies.library import PolicyLibrary
 from arkml.runtime.abort import EnvironmentCalls
-from arkml.runtime.call_guard import Flight
+from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Shape
-from arkml.runtime.compiled_module import Program
+from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.engine import Engine
-from arkml.runtime.exported_function import Entry
+from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.fiber import Fiber
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.linker import Handlers
@@ -32,7 +32,7 @@ from arkml.runtime.shim.control import Kind
 from arkml.runtime.wasi.calls import WasiCalls
 from arkml.runtime.wasi.linking import OURS, WasiGrant
 from arkml.runtime.wasi.virtual import VirtualCalls, World
-from arkml.sessions.gateway import HiveGateway
+from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U64_LAYOUT
 from arkml.sessions.services import Services
 from arkml.sessions.session import Session
@@ -50,15 +50,15 @@ class Instance(Closing):
     def __init__(
         self,
         engine: Engine,
-        program: Program,
+        program: CompiledModule,
         *,
         name: str,
         number: int,
         columns: Columns,
         library: PolicyLibrary,
-        hives: HiveGateway | None = None,
+        hives: RunGateway | None = None,
         wasi: WasiGrant | None = None,
-        flight: Flight | None = None,
+        call_guard: CallGuard | None = None,
         world: World | None = None,
         unclosed: Unclosed | None = None,
         released: Callable[[], object] = lambda: None,
@@ -93,8 +93,8 @@ class Instance(Closing):
             )
             wasi_calls = self._serve_imports(wasi or WasiGrant(), world)
             waiting = Waiting(self.services, wasi_calls)
-            flight = flight or Flight(engine.ticker)
-            self.fiber = Fiber(sandbox, flight, self._handlers, waiting.after_import)
+            call_guard = call_guard or CallGuard(engine.ticker)
+            self.fiber = Fiber(sandbox, call_guard, self._handlers, waiting.after_import)
         except BaseException:
             sandbox.close()
             raise
@@ -104,7 +104,7 @@ class Instance(Closing):
         state = "closed" if self._closed else "failed" if self.failure else "ready"
         return f"<{type(self).__name__} {self.name} {state}>"
 
-    def entry(self, function: str) -> Entry:
+    def entry(self, function: str) -> ExportedFunction:
         """The exported function, or raise EntryPointMissing."""
         found = self._sandbox.entry(function)
         if found is None:
@@ -114,7 +114,7 @@ class Instance(Closing):
             )
         return found
 
-    def repeated(self, function: str) -> Entry | None:
+    def repeated(self, function: str) -> ExportedFunction | None:
         """A call of the exported function again and again, where it can be called so."""
         with GUARD.held_back():
             return self._sandbox.repeated(function)
@@ -146,10 +146,10 @@ class Instance(Closing):
         return self._final or self._count()
 
     def close(self) -> None:
-        """Free the instance. Raises GuestBusy while a call is in flight. Safe to call again."""
+        """Free the instance. Raises GuestBusy while a call is in progress. Safe to call again."""
         if self._closed:
             return
-        with GUARD.held_back(), self.fiber.flight.kept(self.name):
+        with GUARD.held_back(), self.fiber.call_guard.kept(self.name):
             self._release()
 
     def refusal(self) -> GuestFailed | None:
@@ -178,7 +178,7 @@ class Instance(Closing):
         self._final = self._count()
         self._closed = True
         self._released()
-        self.fiber.flight.lost += 1
+        self.fiber.call_guard.lost += 1
         self.fiber.drop()
         try:
             self.services.close()
@@ -190,7 +190,7 @@ class Instance(Closing):
         if self._closed and (refusal := self.refusal()):
             raise refusal
         memory = self._sandbox.memory
-        with self.fiber.flight.kept(self.name):
+        with self.fiber.call_guard.kept(self.name):
             memory.pages = self._sandbox.native_memory.pages()
         return memory
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from arkml.closing import Unclosed
-from arkml.runtime.call_guard import Flight
+from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns
 
 
-class Berth(NamedTuple):
-    """Their column memory, their flight, and the warning if they are dropped without `close`."""
+class SharedResources(NamedTuple):
+    """Their column memory, their guard, and the warning if they are dropped without `close`."""
 
     columns: Columns
-    flight: Flight
+    call_guard: CallGuard
     unclosed: Unclosed

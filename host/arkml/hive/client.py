@@ -16,7 +16,7 @@ from arkml.hive.presence import Presence
 from arkml.hive.priority import give_way
 from arkml.hive.protocol.runs import Role, RunDetails, RunInfo, RunRequest
 from arkml.hive.session import RunSession
-from arkml.hive.transport import Link, Locate
+from arkml.hive.transport import HiveTransport, Locate
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class HiveClient(Closing):
         self._loop = asyncio.new_event_loop()
         self._is_closed = False
         self._sessions: set[RunSession] = set()
-        ready: Future[Link] = Future()
+        ready: Future[HiveTransport] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(locate, ready), name="arkml-hive-client", daemon=True
         )
@@ -213,12 +213,12 @@ class HiveClient(Closing):
             return failed
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def _run(self, locate: Locate, ready: Future[Link]) -> None:
+    def _run(self, locate: Locate, ready: Future[HiveTransport]) -> None:
         asyncio.set_event_loop(self._loop)
         give_way()
 
         async def begin() -> None:
-            ready.set_result(Link(locate))
+            ready.set_result(HiveTransport(locate))
 
         self._loop.run_until_complete(begin())
         try:

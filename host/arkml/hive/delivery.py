@@ -29,7 +29,7 @@ from arkml.hive.protocol.rows import (
     parse_header,
 )
 from arkml.hive.protocol.runs import MAX_NAMES
-from arkml.hive.transport import GONE, RETRIED, Link, parsed, reason
+from arkml.hive.transport import GONE, RETRIED, HiveTransport, parsed, reason
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Delivery:
     `arrived` is how many of the rows that it took are settled: at the hive, or refused by it.
     """
 
-    def __init__(self, link: Link, outbox: Outbox, member: Membership) -> None:
+    def __init__(self, link: HiveTransport, outbox: Outbox, member: Membership) -> None:
         self.arrived = 0
         self.ledger = Ledger()
         self.seq = 0

@@ -15,7 +15,7 @@ from arkml.errors import HiveUnreachable, ProtocolError
 from arkml.hive.answers import MAX_VERSION
 from arkml.hive.delivery import FIRST_PAUSE, LAST_PAUSE
 from arkml.hive.protocol.runs import POLL_SECONDS
-from arkml.hive.transport import Link
+from arkml.hive.transport import HiveTransport
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Following:
 
     def __init__(
         self,
-        link: Link,
+        link: HiveTransport,
         run_id: str,
         on_policy: Callable[[int, bytes], object],
         pause: Callable[[], Awaitable[object]] | None,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from arkml.errors import HiveError
-from arkml.hive.transport import Link
+from arkml.hive.transport import HiveTransport
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class Presence:
     `is_gone` may be read from any thread.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: HiveTransport) -> None:
         self.is_gone = False
         self._link = link
 

@@ -17,7 +17,7 @@ from arkml.hive.delivery import Delivery, Ledger
 from arkml.hive.following import Following
 from arkml.hive.outbox import Outbox
 from arkml.hive.protocol.runs import BATCH_SECONDS, Role
-from arkml.hive.transport import GONE, RETRIED, Link
+from arkml.hive.transport import GONE, RETRIED, HiveTransport
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class RunSession:
 
     def __init__(
         self,
-        link: Link,
+        link: HiveTransport,
         run_id: str,
         features: int,
         actions: int,

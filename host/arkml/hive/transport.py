@@ -41,7 +41,7 @@ for _name in ("httpcore.connection", "httpcore.http11"):
     logging.getLogger(_name).addFilter(_is_of_others)
 
 
-class Link:
+class HiveTransport:
     """
     Requests to one hive, on the event loop it is used from.
 

@@ -12,8 +12,8 @@ from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.log import Log
 from arkml.learning.normaliser import Normaliser
-from arkml.learning.policy_lag import Versions
-from arkml.learning.replay_buffer import Memory
+from arkml.learning.policy_lag import PolicyLag
+from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.row_statistics import Statistics
 
 
@@ -24,7 +24,7 @@ class Experience:
         self.log = log
         self.rows = 0
         """Rows of the run up to the cursor."""
-        self.memory = Memory(
+        self.memory = ReplayBuffer(
             settings.memory_max_size,
             settings.features,
             settings.actions,
@@ -33,7 +33,7 @@ class Experience:
         )
         self.normaliser = Normaliser(settings.features, active=settings.normalise)
         self.statistics = Statistics()
-        self.versions = Versions()
+        self.versions = PolicyLag()
         self._settings = settings
         self._counted = 0
         self._fresh = 0

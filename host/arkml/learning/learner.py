@@ -10,7 +10,7 @@ from arkml.learning.algorithm import Algorithm
 from arkml.learning.checkpoints import Checkpoint
 from arkml.learning.experience import Experience
 from arkml.learning.publisher import Published, Publisher
-from arkml.learning.rate_limiter import Pace
+from arkml.learning.rate_limiter import RateLimiter
 from arkml.learning.run import Run
 
 
@@ -36,7 +36,7 @@ class Learner:
         self.experience = experience
         self.algorithm = algorithm
         self.settings = run.request.settings
-        self.pace = Pace(self.settings)
+        self.pace = RateLimiter(self.settings)
         self.publisher = Publisher(run.directory / "policies")
         self.losses: dict[str, float] = {}
         self.restored_from: str | None = None

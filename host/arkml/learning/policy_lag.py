@@ -21,7 +21,7 @@ class Ages(NamedTuple):
     stale: float
 
 
-class Versions:
+class PolicyLag:
     """The policy versions of the run, and the rows that came with each since the last question."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Versions:
         self._rows += len(acted)
         self._behind += int(behind.sum())
         self._stale += int((behind > STALE).sum())
-        # Versions of before a restart have no time here: nobody knows how old they are.
+        # PolicyLag of before a restart have no time here: nobody knows how old they are.
         at = np.searchsorted(self._numbers, acted, "right") - 1
         times = np.array(self._times)[at[at >= 0]]
         self._timed += len(times)

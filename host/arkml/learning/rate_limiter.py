@@ -13,7 +13,7 @@ _AHEAD = 0.3
 """Seconds of updates whose rows are admitted in advance: news takes as long to go round."""
 
 
-class Pace:
+class RateLimiter:
     """
     Bounds on both sides, and the time an update takes.
 

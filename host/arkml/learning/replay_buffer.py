@@ -11,7 +11,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats, chunks
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import MAX_ROWS, Columns, Kind
-from arkml.learning.trajectories import Chains, Episodes
+from arkml.learning.trajectories import Episodes, TrajectoryIndex
 
 Slots = npt.NDArray[np.int64]
 Facts = npt.NDArray[np.bool_]
@@ -57,7 +57,7 @@ class Held(NamedTuple):
     sessions: dict[int, tuple[int, int]]
 
 
-class Memory:
+class ReplayBuffer:
     """
     The newest rows up to `capacity`, in as much memory as twice the rows that have come take.
 
@@ -84,7 +84,7 @@ class Memory:
         self._sessions = np.zeros(0, np.uint32)
         self._hashes = np.zeros(0, np.uint64)
         self._next: Slots = np.zeros(0, np.int64)
-        self._chains: dict[tuple[int, int], Chains] = {}
+        self._chains: dict[tuple[int, int], TrajectoryIndex] = {}
         self._forget_at = _FORGET_FROM
         self._listed: dict[bool | None, Slots] = {}
 
@@ -100,7 +100,7 @@ class Memory:
         Raises MemoryError if there is no room for them, and takes none then.
         """
         self._reserve(min(self.rows + len(columns), self._capacity))
-        chains = self._chains.setdefault((session, kind), Chains(self._gamma))
+        chains = self._chains.setdefault((session, kind), TrajectoryIndex(self._gamma))
         parts = [
             self._add(chains, session, kind, columns.take(rows))
             for rows in chunks(len(columns), min(self._capacity, MAX_ROWS))
@@ -194,7 +194,7 @@ class Memory:
         ) = after  # fmt: skip
         self._next[held:] = -1
 
-    def _add(self, chains: Chains, session: int, kind: int, columns: Columns) -> Added:
+    def _add(self, chains: TrajectoryIndex, session: int, kind: int, columns: Columns) -> Added:
         count, first = len(columns), self.rows
         extension = chains.extend(columns, first)
         slots = np.arange(first, first + count) % self._capacity

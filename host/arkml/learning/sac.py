@@ -19,7 +19,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Answer, Diverged, Layer, PolicyWeights, State
 from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.normaliser import SPREAD, Normaliser
-from arkml.learning.replay_buffer import Memory
+from arkml.learning.replay_buffer import ReplayBuffer
 
 _LEAST_TEMPERATURE = 1e-3
 _SEEDS = 1 << 32  # numpy takes no larger ones
@@ -28,7 +28,7 @@ _SEEDS = 1 << 32  # numpy takes no larger ones
 class Sac:
     """Learns from a memory that has at least one transition whenever `train` is called."""
 
-    def __init__(self, settings: Settings, memory: Memory, normaliser: Normaliser) -> None:
+    def __init__(self, settings: Settings, memory: ReplayBuffer, normaliser: Normaliser) -> None:
         """Raises InvalidSettings if the device is not there."""
         if settings.device == "cuda" and not torch.cuda.is_available():
             raise InvalidSettings("device is 'cuda': this machine has none that torch can use")
@@ -118,7 +118,7 @@ class Replay:
 
     def __init__(
         self,
-        memory: Memory,
+        memory: ReplayBuffer,
         normaliser: Normaliser,
         settings: Settings,
         random: np.random.Generator,

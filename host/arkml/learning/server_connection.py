@@ -16,7 +16,7 @@ class LinkClosed(Exception):
     """The server is gone: there is nobody to learn for."""
 
 
-class Link:
+class ServerConnection:
     """Messages both ways. Any thread may send; one receives."""
 
     def __init__(self, connection: socket.socket) -> None:

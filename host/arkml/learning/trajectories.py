@@ -50,7 +50,7 @@ class Extension(NamedTuple):
     episodes: Episodes
 
 
-class Chains:
+class TrajectoryIndex:
     """
     The open chains of one session and kind.
 

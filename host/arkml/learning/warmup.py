@@ -10,7 +10,7 @@ from arkml.hive.protocol.rows import Columns, Kind
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.export import check, to_onnx
 from arkml.learning.normaliser import Normaliser
-from arkml.learning.replay_buffer import Memory
+from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.sac import Sac
 
 
@@ -19,7 +19,7 @@ def warm_up() -> None:
     for name in ("building", "reporter", "trainer"):
         import_module(f"arkml.learning.{name}")
     settings = Settings(1, 1, hidden=8, layers=1, memory_max_size=1_000, batch_size=2)
-    memory = Memory(1_000, 1, 1, gamma=0.9)
+    memory = ReplayBuffer(1_000, 1, 1, gamma=0.9)
     rows = Columns.empty(3, 1, 1)
     rows.step[:] = np.arange(3)
     memory.add(0, Kind.TRAINING, rows)

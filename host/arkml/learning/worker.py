@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from arkml.errors import HiveError, InvalidSettings
 from arkml.hive.protocol.messages import Message
 from arkml.learning import parent_watch
-from arkml.learning.server_connection import Link, LinkClosed
+from arkml.learning.server_connection import LinkClosed, ServerConnection
 
 if TYPE_CHECKING:
     from arkml.learning.reporter import Reporter
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host
     os.nice(_NICE)
     logging.basicConfig(level=logging.INFO, format="learner: %(message)s")
-    link = Link(socket.socket(fileno=_LINK))
+    link = ServerConnection(socket.socket(fileno=_LINK))
     try:
         if options.spare:
             return _spare(link, options.threads)
@@ -62,7 +62,7 @@ def _prepare(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _spare(link: Link, threads: int) -> int:
+def _spare(link: ServerConnection, threads: int) -> int:
     from arkml.learning.warmup import warm_up
 
     _prepare(threads)
@@ -74,7 +74,7 @@ def _spare(link: Link, threads: int) -> int:
                 return _learn(link, Path(message["run_dir"]), messages[number + 1 :])
 
 
-def _learn(link: Link, directory: Path, waiting: Sequence[Message]) -> int:
+def _learn(link: ServerConnection, directory: Path, waiting: Sequence[Message]) -> int:
     from arkml.learning.algorithm import Diverged
     from arkml.learning.building import build
     from arkml.learning.export import ExportWrong

@@ -26,7 +26,7 @@ _INTERRUPTED = np.uint32(EpisodeState.INTERRUPTED)
 _INITIAL = np.uint32(EpisodeState.INITIAL)
 
 
-class Lines:
+class BoundBatch:
     """
     Everything one model needs to run on one batch: arrays by port name, and the calls.
 
@@ -55,7 +55,7 @@ class Lines:
         self.alike = alike
 
 
-class Evaluator:
+class ModelRunner:
     """
     Feeds a model's epsilon, masks and recurrent inputs; the rest comes from its user.
 
@@ -94,7 +94,7 @@ class Evaluator:
 
     def bind(
         self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], owner: object
-    ) -> Lines:
+    ) -> BoundBatch:
         """
         Add the host's arrays and make the calls.
 
@@ -118,9 +118,9 @@ class Evaluator:
             epsilon = given[self._drawn.name].reshape(count, self._drawn.width)
         calls = self._model.prepare(count, given, taken)
         alike = [port.name for port, _ in constants]
-        return Lines(owner, count, calls, given, taken, epsilon, alike)
+        return BoundBatch(owner, count, calls, given, taken, epsilon, alike)
 
-    def run(self, lines: Lines, keys: Words, ids: Words, states: States | None) -> None:
+    def run(self, lines: BoundBatch, keys: Words, ids: Words, states: States | None) -> None:
         """
         Run on rows whose feeds are filled.
 
@@ -155,7 +155,7 @@ class Evaluator:
         floats += min(count, ALIKE) * sum(port.width for port, _ in constants)
         self._memory.require_batch(count, 4 * floats)
 
-    def _remember(self, lines: Lines, memory: Floats, states: States | None) -> None:
+    def _remember(self, lines: BoundBatch, memory: Floats, states: States | None) -> None:
         """Run with the states in `memory`, [n, state_width], and put the new ones there."""
         if states is not None:
             memory[states == _INITIAL] = 0
@@ -169,7 +169,7 @@ class Evaluator:
             memory[_ended(states)] = 0
 
     def _take_turns(
-        self, lines: Lines, inverse: Rows, turns: Rows, memory: Floats, states: States | None
+        self, lines: BoundBatch, inverse: Rows, turns: Rows, memory: Floats, states: States | None
     ) -> None:
         """Run the first row of every agent, then the second ones, and so on."""
         order = np.argsort(turns, kind="stable")
@@ -188,14 +188,14 @@ class Evaluator:
             for name, array in part.fetches.items():
                 lines.fetches[name][rows] = array
 
-    def _part(self, lines: Lines, count: int) -> Lines:
+    def _part(self, lines: BoundBatch, count: int) -> BoundBatch:
         feeds = {
             name: array[:count] if name in lines.alike else _like(array, count)
             for name, array in lines.feeds.items()
         }
         fetches = {name: _like(array, count) for name, array in lines.fetches.items()}
         calls = self._model.prepare(count, feeds, fetches)
-        return Lines(None, count, calls, feeds, fetches, None, lines.alike)
+        return BoundBatch(None, count, calls, feeds, fetches, None, lines.alike)
 
 
 def execute(calls: Sequence[Call]) -> None:

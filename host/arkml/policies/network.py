@@ -10,7 +10,7 @@ import numpy.typing as npt
 from arkml.batches import Floats
 from arkml.errors import InvalidArguments
 from arkml.policies.memory import PolicyMemory
-from arkml.policies.model_runner import Evaluator
+from arkml.policies.model_runner import ModelRunner
 from arkml.policies.models import Model
 from arkml.policies.signature import Port, find_roles
 
@@ -40,7 +40,7 @@ class Network:
         if not self.outputs:
             raise InvalidArguments("the model has no output besides its recurrent state")
         self._key = np.array(key, np.uint64)
-        self._evaluator = Evaluator(
+        self._evaluator = ModelRunner(
             model, roles, seed=seed, deterministic=deterministic, memory=memory
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 from arkml.batches import Batch, Floats
 from arkml.policies.agents import AgentTable
 from arkml.policies.memory import PolicyMemory
-from arkml.policies.model_runner import Evaluator, Lines, execute, failed
+from arkml.policies.model_runner import BoundBatch, ModelRunner, execute, failed
 from arkml.policies.models import Call, Model
 from arkml.policies.signature import Port, Signature
 
@@ -17,7 +17,7 @@ Copy = tuple[Floats, Floats]
 """Where to, where from."""
 
 
-class BatchLines(Lines):
+class BoundPolicyBatch(BoundBatch):
     """
     The lines of one `Batch`, kept in its `scratch`.
 
@@ -26,7 +26,7 @@ class BatchLines(Lines):
 
     __slots__ = ("after", "before", "only")
 
-    def __init__(self, lines: Lines, before: Sequence[Copy], after: Sequence[Copy]) -> None:
+    def __init__(self, lines: BoundBatch, before: Sequence[Copy], after: Sequence[Copy]) -> None:
         super().__init__(
             lines.owner,
             lines.count,
@@ -62,7 +62,7 @@ class OnnxPolicy:
         self.num_features = signature.num_features
         self.num_actions = signature.num_actions
         self._signature = signature
-        self._evaluator = Evaluator(
+        self._evaluator = ModelRunner(
             model,
             signature.roles,
             seed=seed,
@@ -73,7 +73,7 @@ class OnnxPolicy:
 
     def act(self, batch: Batch) -> None:
         lines = batch.scratch
-        if type(lines) is not BatchLines or lines.owner is not self:
+        if type(lines) is not BoundPolicyBatch or lines.owner is not self:
             lines = batch.scratch = self._bind(batch)
         if lines.only is not None:
             # One row costs three microseconds here. Nothing may come between.
@@ -87,7 +87,7 @@ class OnnxPolicy:
     def forget(self, key: int) -> None:
         self._evaluator.forget(key)
 
-    def _act(self, batch: Batch, lines: BatchLines) -> None:
+    def _act(self, batch: Batch, lines: BoundPolicyBatch) -> None:
         for target, source in lines.before:
             np.copyto(target, source)
         if self._evaluator.is_stateless:
@@ -97,7 +97,7 @@ class OnnxPolicy:
         for target, source in lines.after:
             np.copyto(target, source)
 
-    def _bind(self, batch: Batch) -> BatchLines:
+    def _bind(self, batch: Batch) -> BoundPolicyBatch:
         count = len(batch)
         before: list[Copy] = []
         after: list[Copy] = []
@@ -119,7 +119,7 @@ class OnnxPolicy:
             fetches[values.name], copy = _placed(column, values)
             after += [(column, source) for source in copy]
         bound = self._evaluator.bind(count, feeds, fetches, self)
-        lines = BatchLines(bound, before, after)
+        lines = BoundPolicyBatch(bound, before, after)
         if self._evaluator.is_stateless and len(bound.calls) == 1 and not before and not after:
             lines.only = bound.calls[0]
         return lines

@@ -121,7 +121,7 @@ def canonical(host: str) -> str:
         return host
 
 
-class Hives(Closing):
+class HiveAccess(Closing):
     """
     The clients of one host, each made when a guest first asks for its hive.
 

@@ -9,7 +9,7 @@ from arkml.errors import Unavailable
 from arkml.guests.guest import Guest
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.training import Rows, TrainingPolicy, Version
-from arkml.runs.gateway import GuestHives
+from arkml.runs.gateway import HiveRunGateway
 from arkml.sessions.run import ExperimentInfo, Pending, Run, settled
 from arkml.sessions.run_request import HiveAddress, Launch
 from arkml.sessions.session_table import TrainingStart
@@ -48,14 +48,14 @@ class Episodes:
         self.returns, self.lengths, self._open = [], [], {}
 
 
-class EvaluationHives:
+class EvaluationGateway:
     """
     What an evaluating guest gets for the hives of its host: the run that `trained` takes part in.
 
     `refresh` lets it act with the newest version.
     """
 
-    def __init__(self, trained: GuestHives, library: PolicyLibrary) -> None:
+    def __init__(self, trained: HiveRunGateway, library: PolicyLibrary) -> None:
         self.episodes = Episodes()
         self.version = 0
         self._trained = trained
@@ -101,7 +101,7 @@ class EvaluationHives:
 class Evaluator:
     """A guest that plays what another one trains."""
 
-    def __init__(self, guest: Guest, rated: EvaluationHives) -> None:
+    def __init__(self, guest: Guest, rated: EvaluationGateway) -> None:
         self.guest = guest
         self._rated = rated
 

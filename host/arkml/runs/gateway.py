@@ -25,8 +25,8 @@ from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings, from_protocol, guest_settings
 from arkml.policies.library import PolicyLibrary
-from arkml.runs.access import Hives
-from arkml.runs.membership import Participation
+from arkml.runs.access import HiveAccess
+from arkml.runs.membership import RunMembership
 from arkml.sessions.branches import declared_branches, require_continuous
 from arkml.sessions.run import (
     ExperimentInfo,
@@ -56,7 +56,7 @@ _STATUS = {
 }
 
 
-class GuestHives:
+class HiveRunGateway:
     """
     The way of one guest, or of the guests of one fleet, to the hives of their host.
 
@@ -65,17 +65,17 @@ class GuestHives:
     """
 
     def __init__(
-        self, hives: Hives, library: PolicyLibrary, *, block: bool, spec: bytes | None = None
+        self, hives: HiveAccess, library: PolicyLibrary, *, block: bool, spec: bytes | None = None
     ) -> None:
         self._hives = hives
         self._library = library
         self._block = block
         self._branches = declared_branches(spec)
         self._lock = threading.Lock()
-        self._parts: dict[tuple[int, str], Participation] = {}
+        self._parts: dict[tuple[int, str], RunMembership] = {}
 
     @property
-    def first(self) -> Participation | None:
+    def first(self) -> RunMembership | None:
         """The part in the run that was started first, or None."""
         return next(iter(self._parts.values()), None)
 
@@ -145,7 +145,7 @@ class GuestHives:
             key = (id(client), run.id)
             part = self._parts.get(key)
             if part is None or not part.enter():
-                part = self._parts[key] = Participation(
+                part = self._parts[key] = RunMembership(
                     client,
                     run,
                     self._library,

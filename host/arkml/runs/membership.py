@@ -36,7 +36,7 @@ _LOOK = 0.5  # seconds between two looks at whether the session still is there
 _FIRST_POLICY = 60.0  # seconds; a learner that has to be started takes eight of them at most
 
 
-class Participation:
+class RunMembership:
     """
     One session of a run, shared by all guests of a thread that take part in it.
 

@@ -11,9 +11,9 @@ from arkml.runtime.deadline import Ticker
 from arkml.runtime.interrupts import GUARD, MAIN_THREAD
 
 
-class Flight:
+class CallGuard:
     """
-    At most one call is in flight, of one guest or of the guests that share columns.
+    At most one call is in progress, of one guest or of the guests that share columns.
 
     `lost` counts the guests that were abandoned or closed.
     """
@@ -53,7 +53,7 @@ class Flight:
             GUARD.disarm()
 
     def cancel(self) -> None:
-        """Let what is in flight raise GuestCancelled when it next gives way. From any thread."""
+        """Let what is in progress raise GuestCancelled when it next gives way. From any thread."""
         self._cancelled = True
 
     def check_interrupt(self) -> None:
@@ -66,7 +66,7 @@ class Flight:
 
     @contextmanager
     def kept(self, name: str) -> Iterator[None]:
-        """Keep calls out; raises GuestBusy if one is in flight."""
+        """Keep calls out; raises GuestBusy if one is in progress."""
         if not self._gate.acquire(False):
             raise GuestBusy(f"{name} is in a call: one call at a time")
         try:

@@ -19,7 +19,7 @@ from arkml.runtime.module.wasm_types import FunctionType
 logger = logging.getLogger(__name__)
 
 
-class Program:
+class CompiledModule:
     """
     A compiled guest module.
 

@@ -10,14 +10,14 @@ import wasmtime
 TICK = 0.010  # seconds; a 1 ms tick more than doubled a frame's p99
 TURN_TICKS = 5  # a guest is suspended when it ran this long without a look at its budget
 ALERT = 2 * TICK * TURN_TICKS  # seconds before the end of a budget from which turns are short
-_IDLE_TICKS = 20  # of no call in flight, then the ticker sleeps until the next one
+_IDLE_TICKS = 20  # of no call in progress, then the ticker sleeps until the next one
 
 
 class Ticker:
     """
-    Increments the engine's epoch every TICK while a call is in flight.
+    Increments the engine's epoch every TICK while a call is in progress.
 
-    `running` holds a token for each call in flight. Adding and discarding one is atomic; after
+    `running` holds a token for each call in progress. Adding and discarding one is atomic; after
     adding, a caller looks at `parked` and calls `wake` if it is set.
     """
 

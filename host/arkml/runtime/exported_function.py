@@ -18,7 +18,7 @@ _BITS = {"i32": 32, "i64": 64}
 Number = int | float
 
 
-class Entry:
+class ExportedFunction:
     """
     An exported function of one instance, with room for its arguments, results and errors.
 
@@ -86,7 +86,9 @@ class Entry:
             offset += bindings.VALUE_SIZE
         return tuple(found) if found else None
 
-    def sharing(self, first: Entry, results: bindings.Address, errors: bindings.Address) -> Any:
+    def sharing(
+        self, first: ExportedFunction, results: bindings.Address, errors: bindings.Address
+    ) -> Any:
         """What `bindings.call_async` takes to use the arguments of `first` and room elsewhere."""
         context, function, *_ = self.raw
         return (

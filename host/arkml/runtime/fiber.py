@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 from arkml.abi.codes import ErrorCode
 from arkml.errors import AbiError, GuestBusy, GuestTimeout, UsageError
 from arkml.runtime import bindings
-from arkml.runtime.call_guard import Flight
+from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.deadline import ALERT, TURN_TICKS
-from arkml.runtime.exported_function import Entry, Number
+from arkml.runtime.exported_function import ExportedFunction, Number
 from arkml.runtime.linker import Handlers, error_code, import_calls
 from arkml.runtime.sandbox import Sandbox
 from arkml.runtime.shim import control as at
@@ -39,7 +39,7 @@ _SUBMITTED: Final = Pause.SUBMIT
 
 class Fiber:
     """
-    The fiber of one guest. `flight` lets one call at a time through.
+    The fiber of one guest. `call_guard` lets one call at a time through.
 
     `handlers` answer host-lane imports; `wait` is asked after each import whether the guest has
     to wait for something.
@@ -48,11 +48,11 @@ class Fiber:
     def __init__(
         self,
         sandbox: Sandbox,
-        flight: Flight,
+        call_guard: CallGuard,
         handlers: Handlers,
         wait: Callable[[], Wait | None],
     ) -> None:
-        self.flight = flight
+        self.call_guard = call_guard
         self.used = 0.0
         """Seconds the guest ran in this call."""
         self.imports = 0
@@ -60,7 +60,7 @@ class Fiber:
         self.store = sandbox.store
         """Holds the call in progress."""
         self.is_parked = False
-        """Whether the call waits in a submit for somebody outside, with no flight in the air."""
+        """Whether the call waits in a submit for somebody outside, with no call in progress."""
         self._sandbox = sandbox
         self._handlers = handlers
         self._wait = wait
@@ -80,22 +80,24 @@ class Fiber:
         """Index of the session record that the guest submitted."""
         return self._words[self._record]
 
-    def start(self, entry: Entry, arguments: Sequence[Number], budget: float | None) -> None:
+    def start(
+        self, entry: ExportedFunction, arguments: Sequence[Number], budget: float | None
+    ) -> None:
         """
         Begin a call; nothing runs before `advance`.
 
-        Raises GuestBusy, before anything is touched, if a call is in flight, and UsageError for
+        Raises GuestBusy, before anything is touched, if a call is in progress, and UsageError for
         arguments that `entry` does not take.
         """
-        self.flight.begin(self._name)
+        self.call_guard.begin(self._name)
         if self.is_parked:
-            self.flight.end()
+            self.call_guard.end()
             raise GuestBusy(f"{self._name} waits in a submit for its answer: one call at a time")
         if arguments or entry.params:
             try:
                 entry.set_arguments(arguments)
             except UsageError:
-                self.flight.end()
+                self.call_guard.end()
                 raise
         self.allow(budget)
         self.store.future = bindings.call_async(*entry.raw)
@@ -107,11 +109,11 @@ class Fiber:
         Raises KeyboardInterrupt if SIGINT came; the fiber is parked then too.
         """
         self.is_parked = True
-        self.flight.end()
+        self.call_guard.end()
 
     def unpark(self) -> None:
         """Take off again, with the whole budget of the call. Raises GuestBusy."""
-        self.flight.begin(self._name)
+        self.call_guard.begin(self._name)
         self.is_parked = False
         self.allow(self._asked)
 
@@ -179,7 +181,7 @@ class Fiber:
         The future goes first, then the shim's state: what it was suspended in is over.
         """
         self.drop()
-        self.flight.end()
+        self.call_guard.end()
 
     def drop(self) -> None:
         """Forget the call in progress, if there is one."""
@@ -218,7 +220,7 @@ class Fiber:
             return None
         if reason == Reason.SUBMIT_NON_FINITE:
             return Pause.SUBMIT_NON_FINITE
-        self.flight.check_interrupt()
+        self.call_guard.check_interrupt()
         return Pause.TURN
 
     def _import(self, index: int) -> None:

@@ -16,7 +16,7 @@ _PACKAGE = "arkml."
 
 class InterruptGuard:
     """
-    Turns SIGINT into a flag while a guest call is in flight on the main thread.
+    Turns SIGINT into a flag while a guest call is in progress on the main thread.
 
     An exception raised on a fiber aborts the process, so the handler only sets `requested`; the
     call loop looks at it each time the guest is suspended, cleans up and raises KeyboardInterrupt.

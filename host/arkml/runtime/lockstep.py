@@ -13,7 +13,7 @@ import numpy.typing as npt
 from arkml.runtime import bindings
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import ALERT
-from arkml.runtime.exported_function import Entry, Number
+from arkml.runtime.exported_function import ExportedFunction, Number
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Reason
 
@@ -38,7 +38,9 @@ class Lockstep:
     per guest and step there is little more than the C calls.
     """
 
-    def __init__(self, arena: Arena, entries: Sequence[Entry], controls: Sequence[int]) -> None:
+    def __init__(
+        self, arena: Arena, entries: Sequence[ExportedFunction], controls: Sequence[int]
+    ) -> None:
         self._entry = entries[0]
         self._results_size = bindings.VALUE_SIZE * max(1, len(self._entry.results))
         count = len(entries)

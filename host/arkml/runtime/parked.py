@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from arkml.runtime import bindings
 from arkml.runtime.columns.arena import Arena
-from arkml.runtime.exported_function import Entry
+from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.fiber import Fiber
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Reason
@@ -23,7 +23,7 @@ Frames = npt.NDArray[np.uint32]
 
 class Parked:
     """
-    Fibers in one call each; all parked, and in one flight while they are gone on with.
+    Fibers in one call each; all parked, and in one call_guard while they are gone on with.
 
     A guest is named by its position; there may be none. Per guest and step there is little more
     than the C calls: no budget is looked at, a guest that uses up a turn is suspended as any other.
@@ -56,7 +56,10 @@ class Parked:
         return ended, suspended
 
     def call_again(
-        self, positions: Sequence[int], last: Sequence[Entry | None], next_: Sequence[Entry | None]
+        self,
+        positions: Sequence[int],
+        last: Sequence[ExportedFunction | None],
+        next_: Sequence[ExportedFunction | None],
     ) -> list[int]:
         """
         Begin the calls `next_`, which take nothing, of guests whose call `last` has ended.

@@ -13,10 +13,10 @@ from arkml.errors import (
 from arkml.runtime import bindings
 from arkml.runtime.columns.records import Records
 from arkml.runtime.columns.slabs import Columns
-from arkml.runtime.compiled_module import Program
+from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.deadline import TURN_TICKS
 from arkml.runtime.engine import Engine
-from arkml.runtime.exported_function import Entry
+from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.normalise import START_NAME
 from arkml.runtime.module.wasm_types import FunctionType
@@ -40,7 +40,7 @@ class Sandbox:
     def __init__(
         self,
         engine: Engine,
-        program: Program,
+        program: CompiledModule,
         columns: Columns,
         wasi: WasiGrant | None,
         *,
@@ -49,7 +49,7 @@ class Sandbox:
         self.engine = engine
         self.program = program
         self.columns = columns
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, ExportedFunction] = {}
         """The exported functions that were asked for."""
         self._arena = arena = engine.arena
         store = self._limited(wasi)
@@ -70,7 +70,7 @@ class Sandbox:
             self.close()
             raise
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> ExportedFunction | None:
         """The exported function `name`, or None."""
         found = self.entries.get(name)
         if found is None:
@@ -78,11 +78,11 @@ class Sandbox:
             if kind is None:
                 return None
             extern = self._guest.export(name)
-            found = Entry(self.context_address, extern, name, kind.params, kind.results)
+            found = ExportedFunction(self.context_address, extern, name, kind.params, kind.results)
             self.entries[name] = found
         return found
 
-    def repeated(self, name: str) -> Entry | None:
+    def repeated(self, name: str) -> ExportedFunction | None:
         """
         A call of the exported function again and again, or None if that takes or returns anything.
 
@@ -97,7 +97,7 @@ class Sandbox:
             instance = bindings.Instance.linked(context, engine.linker, engine.repeat)
         instance.set_global(repeat.BASE, "i32", self.control)
         extern = instance.export(repeat.FUNCTION)
-        return Entry(self.context_address, extern, name, (), ())
+        return ExportedFunction(self.context_address, extern, name, (), ())
 
     def close(self) -> None:
         """Free the call in progress, the Store and the column memory."""

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from arkml.errors import ArkmlError
 from arkml.hive.protocol.runs import PROTOCOL
-from arkml.server.auth import OPEN_PATH, Gate
+from arkml.server.auth import OPEN_PATH, TokenAuth
 from arkml.server.errors import refusal, sentence
 from arkml.server.hive import Hive
 from arkml.server.learning_routes import learning_routes
@@ -41,7 +41,7 @@ def make_app(hive: Hive) -> ASGIApp:
     app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(RequestValidationError, _invalid)
     options = hive.options
-    return Gate(app, options.token, options.host, options.allow_hosts)
+    return TokenAuth(app, options.token, options.host, options.allow_hosts)
 
 
 async def _refused(_: Request, error: Exception) -> JSONResponse:

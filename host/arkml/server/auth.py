@@ -17,7 +17,7 @@ OPEN_PATH = "/v1/health"
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::\d*)?")
 
 
-class Gate:
+class TokenAuth:
     """
     Lets requests with the token through to `app`, or all of them if there is none.
 

@@ -20,7 +20,7 @@ from arkml.server.checkpoints import exists
 from arkml.server.document import NAME, Document, packed, read_document, write_document
 from arkml.server.files import lock, sync_directory
 from arkml.server.index import Index
-from arkml.server.learner_pool import Learners
+from arkml.server.learner_pool import LearnerPool
 from arkml.server.listing import info
 from arkml.server.options import ServeOptions
 from arkml.server.run import Run
@@ -43,7 +43,7 @@ class Hive:
         self._deleted = options.data / "deleted"
         self._held = held
         self._index = Index(options.data / "index.sqlite")
-        self._learners = Learners(
+        self._learners = LearnerPool(
             options.learner, options.data / "learners.log", held, spare=options.spare
         )
         self._creating = asyncio.Lock()
@@ -55,7 +55,7 @@ class Hive:
         """
         The hive in a directory, which is made if it is not there.
 
-        Learners of a hive that died hold the directory until they are gone too, so this may take
+        LearnerPool of a hive that died hold the directory until they are gone too, so this may take
         a while. Raises HiveError if it stays in use, and OSError.
         """
         (options.data / "runs").mkdir(parents=True, exist_ok=True)

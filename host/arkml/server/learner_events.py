@@ -11,7 +11,7 @@ from arkml.errors import HiveError
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.runs import Best
 from arkml.hive.protocol.segments import Place
-from arkml.server.learner_pool import Learners
+from arkml.server.learner_pool import LearnerPool
 from arkml.server.policies import RESERVED
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ _MOST_UNRECORDED = 1_000
 Points = list[tuple[str, int, float]]
 
 
-class Hearing:
+class LearnerEvents:
     """Owns the learner of a run on the run's behalf."""
 
-    def __init__(self, run: Run, learners: Learners) -> None:
+    def __init__(self, run: Run, learners: LearnerPool) -> None:
         self._run = run
         self._learners = learners
         self._refilling: asyncio.Task[None] | None = None

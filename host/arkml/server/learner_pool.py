@@ -11,7 +11,7 @@ from arkml.server.learner import Learner
 _log = logging.getLogger(__name__)
 
 
-class Learners:
+class LearnerPool:
     """
     Starts learners. With `spare` one more is always ready, which has imported everything.
 

@@ -14,8 +14,8 @@ from arkml.hive.protocol.segments import Place
 from arkml.server.changes import Changes
 from arkml.server.document import NAME, Document, packed, write_document
 from arkml.server.index import Index
-from arkml.server.learner_events import Hearing
-from arkml.server.learner_pool import Learners
+from arkml.server.learner_events import LearnerEvents
+from arkml.server.learner_pool import LearnerPool
 from arkml.server.log import Log
 from arkml.server.maintenance import tend
 from arkml.server.measurements import Measurements
@@ -46,7 +46,7 @@ class Run:
         directory: Path,
         document: Document,
         index: Index,
-        learners: Learners,
+        learners: LearnerPool,
         options: ServeOptions,
     ) -> None:
         self.directory = directory
@@ -56,7 +56,7 @@ class Run:
         self.scores = Scores(document, self.policies)
         self.measurements = Measurements(document.id, directory, index)
         self.log: Log | None = None
-        self.hearing = Hearing(self, learners)
+        self.hearing = LearnerEvents(self, learners)
         self.supervisor = Supervisor(directory, self.hearing, learners, options.patience)
         self.cursor = Place(0, 0)
         self.admitted = 0

@@ -15,7 +15,7 @@ from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.runs import Status
 from arkml.server.learner import Learner
-from arkml.server.learner_pool import Learners
+from arkml.server.learner_pool import LearnerPool
 from arkml.server.options import Patience
 
 _log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Owner(Protocol):
 class Supervisor:
     """The learner of one run. It is there from `start` until `stop`, or until it is given up."""
 
-    def __init__(self, run: Path, owner: Owner, learners: Learners, patience: Patience) -> None:
+    def __init__(self, run: Path, owner: Owner, learners: LearnerPool, patience: Patience) -> None:
         self.health = Health.ENDED
         self._run = run
         self._owner = owner

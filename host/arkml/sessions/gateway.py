@@ -10,7 +10,7 @@ from arkml.sessions.run_request import HiveAddress, Launch
 from arkml.sessions.session_table import TrainingStart
 
 
-class HiveGateway(Protocol):
+class RunGateway(Protocol):
     """
     The way to the hives of a host. Nothing here blocks.
 

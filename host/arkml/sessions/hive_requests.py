@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from arkml.errors import AbiError, Unavailable
 from arkml.sessions import results
 from arkml.sessions.futures import ResultType
-from arkml.sessions.gateway import HiveGateway
+from arkml.sessions.gateway import RunGateway
 from arkml.sessions.run import Pending, Run, mapped
 from arkml.sessions.run_request import HiveAddress, Launch
 from arkml.sessions.session import TrainingSession
@@ -26,7 +26,7 @@ class Asking(Family):
 
     __slots__ = ()
 
-    def _hives(self, wish: str) -> HiveGateway:
+    def _hives(self, wish: str) -> RunGateway:
         hives = self._guest.hives
         if hives is None:
             raise Unavailable(f"guest {self._guest.name} wants to {wish}: no hive is configured")

@@ -10,11 +10,11 @@ from arkml.limits import Limits
 from arkml.sessions import core, future_handlers, hive
 from arkml.sessions.brain_calls import MlInferenceV0
 from arkml.sessions.futures import Changes, FutureTable
-from arkml.sessions.gateway import HiveGateway
+from arkml.sessions.gateway import RunGateway
 from arkml.sessions.runtimes import Runtime, destroy
 from arkml.sessions.session import QueueOpener, Session
 from arkml.sessions.session_handlers import InferenceV1, SubmitV5, TrainingV1, TrainingV2
-from arkml.sessions.session_table import Roster
+from arkml.sessions.session_table import SessionTable
 from arkml.sessions.snapshots import Packing
 from arkml.sessions.state import Family, GuestState
 from arkml.sessions.text import GuestLog
@@ -95,7 +95,7 @@ class Services:
         clock: Callable[[], int] = time.time_ns,
         stopwatch: Callable[[], float] = time.perf_counter,
         background: Callable[[Callable[[], None]], object] = run_now,
-        hives: HiveGateway | None = None,
+        hives: RunGateway | None = None,
     ) -> None:
         self._guest = GuestState(
             name,
@@ -114,7 +114,7 @@ class Services:
         self.log: GuestLog = self._guest.log
         self.changes: Changes = self._guest.changes
         self.futures: FutureTable = self._guest.futures
-        self.roster: Roster = self._guest.roster
+        self.roster: SessionTable = self._guest.roster
 
     def begin_call(self, data: bytes = b"") -> None:
         """A call of an export starts; `data` is its input. What the last one left is forgotten."""
@@ -125,7 +125,7 @@ class Services:
         self._guest.pending_polls = 0
 
     @property
-    def hives(self) -> HiveGateway | None:
+    def hives(self) -> RunGateway | None:
         """The way to the hives that the guest may use, or None."""
         return self._guest.hives
 

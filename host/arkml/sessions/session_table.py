@@ -37,7 +37,7 @@ class TrainingStart(NamedTuple):
             self.sink.leave(stop=False)
 
 
-class Roster:
+class SessionTable:
     """Opens and closes the sessions of one guest. They live in its handle table."""
 
     def __init__(self, keys: Keys, handles: HandleTable[Any], open_queue: QueueOpener) -> None:

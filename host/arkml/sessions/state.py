@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from arkml.limits import Limits
 from arkml.sessions.futures import Changes, FutureTable
-from arkml.sessions.gateway import HiveGateway
+from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U32_LAYOUT, HandleRoom, HandleTable
 from arkml.sessions.leases import PORTION, SnapshotLeases
 from arkml.sessions.session import Keys, QueueOpener
-from arkml.sessions.session_table import Roster
+from arkml.sessions.session_table import SessionTable
 from arkml.sessions.text import GuestLog
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class GuestState:
         clock: Callable[[], int],
         stopwatch: Callable[[], float],
         background: Callable[[Callable[[], None]], object],
-        hives: HiveGateway | None,
+        hives: RunGateway | None,
     ) -> None:
         self.name = name
         self.limits = limits
@@ -58,7 +58,7 @@ class GuestState:
         self.changes = Changes()
         self.futures = FutureTable(self.handles, limit=limits.futures, changes=self.changes)
         self.keys = Keys(number)
-        self.roster = Roster(self.keys, self.handles, open_queue)
+        self.roster = SessionTable(self.keys, self.handles, open_queue)
         self.non_finite_actions = 0
         self.pending_polls = 0
         self.input = b""

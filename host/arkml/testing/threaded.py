@@ -14,7 +14,7 @@ from arkml.guests.counts import Statistics
 from arkml.guests.guest import Guest, Reply
 from arkml.host import Host
 from arkml.policies.library import PolicyLibrary
-from arkml.runtime.compiled_module import Program
+from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.module.description import ModuleInfo
 from arkml.testing.worker import Worker
 
@@ -133,7 +133,7 @@ class ThreadedHost:
     def __init__(self, **options: Any) -> None:
         self._worker = Worker()
         self._host = self._worker.run(partial(_Host, **options))
-        self._programs: dict[tuple[str, bytes], Program] = {}
+        self._programs: dict[tuple[str, bytes], CompiledModule] = {}
 
     def load(
         self,

@@ -46,9 +46,9 @@ class Agents:
         self._next = itertools.count()
         self._guest_ids: dict[int, int] = {}
 
-    def sighting(self, behaviour: Behaviour) -> Cast:
+    def track(self, behaviour: Behaviour) -> AgentTracker:
         """Where the agents of a session of a new instance are told apart."""
-        return Cast(self, behaviour)
+        return AgentTracker(self, behaviour)
 
     def new(self, guest_id: int) -> int:
         number = next(self._next)
@@ -66,7 +66,7 @@ class Agents:
         return self._guest_ids[number]
 
 
-class Cast:
+class AgentTracker:
     """The live agents of one session, with what they showed last."""
 
     def __init__(self, agents: Agents, behaviour: Behaviour) -> None:

@@ -9,13 +9,13 @@ import numpy as np
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
-from arkml.envs.core.env_instance import Life
+from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.single_rows import SingleRows
 from arkml.envs.core.world import Pace
-from arkml.guests.shared import Berth
+from arkml.guests.shared import SharedResources
 from arkml.runtime.columns.region import Region
-from arkml.runtime.exported_function import Entry
+from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.parked import Parked, Positions
 
 _RUNNING = np.uint32(EpisodeState.RUNNING)
@@ -29,7 +29,7 @@ class Left(Enum):
     SUSPENDED = "suspended"  # in something that nobody has looked at
 
 
-class Together:
+class BatchStepper:
     """
     The instances of a fleet, None for those that are over, and where each of them is parked.
 
@@ -37,17 +37,19 @@ class Together:
     these agents, uint64, [guests].
     """
 
-    def __init__(self, name: str, lives: Sequence[Life | None], berth: Berth, pace: Pace) -> None:
+    def __init__(
+        self, name: str, lives: Sequence[EnvInstance | None], resources: SharedResources, pace: Pace
+    ) -> None:
         self.acts = np.zeros(len(lives), bool)
         self.ids = np.zeros(len(lives), np.uint64)
         self._name = name
         self._lives = lives
-        self._berth = berth
+        self._resources = resources
         self._pace = pace
         self._owed = np.zeros(len(lives), np.int64)  # nanoseconds that clocks are behind
-        self._planned: list[Life | None] = []
-        self._calls: list[Entry | None] = []
-        self._loops: list[Entry | None] = []
+        self._planned: list[EnvInstance | None] = []
+        self._calls: list[ExportedFunction | None] = []
+        self._loops: list[ExportedFunction | None] = []
         self._version = -1
         self.settle(range(len(lives)))
 
@@ -69,7 +71,7 @@ class Together:
 
     def waiting(self, positions: Positions) -> Positions:
         """Those that wait with one row in their queue, as it takes to go on together."""
-        if self._version != self._berth.columns.version:
+        if self._version != self._resources.columns.version:
             self._plan()
         found: Positions = positions[self._rows.single(positions)]
         return found
@@ -86,8 +88,8 @@ class Together:
         """
         parked = self._parked
         parked.answer(positions)
-        flight = self._berth.flight
-        flight.begin(self._name)
+        call_guard = self._resources.call_guard
+        call_guard.begin(self._name)
         try:
             before = parked.allow(positions, 2)  # the one that it is in, and the next
             ended, suspended = self._go_on(positions.tolist())
@@ -98,10 +100,10 @@ class Together:
                 suspended += more
             self._owed[positions] += began * self._pace.nanoseconds
         finally:
-            flight.end()
+            call_guard.end()
         left = [(position, Left.ENDED) for position in ended]
         found = np.array(suspended, np.intp)
-        if self._version != self._berth.columns.version:  # a queue has moved
+        if self._version != self._resources.columns.version:  # a queue has moved
             return found[:0], left + [(position, Left.SUSPENDED) for position in found.tolist()]
         as_before = parked.submits(found) & self._rows.single(found)
         as_before &= parked.records(found) == self._records[found]
@@ -191,7 +193,7 @@ class Together:
 
     def _plan(self) -> None:
         """Note where everybody is parked."""
-        lives, arena = self._lives, self._berth.columns.arena
+        lives, arena = self._lives, self._resources.columns.arena
         regions: list[Region | None] = [
             None if life is None or life.pending is None else life.guest.submitted_region()
             for life in lives
@@ -206,4 +208,4 @@ class Together:
         self._loops = [None if life is None else life.loop for life in lives]
         self._rows = SingleRows(arena, regions)
         self._planned = list(lives)
-        self._version = self._berth.columns.version
+        self._version = self._resources.columns.version

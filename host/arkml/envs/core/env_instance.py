@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 from arkml.batches import Batch, Floats, MetadataLog
 from arkml.closing import Closing
-from arkml.envs.core.agent_tracker import Agents, Cast
+from arkml.envs.core.agent_tracker import Agents, AgentTracker
 from arkml.envs.core.decisions import Behaviour, Decision, Step
 from arkml.envs.core.declarations import Declarations
 from arkml.envs.core.experiments import Experiments
-from arkml.envs.core.submit_loop import Calls, Stepping
+from arkml.envs.core.submit_loop import Calls, SubmitLoop
 from arkml.envs.core.world import SeededWorld
 from arkml.errors import GuestError
 from arkml.guests.guest import Guest
 from arkml.policies.external import ExternalPolicy
-from arkml.runtime.exported_function import Entry
+from arkml.runtime.exported_function import ExportedFunction
 from arkml.sessions.session import InferenceSession, Session, TrainingSession
 
 
@@ -24,17 +24,17 @@ class Pending(NamedTuple):
     """The submit that a guest is suspended in."""
 
     batch: Batch
-    cast: Cast
+    tracker: AgentTracker
     decision: Decision
 
 
-class Life(Closing):
+class EnvInstance(Closing):
     """
     An instance between two submits; `agents` gives its agents their numbers, `world` its time.
 
     `frame` is the function that is called again and again, None where one call is all.
     `inference` says whether sessions of inference are stepped, None that they are if there is no
-    experiment. `idle` and `seconds` are what a step may take, see `Stepping`.
+    experiment. `idle` and `seconds` are what a step may take, see `SubmitLoop`.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class Life(Closing):
         self._declarations = declarations
         self._agents = agents
         self._inference = inference
-        self._casts: dict[int, Cast] = {}
-        self._loop: Entry | None = None
-        self.stepping = Stepping(
+        self._trackers: dict[int, AgentTracker] = {}
+        self._loop: ExportedFunction | None = None
+        self.stepping = SubmitLoop(
             guest,
             world.framed(calls),
             self.is_driven,
@@ -76,9 +76,9 @@ class Life(Closing):
         assert pending is not None
         batch = pending.batch
         batch.actions[...] = 0
-        batch.actions[pending.cast.places] = values
+        batch.actions[pending.tracker.places] = values
         batch.values[...] = 0
-        pending.cast.acted(batch.actions)
+        pending.tracker.acted(batch.actions)
         self._answered()
 
     def run(self) -> Step:
@@ -109,18 +109,18 @@ class Life(Closing):
         if not len(batch):
             self._answered()
             return None
-        cast = self._casts.get(session.key)
-        if cast is None:
-            cast = self._casts[session.key] = self._agents.sighting(self._behaviour(session))
+        tracker = self._trackers.get(session.key)
+        if tracker is None:
+            tracker = self._trackers[session.key] = self._agents.track(self._behaviour(session))
         said: MetadataLog = ()
         if batch.rows["metadata"].any():
             said = session.queue.metadata()
             session.note()
-        if cast.repeat(batch):
+        if tracker.repeat(batch):
             self._answered()
             return None
-        decision = cast.see(batch, said)
-        self.pending = Pending(batch, cast, decision)
+        decision = tracker.see(batch, said)
+        self.pending = Pending(batch, tracker, decision)
         return Step((decision,))
 
     def fail(self, error: GuestError) -> Step:
@@ -137,9 +137,9 @@ class Life(Closing):
 
     def close(self) -> None:
         """Free the instance; its agents are forgotten."""
-        for cast in self._casts.values():
-            cast.forget()
-        self._casts = {}
+        for tracker in self._trackers.values():
+            tracker.forget()
+        self._trackers = {}
         self.pending = None
         self.guest.close()
 
@@ -150,7 +150,7 @@ class Life(Closing):
         return entry is not None and entry.name == self._frame and entry is not self._loop
 
     @property
-    def loop(self) -> Entry | None:
+    def loop(self) -> ExportedFunction | None:
         """A call of the frame again and again, where there is one that can be called so."""
         if self._loop is None and self._frame is not None:
             self._loop = self.guest.repeated(self._frame)
@@ -181,14 +181,15 @@ class Life(Closing):
         for run in self.experiments.started.values():
             if run.policy is session.policy:
                 return run.behaviour
-        opened = sum(cast.behaviour.name.startswith("inference") for cast in self._casts.values())
+        known = (tracker.behaviour.name for tracker in self._trackers.values())
+        opened = sum(name.startswith("inference") for name in known)
         name = f"inference-{opened + 1}" if opened else "inference"
         assert isinstance(session, InferenceSession)
         widths = session.num_features, session.num_actions
         return Behaviour(name, *widths, self._declarations.of(name, *widths))
 
     def _drop_all(self) -> list[Decision]:
-        found = [cast.drop() for cast in self._casts.values()]
-        self._casts = {}
+        found = [tracker.drop() for tracker in self._trackers.values()]
+        self._trackers = {}
         self.pending = None
         return [decision for decision in found if len(decision)]

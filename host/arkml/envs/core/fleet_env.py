@@ -10,13 +10,13 @@ import numpy as np
 
 from arkml.batches import Floats
 from arkml.closing import Closing
-from arkml.envs.core.batch_stepper import Left, Together
+from arkml.envs.core.batch_stepper import BatchStepper, Left
 from arkml.envs.core.coercion import drawn_seed, seed_of
 from arkml.envs.core.decisions import Behaviour, Demonstrations, Marks, Step
-from arkml.envs.core.env_instance import Life
+from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv
-from arkml.envs.core.non_reentrant import OneCall
+from arkml.envs.core.non_reentrant import NonReentrant
 from arkml.errors import GuestError, GuestStalled, UsageError
 
 
@@ -33,19 +33,19 @@ class FleetEnv(Closing):
         if num_guests < 1:
             raise UsageError(f"a fleet of {num_guests} guests: 1 at least")
         self.num_guests = num_guests
-        self.mould = GuestEnv(module, **options)
+        self.template = GuestEnv(module, **options)
         """What the guests are made like; it is not stepped itself."""
         self._random = np.random.default_rng()
-        self._lives: list[Life | None] = [None] * num_guests
+        self._lives: list[EnvInstance | None] = [None] * num_guests
         self._alive = np.zeros(num_guests, bool)
         self._everybody = np.arange(num_guests)
-        self._together: Together | None = None
-        self._call = OneCall(self.mould.program.name)
+        self._together: BatchStepper | None = None
+        self._call = NonReentrant(self.template.program.name)
         self._behaviour: Behaviour | None = None
         try:
-            self._berth = self.mould.host.berth(self.mould.unclosed, num_guests)
+            self._resources = self.template.host.resources(self.template.unclosed, num_guests)
         except BaseException:
-            self.mould.close()
+            self.template.close()
             raise
 
     @property
@@ -60,7 +60,7 @@ class FleetEnv(Closing):
         """Which guests go on, bool, [guests]."""
         return self._alive.copy()
 
-    def life(self, guest: int) -> Life | None:
+    def life(self, guest: int) -> EnvInstance | None:
         """The instance of a guest that goes on."""
         return self._lives[guest]
 
@@ -78,17 +78,17 @@ class FleetEnv(Closing):
             first = seed_of(seed)
             self._random = np.random.default_rng(first)
             seeds = range(first, first + self.num_guests)
-        self.mould.require_open()
+        self.template.require_open()
         if len(seeds) != self.num_guests:
             raise UsageError(f"{len(seeds)} seeds for {self.num_guests} guests")
         with self._whole_call():
             if any(given is not None for given in seeds):
-                self.mould.script.warn_unseedable()
+                self.template.script.warn_unseedable()
             self._end()
             steps = {guest: self._begun(guest, given) for guest, given in enumerate(seeds)}
             self._behaviour = steps[0].decisions[0].behaviour
-            self._together = Together(
-                self.mould.program.name, self._lives, self._berth, self.mould.pace
+            self._together = BatchStepper(
+                self.template.program.name, self._lives, self._resources, self.template.pace
             )
             return self._told(steps, self._nobody())
 
@@ -129,7 +129,7 @@ class FleetEnv(Closing):
         """Free all instances. Raises GuestBusy while a call is in progress. Safe to call again."""
         with self._call:
             self._end()
-            self.mould.close()
+            self.template.close()
 
     @contextmanager
     def _whole_call(self) -> Iterator[None]:
@@ -143,12 +143,12 @@ class FleetEnv(Closing):
 
     def _blame(self, error: UsageError) -> GuestError:
         """What one guest does that is not for a fleet."""
-        return GuestError(f"{self.mould.program.name}: {error}")
+        return GuestError(f"{self.template.program.name}: {error}")
 
     def _step(self, actions: Floats, before: Floats, due: Marks | None) -> FleetStep:
         behaviour, together = self.behaviour, self._together
         if together is None:
-            self.mould.require_open()
+            self.template.require_open()
             raise UsageError("reset the fleet before its next step")
         values = actions if together.acts.all() else actions * together.acts[:, None]
         going = self._everybody
@@ -196,13 +196,13 @@ class FleetEnv(Closing):
     def _begun(self, guest: int, seed: int | None) -> Step:
         """A new instance at its first submit."""
         drawn = drawn_seed(self._random) if seed is None else seed
-        life = self._lives[guest] = self.mould.born(drawn, self._berth)
+        life = self._lives[guest] = self.template.born(drawn, self._resources)
         self._alive[guest] = True
         step = life.run()
         if not step.is_over:
             return step
         self._drop(guest)
-        self.mould.require_behaviour(life)
+        self.template.require_behaviour(life)
         raise (
             life.experiments.refused
             or step.error

@@ -15,18 +15,18 @@ from arkml.envs.core.agent_tracker import Agents
 from arkml.envs.core.coercion import drawn_seed, floats_of, seed_of
 from arkml.envs.core.decisions import Decision, Demonstrations, Ids, Step
 from arkml.envs.core.declarations import Declarations, Declaring
-from arkml.envs.core.env_instance import Life, Pending
+from arkml.envs.core.env_instance import EnvInstance, Pending
 from arkml.envs.core.experiments import Experiments
-from arkml.envs.core.non_reentrant import OneCall
+from arkml.envs.core.non_reentrant import NonReentrant
 from arkml.envs.core.script import Script
 from arkml.envs.core.world import FRAME, Pace, SeededWorld
 from arkml.errors import GuestStalled, InvalidActions, UsageError
 from arkml.guests.guest import Guest
-from arkml.guests.shared import Berth
+from arkml.guests.shared import SharedResources
 from arkml.host import Host
 from arkml.limits import Limits
 from arkml.runs.gateway import settings_of
-from arkml.runtime.compiled_module import Program
+from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.run_request import Launch
 
@@ -91,7 +91,7 @@ class GuestEnv(Closing):
         assert found is not None
         self.host: Host = found
         try:
-            self.program: Program = found.compile(module)
+            self.program: CompiledModule = found.compile(module)
             _require_same(module, self.program, digest)
             self.script = Script(self.program, entry, args, configure)
             self._declarations = Declarations(spec, self.program.info.spec)
@@ -110,8 +110,8 @@ class GuestEnv(Closing):
         self._seconds = seconds
         self.agents = Agents()
         self._random = np.random.default_rng()
-        self._life: Life | None = None
-        self._call = OneCall(self.program.name)
+        self._life: EnvInstance | None = None
+        self._call = NonReentrant(self.program.name)
         self.reset_seconds = 0.0
         """What it took to make the present instance and bring it to its first submit."""
         self._is_closed = False
@@ -140,7 +140,7 @@ class GuestEnv(Closing):
         None where that cannot be known by the array.
         """
         pending = self._pending
-        return None if pending is None else pending.cast.steady
+        return None if pending is None else pending.tracker.steady
 
     def reset(self, seed: int | None = None) -> Step:
         """
@@ -159,7 +159,7 @@ class GuestEnv(Closing):
             drawn = drawn_seed(self._random) if seed is None else seed
             self._end_instance()
             before = time.perf_counter()
-            self._life = self.born(drawn, self.host.berth(self.unclosed))
+            self._life = self.born(drawn, self.host.resources(self.unclosed))
             step = self._run(self._life)
             self.reset_seconds = time.perf_counter() - before
             if step.error is not None:
@@ -197,14 +197,14 @@ class GuestEnv(Closing):
         """The rows with actions of their own that the guest gave since the last call."""
         return [] if self._life is None else self._life.experiments.take_given()
 
-    def born(self, seed: int, berth: Berth) -> Life:
+    def born(self, seed: int, resources: SharedResources) -> EnvInstance:
         """A new instance, before its first call, which this environment does not step."""
         world = SeededWorld(seed, self.pace)
         experiments = Experiments(
             self._snapshot, _shape_of, self._declarations, self._behaviours, world
         )
-        guest = self.host.driven(self.program, experiments, world, berth)
-        return Life(
+        guest = self.host.driven(self.program, experiments, world, resources)
+        return EnvInstance(
             guest,
             self.script.calls(guest, seed),
             experiments,
@@ -217,13 +217,13 @@ class GuestEnv(Closing):
             seconds=self._seconds,
         )
 
-    def set_aside(self) -> Life | None:
+    def set_aside(self) -> EnvInstance | None:
         """Return the present instance, which stays suspended where it is; `reset` leaves it be."""
         with self._call:
             life, self._life = self._life, None
             return life
 
-    def take_back(self, life: Life) -> None:
+    def take_back(self, life: EnvInstance) -> None:
         """Go on with an instance that was set aside, in the place of the present one."""
         with self._call:
             self._end_instance()
@@ -250,13 +250,13 @@ class GuestEnv(Closing):
     def _pending(self) -> Pending | None:
         return None if self._life is None else self._life.pending
 
-    def _run(self, life: Life) -> Step:
+    def _run(self, life: EnvInstance) -> Step:
         step = life.run()
         if step.is_over and life.experiments.refused is not None:
             raise life.experiments.refused
         return step
 
-    def require_behaviour(self, life: Life) -> None:
+    def require_behaviour(self, life: EnvInstance) -> None:
         """Whether the guest has some behaviour that is stepped. Raises UsageError."""
         there = {run.behaviour.name for run in life.experiments.started.values()}
         if self._behaviours is not None and there and there.isdisjoint(self._behaviours):
@@ -276,7 +276,7 @@ class GuestEnv(Closing):
             life.close()
 
 
-def _require_same(module: Any, program: Program, digest: str | None) -> None:
+def _require_same(module: Any, program: CompiledModule, digest: str | None) -> None:
     if digest is not None and digest != program.digest:
         raise UsageError(f"{module!r} is another module than when the environment was pickled")
 

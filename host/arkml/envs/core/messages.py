@@ -7,7 +7,7 @@ from collections import deque
 
 from arkml.errors import EntryPointMissing
 from arkml.guests.guest import Guest
-from arkml.runtime.compiled_module import Program
+from arkml.runtime.compiled_module import CompiledModule
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class Messages:
     Raises EntryPointMissing for such an export that does not take bytes.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: CompiledModule) -> None:
         functions = program.functions
         self.are_heard = EXPORT in functions
         """Whether the module has that export."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from arkml.errors import GuestBusy
 
 
-class OneCall:
+class NonReentrant:
     """Entered with `with`, it keeps other calls out, from whichever thread."""
 
     __slots__ = ("_is_busy", "_name")

@@ -10,8 +10,8 @@ from arkml.envs.core.messages import Messages
 from arkml.envs.core.submit_loop import Calls
 from arkml.errors import EntryPointMissing, UsageError
 from arkml.guests.guest import Guest, initialisers
-from arkml.runtime.compiled_module import Program
-from arkml.runtime.exported_function import Entry
+from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.module.imports import WASI_MODULE
 
@@ -33,7 +33,7 @@ class Script:
     """
 
     def __init__(
-        self, program: Program, entry: str | None, args: str, configure: Configuration
+        self, program: CompiledModule, entry: str | None, args: str, configure: Configuration
     ) -> None:
         functions = program.functions
         self._program = program
@@ -91,11 +91,11 @@ class Script:
         yield from self._configuring(guest, seed)
         yield from self._playing(guest, seed)
 
-    def _seeding(self, guest: Guest, seed: int) -> Iterator[partial[Entry]]:
+    def _seeding(self, guest: Guest, seed: int) -> Iterator[partial[ExportedFunction]]:
         if _SEED_EXPORT in self._program.functions:
             yield partial(guest.begin, _SEED_EXPORT, (seed,))
 
-    def _configuring(self, guest: Guest, seed: int) -> Iterator[partial[Entry]]:
+    def _configuring(self, guest: Guest, seed: int) -> Iterator[partial[ExportedFunction]]:
         given = self._configure
         if isinstance(given, str):
             yield partial(guest.begin_bytes, _CONFIGURE, _filled(given, seed))
@@ -103,7 +103,7 @@ class Script:
             numbers = tuple(seed if number == SEED else int(number) for number in given)
             yield partial(guest.begin, _CONFIGURE, numbers)
 
-    def _playing(self, guest: Guest, seed: int) -> Iterator[partial[Entry]]:
+    def _playing(self, guest: Guest, seed: int) -> Iterator[partial[ExportedFunction]]:
         if self._takes_bytes:
             self.messages.hand_over(guest)
             yield partial(guest.begin_bytes, self._entry, _filled(self._args, seed))
@@ -113,7 +113,7 @@ class Script:
             yield partial(guest.begin, self._entry)
 
 
-def _default_entry(program: Program) -> str:
+def _default_entry(program: CompiledModule) -> str:
     kind = program.info.kind
     if kind is ModuleKind.APPLET:
         return _FRAME

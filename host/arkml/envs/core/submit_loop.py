@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 
 from arkml.errors import GuestStalled
 from arkml.guests.guest import Guest
-from arkml.runtime.exported_function import Entry
+from arkml.runtime.exported_function import ExportedFunction
 from arkml.sessions.session import Session
 
-Calls = Iterator[Callable[[], Entry]]
+Calls = Iterator[Callable[[], ExportedFunction]]
 """The calls of a guest's life one after another; each begins one."""
 
 
-class Stepping:
+class SubmitLoop:
     """
     Runs the calls of one guest up to each submit that is answered from outside.
 
@@ -32,7 +32,7 @@ class Stepping:
         seconds: float | None,
         is_over: Callable[[], bool],
     ) -> None:
-        self.entry: Entry | None = None
+        self.entry: ExportedFunction | None = None
         """The call that the guest is in."""
         self._guest = guest
         self._calls = calls
