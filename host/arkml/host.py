@@ -143,7 +143,7 @@ class Host(Closing):
         library = self._library()
         rated = EvaluationGateway(hives, library)
         columns = Columns(self._engine.arena, self.limits)
-        shared = _Shared(columns, library, rated, CallGuard(self._engine.ticker))
+        shared = Shared(columns, library, rated, CallGuard(self._engine.ticker))
         name = f"{trained.program.name} (evaluation)"
         return Evaluator(self._make(trained.program, name, next(self._numbers), shared), rated)
 
@@ -165,7 +165,7 @@ class Host(Closing):
     ) -> Guest:
         """A new guest, not initialised, with the experiments of `hives` and the time of `world`."""
         columns, call_guard, unclosed = resources
-        shared = _Shared(columns, self._library(), hives, call_guard, world, unclosed)
+        shared = Shared(columns, self._library(), hives, call_guard, world, unclosed)
         return self._make(program, program.name, next(self._numbers), shared)
 
     def fleet(
@@ -252,7 +252,7 @@ class Host(Closing):
             limits=self.limits,
         )
 
-    def _shared(self, program: CompiledModule, columns: Columns) -> _Shared:
+    def _shared(self, program: CompiledModule, columns: Columns) -> Shared:
         library = self._library()
         hives = None
         if self._hives is not None:
@@ -263,10 +263,10 @@ class Host(Closing):
                 block = program.info.kind is not ModuleKind.APPLET
             spec = program.info.spec
             hives = HiveRunGateway(self._hives, library, block=block, spec=spec)
-        return _Shared(columns, library, hives, CallGuard(self._engine.ticker))
+        return Shared(columns, library, hives, CallGuard(self._engine.ticker))
 
     def _make(
-        self, program: CompiledModule, name: str, number: int, shared: _Shared | None
+        self, program: CompiledModule, name: str, number: int, shared: Shared | None
     ) -> Guest:
         if self._closed:
             raise UsageError("this host is closed")
@@ -293,7 +293,7 @@ class Host(Closing):
         return guest
 
 
-class _Shared(NamedTuple):
+class Shared(NamedTuple):
     """What the guests of one thread share."""
 
     columns: Columns
