@@ -30,13 +30,14 @@ PROTOCOL: Mapping[str, Any] = {
 class Configuration:
     """
     `settings` go over those that a guest asks for, as `--config` does. `agents` is None for as
-    many as the guest has by itself; `seeds` is how many are run.
+    many as the guest has by itself; `seeds` is how many are run, each for at most `seconds`.
     """
 
     name: str
     agents: int | None
     seeds: int
     settings: Callable[[Game], Mapping[str, Any]]
+    seconds: float = 300.0  # what `arkml train` plays without options
 
 
 def _tuned(game: Game) -> Mapping[str, Any]:
@@ -48,8 +49,10 @@ _DEFAULTS: Mapping[str, Any] = {
     item.name: item.default for item in fields(Settings) if item.default is not MISSING
 }
 
-TUNED = Configuration("tuned", AGENTS, 5, _tuned)
-COMMAND = Configuration("arkml train", None, 5, lambda _: {})
+TUNED = Configuration("tuned", AGENTS, 3, _tuned)
+COMMAND = Configuration("arkml train", None, 3, lambda _: {})
 SETTINGS = Configuration("default settings", None, 3, lambda _: _DEFAULTS)
-CRATE = Configuration("default ProtocolConfig", None, 3, lambda _: {**_DEFAULTS, **PROTOCOL})
+CRATE = Configuration(
+    "default ProtocolConfig", None, 1, lambda _: {**_DEFAULTS, **PROTOCOL}, seconds=120.0
+)
 CONFIGURATIONS = {one.name: one for one in (TUNED, COMMAND, SETTINGS, CRATE)}
