@@ -184,7 +184,7 @@ export namespace ProtocolConfig {
   export const LEARNING_RATE_END: usize = 24;
   // Steps from the one to the other; 300,000 unless set.
   export const LEARNING_RATE_STEPS: usize = 28;
-  // Transitions of an optimiser step; 4,000 unless set.
+  // Transitions of an optimizer step; 4,000 unless set.
   export const BATCH_SIZE: usize = 32;
   // Transitions before learning starts; 5,000 unless set.
   export const MEMORY_MIN_SIZE: usize = 36;

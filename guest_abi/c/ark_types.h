@@ -263,7 +263,7 @@ typedef struct {
     float learning_rate_end;
     /* Steps from the one to the other; 300,000 unless set. */
     uint32_t learning_rate_steps;
-    /* Transitions of an optimiser step; 4,000 unless set. */
+    /* Transitions of an optimizer step; 4,000 unless set. */
     uint32_t batch_size;
     /* Transitions before learning starts; 5,000 unless set. */
     uint32_t memory_min_size;

@@ -2,7 +2,7 @@
 //! The imports of an ark guest, as the host has them. Needs nothing but `core`.
 //!
 //! Numbers that the host answers are wrapped (`ErrorCode(6)`), never a Rust `enum`: a number that
-//! this file does not know is then no undefined behaviour.
+//! this file does not know is then no undefined behavior.
 
 #![allow(dead_code)]
 
@@ -344,7 +344,7 @@ pub struct ProtocolConfig {
     pub learning_rate_end: f32,
     /// Steps from the one to the other; 300,000 unless set.
     pub learning_rate_steps: u32,
-    /// Transitions of an optimiser step; 4,000 unless set.
+    /// Transitions of an optimizer step; 4,000 unless set.
     pub batch_size: u32,
     /// Transitions before learning starts; 5,000 unless set.
     pub memory_min_size: u32,

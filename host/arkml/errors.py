@@ -260,4 +260,4 @@ class InvalidActions(UsageError):
 
 
 class InvalidSpec(UsageError):
-    """What was declared of a guest's behaviours makes no sense, or contradicts their widths."""
+    """What was declared of a guest's behaviors makes no sense, or contradicts their widths."""

@@ -114,14 +114,14 @@ class Host(Closing):
         )
 
     def load(
-        self, source: Source | CompiledModule, *, name: str | None = None, initialise: bool = True
+        self, source: Source | CompiledModule, *, name: str | None = None, initialize: bool = True
     ) -> Guest:
         """Make a guest and, unless told otherwise, run what it wants to be called first."""
         program = source if isinstance(source, CompiledModule) else self.compile(source, name=name)
         guest = self._make(program, name or program.name, next(self._numbers), None)
-        if initialise:
+        if initialize:
             try:
-                guest.initialise()
+                guest.initialize()
             except BaseException:
                 guest.close()
                 raise
@@ -129,7 +129,7 @@ class Host(Closing):
 
     def evaluator(self, guest: Guest | Fleet) -> Evaluator:
         """
-        A new guest of the same module, not initialised, that plays what `guest` trains.
+        A new guest of the same module, not initialized, that plays what `guest` trains.
 
         It acts without noise and its rows teach nobody. Raises UsageError without a hive.
         """
@@ -163,7 +163,7 @@ class Host(Closing):
     def driven(
         self, program: CompiledModule, hives: RunGateway, world: World, resources: SharedResources
     ) -> Guest:
-        """A new guest, not initialised, with the experiments of `hives` and the time of `world`."""
+        """A new guest, not initialized, with the experiments of `hives` and the time of `world`."""
         columns, call_guard, unclosed = resources
         shared = Shared(columns, self._library(), hives, call_guard, world, unclosed)
         return self._make(program, program.name, next(self._numbers), shared)
@@ -174,7 +174,7 @@ class Host(Closing):
         """
         Make `instances` guests of one module that are stepped together.
 
-        They are not initialised: call `initialise` on the fleet, so that their submits are
+        They are not initialized: call `initialize` on the fleet, so that their submits are
         answered together too. Raises InstanceLimitExceeded, before anything is made, if the
         machine has no room for so many.
         """

@@ -22,7 +22,7 @@ def main(directory: Path, place: Place, seconds: float) -> None:
     learner.commit(place)
     while learner.ingest():
         pass
-    learner.experience.normaliser.adopt()
+    learner.experience.normalizer.adopt()
     learner.algorithm.train(UPDATES)
     serve(lambda: rate(learner, seconds))
 

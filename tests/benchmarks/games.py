@@ -104,7 +104,7 @@ def _settings(gamma: float, rollout_length: int) -> dict[str, Any]:
         "learning_rate_steps": 0,
         "memory_min_size": LEARNING_STARTS,
         "memory_max_size": MEMORY,
-        "normalise": False,
+        "normalize": False,
         "gamma": gamma,
         "rollout_length": rollout_length,
     }

@@ -40,11 +40,11 @@ NOTE = (
     " seeds are below; the table has their median, its spread their lowest and highest, and a"
     f' ratio is that of medians. "{TUNED.name}": SAC with the same network (64, 64), batch, n-step,'
     f" entropy and learning rate for both, {AGENTS} environments and an update for"
-    f" {ROWS_PER_UPDATE} steps, nothing normalised, one torch thread; the learners in turn, theirs"
+    f" {ROWS_PER_UPDATE} steps, nothing normalized, one torch thread; the learners in turn, theirs"
     " steps all environments by a few numpy operations. The others are defaults, of guests of 16"
     f' agents that submit as fast as they are admitted: "{COMMAND.name}" is `arkml train GUEST`'
     " without options but `--seed`, which takes what the guest asks for (its ProtocolConfig has a"
-    f" network of 64, 64 and batches of 256, and the rest is normalised);"
+    f" network of 64, 64 and batches of 256, and the rest is normalized);"
     f' "{SETTINGS.name}" are those of docs/training.md,'
     " which a guest of ml-v1 to v3 gets (256, 256; 256; 3e-4);"
     f' "{CRATE.name}" is that of the crate `ark-api` (1,024, 1,024; 4,000; 1e-2 to 1e-4), whose'

@@ -10,7 +10,7 @@ import pytest
 from tests.compilers.building import ROOT, regenerate
 
 from arkml import Host
-from arkml.guests.guest import INITIALISERS
+from arkml.guests.guest import INITIALIZERS
 from arkml.runtime.module import description
 
 GUIDE = (ROOT / "docs" / "guests.md").read_text()
@@ -131,4 +131,4 @@ def test_the_guide_names_what_the_host_calls_with_its_type():
     fixed = {name: str(kind) for name, (_, kind) in description._FIXED.items()}
 
     assert {name: told[name] for name in fixed} == fixed
-    assert {told[name] for name in INITIALISERS} == {"() -> ()"}
+    assert {told[name] for name in INITIALIZERS} == {"() -> ()"}

@@ -52,7 +52,7 @@ class Party:
     @classmethod
     def fleet(cls, host, program, count):
         fleet = host.fleet(program, count)
-        fleet.initialise()
+        fleet.initialize()
         party = cls(fleet.guests, lambda places: fleet.call("entry", 0, 0, only=places))
         party.of = fleet
         return party

@@ -65,9 +65,9 @@ def test_a_dropped_call_leaves_what_was_done_and_nothing_to_the_next_guest(host,
             subject.guest.call("run", SCRIPT, 0, SCRIPT)
         assert subject.guest.services.live_handles == 0
         subject.guest.close()
-        neighbour = Subject(host, program, chance)
-        play(neighbour, 1_000)
-        neighbour.guest.close()
+        neighbor = Subject(host, program, chance)
+        play(neighbor, 1_000)
+        neighbor.guest.close()
 
 
 def drop(subject, way):

@@ -46,7 +46,7 @@ def is_finite(model):
 
 def test_losses_that_are_no_numbers_are_never_played_and_abort_the_run_at_last(tmp_path):
     with Served(tmp_path / "data") as served:
-        player = Player(served.grant(), settings=replace(SETTINGS, normalise=False))
+        player = Player(served.grant(), settings=replace(SETTINGS, normalize=False))
         played = {}
         with player.playing():
             assert player.gets_a_version()

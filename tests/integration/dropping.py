@@ -38,7 +38,7 @@ def guest():
 def fleet():
     host = Host()
     made = host.fleet(GUESTS / "c_applet.wasm", 3)
-    made.initialise()
+    made.initialize()
     made.update()
     return made, host
 

@@ -42,12 +42,12 @@ class FakeLearner:
         self.directory = Path(directory)
         document = json.loads((self.directory / "run.json").read_text())
         self.settings = document["request"]["settings"]
-        self.misbehaviour = self.settings["other"].get("misbehaviour", "")
+        self.misbehavior = self.settings["other"].get("misbehavior", "")
         found = sorted((self.directory / "checkpoints").glob("*.zip"))
         self.n_opts = int(found[-1].stem) if found else 0
 
     def learn(self):
-        match self.misbehaviour:
+        match self.misbehavior:
             case "import error":
                 import nothing_of_that_name  # noqa: F401
             case "memory error":
@@ -57,7 +57,7 @@ class FakeLearner:
             case "silent":
                 print("I say nothing of myself", file=sys.stderr)
                 sys.exit(7)
-        if self.misbehaviour == "misconfigured":
+        if self.misbehavior == "misconfigured":
             self.send("fatal", reason="that makes no sense", retry=False)
             sys.exit(MISCONFIGURED)
         self.wait_for("hello")
@@ -71,17 +71,17 @@ class FakeLearner:
         )
         self.wait_for("policy")
         self.publish()
-        if self.misbehaviour == "diverge":
+        if self.misbehavior == "diverge":
             self.send("fatal", reason="weights are not finite", retry=True)
             sys.exit(DIVERGED)
-        if self.misbehaviour == "hang":
+        if self.misbehavior == "hang":
             time.sleep(3_600)
         while True:
             self.handle(self.next())
 
     def wait_for(self, word):
         """With "waits", say nothing before a file of that name is in the run's directory."""
-        while self.misbehaviour == "waits" and not (self.directory / word).exists():
+        while self.misbehavior == "waits" and not (self.directory / word).exists():
             time.sleep(0.01)
 
     def publish(self):

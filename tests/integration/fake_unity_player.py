@@ -3,7 +3,7 @@ A player for tests: two agents that report what they were told to do.
 
 The observation of an agent is its id, the number of the step and the sum of its last action,
 which is its reward as well. Agent 0 ends in step 2 and goes on as agent 2; agent 1 ends in step 3
-and goes on under its id. The behaviour Late appears in step 2. Messages of channel 7 are sent back.
+and goes on under its id. The behavior Late appears in step 2. Messages of channel 7 are sent back.
 """
 
 from __future__ import annotations

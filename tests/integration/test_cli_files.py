@@ -280,7 +280,7 @@ def test_the_version_names_what_matters():
     assert re.fullmatch(r"arkml .+ \(wasmtime 50\..+, onnxruntime 1\..+\)\n", run.out)
 
 
-def test_a_terminal_gets_colour_and_a_progress_bar_after_a_second(tmp_path):
+def test_a_terminal_gets_color_and_a_progress_bar_after_a_second(tmp_path):
     (tmp_path / "frames.wat").write_text(
         '(module (memory (export "memory") 1) (func (export "ark_applet_update")))'
     )

@@ -98,7 +98,7 @@ def test_smoke_ends_with_sigterm_and_passes_nothing(tmp_path):
     path = tmp_path / "guest.wat"
     path.write_text(LOOP)
     with start("smoke", path, *UNLIMITED) as process:
-        while "initialise" not in process.stdout.readline():
+        while "initialize" not in process.stdout.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)

@@ -139,7 +139,7 @@ def test_a_status_of_a_function_is_named():
     assert "transform answered 5 (INVALID_ARGUMENTS)" in run.err
 
 
-def test_a_module_without_an_obvious_task_is_only_initialised():
+def test_a_module_without_an_obvious_task_is_only_initialized():
     run = arkml("run", MODULE_RUN)
 
     assert run.status == 0
@@ -303,7 +303,7 @@ def test_a_guest_that_fails_before_its_first_frame_is_said_to(wat):
     run = arkml("run", guest, "--frames", "4")
 
     assert run.status == 1
-    assert "failed while it was initialised" in run.err
+    assert "failed while it was initialized" in run.err
     assert "in frame" not in run.err
 
 

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 from tests.integration.command_line import GUESTS, LOOP, POLICIES, arkml
 
-CHECKS = ["load", "link", "initialise", "run", "handles", "actions", "limits"]
+CHECKS = ["load", "link", "initialize", "run", "handles", "actions", "limits"]
 ASK = """(import "ark-ml-v1" "ml__can_connect_to_hive"
   (func $can_connect (param i32 i32 i32 i32) (result i32)))
 (memory (export "memory") 1)
@@ -72,7 +72,7 @@ def test_each_way_to_fail_has_its_check(tmp_path):
         "cmdlet.wat": ["handles"],
         "loop.wat": ["limits"],
         "import.wat": ["link"],
-        "start.wat": ["initialise"],
+        "start.wat": ["initialize"],
         "text.wat": ["load"],
         "gone.wasm": ["load"],
     }

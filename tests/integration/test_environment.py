@@ -159,7 +159,7 @@ def test_the_training_guests_of_the_published_crates_play_to_their_end(make, mod
     returns, last = play(env, first, steer)
     alive = last.decisions[0]
 
-    assert first.decisions[0].behaviour.name == "pm"
+    assert first.decisions[0].behavior.name == "pm"
     assert first.decisions[0].started.all()
     assert len(first.decisions[0]) == 16
     assert last.done
@@ -464,7 +464,7 @@ def test_an_inference_guest_is_driven_where_it_trains_nothing(make):
     env = make(GUESTS / "c_applet.wasm")
     step = env.reset()
 
-    assert step.decisions[0].behaviour.name == "inference"
+    assert step.decisions[0].behavior.name == "inference"
     assert len(step.decisions[0]) > 0
 
 
@@ -495,7 +495,7 @@ def test_what_it_was_made_with_is_its_own(make):
 
     assert np.array_equal(first.observations, again.observations)
     assert np.array_equal(first.observations, other.observations)
-    assert other.behaviour.spec.decision_period == 2
+    assert other.behavior.spec.decision_period == 2
 
 
 def test_what_makes_no_sense_is_refused_when_it_is_made(make):

@@ -165,12 +165,12 @@ def begin(host):
         made.append(interface(settings).open())
         return made[-1]
 
-    neighbour = GuestEnv(WALKERS, host=host, configure=(2, NEXT, 1, 0, 0))
-    neighbour.reset()
+    neighbor = GuestEnv(WALKERS, host=host, configure=(2, NEXT, 1, 0, 0))
+    neighbor.reset()
     yield opened
-    step = neighbour.step([[0.5], [0.5]]).decisions[0]
+    step = neighbor.step([[0.5], [0.5]]).decisions[0]
     assert step.observations[0].tolist() == [START + 0.0625, 0.125]
-    for found in [neighbour, *made]:
+    for found in [neighbor, *made]:
         if not (isinstance(found, Unity) and found.env._env is None):
             found.close()
 
@@ -286,7 +286,7 @@ def test_unknown_environments_are_refused_by_relayrl(begin, asked):
     assert env.step(np.array([0.5]))[0] == [START + 0.0625, 0.125]
 
 
-def test_unknown_behaviours_and_agents_are_refused_by_ml_agents(begin):
+def test_unknown_behaviors_and_agents_are_refused_by_ml_agents(begin):
     env = begin(Unity)
     env.reset()
     half = ActionTuple(continuous=np.array([[0.5]]))
@@ -314,10 +314,10 @@ def test_ml_agents_refuse_choices_that_no_branch_has_however_they_come(choice):
 
 
 @STEPPED
-def test_behaviours_that_the_guest_does_not_have_are_refused(begin, interface):
+def test_behaviors_that_the_guest_does_not_have_are_refused(begin, interface):
     wanted = (UsageError, RelayRLError.EnvironmentError)
-    with pytest.raises(wanted, match=r"behaviours=\['blue'\]: c_walkers.wasm has red"):
-        begin(interface, behaviours=["blue"]).reset()
+    with pytest.raises(wanted, match=r"behaviors=\['blue'\]: c_walkers.wasm has red"):
+        begin(interface, behaviors=["blue"]).reset()
 
 
 QUICK = {"limits": Limits(run_seconds=0.1)}
@@ -366,7 +366,7 @@ def test_the_deadline_of_a_step_is_in_seconds():
     assert "submitted nothing in 0.05 s" in str(step.error)
 
 
-MORE = {"another agent": JOIN, "another behaviour": SECOND}
+MORE = {"another agent": JOIN, "another behavior": SECOND}
 
 
 @pytest.mark.parametrize("fault", MORE.values(), ids=MORE)
@@ -376,7 +376,7 @@ def test_a_guest_with_more_than_an_interface_has_needs_a_reset(begin, interface,
     env.reset()
     if fault == SECOND:  # which comes after the first in each frame
         env.step(np.array([0.5]))
-    with pytest.raises(UsageError, match=r"has one agent|num_envs|behaviours="):
+    with pytest.raises(UsageError, match=r"has one agent|num_envs|behaviors="):
         env.step(np.array([0.5]))
     with pytest.raises(ResetNeeded):
         env.step(np.array([0.5]))

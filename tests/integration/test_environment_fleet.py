@@ -303,7 +303,7 @@ def test_a_guest_with_several_agents_is_refused(make):
 
 @pytest.mark.parametrize(
     ("fault", "message"),
-    [(ONE_MORE, "one agent a guest, and this guest has several"), (OTHER, "one behaviour, red")],
+    [(ONE_MORE, "one agent a guest, and this guest has several"), (OTHER, "one behavior, red")],
 )
 def test_a_guest_that_becomes_another_fails_as_one_that_traps(make, fault, message):
     setting = {"configure": (1, NEXT, 2 if fault == OTHER else 1, fault, 3)}

@@ -161,7 +161,7 @@ def test_a_decision_has_a_mask_for_each_branch(make, module, masks):
     shapes = []
     for _ in range(5):
         shapes.append([mask.shape for mask in decision.masks])
-        waiting = len(decision.deciding), decision.behaviour.num_actions
+        waiting = len(decision.deciding), decision.behavior.num_actions
         decision = env.step(np.zeros(waiting)).decisions[0]
 
     assert all([width for _, width in found] == masks for found in shapes)

@@ -109,7 +109,7 @@ def test_a_vector_environment_batches_what_is_declared(make):
     assert any(mask is not None and mask.shape == (4, 3) for mask in masks)
 
 
-def test_pettingzoo_has_the_declared_spaces_of_each_behaviour(make):
+def test_pettingzoo_has_the_declared_spaces_of_each_behavior(make):
     parallel_api_test(make(parallel_env, configure=(2, DRIVERS), max_cycles=30), num_cycles=60)
     env = make(parallel_env, configure=(2, BOTH), spawn="show")
     env.reset(seed=1)
@@ -119,12 +119,12 @@ def test_pettingzoo_has_the_declared_spaces_of_each_behaviour(make):
     assert {agent.split("/")[0] for agent in env.possible_agents} == {"picker", "driver"}
 
 
-def test_one_behaviour_can_be_chosen_and_the_others_take_zeros(make):
+def test_one_behavior_can_be_chosen_and_the_others_take_zeros(make):
     both = make(GuestGymnasiumEnv, configure=(1, BOTH))
     both.reset()
-    with pytest.raises(UsageError, match=r"the guest goes on with driver: .*behaviours="):
+    with pytest.raises(UsageError, match=r"the guest goes on with driver: .*behaviors="):
         both.step(both.action_space.sample())
-    env = make(GuestGymnasiumEnv, configure=(1, BOTH), behaviours=["driver"])
+    env = make(GuestGymnasiumEnv, configure=(1, BOTH), behaviors=["driver"])
     env.reset(seed=1)
     for _ in range(20):
         *_, terminated, truncated, _ = env.step(env.action_space.sample())

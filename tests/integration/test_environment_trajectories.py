@@ -23,19 +23,19 @@ FOLDER = ROOT / "fixtures" / "trajectories"
 SCENARIOS = json.loads((FOLDER / "scenarios.json").read_text())
 
 
-def act(behaviour, seen):
+def act(behavior, seen):
     """What `act` of the reference does, on float32."""
-    if behaviour == "picker":
+    if behavior == "picker":
         cell, target, flag = seen
         return [2.0 if target > cell else 0.0, 1.0 - flag]
     ways = [-0.5 if position > 0 else 0.75 for position in seen[:-1]]
-    gear = [1.0 if abs(seen[0]) > 0.5 else 2.0] if behaviour == "driver" else []
+    gear = [1.0 if abs(seen[0]) > 0.5 else 2.0] if behavior == "driver" else []
     return ways + gear
 
 
-def ones(behaviour, seen):
+def ones(behavior, seen):
     del seen
-    return [1.0] * {"picker": 2, "driver": 3}[behaviour]
+    return [1.0] * {"picker": 2, "driver": 3}[behavior]
 
 
 def recorded(interface):
@@ -61,11 +61,11 @@ def features(observations):
     return observations
 
 
-def declared(behaviour, rows):
+def declared(behavior, rows):
     """Rows of actions as values of the space that the guest declares."""
-    if behaviour == "picker":
+    if behavior == "picker":
         return rows.astype(np.int64)
-    if behaviour == "driver":
+    if behavior == "driver":
         return {"continuous": rows[..., :2], "discrete": rows[..., 2:].astype(np.int64)}
     return rows
 
@@ -93,24 +93,24 @@ class Scenario:
         told = SCENARIOS[name]
         kinds = {1: "picker", 2: "driver"}
         is_chooser = told["module"] == "c_choosers"
-        self.behaviour = kinds.get(told["configure"][1], "") if is_chooser else "red"
+        self.behavior = kinds.get(told["configure"][1], "") if is_chooser else "red"
         self.module = GUESTS / f"{told['module']}.wasm"
         self.options = {"configure": tuple(told["configure"]), "idle_calls": 50}
         self.seed = told["seed"]
         self.policy = {"act": act, "ones": ones}[told["policy"]]
 
-    def rows(self, behaviour, observations):
+    def rows(self, behavior, observations):
         """Rows of actions, float32, [n, num_actions], of rows of features."""
-        chosen = [self.policy(behaviour, seen) for seen in observations]
-        return np.array(chosen, np.float32).reshape(len(chosen), WIDTHS[behaviour])
+        chosen = [self.policy(behavior, seen) for seen in observations]
+        return np.array(chosen, np.float32).reshape(len(chosen), WIDTHS[behavior])
 
     def actions(self, observations):
         """What the agents of a vector do that see this."""
-        return declared(self.behaviour, self.rows(self.behaviour, features(observations)))
+        return declared(self.behavior, self.rows(self.behavior, features(observations)))
 
-    def action(self, observation, behaviour=None):
+    def action(self, observation, behavior=None):
         """What one agent does that sees this."""
-        name = behaviour or self.behaviour
+        name = behavior or self.behavior
         return declared(name, self.rows(name, [features(observation)])[0])
 
 
@@ -139,7 +139,7 @@ def same(found, expected):
 def decision_of(env, decision):
     live = set(env.decision.deciding.tolist()) if env.decision is not None else set()
     return {
-        "behaviour": decision.behaviour.name,
+        "behavior": decision.behavior.name,
         "agents": decision.agents.tolist(),
         "ids": [env.agents.guest_id(n) for n in decision.agents.tolist() if n in live],
         "observations": decision.observations.tolist(),
@@ -174,9 +174,9 @@ def test_the_rows_of_each_submit_are_those_of_the_reference(name, expected):
             if step.is_over:
                 break
             decision = step.decisions[0]
-            behaviour = decision.behaviour
+            behavior = decision.behavior
             seen = decision.observations[~decision.ended]
-            step = env.step(scenario.rows(behaviour.name, seen))
+            step = env.step(scenario.rows(behavior.name, seen))
 
     same(found, expected)
 
@@ -214,7 +214,7 @@ def test_relayrl_shows_one_agent_from_episode_to_episode(name, expected):
     found, is_playing = [], False
     for _ in expected:
         if is_playing:
-            step = env.step(scenario.rows(scenario.behaviour, [env.build_observation()])[0])
+            step = env.step(scenario.rows(scenario.behavior, [env.build_observation()])[0])
             told = plain(dict(step.info or []))
             marks = step.terminated, step.truncated
             found.append(outcome(step.observation, step.reward, *marks, told))
@@ -354,19 +354,19 @@ def test_the_api_of_ml_agents_has_rows_that_decide_and_rows_that_ended(name, exp
     env.reset()
     for line in expected:
         found.append(
-            {"over": False, "behaviours": {b: steps_of(env, b) for b in env.behavior_specs}}
+            {"over": False, "behaviors": {b: steps_of(env, b) for b in env.behavior_specs}}
         )
         if line["over"]:
             with pytest.raises(UnityCommunicatorStoppedException):
                 env.step()
             found[-1]["over"] = True
             break
-        for behaviour, spec in env.behavior_specs.items():
-            seen = np.concatenate(env.get_steps(behaviour)[0].obs, axis=1)
-            rows = scenario.rows(behaviour.partition("?")[0], seen)
+        for behavior, spec in env.behavior_specs.items():
+            seen = np.concatenate(env.get_steps(behavior)[0].obs, axis=1)
+            rows = scenario.rows(behavior.partition("?")[0], seen)
             size = spec.action_spec.continuous_size
             choices = rows[:, size:].astype(np.int32)
-            env.set_actions(behaviour, ActionTuple(rows[:, :size], choices))
+            env.set_actions(behavior, ActionTuple(rows[:, :size], choices))
         env.step()
     env.close()
 

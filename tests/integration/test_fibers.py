@@ -345,7 +345,7 @@ random.seed(4)
 host = Host()
 program = host.compile(ACTOR)
 alarms, kept = 0, []
-gc.disable()  # Python swallows what is raised in callbacks of the collector, and in finalisers
+gc.disable()  # Python swallows what is raised in callbacks of the collector, and in finalizers
 for turn in range(60):
     guest = host.load(program)
     kept.append(guest)

@@ -266,7 +266,7 @@ def test_a_fleet_acts_as_its_guests_would_alone(make_host):
     program_file = GUESTS / "c_applet.wasm"
     host, single = make_host(), make_host().load(program_file)
     fleet = host.fleet(program_file, 30)
-    assert fleet.initialise() == [None] * 30
+    assert fleet.initialize() == [None] * 30
     for guest in fleet.guests[::4]:
         guest.call("resize", 11)
     single.call("resize", 8)
@@ -341,9 +341,9 @@ def test_guests_may_join_later(fleet):
     assert actions(fleet.guests[0], 1) == wanted(0, 1)
 
 
-def test_those_who_join_are_initialised(host):
+def test_those_who_join_are_initialized(host):
     fleet = host.fleet(GUESTS / "c_applet.wasm", 2)
-    fleet.initialise()
+    fleet.initialize()
     fleet.update()
     fleet.join(3)
     assert fleet.update() == [None] * 5
@@ -392,7 +392,7 @@ def test_nothing_of_a_fleet_changes_while_it_is_in_a_call(host):
     refused = []
 
     def act(_batch):
-        for work in (fleet.join, fleet.initialise, fleet.guests[1].close, fleet.close, host.close):
+        for work in (fleet.join, fleet.initialize, fleet.guests[1].close, fleet.close, host.close):
             with pytest.raises(GuestBusy):
                 work()
             refused.append(work)
@@ -538,13 +538,13 @@ def test_guests_that_start_by_a_start_function_are_started_together(host):
     )
     assert fleet.call("own") == [0] * 3
 
-    assert fleet.initialise() == [None] * 3
+    assert fleet.initialize() == [None] * 3
     assert fleet.call("own") == [7] * 3
 
 
-def test_a_guest_that_fails_to_initialise_is_told_and_the_others_go_on(host):
+def test_a_guest_that_fails_to_initialize_is_told_and_the_others_go_on(host):
     fleet = host.fleet(ACTOR.replace(b'"recurse"', b'"_initialize"'), 2)
-    results = fleet.initialise()
+    results = fleet.initialize()
 
     assert [type(result).__name__ for result in results] == ["StackExhausted"] * 2
     assert [type(result) for result in fleet.call("answer")] == [GuestFailed] * 2

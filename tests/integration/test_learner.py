@@ -532,7 +532,7 @@ def test_a_learner_for_whose_rows_there_is_no_memory_says_so(tmp_path, start):
 
 
 def test_losses_that_are_no_numbers_are_never_exported_and_end_with_status_4(tmp_path, start):
-    run = write_run(tmp_path / "run", replace(SETTINGS, normalise=False))
+    run = write_run(tmp_path / "run", replace(SETTINGS, normalize=False))
     log, actor = Log(run), Actor()
     worker = start(run)
     first = worker.wait("policy")

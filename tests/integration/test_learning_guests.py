@@ -66,10 +66,10 @@ def played(threaded):
 
     def play(game, choose, frames, *, agents=20, seed=1):
         policies = Choosing(choose)
-        guest = threaded.load(GUESTS / f"c_{game}.wasm", initialise=False, policies=policies)
+        guest = threaded.load(GUESTS / f"c_{game}.wasm", initialize=False, policies=policies)
         guests.append(guest)
         assert guest.call("configure", agents, seed) == 0
-        guest.initialise()
+        guest.initialize()
         for _ in range(frames):
             guest.update()
         assert guest.call("status") == 0

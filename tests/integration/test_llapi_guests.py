@@ -44,7 +44,7 @@ def answered(env, count):
     return np.frombuffer(env.guest_env.guest.read_memory(256, 4 * count), "f4").tolist()
 
 
-def test_a_guest_is_a_base_env_whose_behaviours_appear_when_it_is_reset(make):  # ML-9, ML-10
+def test_a_guest_is_a_base_env_whose_behaviors_appear_when_it_is_reset(make):  # ML-9, ML-10
     env = make(PENDULUM, configure=(4, "{seed}"))
     before = dict(env.behavior_specs)
     env.step()

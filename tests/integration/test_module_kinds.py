@@ -53,7 +53,7 @@ def taking(name, body, *more, uses=(RETURN,), **options):
     ],
 )
 def test_the_exports_tell_the_kind_of_a_module(host, guest_file, kind):
-    assert host.load(GUESTS / guest_file, initialise=False).info.kind is kind
+    assert host.load(GUESTS / guest_file, initialize=False).info.kind is kind
 
 
 # Applets.
@@ -388,7 +388,7 @@ def test_allocation_counts_are_read_from_memory(host):
 
 
 def noting(*names):
-    """A guest whose initialisers append their place in `names` to memory."""
+    """A guest whose initializers append their place in `names` to memory."""
     parts = [
         function(
             name,
@@ -400,23 +400,23 @@ def noting(*names):
     return (data(0, b"\x40\0\0\0"), *parts)
 
 
-def test_initialisers_are_called_in_order_and_once(host):
+def test_initializers_are_called_in_order_and_once(host):
     names = ("ark_initialize", "begin", "ark_register_panic_hook", "_initialize")
     guest = host.load(module(*noting(*names), "(start $begin)"))
 
     assert guest.read_memory(64, 8) == bytes((2, 4, 3, 1, 0, 0, 0, 0))
 
 
-def test_a_guest_may_be_loaded_without_initialising_it(host):
-    guest = host.load(module(*noting("_initialize", "ark_initialize")), initialise=False)
+def test_a_guest_may_be_loaded_without_initializing_it(host):
+    guest = host.load(module(*noting("_initialize", "ark_initialize")), initialize=False)
     before = guest.read_memory(64, 2)
-    guest.initialise()
+    guest.initialize()
 
     assert before == b"\0\0"
     assert guest.read_memory(64, 2) == b"\x01\x02"
 
 
-def test_an_initialiser_that_traps_closes_the_guest(host):
+def test_an_initializer_that_traps_closes_the_guest(host):
     with pytest.raises(GuestTrap, match="_initialize"):
         host.load(module(function("_initialize", "unreachable")))
 

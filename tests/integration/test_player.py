@@ -470,7 +470,7 @@ def test_a_bundle_is_a_player_of_the_registry(tmp_path):
 def test_a_bundle_keeps_the_specification_it_was_given(tmp_path):
     spec = tmp_path / "mine.json"
     parts = [{"name": "way", "shape": [2]}, {"name": "speed", "shape": [1], "type": "goal"}]
-    spec.write_text(json.dumps({"behaviours": {"*": {"observations": parts}}}))
+    spec.write_text(json.dumps({"behaviors": {"*": {"observations": parts}}}))
     found = arkml("player", PENDULUM, FEW, "--spec", spec, "--bundle", tmp_path / "a b")
     spec.unlink()
     env = UnityEnvironment(found.out.strip(), base_port=free_port(), seed=-1)

@@ -532,11 +532,11 @@ def learner_of(service):
 
 
 @pytest.mark.parametrize(
-    ("misbehaviour", "reason"),
+    ("misbehavior", "reason"),
     [("misconfigured", "that makes no sense"), ("diverge", "weights are not finite")],
 )
-def test_a_learner_that_cannot_learn_aborts_the_run(service, misbehaviour, reason):
-    run_id = service.create(misbehaviour=misbehaviour)
+def test_a_learner_that_cannot_learn_aborts_the_run(service, misbehavior, reason):
+    run_id = service.create(misbehavior=misbehavior)
     service.wait_for_status(run_id, "aborted")
 
     assert reason in service.run(run_id)["reason"]
@@ -544,7 +544,7 @@ def test_a_learner_that_cannot_learn_aborts_the_run(service, misbehaviour, reaso
 
 
 @pytest.mark.parametrize(
-    ("misbehaviour", "reason"),
+    ("misbehavior", "reason"),
     [
         ("import error", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
         ("memory error", "MemoryError: there is no memory for 10 rows"),
@@ -552,8 +552,8 @@ def test_a_learner_that_cannot_learn_aborts_the_run(service, misbehaviour, reaso
         ("silent", "the learner ended with status 7: I say nothing of myself"),
     ],
 )
-def test_a_run_says_why_its_learner_ended(service, misbehaviour, reason):
-    run_id = service.create(misbehaviour=misbehaviour)
+def test_a_run_says_why_its_learner_ended(service, misbehavior, reason):
+    run_id = service.create(misbehavior=misbehavior)
     service.wait_for_status(run_id, "unhealthy")
     address = service.base.removeprefix("http://").removesuffix("/v1")
     shown = arkml("hive", "show", run_id, "--hive", address, ARKML_HIVE_TOKEN=service.token)
@@ -576,7 +576,7 @@ def test_a_run_that_is_aborted_for_a_learner_that_never_begins_says_why(make_ser
 
 def test_a_learner_that_hangs_is_replaced(make_service):
     service = make_service(patience={"hang": 0.5})
-    service.create(misbehaviour="hang")
+    service.create(misbehavior="hang")
     first = learner_of(service)
     wait_for(lambda: learner_of(service) != first)
 

@@ -15,11 +15,11 @@ def test_two_threads_step_a_fleet_each(make_host, on_thread):
     host = make_host()
     program = host.compile(GUESTS / "c_applet.wasm")
     alone = host.fleet(program, 1)
-    alone.initialise()
+    alone.initialize()
     fleets = [host.fleet(program, 20) for _ in range(2)]
 
     def play(fleet):
-        assert fleet.initialise() == [None] * 20
+        assert fleet.initialize() == [None] * 20
         for _ in range(60):
             assert fleet.update() == [None] * 20
         return fleet.call("mean_return")

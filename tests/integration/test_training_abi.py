@@ -146,7 +146,7 @@ def statuses(tmp_path):
 
 def test_every_status_of_a_run_is_what_guests_are_told(statuses):
     service, listed = statuses
-    run = service.create("life", misbehaviour="waits")
+    run = service.create("life", misbehavior="waits")
     folder = service.hive.data / "runs" / run
     found = [listed()["life"]]
     for word, status in (("hello", "starting"), ("policy", "running")):
@@ -177,18 +177,18 @@ def test_every_status_of_a_run_is_what_guests_are_told(statuses):
 
 def test_runs_whose_learners_die_are_unhealthy_and_then_aborted(statuses):
     service, listed = statuses
-    for name, misbehaviour, status in (
+    for name, misbehavior, status in (
         ("unhealthy", "killed", "unhealthy"),
         ("aborted", "misconfigured", "aborted"),
     ):
-        service.create(name, misbehaviour=misbehaviour)
+        service.create(name, misbehavior=misbehavior)
 
         assert until(lambda name=name, status=status: listed()[name].name.lower() == status)
 
 
 def test_a_run_is_not_deleted_while_its_last_checkpoint_is_written(statuses):
     service, _ = statuses
-    run = service.create("busy", misbehaviour="waits")
+    run = service.create("busy", misbehavior="waits")
     folder = service.hive.data / "runs" / run
     for word in ("hello", "policy"):
         (folder / word).touch()
@@ -520,7 +520,7 @@ def test_rows_that_are_not_finite_are_answered_with_zeros_and_told_once(
 
 def test_the_guests_of_a_fleet_learn_one_run_together(host):
     with host.fleet(GUEST_FILE, 4) as fleet:
-        fleet.initialise()
+        fleet.initialize()
         until(lambda: fleet.update() is not None and all(g.call("mode") == 1 for g in fleet.guests))
         for _ in range(30):
             fleet.update()

@@ -286,7 +286,7 @@ def test_a_trap_in_the_start_function_is_told_by_load(host):
     assert_host_works(host)
 
 
-def test_a_panic_in_an_initialiser_is_told_by_load(host):
+def test_a_panic_in_an_initializer_is_told_by_load(host):
     guest = panicking("cannot begin", "a.rs").replace(b'(export "fail")', b'(export "_initialize")')
     with pytest.raises(GuestTrap, match="cannot begin"):
         host.load(guest)

@@ -115,12 +115,12 @@ def errors():
     stats = StatsSideChannel()
     manager = SideChannelManager([stats])
     name = stats.channel_id.bytes_le
-    behaviour = BehaviorSpec([], spec)
+    behavior = BehaviorSpec([], spec)
     return {
         "continuous wrong": told(validate((1, 3), (1, 2))),
         "discrete wrong": told(validate((1, 2), (1, 1))),
         "n_agents wrong": told(validate((2, 2), (2, 2))),
-        "DecisionSteps[5]": told(lambda: DecisionSteps.empty(behaviour)[5]),
+        "DecisionSteps[5]": told(lambda: DecisionSteps.empty(behavior)[5]),
         "channel dup": told(lambda: SideChannelManager([stats, StatsSideChannel()])),
         "short1": told(lambda: manager.process_side_channel_message(name[:5])),
         "short2": told(

@@ -16,7 +16,7 @@ THEIRS, OURS = "mlagents_envs", "arkml.envs.llapi"
 
 PLAYERS = {
     "continuous actions": ("c_pendulum", "--configure-numbers=4,{seed}", 202),
-    "discrete and hybrid actions, masks, two behaviours": (
+    "discrete and hybrid actions, masks, two behaviors": (
         "c_choosers", "--configure-numbers=2,3", 25,
     ),
     "ends with replacement in the same submit": ("c_walkers", "--configure-numbers=3,1,1,0,0", 14),
@@ -24,7 +24,7 @@ PLAYERS = {
     "agents that skip": ("c_walkers", "--configure-numbers=2,0,1,6,3", 7),
 }  # fmt: skip
 
-MASKS, SWING = "discrete and hybrid actions, masks, two behaviours", "continuous actions"
+MASKS, SWING = "discrete and hybrid actions, masks, two behaviors", "continuous actions"
 
 
 def driven(runner, package, player, steps):

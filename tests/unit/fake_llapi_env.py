@@ -26,7 +26,7 @@ def specified(shape):
 
 class FakeEnv(BaseEnv):
     """
-    Agents 0 to `agents` - 1 of each behaviour live for `lengths[agent]` steps.
+    Agents 0 to `agents` - 1 of each behavior live for `lengths[agent]` steps.
 
     An observation is the number of the step everywhere; the reward is the sum of the action.
     `interrupted` says how they end; `masked` adds masks.

@@ -18,7 +18,7 @@ from arkml.errors import (
 from arkml.limits import Limits
 from arkml.runtime.module.binary import HEADER, Kind, SectionId
 from arkml.runtime.module.description import describe
-from arkml.runtime.module.normalise import normalise
+from arkml.runtime.module.normalize import normalize
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.reader import Reader, unsigned
 from arkml.runtime.module.refusals import check
@@ -249,12 +249,12 @@ def test_a_shared_memory_with_a_maximum_is_refused_by_its_bytes():
     data = module(section(5, b"\1\3\1\2"))
 
     with pytest.raises(ModuleRejected, match="shared memory"):
-        normalise(data, Limits())
+        normalize(data, Limits())
 
 
 def test_a_module_that_is_too_large_is_refused_unread():
     with pytest.raises(ModuleTooLarge, match=r"9 bytes, more than the 8 allowed"):
-        normalise(b"not wasm!", Limits(module_bytes=8))
+        normalize(b"not wasm!", Limits(module_bytes=8))
 
 
 def test_a_function_that_is_too_large_is_named_with_its_size():
@@ -312,7 +312,7 @@ def test_mutated_modules_raise_module_errors_and_nothing_else():
         data = mutated(corpus[turn % len(corpus)], chance)
         started = time.perf_counter()
         try:
-            describe(normalise(data, Limits()).binary)
+            describe(normalize(data, Limits()).binary)
             outcomes["read"] += 1
         except (ModuleError, MemoryLimitExceeded, TableLimitExceeded):
             outcomes["refused"] += 1
@@ -332,7 +332,7 @@ def test_a_mutated_module_is_valid_after_the_rewrite_exactly_if_it_was_before():
         data = mutated(original, chance)
         before = is_valid(engine, data)
         try:
-            after = is_valid(engine, normalise(data, Limits()).wasm)
+            after = is_valid(engine, normalize(data, Limits()).wasm)
         except (ModuleError, MemoryLimitExceeded, TableLimitExceeded):
             after = False
         valid += before

@@ -68,12 +68,12 @@ def test_the_embedder_goes_before_the_module_and_the_module_before_the_guest(tmp
     assert of(path, modules).slots == of(str(path), modules).slots == 1
 
 
-def test_a_behaviour_is_declared_by_its_name_or_with_all_others():
-    declared = {"behaviours": {"walker": {"slots": 1}, "*": {"slots": 2}}}
+def test_a_behavior_is_declared_by_its_name_or_with_all_others():
+    declared = {"behaviors": {"walker": {"slots": 1}, "*": {"slots": 2}}}
 
     assert of(declared).slots == 1
     assert of(declared, name="other").slots == 2
-    assert of({"behaviours": {"other": {"slots": 1}}}, {"slots": 3}).slots == 3
+    assert of({"behaviors": {"other": {"slots": 1}}}, {"slots": 3}).slots == 3
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_a_behaviour_is_declared_by_its_name_or_with_all_others():
         ({"decision_period": 0}, "Expected `int` >= 1"),
         ({"slots": "many"}, "Expected `int | null`, got `str`"),
         ({"speed": 1}, "contains unknown field `speed`"),
-        ({"behaviours": []}, "Expected `object`, got `array`"),
-        ({"behaviours": {"walker": 5}}, "Expected `object`, got `int`"),
+        ({"behaviors": []}, "Expected `object`, got `array`"),
+        ({"behaviors": {"walker": 5}}, "Expected `object`, got `int`"),
     ],
 )
 @pytest.mark.parametrize("where", ["spec", "the custom section arkml.spec"])

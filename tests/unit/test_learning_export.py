@@ -10,7 +10,7 @@ import pytest
 from arkml.abi.codes import SnapshotFormat
 from arkml.learning.algorithm import Answer, Layer, PolicyWeights
 from arkml.learning.export import ExportWrong, check, to_onnx
-from arkml.learning.normaliser import Scaling
+from arkml.learning.normalizer import Scaling
 from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.models import ModelCache
@@ -24,7 +24,7 @@ def layer(*rows, bias):
 
 
 def weights():
-    """Mean: x0 - x1 of the normalised features. Critics: x0 + 2 a, and 1."""
+    """Mean: x0 - x1 of the normalized features. Critics: x0 + 2 a, and 1."""
     return PolicyWeights(
         SCALING,
         (layer([1, -1], [-1, 1], bias=[0, 0]),),

@@ -15,7 +15,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, State
 from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.export import check, to_onnx
-from arkml.learning.normaliser import Normaliser
+from arkml.learning.normalizer import Normalizer
 from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.sac import Sac, SpacesOnly
 
@@ -42,14 +42,14 @@ def filled(count=200, agents=4):
     rows.reward[:] = 30 * random.standard_normal(count)
     rows.action[:] = random.uniform(-1, 1, (count, 2))
     added = memory.add(0, Kind.TRAINING, rows)
-    normaliser = Normaliser(3, active=True)
-    normaliser.observe(rows.features, added.returns)
-    return memory, normaliser
+    normalizer = Normalizer(3, active=True)
+    normalizer.observe(rows.features, added.returns)
+    return memory, normalizer
 
 
 def sac(**changes):
-    memory, normaliser = filled()
-    return Sac(Settings(3, 2, **(SETTINGS | changes)), memory, normaliser)
+    memory, normalizer = filled()
+    return Sac(Settings(3, 2, **(SETTINGS | changes)), memory, normalizer)
 
 
 def flat(algorithm):
@@ -151,17 +151,17 @@ def test_an_entropy_coefficient_that_is_a_number_stays():
         ({"gamma": 0.99}, 0.05),
         ({"gamma": 0.5}, 1.0),
         ({"gamma": 1.0}, 0.001),
-        ({"normalise": False}, 1.0),
+        ({"normalize": False}, 1.0),
     ],
 )
 def test_an_entropy_coefficient_that_is_learned_begins_at_the_scale_of_rewards(changes, expected):
     assert sac(**changes).train(1)["train/ent_coef"] == pytest.approx(expected)
 
 
-def test_samples_are_normalised_and_rewards_scaled():
-    memory, normaliser = filled()
-    made = Sac(Settings(3, 2, rollout_length=2, **SETTINGS), memory, normaliser)
-    normaliser.adopt()
+def test_samples_are_normalized_and_rewards_scaled():
+    memory, normalizer = filled()
+    made = Sac(Settings(3, 2, rollout_length=2, **SETTINGS), memory, normalizer)
+    normalizer.adopt()
     drawn = made._model.replay_buffer.sample(500)
 
     assert drawn.observations[:, :2].std(0).numpy() == pytest.approx([1.0, 1.0], abs=0.2)
@@ -172,12 +172,12 @@ def test_samples_are_normalised_and_rewards_scaled():
 
 
 def test_an_export_answers_as_the_learner_before_and_after_updates_and_statistics():
-    memory, normaliser = filled()
-    made = Sac(Settings(3, 2, **SETTINGS), memory, normaliser)
+    memory, normalizer = filled()
+    made = Sac(Settings(3, 2, **SETTINGS), memory, normalizer)
     for _ in range(3):
         weights = made.weights()
         check(to_onnx(weights), weights, made.answer)
-        normaliser.adopt()
+        normalizer.adopt()
         made.train(5)
 
 
@@ -225,8 +225,8 @@ def test_a_state_of_another_network_does_not_fit(changes):
 
 
 def test_losses_that_are_no_numbers_are_told_at_once():
-    memory, normaliser = filled()
-    made = Sac(Settings(3, 2, **SETTINGS), memory, normaliser)
+    memory, normalizer = filled()
+    made = Sac(Settings(3, 2, **SETTINGS), memory, normalizer)
     memory._rewards[:] = np.nan
 
     with pytest.raises(Diverged, match="critic_loss became nan"):

@@ -159,7 +159,7 @@ def test_choices_may_be_whole_floats():
     assert fake.given[0]["B?team=0"].discrete.tolist() == [[2, 1]]
 
 
-def test_a_behaviour_that_does_not_act_is_refused():
+def test_a_behavior_that_does_not_act_is_refused():
     with pytest.raises(error.Error, match="No actions found"):
         UnityParallelEnv(FakeEnv(actions=ActionSpec(0, ())))
 
@@ -206,7 +206,7 @@ def test_taking_turns_has_the_old_interface():
         env.step([0, 0])
 
 
-def test_behaviours_have_agents_of_their_own():
+def test_behaviors_have_agents_of_their_own():
     fake = FakeEnv(behaviors=("A?team=0", "B?team=1"), lengths=(2,))
     env = UnityParallelEnv(fake)
     env.reset()

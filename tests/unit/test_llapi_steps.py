@@ -222,7 +222,7 @@ def test_enumerations_have_the_numbers_of_the_wire():  # ML-8
     assert ObservationSpec._fields == ("shape", "dimension_property", "observation_type", "name")
 
 
-def test_behavior_mappings_show_behaviours_that_appear_later():  # ML-9
+def test_behavior_mappings_show_behaviors_that_appear_later():  # ML-9
     specs: dict[str, BehaviorSpec] = {}
     mapping = BehaviorMapping(specs)
     before = len(mapping)

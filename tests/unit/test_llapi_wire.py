@@ -70,7 +70,7 @@ def test_generated_files_are_what_the_proto_files_say():
     assert generate.stale() == []
 
 
-def test_a_behaviour_is_specified_by_its_brain_and_one_agent():  # ML-8
+def test_a_behavior_is_specified_by_its_brain_and_one_agent():  # ML-8
     info = agent(
         1,
         observation([1, 2], dimension_properties=[1], name="vector"),

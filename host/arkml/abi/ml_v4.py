@@ -18,7 +18,7 @@ PROTOCOL_CONFIG = Struct(
         Field("learning_rate_init", F32, "At the start; 1e-2 unless set."),
         Field("learning_rate_end", F32, "At the end; 1e-4 unless set."),
         Field("learning_rate_steps", U32, "Steps from the one to the other; 300,000 unless set."),
-        Field("batch_size", U32, "Transitions of an optimiser step; 4,000 unless set."),
+        Field("batch_size", U32, "Transitions of an optimizer step; 4,000 unless set."),
         Field("memory_min_size", U32, "Transitions before learning starts; 5,000 unless set."),
         Field("memory_max_size", U32, "Transitions kept; 1,000,000 unless set."),
         Field("gamma", F32, "Discount of a step; 0.97 unless set."),

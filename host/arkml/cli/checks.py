@@ -84,12 +84,12 @@ class Trial:
         yield Check("load", True, f"{program.info.kind.value}, {size(program.info.size)}")
         yield Check("link", True, _linked(program))
         try:
-            guest = host.load(program, initialise=False)
-            guest.initialise()
+            guest = host.load(program, initialize=False)
+            guest.initialize()
         except GuestError as error:
-            yield _failed("initialise", error, path)
+            yield _failed("initialize", error, path)
             return
-        yield Check("initialise", True, "no trap")
+        yield Check("initialize", True, "no trap")
         yield from self._task_checks(guest, program)
 
     def _task_checks(self, guest: Guest, program: CompiledModule) -> Iterator[Check]:

@@ -105,8 +105,8 @@ def say_failure(text: str, error: Exception, *, as_json: bool) -> None:
 
 def print_error(text: str) -> None:
     """Write one line, or a few that belong together, to stderr."""
-    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    mark = "\x1b[1;31merror:\x1b[0m" if colour else "error:"
+    color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    mark = "\x1b[1;31merror:\x1b[0m" if color else "error:"
     sys.stderr.write(f"{mark} {text}\n")
     sys.stderr.flush()
 

@@ -16,7 +16,7 @@ from arkml.runtime.compiled_module import to_binary
 from arkml.runtime.engine import Engine
 from arkml.runtime.module.description import ImportInfo, ModuleInfo, describe
 from arkml.runtime.module.imports import WASI_MODULE, unmet
-from arkml.runtime.module.normalise import normalise
+from arkml.runtime.module.normalize import normalize
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.wasm_types import PAGE, MemoryType
 
@@ -85,7 +85,7 @@ def _has(entry: ImportInfo) -> str:
 
 def _refusal(data: bytes, limits: Limits) -> str | None:
     try:
-        normalise(data, limits)
+        normalize(data, limits)
     except (ModuleError, GuestError) as error:
         return str(error)
     return None

@@ -20,7 +20,7 @@ _LEVELS = {
     "error": logging.ERROR,
     "off": logging.CRITICAL + 1,
 }
-_COLOURS = {logging.ERROR: "31", logging.WARNING: "33", logging.INFO: "32", logging.DEBUG: "34"}
+_COLORS = {logging.ERROR: "31", logging.WARNING: "33", logging.INFO: "32", logging.DEBUG: "34"}
 _GUEST = "arkml.guest."
 _FLEET_MARK = "#"  # stands before the number of a guest of a fleet
 _REMEMBERED = 1000  # lines
@@ -83,7 +83,7 @@ class _Lines(logging.Handler):
     def __init__(self, *, debug: bool) -> None:
         super().__init__()
         self._debug = debug
-        self._colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        self._color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
         self._seen: dict[str, str] = {}
         self.echoes = 0
 
@@ -99,8 +99,8 @@ class _Lines(logging.Handler):
 
     def format(self, record: logging.LogRecord) -> str:
         level = f"{record.levelname:<7}"
-        if self._colour:
-            level = f"\x1b[{_COLOURS.get(record.levelno, '2')}m{level}\x1b[0m"
+        if self._color:
+            level = f"\x1b[{_COLORS.get(record.levelno, '2')}m{level}\x1b[0m"
         who = record.name.removeprefix(_GUEST) if record.name.startswith(_GUEST) else "host"
         text = f"{level} {who}: {record.getMessage()}"
         if record.exc_info and self._debug:

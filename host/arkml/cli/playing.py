@@ -46,7 +46,7 @@ def player_of(
     """Make the guest, or the fleet. None of its instructions has run yet."""
     if instances > 1:
         return Together(host.fleet(program, instances), task, budget)
-    return Solo(host.load(program, initialise=False), task, budget)
+    return Solo(host.load(program, initialize=False), task, budget)
 
 
 def announce(program: CompiledModule, instances: int = 1) -> None:
@@ -64,11 +64,11 @@ def perform(
     pacer: Pacer | None = None,
     after: Callable[[int], None] | None = None,
 ) -> None:
-    """Initialise the player and let it do its steps; tell in which one it failed."""
+    """Initialize the player and let it do its steps; tell in which one it failed."""
     try:
-        player.initialise()
+        player.initialize()
     except GuestError:
-        sys.stderr.write("failed while it was initialised\n")
+        sys.stderr.write("failed while it was initialized\n")
         raise
     try:
         steps.run(count, pacer=pacer, after=after)

@@ -35,7 +35,7 @@ _EPILOG = options.epilog(
     notes="""
 Without --cmdlet or --invoke the exports decide: an applet runs 600 frames, a cmdlet runs without
 arguments, a servlet answers one request, a WASI command starts; a module with several functions is
-loaded and initialised, nothing more. A frame may run for a second (--limit run_seconds=2s), one
+loaded and initialized, nothing more. A frame may run for a second (--limit run_seconds=2s), one
 call of anything else as long as it likes unless --limit says otherwise.
 """,
 )

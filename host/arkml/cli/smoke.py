@@ -25,7 +25,7 @@ _EPILOG = options.epilog(
     "arkml smoke build/*.wasm --junit smoke.xml",
     'arkml smoke tool.wasm --cmdlet "infer all"',
     notes="""
-A guest passes if it loads, finds every import, initialises and does its task without a trap and
+A guest passes if it loads, finds every import, initializes and does its task without a trap and
 within its limits; if nothing is live after a cmdlet, and no more after N frames than after N/2; and
 if all actions were finite. Without --cmdlet a cmdlet runs without arguments; without --input the
 status of a servlet is its own affair. The exit code is 1 if any check fails.
@@ -118,9 +118,9 @@ def smoke(
 
 
 def _say(check: Check) -> None:
-    colour = sys.stdout.isatty()
+    color = sys.stdout.isatty()
     mark = "ok  " if check.passed else "FAIL"
-    if colour:
+    if color:
         mark = f"\x1b[{32 if check.passed else 31}m{mark}\x1b[0m"
     text = harmless(check.detail).replace("\n", "\n" + " " * 20)
     sys.stdout.write(f"  {mark}  {check.name:<10}  {text}\n")

@@ -26,7 +26,7 @@ class Player(Protocol):
     result: Any
     returned: bytes
 
-    def initialise(self) -> None: ...
+    def initialize(self) -> None: ...
     def step(self) -> None: ...
     @property
     def statistics(self) -> Statistics: ...
@@ -47,8 +47,8 @@ class Solo:
         self._budget = budget
         self.step: Callable[[], None] = self._step_of(task.kind)
 
-    def initialise(self) -> None:
-        self.guest.initialise()
+    def initialize(self) -> None:
+        self.guest.initialize()
 
     @property
     def statistics(self) -> Statistics:
@@ -107,8 +107,8 @@ class Together:
         self._budget = budget
         self._failures: list[GuestError] = []
 
-    def initialise(self) -> None:
-        if any(isinstance(result, GuestError) for result in self._fleet.initialise()):
+    def initialize(self) -> None:
+        if any(isinstance(result, GuestError) for result in self._fleet.initialize()):
             self._note()
 
     def step(self) -> None:

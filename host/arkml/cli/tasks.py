@@ -37,7 +37,7 @@ class Task:
 
     `kind` says how: APPLET and PLAIN with numbers, CMDLET with text in `data`, SERVLET and
     MODULE_RUN with bytes, WASI_COMMAND with nothing. Without a function there is nothing to call
-    once the guest is initialised.
+    once the guest is initialized.
     """
 
     kind: ModuleKind

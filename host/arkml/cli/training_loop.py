@@ -167,7 +167,7 @@ def _tried(
     once: bool,
 ) -> Exception | None:
     try:
-        player.initialise()
+        player.initialize()
         if once:
             course.run_once(player.step)
         else:
@@ -199,7 +199,7 @@ class _Evaluation:
         client, run = hives.started[0]
         if self._evaluator is None:
             self._evaluator = self._host.evaluator(self._player.subject)
-            self._evaluator.guest.initialise()
+            self._evaluator.guest.initialize()
         version, returns, lengths = self._evaluator.play(_EVALUATED, _EVALUATION_FRAMES)
         if not returns:
             return

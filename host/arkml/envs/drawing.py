@@ -18,7 +18,7 @@ SIDE = 256  # pixels
 _DOT = 5  # pixels from the middle of an agent
 _MARGIN = 0.05  # of the picture, beyond what is declared
 _PAPER, _LINE = (250, 250, 248), (205, 205, 200)
-_COLOURS = ((31, 119, 180), (214, 39, 40), (44, 160, 44), (148, 103, 189), (255, 127, 14))
+_COLORS = ((31, 119, 180), (214, 39, 40), (44, 160, 44), (148, 103, 189), (255, 127, 14))
 
 
 class Plane:
@@ -41,11 +41,11 @@ class Plane:
         self._is_open = ~(np.isfinite(self._low) & np.isfinite(self._high))
         self._low[self._is_open], self._high[self._is_open] = -1.0, 1.0
 
-    def draw(self, features: Sequence[Floats], colours: Sequence[int]) -> Pixels:
+    def draw(self, features: Sequence[Floats], colors: Sequence[int]) -> Pixels:
         """
         A picture, uint8, [256, 256, 3], of agents with these features, float32, [num_features].
 
-        colours: for each agent the number of its colour. The second coordinate points up.
+        colors: for each agent the number of its color. The second coordinate points up.
         """
         places = np.array(features, np.float32).reshape(-1, self._width)[:, self._columns]
         places = places[np.isfinite(places).all(1)]
@@ -59,7 +59,7 @@ class Plane:
         brush.rectangle((inner, inner, SIDE - 1 - inner, SIDE - 1 - inner), outline=_LINE)
         width = np.where(self._high > self._low, self._high - self._low, 1.0)
         scaled = inner + (places - self._low) / width * (SIDE - 1 - 2 * inner)
-        for (x, y), colour in zip(scaled.tolist(), colours, strict=False):
+        for (x, y), color in zip(scaled.tolist(), colors, strict=False):
             box = (x - _DOT, SIDE - 1 - y - _DOT, x + _DOT, SIDE - 1 - y + _DOT)
-            brush.ellipse(box, fill=_COLOURS[colour % len(_COLOURS)])
+            brush.ellipse(box, fill=_COLORS[color % len(_COLORS)])
         return np.asarray(image)

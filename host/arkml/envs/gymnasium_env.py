@@ -39,7 +39,7 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
         self.render_mode = render_mode
         self._settings = {"render_mode": render_mode}
         self._agent = OneAgent(module, _WHO, **options)
-        self._spec = self._agent.behaviour.spec
+        self._spec = self._agent.behavior.spec
         self.observation_space = spaces.observation_space(self._spec)
         self.action_space = spaces.action_space(self._spec)
         try:

@@ -64,7 +64,7 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
             self._fleet.close()
             raise
         self.num_envs = num_envs
-        self._spec = self._fleet.behaviour.spec
+        self._spec = self._fleet.behavior.spec
         seedable = self._fleet.template.seedable
         self.metadata = {"autoreset_mode": self._mode, "render_modes": [], "seedable": seedable}
         self.single_observation_space = observation_space(self._spec)

@@ -86,8 +86,8 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         except BaseException:
             self._env.close()
             raise
-        self._behaviour = decision.behaviour
-        self._spec = decision.behaviour.spec
+        self._behavior = decision.behavior
+        self._spec = decision.behavior.spec
         if num_envs in (None, 1):
             num_envs = self._spec.slots or len(decision.deciding)
         self.num_envs = num_envs
@@ -169,7 +169,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
     def _empty(self, info: dict[str, Any]) -> Outcome:
         """Nobody is there."""
         no = np.zeros(self.num_envs, bool)
-        rows = np.zeros((self.num_envs, self._behaviour.num_features), np.float32)
+        rows = np.zeros((self.num_envs, self._behavior.num_features), np.float32)
         rewards = np.zeros(self.num_envs, np.float32)
         observations = shown(self._spec, rows)
         return observations, rewards, no, no.copy(), {
@@ -178,7 +178,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
 
     def _show(self, step: Step) -> Outcome:
         try:
-            decision = showing.only_decision(step, _WHO, self._behaviour)
+            decision = showing.only_decision(step, _WHO, self._behavior)
             observations, *outcome, info = self._outcome(decision)
         except UsageError:
             self._is_over = self._has_failed = True  # it is in the middle of what is not shown
@@ -209,7 +209,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
 
     def _outcome(self, decision: Decision) -> Outcome:
         count = self.num_envs
-        observations = np.zeros((count, decision.behaviour.num_features), np.float32)
+        observations = np.zeros((count, decision.behavior.num_features), np.float32)
         rewards = np.zeros(count, np.float32)
         terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
         info: dict[str, Any] = {"present": np.zeros(count, bool)}
@@ -267,7 +267,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
             info["final_info"], info["_final_info"] = {}, ended.copy()
         if int(fresh.sum()) < int(ended.sum()) and self._env.decision is not None:
             raise UsageError(
-                f"{decision.behaviour.name} does not replace its agents in the submit that ends"
+                f"{decision.behavior.name} does not replace its agents in the submit that ends"
                 " them: take autoreset_mode NEXT_STEP"
             )
         places = self._slots.enter(decision, decision.agents[fresh])

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from arkml.batches import Floats
 from arkml.closing import Closing
 from arkml.envs import showing
-from arkml.envs.core.decisions import Behaviour, Decision, Step
+from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.errors import InvalidActions, UsageError
@@ -44,7 +44,7 @@ class OneAgent(Closing):
         self._kept: _Kept | None = None
         try:
             self._fresh: Step | None = self.env.reset()
-            self.behaviour = self._decision(self._fresh).behaviour
+            self.behavior = self._decision(self._fresh).behavior
         except BaseException:
             self.env.close()
             raise
@@ -125,7 +125,7 @@ class OneAgent(Closing):
 
     def checked(self, action: npt.ArrayLike) -> Floats:
         """The columns of an action as float32, [num_actions]. Raises InvalidActions."""
-        return showing.checked(action, self.behaviour.spec.actions, self._who)
+        return showing.checked(action, self.behavior.spec.actions, self._who)
 
     def step(self, action: Floats) -> Outcome:
         """
@@ -135,7 +135,7 @@ class OneAgent(Closing):
         """
         try:
             step = self.env.step(action[None])
-            decision = self._decision(step, self.behaviour)
+            decision = self._decision(step, self.behavior)
             row = self._row(decision)
         except InvalidActions:
             raise  # nothing has moved
@@ -167,7 +167,7 @@ class OneAgent(Closing):
             is_between = not self.is_playing and not self._is_unfit
             step = (self._next_episode() if is_between else None) or self.env.reset()
         self._is_unfit = True
-        self._decision(step, self.behaviour)
+        self._decision(step, self.behavior)
         self._is_unfit = False
         return step
 
@@ -175,14 +175,14 @@ class OneAgent(Closing):
         """On to where the same instance begins an episode; None if it does not."""
         decision = self.env.decision
         while decision is not None and not decision.started.any():
-            idle = np.zeros((len(decision.deciding), decision.behaviour.num_actions))
+            idle = np.zeros((len(decision.deciding), decision.behavior.num_actions))
             if self.env.step(idle).is_over:
                 return None
             decision = self.env.decision
         return None if decision is None else Step((decision,))
 
-    def _decision(self, step: Step, behaviour: Behaviour | None = None) -> Decision:
-        decision = showing.only_decision(step, self._who, behaviour)
+    def _decision(self, step: Step, behavior: Behavior | None = None) -> Decision:
+        decision = showing.only_decision(step, self._who, behavior)
         if len(decision.deciding) > 1:
             raise UsageError(
                 f"{self._who} has one agent, this guest {len(decision.deciding)}: take"

@@ -12,7 +12,7 @@ from pettingzoo.utils.conversions import parallel_to_aec
 from arkml.batches import Floats
 from arkml.envs import showing
 from arkml.envs.core.coercion import floats_of
-from arkml.envs.core.decisions import Behaviour, Decision, Step
+from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.specs import Actions, Spec
 from arkml.envs.drawing import Pixels, Plane
@@ -49,7 +49,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
     """
     Steps all agents of a guest at once; `options` are those of `GuestEnv`.
 
-    Agents are called BEHAVIOUR/N, counted from 0 in each episode of the environment; no name comes
+    Agents are called BEHAVIOR/N, counted from 0 in each episode of the environment; no name comes
     twice in one. Observations are float32, [num_features], actions float32, [num_actions], within
     [-1, 1], unless a spec declares others: see `spaces`; what cannot be chosen is 0 in
     `info["action_mask"]`. An agent that the guest skips has its last observation, reward 0 and
@@ -89,7 +89,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         self._max_cycles = max_cycles
         self._env = GuestEnv(module, **options)
         self._spaces: dict[str, tuple[Space, Space]] = {}
-        self._choosers: dict[str, Spec] = {}  # of behaviours with branches
+        self._choosers: dict[str, Spec] = {}  # of behaviors with branches
         self.possible_agents: list[str] = []
         self.agents: list[str] = []
         self._names: dict[int, str] = {}
@@ -109,10 +109,10 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         return self._env
 
     def observation_space(self, agent: str) -> Space:
-        return self._spaces[_behaviour_of(agent)][0]
+        return self._spaces[_behavior_of(agent)][0]
 
     def action_space(self, agent: str) -> Space:
-        return self._spaces[_behaviour_of(agent)][1]
+        return self._spaces[_behavior_of(agent)][1]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -178,8 +178,8 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         """
         A line for each agent, with render_mode "ansi".
 
-        With "rgb_array" the agents in their plane, uint8, [256, 256, 3], those of the behaviour
-        that declares positions; each has a colour.
+        With "rgb_array" the agents in their plane, uint8, [256, 256, 3], those of the behavior
+        that declares positions; each has a color.
         """
         if self.render_mode is None:
             return None
@@ -196,15 +196,15 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
 
     def _meet(self, decision: Decision, *, arrive: bool) -> None:
         """Name the agents that are new, if they take part."""
-        behaviour = decision.behaviour
-        if behaviour.name not in self._spaces:
-            self._spaces[behaviour.name] = _spaces(behaviour)
-            if behaviour.spec.actions.branches:
-                self._choosers[behaviour.name] = behaviour.spec
-            if self.render_mode == "rgb_array" and behaviour.spec.positions is not None:
-                self._planes[behaviour.name] = Plane(behaviour.spec)
+        behavior = decision.behavior
+        if behavior.name not in self._spaces:
+            self._spaces[behavior.name] = _spaces(behavior)
+            if behavior.spec.actions.branches:
+                self._choosers[behavior.name] = behavior.spec
+            if self.render_mode == "rgb_array" and behavior.spec.positions is not None:
+                self._planes[behavior.name] = Plane(behavior.spec)
         for row in np.flatnonzero(decision.started) if arrive else ():
-            name = f"{behaviour.name}/{len(self._names)}"
+            name = f"{behavior.name}/{len(self._names)}"
             self._names[int(decision.agents[row])] = name
             self.agents.append(name)
             if name not in self.possible_agents:
@@ -212,7 +212,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
 
     def _shown(self, decision: Decision) -> Iterator[tuple[int, str]]:
         """The rows of agents that take part, with their names; what they show is noted."""
-        found = shown(decision.behaviour.spec, decision.observations)
+        found = shown(decision.behavior.spec, decision.observations)
         for row, agent in enumerate(decision.agents.tolist()):
             if (name := self._names.get(agent)) is None:
                 continue
@@ -225,11 +225,11 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
             yield row, name
 
     def _drawn(self) -> Pixels:
-        for behaviour, plane in self._planes.items():
-            names = [name for name in self.agents if _behaviour_of(name) == behaviour]
+        for behavior, plane in self._planes.items():
+            names = [name for name in self.agents if _behavior_of(name) == behavior]
             numbers = [int(name.rpartition("/")[2]) for name in names]
             return plane.draw([self._features[name] for name in names], numbers)
-        raise UsageError("no behaviour declares 'positions', which 'rgb_array' takes")
+        raise UsageError("no behavior declares 'positions', which 'rgb_array' takes")
 
     def _gathered(self, decision: Decision, actions: dict[str, Any]) -> Floats:
         """The actions of those that decide, in their order; zeros of agents that are hidden."""
@@ -238,7 +238,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         unknown = set(actions) - set(self.agents)
         if unknown:
             raise UsageError(f"there is no agent {min(unknown, key=str)!r} now")
-        spec = decision.behaviour.spec
+        spec = decision.behavior.spec
         deciding = decision.deciding.tolist()
         if (together := self._together(deciding, actions, spec.actions)) is not None:
             return together
@@ -275,13 +275,13 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
     def _unmask_skipped(self, infos: dict[str, dict[str, Any]]) -> None:
         """Give the agents with branches that have no row in this step a mask of ones."""
         for name, info in infos.items():
-            if not info["acted"] and (spec := self._choosers.get(_behaviour_of(name))):
+            if not info["acted"] and (spec := self._choosers.get(_behavior_of(name))):
                 info.update(unmasked(spec))
 
 
-def _spaces(behaviour: Behaviour) -> tuple[Space, Space]:
-    return observation_space(behaviour.spec), action_space(behaviour.spec)
+def _spaces(behavior: Behavior) -> tuple[Space, Space]:
+    return observation_space(behavior.spec), action_space(behavior.spec)
 
 
-def _behaviour_of(agent: str) -> str:
+def _behavior_of(agent: str) -> str:
     return agent.rpartition("/")[0]

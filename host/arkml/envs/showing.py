@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.envs.core.coercion import floats_of
-from arkml.envs.core.decisions import Behaviour, Decision, Step
+from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.specs import Actions
 from arkml.errors import InvalidActions, UsageError
@@ -26,23 +26,23 @@ def checked(action: npt.ArrayLike, actions: Actions, who: str) -> Floats:
     return values
 
 
-def only_decision(step: Step, interface: str, behaviour: Behaviour | None = None) -> Decision:
+def only_decision(step: Step, interface: str, behavior: Behavior | None = None) -> Decision:
     """
-    The decision of an environment that has one behaviour, this one if it is known.
+    The decision of an environment that has one behavior, this one if it is known.
 
     Raises UsageError.
     """
-    names = {decision.behaviour.name for decision in step.decisions}
+    names = {decision.behavior.name for decision in step.decisions}
     if len(names) != 1:
         raise UsageError(
-            f"{interface} has one behaviour, not {', '.join(sorted(names)) or 'none'}: choose one"
-            " with behaviours="
+            f"{interface} has one behavior, not {', '.join(sorted(names)) or 'none'}: choose one"
+            " with behaviors="
         )
     decision = step.decisions[0]
-    if behaviour is not None and decision.behaviour != behaviour:
+    if behavior is not None and decision.behavior != behavior:
         raise UsageError(
-            f"the guest goes on with {decision.behaviour.name}: {interface} has one behaviour,"
-            " choose it with behaviours="
+            f"the guest goes on with {decision.behavior.name}: {interface} has one behavior,"
+            " choose it with behaviors="
         )
     return decision
 

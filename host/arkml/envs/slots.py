@@ -42,7 +42,7 @@ class Slots:
         free = np.flatnonzero(self.agents == _EMPTY)
         if len(free) < len(agents):
             raise UsageError(
-                f"{decision.behaviour.name} has more agents than the {len(self.agents)} places of"
+                f"{decision.behavior.name} has more agents than the {len(self.agents)} places of"
                 " this vector environment: give num_envs"
             )
         chosen = free[: len(agents)]

@@ -1,4 +1,4 @@
-"""The Gymnasium spaces of a behaviour, and its rows as values of them."""
+"""The Gymnasium spaces of a behavior, and its rows as values of them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def allowed(decision: Decision, row: int) -> dict[str, Any]:
     Agents with branches have it in every info, the others never.
     """
     found = tuple((~masks[row]).astype(np.int8) for masks in decision.masks)
-    return _of_one(decision.behaviour.spec, found)
+    return _of_one(decision.behavior.spec, found)
 
 
 def unmasked(spec: Spec) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from arkml.guests.batching import Batcher
 from arkml.guests.blocking import settle
 from arkml.guests.calls import DEFAULT_BUDGET
 from arkml.guests.counts import Statistics
-from arkml.guests.guest import Guest, initialisers
+from arkml.guests.guest import Guest, initializers
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.engine import Engine
@@ -86,12 +86,12 @@ class Fleet(Closing):
         """Run one frame of every guest of an applet."""
         return self.call("ark_applet_update", budget=budget)
 
-    def initialise(self, *, budget: float | None = DEFAULT_BUDGET) -> list[Any]:
+    def initialize(self, *, budget: float | None = DEFAULT_BUDGET) -> list[Any]:
         """Run the start function of every guest and what else it wants to be called first."""
-        return self._initialise(range(len(self.guests)), budget)
+        return self._initialize(range(len(self.guests)), budget)
 
     def join(self, count: int = 1) -> list[Guest]:
-        """Add new guests, initialised, and return them."""
+        """Add new guests, initialized, and return them."""
         if count < 1:
             raise UsageError(f"{count} guests to join: 1 at least")
         first = len(self.guests)
@@ -106,7 +106,7 @@ class Fleet(Closing):
             for guest in added:
                 guest.close()
             raise
-        self._initialise(range(first, first + count), DEFAULT_BUDGET)
+        self._initialize(range(first, first + count), DEFAULT_BUDGET)
         return added
 
     @property
@@ -119,9 +119,9 @@ class Fleet(Closing):
         for guest in self.guests:
             guest.close()
 
-    def _initialise(self, indices: range, budget: float | None) -> list[Any]:
+    def _initialize(self, indices: range, budget: float | None) -> list[Any]:
         results: list[Any] = [None] * len(indices)
-        for name in initialisers(self.guests[0].program):
+        for name in initializers(self.guests[0].program):
             outcomes = self.call(name, budget=budget, only=indices)
             results = [
                 before if isinstance(before, ArkmlError) else outcome

@@ -15,11 +15,11 @@ from arkml.guests.calls import DEFAULT_BUDGET, CallLoop
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.module.description import ModuleInfo
-from arkml.runtime.module.normalise import START_NAME
+from arkml.runtime.module.normalize import START_NAME
 
 _ALIGNMENT = 8
 _U32 = 0xFFFF_FFFF
-INITIALISERS = ("_initialize", "ark_register_panic_hook", "ark_initialize")
+INITIALIZERS = ("_initialize", "ark_register_panic_hook", "ark_initialize")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class Guest(CallLoop):
         """What the last call gave to `core__return_slice`, or None."""
         return self.services.returned
 
-    def initialise(self, *, budget: float | None = DEFAULT_BUDGET) -> None:
+    def initialize(self, *, budget: float | None = DEFAULT_BUDGET) -> None:
         """Run the start function and what else a module wants to be called first."""
-        for name in initialisers(self.program):
+        for name in initializers(self.program):
             self.call(name, budget=budget)
 
     def update(self, *, budget: float | None = DEFAULT_BUDGET) -> None:
@@ -196,7 +196,7 @@ class Guest(CallLoop):
         return pointer
 
 
-def initialisers(program: CompiledModule) -> list[str]:
+def initializers(program: CompiledModule) -> list[str]:
     """What a new instance runs before anything else, in this order."""
-    names = [name for name in INITIALISERS if name in program.functions]
+    names = [name for name in INITIALIZERS if name in program.functions]
     return [START_NAME, *names] if program.has_start else names

@@ -10,7 +10,7 @@ import numpy as np
 
 from arkml.batches import Floats
 from arkml.errors import HiveError
-from arkml.learning.normaliser import Scaling
+from arkml.learning.normalizer import Scaling
 
 
 class Diverged(HiveError):
@@ -28,10 +28,10 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class PolicyWeights:
     """
-    A policy as numbers, normalisation included; copies that nobody changes.
+    A policy as numbers, normalization included; copies that nobody changes.
 
     `body` is the actor up to its last hidden layer, with a ReLU after each. `mean` and `log_std`
-    stand on it. Every critic takes the normalised features beside the actions and ends in a
+    stand on it. Every critic takes the normalized features beside the actions and ends in a
     layer without a ReLU. `n_opts` is how many updates made them.
     """
 

@@ -22,7 +22,7 @@ def build(directory: Path) -> Learner:
     settings = run.request.settings
     beginning = run.beginning()
     experience = Experience(settings, Log(directory / "rows"))
-    algorithm = Sac(settings, experience.memory, experience.normaliser)
+    algorithm = Sac(settings, experience.memory, experience.normalizer)
     learner = Learner(run, experience, algorithm)
     if beginning is not None:
         learner.restore(beginning)

@@ -11,7 +11,7 @@ from arkml.hive.protocol.rows import MAX_ROWS, Kind
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.log import Log
-from arkml.learning.normaliser import Normaliser
+from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_lag import PolicyLag
 from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.row_statistics import Statistics
@@ -31,7 +31,7 @@ class Experience:
             gamma=settings.gamma,
             masking=settings.use_terminal_masking,
         )
-        self.normaliser = Normaliser(settings.features, active=settings.normalise)
+        self.normalizer = Normalizer(settings.features, active=settings.normalize)
         self.statistics = Statistics()
         self.versions = PolicyLag()
         self._settings = settings
@@ -59,7 +59,7 @@ class Experience:
     def as_json(self) -> dict[str, Any]:
         """What a restart must not lose, to be written as JSON. Rows are in the log."""
         return {
-            "normaliser": self.normaliser.as_json(),
+            "normalizer": self.normalizer.as_json(),
             "statistics": self.statistics.as_json(),
         }
 
@@ -69,7 +69,7 @@ class Experience:
 
         Those are read again to fill the memory, and not counted again.
         """
-        self.normaliser.restore(values["normaliser"])
+        self.normalizer.restore(values["normalizer"])
         if counted:
             self.statistics.restore(values["statistics"])
         self._counted = counted
@@ -86,7 +86,7 @@ class Experience:
         if self.rows <= self._counted:
             return
         self._fresh += len(columns)
-        self.normaliser.observe(columns.features, added.returns)
+        self.normalizer.observe(columns.features, added.returns)
         self.statistics.count(record, added.episodes)
         if header.kind == Kind.TRAINING:
             self.versions.count(columns.version, time.monotonic())

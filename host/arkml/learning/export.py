@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from arkml.batches import Floats
 from arkml.errors import HiveError
 from arkml.learning.algorithm import Answer, Layer, PolicyWeights
-from arkml.learning.normaliser import CLIP
+from arkml.learning.normalizer import CLIP
 
 TOLERANCE = 1e-5
 """How far an exported model may be from the learner, for numbers up to 1; relative above."""
@@ -35,7 +35,7 @@ Ask = Callable[[Floats, Floats], Answer]
 
 def to_onnx(weights: PolicyWeights) -> bytes:
     """
-    A model with the normalisation in it.
+    A model with the normalization in it.
 
     Inputs `observations` [N, F] and `epsilon` [N, A], standard normal numbers or zeros. Outputs
     `actions` [N, A], tanh(mean + deviation * epsilon), and `values` [N, 1]: the lower of the
@@ -44,7 +44,7 @@ def to_onnx(weights: PolicyWeights) -> bytes:
     graph = _Graph()
     features = len(weights.scaling.mean)
     actions = len(weights.mean.bias)
-    inputs = graph.normalised("observations", weights)
+    inputs = graph.normalized("observations", weights)
     hidden = graph.layers(inputs, weights.body, "actor", last=True)
     mean = graph.linear(hidden, weights.mean, "mean")
     log_std = graph.linear(hidden, weights.log_std, "log_std")
@@ -108,7 +108,7 @@ class _Graph:
         self._nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
         return name
 
-    def normalised(self, observations: str, weights: PolicyWeights) -> str:
+    def normalized(self, observations: str, weights: PolicyWeights) -> str:
         mean = self.weight("feature_mean", weights.scaling.mean)
         inverse = self.weight("feature_inverse", weights.scaling.inverse)
         bounds = [self.weight("feature_low", -CLIP), self.weight("feature_high", CLIP)]

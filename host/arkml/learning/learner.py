@@ -110,7 +110,7 @@ class Learner:
         if not due:
             return 0
         if not self.updates:
-            self.experience.normaliser.adopt()
+            self.experience.normalizer.adopt()
         count = self.pace.turn(due)
         began = time.monotonic()
         self.losses = self.algorithm.train(count)
@@ -124,7 +124,7 @@ class Learner:
         Raises Diverged, ExportWrong or OSError.
         """
         if adopt:
-            self.experience.normaliser.adopt()
+            self.experience.normalizer.adopt()
         return self.publisher.write(self.algorithm.weights(), self.algorithm.answer)
 
     def save(self, *, best: bool = False) -> Saved:

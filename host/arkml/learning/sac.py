@@ -18,7 +18,7 @@ from arkml.errors import InvalidSettings
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Answer, Diverged, Layer, PolicyWeights, State
 from arkml.learning.checkpoints import CheckpointDamaged
-from arkml.learning.normaliser import SPREAD, Normaliser
+from arkml.learning.normalizer import SPREAD, Normalizer
 from arkml.learning.replay_buffer import ReplayBuffer
 
 _LEAST_TEMPERATURE = 1e-3
@@ -28,17 +28,17 @@ _SEEDS = 1 << 32  # numpy takes no larger ones
 class Sac:
     """Learns from a memory that has at least one transition whenever `train` is called."""
 
-    def __init__(self, settings: Settings, memory: ReplayBuffer, normaliser: Normaliser) -> None:
+    def __init__(self, settings: Settings, memory: ReplayBuffer, normalizer: Normalizer) -> None:
         """Raises InvalidSettings if the device is not there."""
         if settings.device == "cuda" and not torch.cuda.is_available():
             raise InvalidSettings("device is 'cuda': this machine has none that torch can use")
         self._settings = settings
-        self._normaliser = normaliser
+        self._normalizer = normalizer
         self._random = np.random.default_rng(settings.seed)
         self._model = _model(settings)
         self._logger = Logger(None, [])
         self._model.set_logger(self._logger)
-        buffer = Replay(memory, normaliser, settings, self._random, self._model.device)
+        buffer = Replay(memory, normalizer, settings, self._random, self._model.device)
         self._model.replay_buffer = buffer  # type: ignore[assignment]
 
     @property
@@ -64,7 +64,7 @@ class Sac:
     def weights(self) -> PolicyWeights:
         actor, critic = self._model.actor, self._model.critic
         return PolicyWeights(
-            self._normaliser.current,
+            self._normalizer.current,
             _layers(actor.latent_pi),
             _layer(actor.mu),
             _layer(actor.log_std),
@@ -75,7 +75,7 @@ class Sac:
     def answer(self, observations: Floats, epsilon: Floats) -> Answer:
         actor, critic = self._model.actor, self._model.critic
         device = self._model.device
-        scaling = self._normaliser.current
+        scaling = self._normalizer.current
         with torch.no_grad():
             inputs = torch.from_numpy(scaling.features(observations)).to(device)
             mean, log_std, _ = actor.get_action_dist_params(inputs)
@@ -119,23 +119,23 @@ class Replay:
     def __init__(
         self,
         memory: ReplayBuffer,
-        normaliser: Normaliser,
+        normalizer: Normalizer,
         settings: Settings,
         random: np.random.Generator,
         device: torch.device,
     ) -> None:
         self._memory = memory
-        self._normaliser = normaliser
+        self._normalizer = normalizer
         self._settings = settings
         self._random = random
         self._device = device
 
     def sample(self, batch_size: int, env: Any = None) -> ReplayBufferSamples:
-        """Normalised transitions. `env` is theirs to normalise with, and has nothing to do."""
+        """Normalized transitions. `env` is theirs to normalize with, and has nothing to do."""
         del env
         slots = self._memory.draw(self._random, batch_size, self._settings.demo_fraction)
         drawn = self._memory.gather(slots, self._settings.rollout_length)
-        scaling = self._normaliser.current
+        scaling = self._normalizer.current
         return ReplayBufferSamples(
             self._tensor(scaling.features(drawn.features)),
             self._tensor(drawn.actions),
@@ -239,7 +239,7 @@ def _temperature(settings: Settings) -> float | str:
     """
     if not isinstance(settings.alpha, str):
         return float(settings.alpha)
-    if not settings.normalise:
+    if not settings.normalize:
         return "auto"
     weight = SPREAD / 2 * (1.0 - settings.gamma)
     return f"auto_{min(max(weight, _LEAST_TEMPERATURE), 1.0):g}"

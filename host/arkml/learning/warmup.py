@@ -9,7 +9,7 @@ import numpy as np
 from arkml.hive.protocol.rows import Columns, Kind
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.export import check, to_onnx
-from arkml.learning.normaliser import Normaliser
+from arkml.learning.normalizer import Normalizer
 from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.sac import Sac
 
@@ -23,7 +23,7 @@ def warm_up() -> None:
     rows = Columns.empty(3, 1, 1)
     rows.step[:] = np.arange(3)
     memory.add(0, Kind.TRAINING, rows)
-    algorithm = Sac(settings, memory, Normaliser(1, active=False))
+    algorithm = Sac(settings, memory, Normalizer(1, active=False))
     algorithm.train(1)
     weights = algorithm.weights()
     check(to_onnx(weights), weights, algorithm.answer)

@@ -10,7 +10,7 @@ class ExternalPolicy:
     """
     Stands for a learner outside: its submits are answered by the actions given to a step.
 
-    `name` is the behaviour. A guest that submits to it stays suspended until then, whichever
+    `name` is the behavior. A guest that submits to it stays suspended until then, whichever
     version of the API it submits by. A call that no environment runs cannot wait: it is refused.
     One that is not `is_stepped` takes zeros, and nobody is asked.
     """
@@ -29,7 +29,7 @@ class ExternalPolicy:
             batch.values[...] = 0
             return
         raise Unavailable(
-            f"behaviour {self.name!r} is stepped by an environment, and it is not the environment"
+            f"behavior {self.name!r} is stepped by an environment, and it is not the environment"
             f" that made this call ({len(batch)} rows)"
         )
 

@@ -1,7 +1,7 @@
 """
 The raw C API that we rely on, typed and guarded by version.
 
-wasmtime-py's classes have no async calls; its bindings do. Structures, offsets and behaviour here
+wasmtime-py's classes have no async calls; its bindings do. Structures, offsets and behavior here
 were read and tested with version 50, so another version is refused before anything runs.
 """
 

@@ -12,7 +12,7 @@ from arkml.limits import Limits
 from arkml.runtime.engine import Engine
 from arkml.runtime.module.description import ModuleInfo, describe
 from arkml.runtime.module.imports import Linkage, resolve, stub_module, stub_note
-from arkml.runtime.module.normalise import MemoryPlan, normalise
+from arkml.runtime.module.normalize import MemoryPlan, normalize
 from arkml.runtime.module.refusals import check_size
 from arkml.runtime.module.wasm_types import FunctionType
 
@@ -39,20 +39,20 @@ class CompiledModule:
     ) -> None:
         """Raises ModuleError, MemoryLimitExceeded and TableLimitExceeded, naming `name`."""
         check_size(data, limits)
-        normalised = normalise(to_binary(data, name), limits)
+        normalized = normalize(to_binary(data, name), limits)
         self.name = name
         self.limits = limits
         self.digest = hashlib.sha256(data).hexdigest()
-        self.info: ModuleInfo = describe(normalised.binary)
+        self.info: ModuleInfo = describe(normalized.binary)
         self.linkage: Linkage = resolve(
-            normalised.binary,
+            normalized.binary,
             name,
             wasi_type=engine.wasi.type_of if wasi else None,
             stub_missing=stub_missing,
         )
-        self.memory: MemoryPlan | None = normalised.memory
-        self.has_start = normalised.has_start
-        self.module = engine.compile(normalised.wasm, name)
+        self.memory: MemoryPlan | None = normalized.memory
+        self.has_start = normalized.has_start
+        self.module = engine.compile(normalized.wasm, name)
         self.stubs: wasmtime.Module | None = None
         if self.linkage.stubs:
             for stub in self.linkage.stubs:

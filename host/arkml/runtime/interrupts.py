@@ -21,7 +21,7 @@ class InterruptGuard:
     An exception raised on a fiber aborts the process, so the handler only sets `requested`; the
     call loop looks at it each time the guest is suspended, cleans up and raises KeyboardInterrupt.
     So it is where guests are made and freed: half of that is memory that is freed twice. And in
-    our finalisers, which would swallow the exception: the next of these raises it.
+    our finalizers, which would swallow the exception: the next of these raises it.
     Elsewhere the handler that was there before is called. `armed` counts what of the main thread
     is not to be interrupted.
     """
@@ -73,14 +73,14 @@ class InterruptGuard:
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGINT, or another signal that is to interrupt as SIGINT does."""
-        if self.armed or _in_finaliser(frame):
+        if self.armed or _in_finalizer(frame):
             self.requested = True
         else:
             self.requested = False
             (self._before or signal.default_int_handler)(number, frame)
 
 
-def _in_finaliser(frame: FrameType | None) -> bool:
+def _in_finalizer(frame: FrameType | None) -> bool:
     """Whether a `__del__` of ours is in progress."""
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))

@@ -18,7 +18,7 @@ from arkml.runtime.deadline import TURN_TICKS
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.memory import PAGE, GuestMemory
-from arkml.runtime.module.normalise import START_NAME
+from arkml.runtime.module.normalize import START_NAME
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim import repeat

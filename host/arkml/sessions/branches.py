@@ -11,9 +11,9 @@ from arkml.errors import NotTrainable
 
 def declared_branches(spec: bytes | None) -> dict[str, list[Any]]:
     """
-    The discrete branches that a module declares in its section `arkml.spec`, by behaviour.
+    The discrete branches that a module declares in its section `arkml.spec`, by behavior.
 
-    "*" is any other behaviour. Empty for a section that makes no sense: nothing can be known then.
+    "*" is any other behavior. Empty for a section that makes no sense: nothing can be known then.
     """
     try:
         document = json.loads(spec or b"{}")
@@ -21,15 +21,15 @@ def declared_branches(spec: bytes | None) -> dict[str, list[Any]]:
         return {}
     if not isinstance(document, dict) or not document:
         return {}
-    behaviours = document.get("behaviours", {"*": document})
-    if not isinstance(behaviours, dict):
+    behaviors = document.get("behaviors", {"*": document})
+    if not isinstance(behaviors, dict):
         return {}
-    return {name: _branches(declared) for name, declared in behaviours.items()}
+    return {name: _branches(declared) for name, declared in behaviors.items()}
 
 
 def require_continuous(name: str, declared: Mapping[str, list[Any]], own: object = None) -> None:
     """
-    Raise NotTrainable for a behaviour with discrete branches.
+    Raise NotTrainable for a behavior with discrete branches.
 
     `declared` is what its module declares, `own` its own declaration, which the module's precedes.
     """

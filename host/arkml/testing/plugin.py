@@ -76,7 +76,7 @@ def guest_file() -> Path:
 
 @pytest.fixture
 def guest(arkml_host: ThreadedHost, guest_file: Path) -> Iterator[ThreadedGuest]:
-    """A new guest of `guest_file`, initialised."""
+    """A new guest of `guest_file`, initialized."""
     with arkml_host.load(guest_file) as loaded:
         yield loaded
 

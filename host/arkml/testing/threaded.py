@@ -39,9 +39,9 @@ class ThreadedGuest(Closing):
         """Call an exported function of numbers and return its result."""
         return self._run(partial(self.guest.call, function, *arguments, budget=budget))
 
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         """Run the start function and what else a module wants to be called first."""
-        self._run(self.guest.initialise)
+        self._run(self.guest.initialize)
 
     def update(self, frames: int = 1, *, budget: float | None = DEFAULT_BUDGET) -> None:
         """Run frames of an applet."""
@@ -151,7 +151,7 @@ class ThreadedHost:
         source: str | Path | bytes,
         *,
         name: str | None = None,
-        initialise: bool = True,
+        initialize: bool = True,
         policies: PolicyLibrary | None = None,
     ) -> ThreadedGuest:
         """
@@ -163,9 +163,9 @@ class ThreadedHost:
         guest = ThreadedGuest(
             self._worker.run(partial(self._load, source, name, policies)), self._worker
         )
-        if initialise:
+        if initialize:
             try:
-                guest.initialise()
+                guest.initialize()
             except BaseException:
                 guest.close()
                 raise
@@ -188,6 +188,6 @@ class ThreadedHost:
             program = self._programs[name, data] = self._host.compile(data, name=name)
         self._host.policies = policies
         try:
-            return self._host.load(program, initialise=False)
+            return self._host.load(program, initialize=False)
         finally:
             self._host.policies = None

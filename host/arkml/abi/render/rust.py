@@ -37,7 +37,7 @@ _PREAMBLE = f"""\
 //! The imports of an ark guest, as the host has them. Needs nothing but `core`.
 //!
 //! Numbers that the host answers are wrapped (`ErrorCode(6)`), never a Rust `enum`: a number that
-//! this file does not know is then no undefined behaviour.
+//! this file does not know is then no undefined behavior.
 
 #![allow(dead_code)]
 

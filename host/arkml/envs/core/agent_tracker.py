@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, Floats, MetadataLog
-from arkml.envs.core.decisions import Behaviour, Decision, Ids, Marks
+from arkml.envs.core.decisions import Behavior, Decision, Ids, Marks
 from arkml.envs.core.masks import Said, masked, parted
 
 Words = npt.NDArray[np.uint64]
@@ -46,9 +46,9 @@ class Agents:
         self._next = itertools.count()
         self._guest_ids: dict[int, int] = {}
 
-    def track(self, behaviour: Behaviour) -> AgentTracker:
+    def track(self, behavior: Behavior) -> AgentTracker:
         """Where the agents of a session of a new instance are told apart."""
-        return AgentTracker(self, behaviour)
+        return AgentTracker(self, behavior)
 
     def new(self, guest_id: int) -> int:
         number = next(self._next)
@@ -69,17 +69,17 @@ class Agents:
 class AgentTracker:
     """The live agents of one session, with what they showed last."""
 
-    def __init__(self, agents: Agents, behaviour: Behaviour) -> None:
-        self.behaviour = behaviour
+    def __init__(self, agents: Agents, behavior: Behavior) -> None:
+        self.behavior = behavior
         self._agents = agents
         self._live: dict[int, int] = {}
         self._ids: Words = np.zeros(0, np.uint64)
         self._numbers = np.zeros(0, np.int32)
-        self._last: Floats = np.zeros((0, behaviour.num_features), np.float32)
+        self._last: Floats = np.zeros((0, behavior.num_features), np.float32)
         self._shown: dict[int, Floats] = {}
-        self._period = behaviour.spec.decision_period
+        self._period = behavior.spec.decision_period
         self._since = 0
-        self._actions: Floats = np.zeros((0, behaviour.num_actions), np.float32)
+        self._actions: Floats = np.zeros((0, behavior.num_actions), np.float32)
         self._owed = np.zeros(0, np.float32)
         self._debts: dict[int, float] = {}  # rewards that agents have not seen
         self._places: Any = slice(None)
@@ -140,9 +140,9 @@ class AgentTracker:
         no, places = np.zeros(count, bool), np.full(count, -1)
         self.forget()
         return Decision(
-            self.behaviour,
+            self.behavior,
             np.array(live, np.int32),
-            np.array(shown, np.float32).reshape(count, self.behaviour.num_features),
+            np.array(shown, np.float32).reshape(count, self.behavior.num_features),
             np.zeros(count, np.float32),
             no, no, ~no, places,
             masks=self._masked((), places),
@@ -165,7 +165,7 @@ class AgentTracker:
         if self._since:
             rewards = rewards + self._owed
         return Decision(
-            self.behaviour, self._numbers, self._last, rewards, no, no, no, self._order,
+            self.behavior, self._numbers, self._last, rewards, no, no, no, self._order,
             tuple(said), self._masked(masks, self._order),
         )  # fmt: skip
 
@@ -227,16 +227,16 @@ class AgentTracker:
 
     def _masked(self, masks: Said, places: npt.NDArray[np.intp]) -> tuple[Marks, ...]:
         """Return what the agents of rows cannot choose, for each branch bool, [n, choices]."""
-        return masked(masks, places, self.behaviour.spec.actions.branches)
+        return masked(masks, places, self.behavior.spec.actions.branches)
 
     def _decision(self, found: list[_Row], said: Said, masks: Said) -> Decision:
         count = len(found)
         places = np.array([row.place for row in found], np.intp)
         return Decision(
-            self.behaviour,
+            self.behavior,
             np.array([row.agent for row in found], np.int32),
             np.array([row.observation for row in found], np.float32).reshape(
-                count, self.behaviour.num_features
+                count, self.behavior.num_features
             ),
             np.array([row.reward for row in found], np.float32),
             np.array([row.started for row in found], bool),

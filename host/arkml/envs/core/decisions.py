@@ -19,7 +19,7 @@ Ids = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
+class Behavior:
     """
     A kind of agents, and the name that their guest gave it.
 
@@ -37,7 +37,7 @@ class Behaviour:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """
-    One submit: n rows of agents of one behaviour, in push order.
+    One submit: n rows of agents of one behavior, in push order.
 
     agents: int32, [n], unique in the environment's life; a new episode has a new one.
     observations: float32, [n, num_features]. rewards: float32, [n], since the agent's row before.
@@ -47,7 +47,7 @@ class Decision:
     bool, [n, choices], what cannot be chosen.
     """
 
-    behaviour: Behaviour
+    behavior: Behavior
     agents: Ids
     observations: Floats
     rewards: Floats
@@ -78,7 +78,7 @@ class Step:
     """
     What became of a guest up to its next submit.
 
-    `decisions` holds one submit, or one of each behaviour where everything is over. `done` says
+    `decisions` holds one submit, or one of each behavior where everything is over. `done` says
     that the guest has finished, and `error` why it failed: its agents are truncated then.
     """
 
@@ -101,7 +101,7 @@ class Demonstrations:
     observations: float32, [n, num_features]. given: float32, [n, num_actions].
     """
 
-    behaviour: Behaviour
+    behavior: Behavior
     origin: Origin
     rows: npt.NDArray[Any]
     observations: Floats

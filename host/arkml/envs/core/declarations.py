@@ -1,4 +1,4 @@
-"""What somebody declares of a guest's behaviours, checked, and where it is looked for."""
+"""What somebody declares of a guest's behaviors, checked, and where it is looked for."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _ActionsDeclared(_Strict, frozen=True):
     discrete: Annotated[list[_Count], msgspec.Meta(max_length=256)] = []
 
 
-class _BehaviourDeclared(_Strict, frozen=True):
+class _BehaviorDeclared(_Strict, frozen=True):
     observations: Annotated[list[_PartDeclared], msgspec.Meta(max_length=256)] = []
     actions: _ActionsDeclared = _ActionsDeclared()
     decision_period: _Count = 1
@@ -55,15 +55,15 @@ class _BehaviourDeclared(_Strict, frozen=True):
 
 
 class _Named(_Strict, frozen=True):
-    behaviours: dict[str, _BehaviourDeclared]
+    behaviors: dict[str, _BehaviorDeclared]
 
 
 class Declarations:
     """
-    What the embedder declares of behaviours, else what their module does, else they themselves.
+    What the embedder declares of behaviors, else what their module does, else they themselves.
 
     `given` is for the embedder, `section` what the module's custom section `arkml.spec` holds.
-    Both are an object with "behaviours", from names or "*" to what is declared of each, or what is
+    Both are an object with "behaviors", from names or "*" to what is declared of each, or what is
     declared of all. Raises InvalidSpec.
     """
 
@@ -81,7 +81,7 @@ class Declarations:
             self._sources.append((where, _by_name(_document(section, where), where)))
 
     def of(self, name: str, num_features: int, num_actions: int, configuration: str = "") -> Spec:
-        """What holds for a behaviour. Raises InvalidSpec if that contradicts its widths."""
+        """What holds for a behavior. Raises InvalidSpec if that contradicts its widths."""
         widths = num_features, num_actions
         for where, source in self._sources:
             declared = source.get(name, source.get(_ANY))
@@ -94,7 +94,7 @@ class Declarations:
         if own is None:
             return Spec.plain(*widths)
         where = f"{KEY} in the configuration of {name!r}"
-        return _fitted(_converted(own, _BehaviourDeclared, where), where, *widths)
+        return _fitted(_converted(own, _BehaviorDeclared, where), where, *widths)
 
 
 def _contents(path: Path) -> bytes:
@@ -120,17 +120,17 @@ def _converted(value: Any, kind: type[Any], where: str) -> Any:
         raise InvalidSpec(f"{where}: {error}") from error
 
 
-def _by_name(document: Mapping[str, Any], where: str) -> Mapping[str, _BehaviourDeclared]:
+def _by_name(document: Mapping[str, Any], where: str) -> Mapping[str, _BehaviorDeclared]:
     if not document:
         return {}
-    if "behaviours" not in document:
-        return {_ANY: _converted(document, _BehaviourDeclared, where)}
+    if "behaviors" not in document:
+        return {_ANY: _converted(document, _BehaviorDeclared, where)}
     named: _Named = _converted(document, _Named, where)
-    return named.behaviours
+    return named.behaviors
 
 
-def _fitted(declared: _BehaviourDeclared, where: str, num_features: int, num_actions: int) -> Spec:
-    """What is declared of a behaviour of these widths. Raises InvalidSpec."""
+def _fitted(declared: _BehaviorDeclared, where: str, num_features: int, num_actions: int) -> Spec:
+    """What is declared of a behavior of these widths. Raises InvalidSpec."""
     plain = Spec.plain(num_features, num_actions)
     parts = _parts(declared.observations, where) or plain.observations
     if (size := sum(part.size for part in parts)) != num_features:

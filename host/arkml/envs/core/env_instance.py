@@ -8,7 +8,7 @@ from typing import NamedTuple
 from arkml.batches import Batch, Floats, MetadataLog
 from arkml.closing import Closing
 from arkml.envs.core.agent_tracker import Agents, AgentTracker
-from arkml.envs.core.decisions import Behaviour, Decision, Step
+from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.declarations import Declarations
 from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.submit_loop import Calls, SubmitLoop
@@ -111,7 +111,7 @@ class EnvInstance(Closing):
             return None
         tracker = self._trackers.get(session.key)
         if tracker is None:
-            tracker = self._trackers[session.key] = self._agents.track(self._behaviour(session))
+            tracker = self._trackers[session.key] = self._agents.track(self._behavior(session))
         said: MetadataLog = ()
         if batch.rows["metadata"].any():
             said = session.queue.metadata()
@@ -177,16 +177,16 @@ class EnvInstance(Closing):
             self.world.tick()
         self.guest.fiber.answer(0)
 
-    def _behaviour(self, session: Session) -> Behaviour:
+    def _behavior(self, session: Session) -> Behavior:
         for run in self.experiments.started.values():
             if run.policy is session.policy:
-                return run.behaviour
-        known = (tracker.behaviour.name for tracker in self._trackers.values())
+                return run.behavior
+        known = (tracker.behavior.name for tracker in self._trackers.values())
         opened = sum(name.startswith("inference") for name in known)
         name = f"inference-{opened + 1}" if opened else "inference"
         assert isinstance(session, InferenceSession)
         widths = session.num_features, session.num_actions
-        return Behaviour(name, *widths, self._declarations.of(name, *widths))
+        return Behavior(name, *widths, self._declarations.of(name, *widths))
 
     def _drop_all(self) -> list[Decision]:
         found = [tracker.drop() for tracker in self._trackers.values()]

@@ -10,7 +10,7 @@ import numpy as np
 
 from arkml.abi.codes import ExperimentStatus
 from arkml.batches import Batch, Metadata, MetadataLog
-from arkml.envs.core.decisions import Behaviour, Demonstrations
+from arkml.envs.core.decisions import Behavior, Demonstrations
 from arkml.envs.core.declarations import Declarations
 from arkml.envs.core.specs import Spec
 from arkml.errors import InvalidArguments, InvalidSpec, NotFound, Unavailable
@@ -31,7 +31,7 @@ class Experiment:
 
     id: str
     policy: ExternalPolicy
-    behaviour: Behaviour
+    behavior: Behavior
     started_at: int
     seconds: int
     snapshot_data: bytes
@@ -44,7 +44,7 @@ class Experiment:
         return settled(ExperimentShape(self.policy.num_features, self.policy.num_actions))
 
     def configuration(self) -> Pending[str]:
-        return settled(self.behaviour.configuration)
+        return settled(self.behavior.configuration)
 
     def snapshot(self) -> Pending[bytes]:
         return settled(self.snapshot_data)
@@ -56,7 +56,7 @@ class Experiment:
         """As a list of experiments tells it."""
         ended = bool(self.ended_at)
         return ExperimentInfo(
-            name=self.behaviour.name,
+            name=self.behavior.name,
             id=self.id,
             started_at=self.started_at,
             ended_at=self.ended_at,
@@ -72,7 +72,7 @@ class Experiments:
 
     `snapshot` is what it downloads, else a policy that does nothing. `shape_of` finds the widths
     that a launch asks for, `declarations` what its rows mean; `refused` is what contradicts them.
-    Ids and times come from `world`. Of `behaviours`, if there are any, agents are stepped; others
+    Ids and times come from `world`. Of `behaviors`, if there are any, agents are stepped; others
     take zeros. Demonstrations and augmented rows are kept until `take_given`.
     """
 
@@ -81,14 +81,14 @@ class Experiments:
         snapshot: bytes | None,
         shape_of: Callable[[Launch], tuple[int, int]],
         declarations: Declarations,
-        behaviours: Collection[str] | None,
+        behaviors: Collection[str] | None,
         world: World,
     ) -> None:
         self.started: dict[str, Experiment] = {}
         self.refused: InvalidSpec | None = None
         self.world = world
         self._declarations = declarations
-        self._behaviours = behaviours
+        self._behaviors = behaviors
         self._snapshot = snapshot
         self._shape_of = shape_of
         self._given: list[Demonstrations] = []
@@ -112,19 +112,19 @@ class Experiments:
         return self._found(run_id)
 
     def start(self, launch: Launch) -> Pending[TrainingStart]:
-        """Start an experiment; one name with one shape is one behaviour of the environment."""
+        """Start an experiment; one name with one shape is one behavior of the environment."""
         if launch.workers:
             raise Unavailable(f"{launch.workers} remote workers were asked for: there are none")
         features, actions = self._shape_of(launch)
         name = launch.experiment
         for run in self.started.values():
-            if run.behaviour.name == name and run.sessions:
+            if run.behavior.name == name and run.sessions:
                 raise InvalidArguments(f"experiment {name!r} runs already")
-        is_stepped = self._behaviours is None or name in self._behaviours
+        is_stepped = self._behaviors is None or name in self._behaviors
         run = Experiment(
             uuid.UUID(bytes=self.world.random(16), version=4).hex,
             ExternalPolicy(name, features, actions, is_stepped=is_stepped),
-            Behaviour(
+            Behavior(
                 name, features, actions, self._spec(launch, features, actions), launch.configuration
             ),
             self.world.time_of_day(),
@@ -180,7 +180,7 @@ class _Part:
             raise InvalidArguments("rows of somebody else's actions come with all of them")
         self._experiments.keep(
             Demonstrations(
-                self._run.behaviour,
+                self._run.behavior,
                 origin,
                 batch.rows.copy(),
                 np.array(batch.features),

@@ -12,7 +12,7 @@ from arkml.batches import Floats
 from arkml.closing import Closing
 from arkml.envs.core.batch_stepper import BatchStepper, Left
 from arkml.envs.core.coercion import drawn_seed, seed_of
-from arkml.envs.core.decisions import Behaviour, Demonstrations, Marks, Step
+from arkml.envs.core.decisions import Behavior, Demonstrations, Marks, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv
@@ -41,7 +41,7 @@ class FleetEnv(Closing):
         self._everybody = np.arange(num_guests)
         self._together: BatchStepper | None = None
         self._call = NonReentrant(self.template.program.name)
-        self._behaviour: Behaviour | None = None
+        self._behavior: Behavior | None = None
         try:
             self._resources = self.template.host.resources(self.template.unclosed, num_guests)
         except BaseException:
@@ -49,11 +49,11 @@ class FleetEnv(Closing):
             raise
 
     @property
-    def behaviour(self) -> Behaviour:
+    def behavior(self) -> Behavior:
         """That of every agent. Raises UsageError before the first reset."""
-        if self._behaviour is None:
+        if self._behavior is None:
             raise UsageError("reset the fleet before its first step")
-        return self._behaviour
+        return self._behavior
 
     @property
     def alive(self) -> Marks:
@@ -86,7 +86,7 @@ class FleetEnv(Closing):
                 self.template.script.warn_unseedable()
             self._end()
             steps = {guest: self._begun(guest, given) for guest, given in enumerate(seeds)}
-            self._behaviour = steps[0].decisions[0].behaviour
+            self._behavior = steps[0].decisions[0].behavior
             self._together = BatchStepper(
                 self.template.program.name, self._lives, self._resources, self.template.pace
             )
@@ -146,7 +146,7 @@ class FleetEnv(Closing):
         return GuestError(f"{self.template.program.name}: {error}")
 
     def _step(self, actions: Floats, before: Floats, due: Marks | None) -> FleetStep:
-        behaviour, together = self.behaviour, self._together
+        behavior, together = self.behavior, self._together
         if together is None:
             self.template.require_open()
             raise UsageError("reset the fleet before its next step")
@@ -155,7 +155,7 @@ class FleetEnv(Closing):
         if due is not None or not self._alive.all():
             going = np.flatnonzero(self._alive if due is None else self._alive & due)
         single = going[:0]
-        if behaviour.spec.decision_period == 1:
+        if behavior.spec.decision_period == 1:
             single = together.waiting(going)
             together.write(values)
         arrived, left = together.run(single) if len(single) else (single, [])
@@ -169,7 +169,7 @@ class FleetEnv(Closing):
         return self._told(steps, found, before) if steps else found
 
     def _nobody(self) -> FleetStep:
-        return FleetStep.nobody(self.num_guests, self.behaviour.num_features)
+        return FleetStep.nobody(self.num_guests, self.behavior.num_features)
 
     def _told(
         self, steps: dict[int, Step], found: FleetStep, before: Floats | None = None
@@ -181,10 +181,10 @@ class FleetEnv(Closing):
         """
         for guest, step in sorted(steps.items()):
             if before is None:
-                found.take(guest, step, self.behaviour, found.observations[guest])
+                found.take(guest, step, self.behavior, found.observations[guest])
                 continue
             try:
-                found.take(guest, step, self.behaviour, before[guest])
+                found.take(guest, step, self.behavior, before[guest])
             except UsageError as error:
                 found.fail(guest, self._blame(error), before[guest])
             if found.steps[guest].is_over:
@@ -202,7 +202,7 @@ class FleetEnv(Closing):
         if not step.is_over:
             return step
         self._drop(guest)
-        self.template.require_behaviour(life)
+        self.template.require_behavior(life)
         raise (
             life.experiments.refused
             or step.error

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Behaviour, Decision, Marks, Step
+from arkml.envs.core.decisions import Behavior, Decision, Marks, Step
 from arkml.errors import GuestError, UsageError
 
 
@@ -49,17 +49,17 @@ class FleetStep:
         marks: Marks = self.terminated | self.truncated
         return marks
 
-    def take(self, guest: int, step: Step, behaviour: Behaviour, before: Floats) -> None:
+    def take(self, guest: int, step: Step, behavior: Behavior, before: Floats) -> None:
         """
         What one guest shows; `before`, [num_features], is what its agent showed last.
 
-        Raises UsageError if it has several agents, or another behaviour.
+        Raises UsageError if it has several agents, or another behavior.
         """
-        decisions = [found for found in step.decisions if found.behaviour == behaviour]
+        decisions = [found for found in step.decisions if found.behavior == behavior]
         if len(decisions) < len(step.decisions):
             raise UsageError(
-                f"a fleet has one behaviour, {behaviour.name}, and this guest goes on with another:"
-                " choose one with behaviours="
+                f"a fleet has one behavior, {behavior.name}, and this guest goes on with another:"
+                " choose one with behaviors="
             )
         if decisions and _agents(decisions[0]) > 1:
             raise UsageError(

@@ -61,7 +61,7 @@ class GuestEnv(Closing):
         configure: str | Sequence[int | str] | None = None,
         snapshot: bytes | None = None,
         inference: bool | None = None,
-        behaviours: Collection[str] | None = None,
+        behaviors: Collection[str] | None = None,
         spec: Declaring = None,
         idle_calls: int = IDLE_CALLS,
         seconds: float | None = None,
@@ -77,7 +77,7 @@ class GuestEnv(Closing):
             configure = tuple(configure)  # ours, whatever becomes of the caller's
         self._made_with = {
             "module": module, "entry": entry, "args": args, "configure": configure,
-            "snapshot": snapshot, "inference": inference, "behaviours": behaviours,
+            "snapshot": snapshot, "inference": inference, "behaviors": behaviors,
             "idle_calls": idle_calls, "seconds": seconds, "frame_seconds": frame_seconds,
             "wasi": wasi if host is None else host.wasi,
             "limits": limits if host is None else host.limits,
@@ -105,7 +105,7 @@ class GuestEnv(Closing):
             self._owned.unclosed = self.unclosed
         self._snapshot = snapshot
         self._inference = inference
-        self._behaviours = behaviours
+        self._behaviors = behaviors
         self._idle_calls = idle_calls
         self._seconds = seconds
         self.agents = Agents()
@@ -147,7 +147,7 @@ class GuestEnv(Closing):
         Start over with a new instance, up to its first submit. Its live agents are forgotten.
 
         Without `seed` the next one is drawn. Raises GuestError if the guest does not come so far,
-        and UsageError if it has none of the `behaviours`.
+        and UsageError if it has none of the `behaviors`.
         """
         self.require_open()
         if seed is not None:
@@ -163,7 +163,7 @@ class GuestEnv(Closing):
             step = self._run(self._life)
             self.reset_seconds = time.perf_counter() - before
             if step.error is not None:
-                self.require_behaviour(self._life)
+                self.require_behavior(self._life)
                 raise step.error
             if step.done:
                 raise GuestStalled(f"{self._life.guest.name} came to its end without a submit")
@@ -201,7 +201,7 @@ class GuestEnv(Closing):
         """A new instance, before its first call, which this environment does not step."""
         world = SeededWorld(seed, self.pace)
         experiments = Experiments(
-            self._snapshot, _shape_of, self._declarations, self._behaviours, world
+            self._snapshot, _shape_of, self._declarations, self._behaviors, world
         )
         guest = self.host.driven(self.program, experiments, world, resources)
         return EnvInstance(
@@ -256,12 +256,12 @@ class GuestEnv(Closing):
             raise life.experiments.refused
         return step
 
-    def require_behaviour(self, life: EnvInstance) -> None:
-        """Whether the guest has some behaviour that is stepped. Raises UsageError."""
-        there = {run.behaviour.name for run in life.experiments.started.values()}
-        if self._behaviours is not None and there and there.isdisjoint(self._behaviours):
+    def require_behavior(self, life: EnvInstance) -> None:
+        """Whether the guest has some behavior that is stepped. Raises UsageError."""
+        there = {run.behavior.name for run in life.experiments.started.values()}
+        if self._behaviors is not None and there and there.isdisjoint(self._behaviors):
             raise UsageError(
-                f"behaviours={sorted(self._behaviours)}: {life.guest.name} has"
+                f"behaviors={sorted(self._behaviors)}: {life.guest.name} has"
                 f" {', '.join(sorted(there))}"
             )
 
@@ -288,17 +288,17 @@ def _shape_of(launch: Launch) -> tuple[int, int]:
 
 def _checked(actions: npt.ArrayLike, decision: Decision) -> npt.NDArray[np.float32]:
     """The actions as float32, [m, num_actions]. Raises InvalidActions."""
-    wanted = (int((~decision.ended).sum()), decision.behaviour.num_actions)
+    wanted = (int((~decision.ended).sum()), decision.behavior.num_actions)
     try:
         values = floats_of(actions)
     except (TypeError, ValueError) as error:
         raise InvalidActions(f"actions are numbers, not {str(actions)[:80]}") from error
     if values.shape != wanted:
         raise InvalidActions(
-            f"actions have shape {values.shape}: {decision.behaviour.name} takes {wanted}, one row"
+            f"actions have shape {values.shape}: {decision.behavior.name} takes {wanted}, one row"
             " for each agent that decides"
         )
     if not np.isfinite(values).all():
-        raise InvalidActions(f"an action of {decision.behaviour.name} is not finite")
-    decision.behaviour.spec.actions.check_choices(values, decision.behaviour.name)
+        raise InvalidActions(f"an action of {decision.behavior.name} is not finite")
+    decision.behavior.spec.actions.check_choices(values, decision.behavior.name)
     return values

@@ -9,7 +9,7 @@ from functools import partial
 from arkml.envs.core.messages import Messages
 from arkml.envs.core.submit_loop import Calls
 from arkml.errors import EntryPointMissing, UsageError
-from arkml.guests.guest import Guest, initialisers
+from arkml.guests.guest import Guest, initializers
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.module.description import ModuleKind
@@ -82,7 +82,7 @@ class Script:
 
     def calls(self, guest: Guest, seed: int) -> Calls:
         """The calls of a new instance, one after another."""
-        for name in initialisers(self._program):
+        for name in initializers(self._program):
             if name == "ark_initialize":
                 yield from self._seeding(guest, seed)
             yield partial(guest.begin, name)

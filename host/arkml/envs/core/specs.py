@@ -1,4 +1,4 @@
-"""What the rows of a behaviour mean: parts of an observation, and kinds of actions."""
+"""What the rows of a behavior mean: parts of an observation, and kinds of actions."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Actions:
 @dataclass(frozen=True, slots=True)
 class Spec:
     """
-    What is known of a behaviour's rows.
+    What is known of a behavior's rows.
 
     decision_period: an agent is asked once in so many of its submits. slots: how many agents there
     are at most. positions: the features that are an agent's place in a plane.

@@ -44,7 +44,7 @@ __all__ = [
 
 class BaseEnv(ABC):
     """
-    Agents of one or more behaviours, stepped together.
+    Agents of one or more behaviors, stepped together.
 
     Which agents report, and in which order, changes from step to step; an agent is known by its
     id. One that ended may be in the same step's decisions again: its next episode has begun.
@@ -65,14 +65,14 @@ class BaseEnv(ABC):
     @property
     @abstractmethod
     def behavior_specs(self) -> Mapping[str, BehaviorSpec]:
-        """The behaviours that have appeared, by name; empty before the first reset or step."""
+        """The behaviors that have appeared, by name; empty before the first reset or step."""
 
     @abstractmethod
     def set_actions(self, behavior_name: BehaviorName, action: ActionTuple) -> None:
         """
-        Set the actions of all agents of a behaviour, in the order of its DecisionSteps.
+        Set the actions of all agents of a behavior, in the order of its DecisionSteps.
 
-        Raises UnityActionException for an unknown behaviour or actions that do not fit.
+        Raises UnityActionException for an unknown behavior or actions that do not fit.
         """
 
     @abstractmethod
@@ -87,4 +87,4 @@ class BaseEnv(ABC):
 
     @abstractmethod
     def get_steps(self, behavior_name: BehaviorName) -> tuple[DecisionSteps, TerminalSteps]:
-        """The agents of a behaviour that need an action and those that ended in the last step."""
+        """The agents of a behavior that need an action and those that ended in the last step."""

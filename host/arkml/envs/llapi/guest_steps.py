@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from arkml.envs.core.decisions import Behaviour, Decision
+from arkml.envs.core.decisions import Behavior, Decision
 from arkml.envs.llapi.base_env import (
     ActionSpec,
     BehaviorName,
@@ -22,16 +22,16 @@ from arkml.envs.llapi.base_env import (
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """A behaviour under the name that trainers know; `nobody` is that none of it ended."""
+    """A behavior under the name that trainers know; `nobody` is that none of it ended."""
 
-    behaviour: Behaviour
+    behavior: Behavior
     name: BehaviorName
     spec: BehaviorSpec
     nobody: TerminalSteps
 
 
-def behavior_spec(behaviour: Behaviour) -> BehaviorSpec:
-    """What is declared of a behaviour."""
+def behavior_spec(behavior: Behavior) -> BehaviorSpec:
+    """What is declared of a behavior."""
     seen = [
         ObservationSpec(
             part.shape,
@@ -39,15 +39,15 @@ def behavior_spec(behaviour: Behaviour) -> BehaviorSpec:
             ObservationType.GOAL_SIGNAL if part.is_goal else ObservationType.DEFAULT,
             part.name,
         )
-        for part in behaviour.spec.observations
+        for part in behavior.spec.observations
     ]
-    actions = behaviour.spec.actions
+    actions = behavior.spec.actions
     return BehaviorSpec(seen, ActionSpec(actions.continuous, actions.branches))
 
 
 def steps_of(decision: Decision, met: Met) -> tuple[DecisionSteps, TerminalSteps]:
     """The rows of a submit, in push order, those that ended apart."""
-    ended, declared = decision.ended, decision.behaviour.spec
+    ended, declared = decision.ended, decision.behavior.spec
     if not ended.any():
         count = len(decision)
         deciding = DecisionSteps(

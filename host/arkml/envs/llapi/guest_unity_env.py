@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Behaviour, Decision, Step
+from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.llapi.base_env import (
     ActionSpec,
@@ -47,8 +47,8 @@ class GuestUnityEnv(Remade, BaseEnv):
     """
     Steps a guest as ML-Agents steps a Unity player; `options` are those of `GuestEnv`.
 
-    A behaviour is called NAME?team=0 and appears with its first submit. Each submit is a step; the
-    other behaviours have empty steps then. Missing actions are zeros. `reset` makes a new
+    A behavior is called NAME?team=0 and appears with its first submit. Each submit is a step; the
+    other behaviors have empty steps then. Missing actions are zeros. `reset` makes a new
     instance, `seed` is that of the first one. A guest that has finished or failed interrupts its
     agents; the next `step` raises UnityCommunicatorStoppedException.
 
@@ -198,7 +198,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         self._deciding = None
         shown: dict[BehaviorName, tuple[DecisionSteps, TerminalSteps]] = {}
         for decision in step.decisions:
-            met = self._met(decision.behaviour)
+            met = self._met(decision.behavior)
             shown[met.name] = steps_of(decision, met)
             self._deciding = met.name
             self._tell(decision)
@@ -207,21 +207,21 @@ class GuestUnityEnv(Remade, BaseEnv):
                 shown[name] = DecisionSteps.empty(spec), TerminalSteps.empty(spec)
         self._steps = shown
 
-    def _met(self, behaviour: Behaviour) -> Met:
-        """What is known of a behaviour, whose widths stay as they were when it was first seen."""
-        if self._last is None or self._last.behaviour is not behaviour:
-            self._last = self._meet(behaviour)
+    def _met(self, behavior: Behavior) -> Met:
+        """What is known of a behavior, whose widths stay as they were when it was first seen."""
+        if self._last is None or self._last.behavior is not behavior:
+            self._last = self._meet(behavior)
         return self._last
 
-    def _meet(self, behaviour: Behaviour) -> Met:
-        name = behaviour.name + _TEAM
-        spec = behavior_spec(behaviour)
+    def _meet(self, behavior: Behavior) -> Met:
+        name = behavior.name + _TEAM
+        spec = behavior_spec(behavior)
         known = self._specs.setdefault(name, spec)
         if known != spec:
             raise UnityObservationException(
                 f"Behavior {name} has {_told(spec)} now, and had {_told(known)}"
             )
-        return Met(behaviour, name, known, TerminalSteps.empty(known))
+        return Met(behavior, name, known, TerminalSteps.empty(known))
 
     def _tell(self, decision: Decision) -> None:
         for channel in self._stats:

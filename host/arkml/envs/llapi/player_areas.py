@@ -98,7 +98,7 @@ class Areas(Closing):
                 logger.error("%s", env.failure)
 
     def output(self) -> UnityOutputProto:
-        """What the agents observed, what is new of behaviours, and what the guests said."""
+        """What the agents observed, what is new of behaviors, and what the guests said."""
         output = UnityOutputProto()
         infos = output.rl_output.agentInfos
         for place in self._live:
@@ -121,7 +121,7 @@ class Areas(Closing):
             env.close()
 
     def _act(self, name: BehaviorName, protos: Sequence[AgentActionProto]) -> None:
-        """Share the actions of a behaviour out, in the order in which its agents were sent."""
+        """Share the actions of a behavior out, in the order in which its agents were sent."""
         if name not in self._told:
             raise UnityCommunicationException(f"There are actions for {name}, which is unknown")
         counts = [

@@ -38,7 +38,7 @@ class AreaIds:
 
 
 def brain_to_proto(name: BehaviorName, spec: BehaviorSpec) -> BrainParametersProto:
-    """What a trainer learns of a behaviour when it appears."""
+    """What a trainer learns of a behavior when it appears."""
     actions = spec.action_spec
     return BrainParametersProto(
         brain_name=name,
@@ -115,7 +115,7 @@ def _observations(spec: ObservationSpec, rows: NDArray[np.float32]) -> list[Obse
 def actions_from_proto(
     protos: Sequence[AgentActionProto], spec: ActionSpec, name: BehaviorName
 ) -> ActionTuple:
-    """The actions of a behaviour, a row a message. Raises UnityCommunicationException."""
+    """The actions of a behavior, a row a message. Raises UnityCommunicationException."""
     floats = _rows([proto.continuous_actions for proto in protos], spec.continuous_size, name)
     choices = _rows([proto.discrete_actions for proto in protos], spec.discrete_size, name)
     return ActionTuple(floats.astype(np.float32), choices.astype(np.int32))

@@ -33,7 +33,7 @@ _PICTURE = 3  # the rank of an observation that is channels, height, width
 def behavior_spec_from_proto(
     brain_param_proto: BrainParametersProto, agent_info: AgentInfoProto
 ) -> BehaviorSpec:
-    """The specification of a behaviour: its actions, and the observations of one of its agents."""
+    """The specification of a behavior: its actions, and the observations of one of its agents."""
     observations = [_observation_spec(each) for each in agent_info.observations]
     return BehaviorSpec(observations, _action_spec(brain_param_proto))
 

@@ -1,4 +1,4 @@
-"""What the observations and actions of a behaviour look like."""
+"""What the observations and actions of a behavior look like."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class ObservationSpec(NamedTuple):
 
 
 class BehaviorSpec(NamedTuple):
-    """What the agents of one behaviour observe, in order, and how they act."""
+    """What the agents of one behavior observe, in order, and how they act."""
 
     observation_specs: list[ObservationSpec]
     action_spec: ActionSpec
 
 
 class BehaviorMapping(Mapping[BehaviorName, BehaviorSpec]):
-    """The behaviours that are known so far. Read-only; grows while the environment runs."""
+    """The behaviors that are known so far. Read-only; grows while the environment runs."""
 
     def __init__(self, specs: dict[BehaviorName, BehaviorSpec]) -> None:
         self._dict = specs

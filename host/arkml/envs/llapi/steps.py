@@ -1,4 +1,4 @@
-"""What the agents of one behaviour observed: those that need an action, and those that ended."""
+"""What the agents of one behavior observed: those that need an action, and those that ended."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Behaviour, Marks
+from arkml.envs.core.decisions import Behavior, Marks
 from arkml.envs.core.specs import Actions
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.guests import GuestScalarEnvironment, GuestVectorEnvironment
@@ -40,13 +40,13 @@ class _Flat:
         self._environment = environment
 
     def observation_dim(self) -> int:
-        return self._behaviour.num_features
+        return self._behavior.num_features
 
     def action_dim(self) -> int:
         """Return how many choices there are, or how many numbers an action with floats has."""
         if self.action_is_discrete():
             return _count(self._actions)
-        return self._behaviour.num_actions
+        return self._behavior.num_actions
 
     def action_is_discrete(self) -> bool:
         """Return whether an action is choices of branches and nothing else."""
@@ -73,12 +73,12 @@ class _Flat:
         return None if masks is None else masks.tobytes()
 
     @property
-    def _behaviour(self) -> Behaviour:
-        return self._environment.behaviour
+    def _behavior(self) -> Behavior:
+        return self._environment.behavior
 
     @property
     def _actions(self) -> Actions:
-        return self._behaviour.spec.actions
+        return self._behavior.spec.actions
 
     def _masks(self) -> Flags | None:
         """Return the masks, uint8, [n, choices], or None without branches."""
@@ -93,7 +93,7 @@ class _Flat:
         self._masks()  # refuses what could not be answered
         if self.action_is_discrete() and len(data) == count:
             return _columns(np.frombuffer(data, np.uint8), self._actions)
-        width = self._behaviour.num_actions
+        width = self._behavior.num_actions
         if len(data) != _LITTLE.itemsize * width * count:
             raise checks.refused(f"{len(data)} bytes for {count} actions of {width} numbers")
         return np.frombuffer(data, _LITTLE).astype(np.float32).reshape(count, width)

@@ -9,7 +9,7 @@ from uuid import uuid4
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Behaviour, Marks
+from arkml.envs.core.decisions import Behavior, Marks
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import (
     EnvironmentError,
@@ -61,10 +61,10 @@ class GuestScalarEnvironment(Guests):
             return ScalarEnvStep(*seat.step(values))
 
     @property
-    def behaviour(self) -> Behaviour:
-        """Return its behaviour. Raises EnvironmentError if the guest does not start."""
+    def behavior(self) -> Behavior:
+        """Return its behavior. Raises EnvironmentError if the guest does not start."""
         with self._lock:
-            return self._started().behaviour
+            return self._started().behavior
 
     @property
     def masks(self) -> list[list[Marks]]:
@@ -187,12 +187,12 @@ class GuestVectorEnvironment(Guests):
             return list(self._seats)
 
     @property
-    def behaviour(self) -> Behaviour:
-        """Return the behaviour of each. Raises EnvironmentError before `init_num_envs`."""
+    def behavior(self) -> Behavior:
+        """Return the behavior of each. Raises EnvironmentError before `init_num_envs`."""
         with self._lock:
             self._require_own()
             checks.ids([], self._seats)
-            return next(iter(self._seats.values())).behaviour
+            return next(iter(self._seats.values())).behavior
 
     @property
     def masks(self) -> list[list[Marks]]:

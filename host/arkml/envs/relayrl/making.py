@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Behaviour
+from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvDType, EnvNdArrayDType
@@ -53,14 +53,14 @@ class Guests:
         return _F32
 
     @property
-    def behaviour(self) -> Behaviour:
-        """Return the behaviour of an environment. Raises EnvironmentError if there is none."""
+    def behavior(self) -> Behavior:
+        """Return the behavior of an environment. Raises EnvironmentError if there is none."""
         raise NotImplementedError
 
     @property
     def num_actions(self) -> int:
-        """Return the width of an action. Raises EnvironmentError as `behaviour`."""
-        return self.behaviour.num_actions
+        """Return the width of an action. Raises EnvironmentError as `behavior`."""
+        return self.behavior.num_actions
 
     def _require_own(self) -> None:
         if self._is_given_away:

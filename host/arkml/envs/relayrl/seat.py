@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Behaviour, Marks
+from arkml.envs.core.decisions import Behavior, Marks
 from arkml.envs.core.specs import Actions
 from arkml.envs.one_agent import OneAgent
 from arkml.envs.relayrl import checks
@@ -43,12 +43,12 @@ class Seat:
         self._kept: _Kept | None = None
 
     @property
-    def behaviour(self) -> Behaviour:
-        return self.agent.behaviour
+    def behavior(self) -> Behavior:
+        return self.agent.behavior
 
     @property
     def actions(self) -> Actions:
-        return self.agent.behaviour.spec.actions
+        return self.agent.behavior.spec.actions
 
     @property
     def masks(self) -> list[Marks]:

@@ -66,7 +66,7 @@ class Settings:
     gamma: float = 0.99
     tau: float = 0.005
     rollout_length: int = 1
-    normalise: bool = True
+    normalize: bool = True
     demo_fraction: float = 0.0
     seed: int = 0
     sync_interval: int = 1
@@ -90,7 +90,7 @@ class Settings:
                     f"{name} is {getattr(self, name)!r}: it takes a number from {bounds[0]:g}"
                     f" to {bounds[1]:g}"
                 )
-        for name in ("use_terminal_masking", "normalise", "sync"):
+        for name in ("use_terminal_masking", "normalize", "sync"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidSettings(f"{name} is {getattr(self, name)!r}: it takes true or false")
         if self.alpha != "auto" and not _is_number(self.alpha, 0.0, 100.0):

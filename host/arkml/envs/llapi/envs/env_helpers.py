@@ -1,4 +1,4 @@
-"""The agents of a behaviour by name, as PettingZoo wants them."""
+"""The agents of a behavior by name, as PettingZoo wants them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MARK = "?agent_id="
 
 @dataclass(frozen=True, slots=True)
 class NamedSteps:
-    """One step of one behaviour, by the names of its agents; `rows` are of the decisions."""
+    """One step of one behavior, by the names of its agents; `rows` are of the decisions."""
 
     agents: list[str]
     observations: dict[str, Any]
@@ -29,7 +29,7 @@ def behavior_to_agent_id(behavior_name: str, unique_id: int) -> str:
 
 
 def agent_id_to_behavior(agent_id: str) -> str:
-    """The behaviour of an agent, by its name."""
+    """The behavior of an agent, by its name."""
     return agent_id.split(_MARK)[0]
 
 

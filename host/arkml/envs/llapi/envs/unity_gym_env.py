@@ -33,7 +33,7 @@ class UnityGymException(error.Error):
 
 class UnityToGymWrapper(gym.Env[Any, Any]):
     """
-    Wraps an environment with one behaviour and one agent.
+    Wraps an environment with one behavior and one agent.
 
     The observation is the first picture, or all vectors in one if there is none; with
     `allow_multiple_obs`, the list of all pictures and then the vectors. `uint8_visual` gives

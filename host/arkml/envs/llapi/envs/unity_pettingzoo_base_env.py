@@ -14,7 +14,7 @@ from arkml.envs.llapi.envs.unity_spaces import action_row, action_space, observa
 
 class UnityPettingzooBaseEnv:
     """
-    An environment whose agents are named `behaviour?agent_id=N`.
+    An environment whose agents are named `behavior?agent_id=N`.
 
     Agents come and go; a name is an agent's for its life. `legacy_api` returns what PettingZoo
     did before it told terminations from truncations.
@@ -72,7 +72,7 @@ class UnityPettingzooBaseEnv:
         return {agent: self.action_space(agent) for agent in self._possible_agents}
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """The action space of an agent, the same object for all of its behaviour."""
+        """The action space of an agent, the same object for all of its behavior."""
         return self._action_spaces[agent_id_to_behavior(agent)]
 
     @property
@@ -190,7 +190,7 @@ class UnityPettingzooBaseEnv:
         self._possible_agents |= set(self._agents)
 
     def _update_spaces(self) -> None:
-        """Add the spaces of behaviours that are new."""
+        """Add the spaces of behaviors that are new."""
         for name, spec in self._loaded().behavior_specs.items():
             if name not in self._action_spaces:
                 self._observation_spaces[name] = observation_space(spec)

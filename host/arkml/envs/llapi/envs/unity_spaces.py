@@ -1,4 +1,4 @@
-"""The spaces of a behaviour, and actions from them as the environment takes them."""
+"""The spaces of a behavior, and actions from them as the environment takes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def action_space(spec: ActionSpec) -> spaces.Space[Any]:
     """
     The box of continuous actions, the discrete choices, or a tuple of both.
 
-    Raises gymnasium's Error for a behaviour that does not act.
+    Raises gymnasium's Error for a behavior that does not act.
     """
     if spec.continuous_size == 0 and spec.discrete_size == 0:
         raise error.Error("No actions found")

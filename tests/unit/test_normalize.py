@@ -22,7 +22,7 @@ from wasmtime import MemoryType as PageType
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
 from arkml.runtime.module.binary import HEADER, SectionId
-from arkml.runtime.module.normalise import MemoryPlan, normalise
+from arkml.runtime.module.normalize import MemoryPlan, normalize
 from arkml.runtime.module.parsing import parse
 
 GUESTS = sorted((Path(__file__).parents[2] / "fixtures" / "guests").rglob("*.wasm"))
@@ -33,18 +33,18 @@ def wasm(text):
 
 
 class Loaded:
-    """A normalised module, instantiated as the host does it."""
+    """A normalized module, instantiated as the host does it."""
 
     def __init__(self, data, imports=()):
-        self.normalised = normalise(data, Limits())
+        self.normalized = normalize(data, Limits())
         engine = Engine()
         self.store = Store(engine)
-        self.module = Module(engine, self.normalised.wasm)
+        self.module = Module(engine, self.normalized.wasm)
         linker = Linker(engine)
         for module, name, function_type, function in imports:
             linker.define_func(module, name, function_type, function)
         self.memory = None
-        plan = self.normalised.memory
+        plan = self.normalized.memory
         if plan is not None:
             self.memory = Memory(self.store, PageType(Pages(plan.minimum, plan.maximum)))
             linker.define(self.store, "arkml", "memory", self.memory)
@@ -65,7 +65,7 @@ def test_a_defined_memory_becomes_an_import_with_its_data():
         )
     )
 
-    assert loaded.normalised.memory == MemoryPlan(2, 5, ("memory",), imported=False)
+    assert loaded.normalized.memory == MemoryPlan(2, 5, ("memory",), imported=False)
     assert loaded.read(65536, 65541) == b"hello"
     assert loaded.call("load") == ord("h")
 
@@ -95,7 +95,7 @@ def test_an_imported_memory_is_renamed_in_its_place():
         ],
     )
 
-    assert loaded.normalised.memory == MemoryPlan(1, 4, ("out",), imported=True)
+    assert loaded.normalized.memory == MemoryPlan(1, 4, ("out",), imported=True)
     assert [entry.name for entry in loaded.module.imports] == ["before", "memory", "after"]
     assert loaded.call("both") == 21
 
@@ -129,7 +129,7 @@ def test_passive_data_and_the_data_count_survive():
     loaded.call("init")
 
     assert loaded.read(0, 13) == b"now" + b"\0" * 5 + b"later"
-    assert parse(loaded.normalised.wasm).data_count == 2
+    assert parse(loaded.normalized.wasm).data_count == 2
 
 
 def test_the_guest_sees_the_size_that_the_host_gave_it():
@@ -156,7 +156,7 @@ def test_every_name_of_an_exported_memory_stays():
     )
     exports = loaded.instance.exports(loaded.store)
 
-    assert loaded.normalised.memory.exports == ("first", "heap", "memory")
+    assert loaded.normalized.memory.exports == ("first", "heap", "memory")
     assert all(isinstance(exports[name], Memory) for name in ("first", "heap", "memory"))
 
 
@@ -172,7 +172,7 @@ def test_a_start_function_runs_only_when_it_is_called():
     before = loaded.call("n")
     loaded.call("arkml:start")
 
-    assert loaded.normalised.has_start
+    assert loaded.normalized.has_start
     assert (before, loaded.call("n"), loaded.read(0, 1)) == (0, 7, b"\x09")
 
 
@@ -186,33 +186,33 @@ def test_a_start_function_may_be_an_import_of_a_module_without_exports_and_memor
     loaded.call("arkml:start")
 
     assert (before, calls) == ([], ["go"])
-    assert loaded.normalised.memory is None
+    assert loaded.normalized.memory is None
 
 
 def test_a_module_without_memory_and_start_stays_as_it_is():
     data = wasm('(module (func (export "add") (param i32) (result i32) (local.get 0)))')
 
-    normalised = normalise(data, Limits())
+    normalized = normalize(data, Limits())
 
-    assert (normalised.wasm, normalised.memory, normalised.has_start) == (data, None, False)
+    assert (normalized.wasm, normalized.memory, normalized.has_start) == (data, None, False)
 
 
 def test_an_empty_memory_section_is_no_memory():
     data = HEADER + bytes((SectionId.MEMORY, 1, 0))
 
-    normalised = normalise(data, Limits())
+    normalized = normalize(data, Limits())
 
-    assert (normalised.wasm, normalised.memory) == (data, None)
-    Module(Engine(), normalised.wasm)
+    assert (normalized.wasm, normalized.memory) == (data, None)
+    Module(Engine(), normalized.wasm)
 
 
 def test_an_empty_memory_section_beside_an_imported_memory_is_dropped():
     memory_import = bytes((SectionId.IMPORT, 8, 1, 1)) + b"a" + b"\1b\2\0\1"
 
-    normalised = normalise(HEADER + memory_import + bytes((SectionId.MEMORY, 1, 0)), Limits())
+    normalized = normalize(HEADER + memory_import + bytes((SectionId.MEMORY, 1, 0)), Limits())
 
-    assert normalised.memory == MemoryPlan(1, None, (), imported=True)
-    Module(Engine(), normalised.wasm)
+    assert normalized.memory == MemoryPlan(1, None, (), imported=True)
+    Module(Engine(), normalized.wasm)
 
 
 def test_custom_sections_keep_their_order_and_their_bytes():
@@ -220,10 +220,10 @@ def test_custom_sections_keep_their_order_and_their_bytes():
       (func $named (export "f")) (start $named) (memory 1) (@custom "last" "3"))"""
     data = wasm(text)
 
-    normalised = normalise(data, Limits())
+    normalized = normalize(data, Limits())
 
     assert "name" in parse(data).customs
-    assert customs(normalised.wasm) == customs(data)
+    assert customs(normalized.wasm) == customs(data)
 
 
 def customs(data):
@@ -237,7 +237,7 @@ def customs(data):
 def test_the_code_section_is_copied_untouched():
     data = wasm("(module (memory 1) (func $s (drop (memory.grow (i32.const 1)))) (start $s))")
 
-    assert code(normalise(data, Limits()).wasm) == code(data)
+    assert code(normalize(data, Limits()).wasm) == code(data)
 
 
 def code(data):
@@ -258,16 +258,16 @@ def test_a_tag_and_a_global_between_memory_and_exports_stay_valid():
 
 def test_a_module_that_uses_our_own_name_is_refused():
     with pytest.raises(ModuleRejected, match="arkml:start"):
-        normalise(wasm('(module (func (export "arkml:start")))'), Limits())
+        normalize(wasm('(module (func (export "arkml:start")))'), Limits())
 
 
-def test_normalising_twice_changes_nothing_more():
-    once = normalise(wasm("(module (memory 1) (func $s) (start $s))"), Limits())
+def test_normalizing_twice_changes_nothing_more():
+    once = normalize(wasm("(module (memory 1) (func $s) (start $s))"), Limits())
 
     with pytest.raises(ModuleRejected, match="arkml:start"):
-        normalise(once.wasm, Limits())
-    without_start = normalise(wasm("(module (memory 1))"), Limits()).wasm
-    assert normalise(without_start, Limits()).wasm == without_start
+        normalize(once.wasm, Limits())
+    without_start = normalize(wasm("(module (memory 1))"), Limits()).wasm
+    assert normalize(without_start, Limits()).wasm == without_start
 
 
 def test_data_that_does_not_fit_fails_at_instantiation_and_not_before():
@@ -303,8 +303,8 @@ def test_any_mixture_of_sections_stays_a_module(chosen, imported):
 
     loaded = Loaded(data, [("a", "f", FuncType([], []), lambda: None)] if imports else [])
 
-    assert loaded.normalised.has_start == ("start" in chosen)
-    assert customs(loaded.normalised.wasm) == customs(data)
+    assert loaded.normalized.has_start == ("start" in chosen)
+    assert customs(loaded.normalized.wasm) == customs(data)
     if "function" in chosen:
         assert loaded.call("f") == 3
 
@@ -312,13 +312,13 @@ def test_any_mixture_of_sections_stays_a_module(chosen, imported):
 @pytest.mark.parametrize("path", GUESTS, ids=lambda path: path.stem)
 def test_guests_of_every_compiler_compile_after_the_rewrite(path):
     data = path.read_bytes()
-    normalised = normalise(data, Limits())
-    module = Module(Engine(), normalised.wasm)
+    normalized = normalize(data, Limits())
+    module = Module(Engine(), normalized.wasm)
     own = [entry for entry in module.imports if entry.module == "arkml"]
 
-    assert len(own) == (normalised.memory is not None)
-    assert names(normalised.wasm) - {"arkml:start"} == names(data)
-    assert code(normalised.wasm) == code(data)
+    assert len(own) == (normalized.memory is not None)
+    assert names(normalized.wasm) - {"arkml:start"} == names(data)
+    assert code(normalized.wasm) == code(data)
 
 
 def names(data):

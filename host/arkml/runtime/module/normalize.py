@@ -36,7 +36,7 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Normalised:
+class Normalized:
     """
     A module as the host compiles it.
 
@@ -51,7 +51,7 @@ class Normalised:
     binary: Binary
 
 
-def normalise(data: bytes, limits: Limits) -> Normalised:
+def normalize(data: bytes, limits: Limits) -> Normalized:
     """
     Check `data` against `limits` and rewrite it.
 
@@ -66,7 +66,7 @@ def normalise(data: bytes, limits: Limits) -> Normalised:
     memory = _plan(binary)
     has_start = binary.start is not None
     wasm = b"".join(_rewritten(binary)) if memory or has_start else data
-    return Normalised(wasm, memory, has_start, binary)
+    return Normalized(wasm, memory, has_start, binary)
 
 
 def _plan(binary: Binary) -> MemoryPlan | None:

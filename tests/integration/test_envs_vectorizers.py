@@ -1,4 +1,4 @@
-"""Other people's vectorisers copy guests, in this process and into others."""
+"""Other people's vectorizers copy guests, in this process and into others."""
 
 import multiprocessing
 

@@ -15,7 +15,7 @@ FROZEN_AFTER = 1_000_000
 """After so many rows the statistics stay as they are: the policy they belong to shall settle."""
 
 CLIP = 10.0
-"""Normalised features lie within this, whatever comes after the statistics were frozen."""
+"""Normalized features lie within this, whatever comes after the statistics were frozen."""
 
 SPREAD = 10.0
 """
@@ -48,7 +48,7 @@ class Scaling:
         return cls(np.zeros(features, np.float32), np.ones(features, np.float32))
 
     def features(self, raw: Floats) -> Floats:
-        """Normalised features. raw: float32, [n, F]."""
+        """Normalized features. raw: float32, [n, F]."""
         scaled: Floats = (raw - self.mean) * self.inverse
         return np.clip(scaled, -CLIP, CLIP, out=scaled)
 
@@ -91,7 +91,7 @@ class Moments:
         self._squares = np.array(values["squares"], np.float64)
 
 
-class Normaliser:
+class Normalizer:
     """
     Collects statistics of all rows, and hands them out in steps.
 

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from arkml.learning import normaliser as module
-from arkml.learning.normaliser import CLIP, SPREAD, Moments, Normaliser, Scaling
+from arkml.learning import normalizer as module
+from arkml.learning.normalizer import CLIP, SPREAD, Moments, Normalizer, Scaling
 
 RANDOM = np.random.default_rng(0)
 
@@ -26,8 +26,8 @@ def test_moments_of_parts_are_the_moments_of_the_whole():
     assert moments.variance == pytest.approx(values.var(axis=0, dtype=np.float64))
 
 
-def test_features_are_normalised_once_the_statistics_are_adopted():
-    made = Normaliser(3, active=True)
+def test_features_are_normalized_once_the_statistics_are_adopted():
+    made = Normalizer(3, active=True)
     values = rows()
     made.observe(values, np.zeros(0))
     before = made.current
@@ -41,7 +41,7 @@ def test_features_are_normalised_once_the_statistics_are_adopted():
 
 
 def test_rewards_are_scaled_by_the_spread_of_returns():
-    made = Normaliser(3, active=True)
+    made = Normalizer(3, active=True)
     returns = RANDOM.standard_normal(10_000) * 40.0 + 1_000.0
     made.observe(rows(), returns)
     made.adopt()
@@ -51,7 +51,7 @@ def test_rewards_are_scaled_by_the_spread_of_returns():
 
 @pytest.mark.parametrize("returns", [np.zeros(0), np.zeros(50), np.full(50, 7.0)])
 def test_rewards_without_a_spread_are_left_alone(returns):
-    made = Normaliser(3, active=True)
+    made = Normalizer(3, active=True)
     made.observe(rows(), returns)
     made.adopt()
 
@@ -60,7 +60,7 @@ def test_rewards_without_a_spread_are_left_alone(returns):
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6, -3e30])
 def test_a_constant_feature_becomes_zero_and_stays_bounded_when_it_moves(value):
-    made = Normaliser(1, active=True)
+    made = Normalizer(1, active=True)
     constant = np.full((500, 1), value, np.float32)
     made.observe(constant, np.zeros(0))
     made.adopt()
@@ -72,8 +72,8 @@ def test_a_constant_feature_becomes_zero_and_stays_bounded_when_it_moves(value):
     assert made.current.features(far).max() == CLIP
 
 
-def test_without_normalisation_everything_stays_as_it_is():
-    made = Normaliser(3, active=False)
+def test_without_normalization_everything_stays_as_it_is():
+    made = Normalizer(3, active=False)
     made.observe(rows(), np.arange(9.0))
     made.adopt()
 
@@ -84,7 +84,7 @@ def test_without_normalisation_everything_stays_as_it_is():
 
 def test_statistics_are_frozen_after_so_many_rows(monkeypatch):
     monkeypatch.setattr(module, "FROZEN_AFTER", 1_000)
-    made = Normaliser(3, active=True)
+    made = Normalizer(3, active=True)
     made.observe(rows(), np.arange(9.0))
     made.adopt()
     before = made.as_json()
@@ -95,7 +95,7 @@ def test_statistics_are_frozen_after_so_many_rows(monkeypatch):
 
 
 def test_what_was_written_as_json_goes_on_bit_for_bit():
-    made, again = Normaliser(3, active=True), Normaliser(3, active=True)
+    made, again = Normalizer(3, active=True), Normalizer(3, active=True)
     made.observe(rows(), np.arange(9.0))
     made.adopt()
     made.observe(rows(), np.arange(9.0) * 3)
