@@ -8,7 +8,7 @@ import itertools
 import sys
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -210,12 +210,13 @@ class Host(Closing):
             if guest is not None:
                 guest.close()
         self._closed = True
-        if self._hives is not None:
-            self._hives.close()
         engine, self._open_engine = self._engine, None
-        engine.close()
-        self._models.close()
-        GUARD.uninstall()
+        with ExitStack() as stack:  # Ctrl-C while rows are on their way leaves nothing behind
+            stack.callback(GUARD.uninstall)
+            stack.callback(self._models.close)
+            stack.callback(engine.close)
+            if self._hives is not None:
+                stack.callback(self._hives.close)
 
     def __del__(self) -> None:
         """

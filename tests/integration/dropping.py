@@ -104,7 +104,22 @@ def wrapped_fleet_environment():
     return Wrapper(env, (np.zeros((3, 1), np.float32), np.zeros((3, 3), np.float32)))
 
 
-KINDS = (wasmtime.Store, wasmtime.SharedMemory, wasmtime.Managed, Guest, Host, Wrapper)
+class Owner:
+    """Holds a guest, and closes the host when it is dropped itself."""
+
+    def __init__(self):
+        self.guest, self.host = guest()
+
+    def __del__(self):
+        self.host.close()
+        warnings.warn("its owner closed it", ResourceWarning, source=self, stacklevel=1)
+
+
+def owned_guest():
+    return Owner()
+
+
+KINDS = (wasmtime.Store, wasmtime.SharedMemory, wasmtime.Managed, Guest, Host, Wrapper, Owner)
 """What has a finalizer; an object belongs to the first of these that it is an instance of."""
 
 
@@ -154,7 +169,7 @@ def parts(item):
 def main(what):
     make = globals()[what]
     turned = [(*KINDS[first:], *KINDS[:first]) for first in range(len(KINDS))]
-    orders = [*turned, KINDS[::-1]]  # each kind is the first once, and the last
+    orders = [(), *turned, KINDS[::-1]]  # the collector's own; each kind first once, and last
     gc.disable()
     for order in orders:
         with warnings.catch_warnings(record=True) as given:

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT
 from tests.integration.guest_text import ACTOR
 
-from arkml import GuestEnv, Host
+from arkml import GuestEnv, HiveGrant, Host
 from arkml.runtime.store import GuestStore
 
 APPLET = GUESTS / "c_applet.wasm"
@@ -55,13 +55,14 @@ def warnings_of_collecting():
         "awaited_call",
         "wrapped_environment",
         "wrapped_fleet_environment",
+        "owned_guest",
     ],
 )
 def test_what_is_dropped_in_a_cycle_is_freed_in_whatever_order_the_collector_takes(what):
     run = python("-m", "tests.integration.dropping", what)
 
     assert run.returncode == 0, run.stderr
-    assert run.stdout == "7\n"
+    assert run.stdout == "9\n"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +126,34 @@ def test_a_guest_that_is_collected_while_its_host_allocates_does_not_block_it(ho
     assert not done.is_alive()
     with host.load(ACTOR) as another:
         assert another.call("open") == 0
+
+
+def test_a_host_may_be_closed_on_the_thread_of_its_own_ticker(make_host):
+    """The collector, and so a finalizer that closes a host, runs on any thread."""
+    host = make_host()
+    host.load(ACTOR).call("open")
+    ticker = host._engine.ticker
+    ticker._thread, before = threading.current_thread(), ticker._thread
+    host.close()
+    before.join(10)
+
+    assert not before.is_alive()
+
+
+def test_what_interrupts_the_closing_of_a_host_leaves_nothing_open(monkeypatch):
+    host = Host(hive=HiveGrant())
+    engine = host._engine
+    monkeypatch.setattr(host.hives, "close", _interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        host.close()
+
+    assert engine.ticker._closed
+    with pytest.raises(ValueError, match="already closed"):
+        engine.shim.ptr()
+
+
+def _interrupted():
+    raise KeyboardInterrupt
 
 
 # Closed.

@@ -175,12 +175,12 @@ class Instance(Closing):
 
     def _release(self) -> None:
         """Free what the collector does not know of: the call, the Store, the column memory."""
-        self._final = self._count()
         self._closed = True
-        self._released()
-        self.fiber.call_guard.lost += 1
-        self.fiber.drop()
         try:
+            self._final = self._count()
+            self._released()
+            self.fiber.call_guard.lost += 1
+            self.fiber.drop()
             self.services.close()
         finally:
             self._sandbox.close()

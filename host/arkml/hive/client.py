@@ -197,7 +197,8 @@ class HiveClient(Closing):
             return
         self._is_closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_ENDING)
+        if self._thread is not threading.current_thread():  # the collector runs anywhere
+            self._thread.join(_ENDING)
 
     async def _run_of(self, method: str, path: str, body: Any = None) -> RunInfo:
         found = await self._link.fetch(method, path, body=body)

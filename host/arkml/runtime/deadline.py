@@ -49,7 +49,7 @@ class Ticker:
     def close(self) -> None:
         """End the ticker's thread."""
         self.stop()
-        if self._thread is not None:
+        if self._thread not in (None, threading.current_thread()):  # the collector runs anywhere
             self._thread.join()
 
     def _tick(self) -> None:

@@ -82,11 +82,14 @@ class Engine:
         return WasiLinker(self.engine, self._root)
 
     def close(self) -> None:
-        """Stop the ticker and free what guests are made with. Guests must be closed before."""
+        """
+        Stop the ticker and free what guests are made with; guests that are there live on.
+
+        The column memory is unmapped when nothing refers to it any more.
+        """
         self.ticker.close()
         self.shim.close()
         if "wasi" in vars(self):
             self.wasi.close()
         self.linker.close()
         self._root.close()
-        self.arena.close()

@@ -66,7 +66,7 @@ class Sandbox:
         except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
             self.close()
             raise _explain(program.name, error) from None
-        except ArkmlError:
+        except BaseException:
             self.close()
             raise
 

@@ -63,10 +63,6 @@ class Arena:
         """
         self._returned.append((_block(size), offset))
 
-    def close(self) -> None:
-        """Let go of the memory. Only views that were taken before may be used from now on."""
-        del self.memory, self.bytes, self.words, self.numbers, self._array, self.word_array
-
     def array(self, offset: int, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """A view of `count` items at `offset`."""
         item = np.dtype(dtype)
