@@ -574,6 +574,20 @@ def test_a_run_that_is_aborted_for_a_learner_that_never_begins_says_why(make_ser
     assert "ImportError: no torch here" in (service.hive.data / "learners.log").read_text()
 
 
+def test_a_run_that_was_aborted_stays_so_when_the_hive_is_opened_anew(service):
+    run_id = service.create(misbehavior="misconfigured")
+    path = directory(service, run_id) / "run.json"
+    known = wait_for(lambda: (one := json.loads(path.read_text()))["status"] == "aborted" and one)
+    kill(service)
+    revive(service)
+    again = service.run(run_id)
+
+    assert "that makes no sense" in known["reason"]
+    assert known["ended_at"] > known["started_at"]
+    assert (again["status"], again["reason"]) == ("aborted", known["reason"])
+    assert service.join(run_id).status_code == 410
+
+
 def test_a_learner_that_hangs_is_replaced(make_service):
     service = make_service(patience={"hang": 0.5})
     service.create(misbehavior="hang")
