@@ -32,7 +32,7 @@ class Contents:
     """
     What a log holds when it is opened: its segments, where they end, and who sent the rows.
 
-    `lost` rows are between the first and the last one and cannot be read.
+    `lost` of the `rows` were acknowledged and cannot be read.
     """
 
     segments: list[Segment] = field(default_factory=list)
