@@ -729,6 +729,16 @@ def test_a_run_whose_file_is_damaged_is_left_alone(service, run_id):
     assert directory(service, run_id).exists()
 
 
+def test_a_run_whose_counts_are_beyond_reason_is_left_alone(service, run_id):
+    other = service.create("other")
+    kill(service)
+    path = directory(service, run_id) / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"started_at": 10**30}))
+    revive(service)
+
+    assert [run["id"] for run in service.get("/runs").json()["runs"]] == [other]
+
+
 FILES = (
     "run.json", "rows/tallies.json", "published/newest.json", "metrics.jsonl", "checkpoints/best",
     "best.onnx",
