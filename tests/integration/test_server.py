@@ -292,6 +292,16 @@ def test_metric_names_get_numbers_that_stay(service, run_id, sid):
     assert service.push(sid, unknown, 2).status_code == 422
 
 
+def test_more_names_at_once_than_any_host_has_are_refused_and_none_is_numbered(service, run_id):
+    path = f"/runs/{run_id}/names"
+    many = service.post(path, {"names": [str(i) for i in range(1_025)]})
+    most = service.post(path, {"names": [str(i % 256) for i in range(1_024)]})
+
+    assert (many.status_code, most.status_code) == (422, 200)
+    assert "1025 names at once: 1024 at most" in many.json()["error"]
+    assert most.json() == {"ids": {str(i): i for i in range(256)}, "refused": {}}
+
+
 def test_the_same_name_started_ten_times_at_once_makes_ten_runs(service):
     with ThreadPoolExecutor(10) as threads:
         made = [
