@@ -334,6 +334,36 @@ def test_syncing_closes_the_segments_that_are_full(tmp_path):
     assert sum(path.parent == tmp_path for path in open_files) == 1
 
 
+@pytest.mark.parametrize("fails", [1, 2, 3])
+def test_what_could_not_be_synced_is_synced_the_next_time(tmp_path, monkeypatch, fails):
+    log = opened(tmp_path, segment=2_000)
+    for seq in range(1, 8):
+        append(log, seq, refused=1)
+    real, synced = os.fdatasync, []
+
+    def failing(descriptor):
+        synced.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
+        if len(synced) == fails:
+            raise OSError(errno.EIO, "Input/output error")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", failing)
+    with pytest.raises(OSError, match="Input/output"):
+        log.sync()
+    failed, synced[:] = synced[-1], ["none fails any more"] * fails
+    log.sync()
+    again = synced[fails:]
+    synced[:] = ["none fails any more"] * fails
+    log.sync()
+
+    assert failed == segment_name(fails)
+    assert failed in again
+    assert segment_name(log.end.segment) in again
+    assert synced[fails:] == []
+    assert opened(tmp_path).tallies[0].refused == 7
+    log.close()
+
+
 @pytest.mark.parametrize(
     "damage",
     ["", "[", "[]", "{}", '{"sessions": 7}', '{"sessions": {"x": [1, 2, 3, 4]}}',
