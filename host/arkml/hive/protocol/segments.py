@@ -95,7 +95,7 @@ def end_of_damaged(data: memoryview, offset: int, until: int) -> int:
     """
     Return the end of the last record from `offset` on that is there in full by its prefix.
 
-    All from `offset` up to the byte `until` is damaged. Returns `offset` if there is no such record.
+    All from `offset` up to the byte `until` is damaged. Returns `offset` if there is none.
     """
     end = offset
     while offset < until:
