@@ -292,6 +292,16 @@ def test_metric_names_get_numbers_that_stay(service, run_id, sid):
     assert service.push(sid, unknown, 2).status_code == 422
 
 
+def test_more_names_at_once_than_any_host_has_are_refused_and_none_is_numbered(service, run_id):
+    path = f"/runs/{run_id}/names"
+    many = service.post(path, {"names": [str(i) for i in range(1_025)]})
+    most = service.post(path, {"names": [str(i % 256) for i in range(1_024)]})
+
+    assert (many.status_code, most.status_code) == (422, 200)
+    assert "1025 names at once: 1024 at most" in many.json()["error"]
+    assert most.json() == {"ids": {str(i): i for i in range(256)}, "refused": {}}
+
+
 def test_the_same_name_started_ten_times_at_once_makes_ten_runs(service):
     with ThreadPoolExecutor(10) as threads:
         made = [
@@ -574,6 +584,20 @@ def test_a_run_that_is_aborted_for_a_learner_that_never_begins_says_why(make_ser
     assert "ImportError: no torch here" in (service.hive.data / "learners.log").read_text()
 
 
+def test_a_run_that_was_aborted_stays_so_when_the_hive_is_opened_anew(service):
+    run_id = service.create(misbehavior="misconfigured")
+    path = directory(service, run_id) / "run.json"
+    known = wait_for(lambda: (one := json.loads(path.read_text()))["status"] == "aborted" and one)
+    kill(service)
+    revive(service)
+    again = service.run(run_id)
+
+    assert "that makes no sense" in known["reason"]
+    assert known["ended_at"] > known["started_at"]
+    assert (again["status"], again["reason"]) == ("aborted", known["reason"])
+    assert service.join(run_id).status_code == 410
+
+
 def test_a_learner_that_hangs_is_replaced(make_service):
     service = make_service(patience={"hang": 0.5})
     service.create(misbehavior="hang")
@@ -713,6 +737,16 @@ def test_a_run_whose_file_is_damaged_is_left_alone(service, run_id):
 
     assert [run["id"] for run in service.get("/runs").json()["runs"]] == [other]
     assert directory(service, run_id).exists()
+
+
+def test_a_run_whose_counts_are_beyond_reason_is_left_alone(service, run_id):
+    other = service.create("other")
+    kill(service)
+    path = directory(service, run_id) / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"started_at": 10**30}))
+    revive(service)
+
+    assert [run["id"] for run in service.get("/runs").json()["runs"]] == [other]
 
 
 FILES = (

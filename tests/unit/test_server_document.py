@@ -48,6 +48,19 @@ def changed(values, path, value):
     return found
 
 
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [(("started_at",), 2**63 - 1), (("rows",), 2**63 - 1), (("best", 2), 2**63 - 1),
+     (("sessions", 0, "index"), 2**32 - 1)],
+)  # fmt: skip
+def test_counts_are_no_larger_than_what_they_are_kept_in(path, most):
+    whole = json.loads(packed(document()))
+    with pytest.raises(HiveError, match="other values"):
+        Document.from_json(changed(whole, path, most + 1))
+
+    assert Document.from_json(changed(whole, path, most)).id == "abc"
+
+
 def test_a_document_comes_back_as_it_was(tmp_path):
     directory = tmp_path / "abc"
     directory.mkdir()

@@ -196,6 +196,32 @@ def test_what_a_guest_writes_into_its_rows_is_no_record_though_the_one_around_it
         again.close()
 
 
+@pytest.mark.parametrize("knows", ["the run", "the tallies"])
+def test_rows_that_the_last_record_loses_are_named_and_their_numbers_not_given_again(
+    tmp_path, caplog, knows
+):
+    log = opened(tmp_path, segment=1 << 20)
+    for seq in range(1, 4):
+        append(log, seq, rows=1_000)
+    log.close()
+    path = tmp_path / segment_name(1)
+    flip(path, log.end.offset - 9)
+    before = path.read_bytes()
+    least = 0
+    if knows == "the run":
+        (tmp_path / "tallies.json").unlink()
+        least = 3_000
+    again = open_log(tmp_path, keep=1_000_000, segment=1 << 20, least=least)
+    append(again, 4)
+    again.close()
+    last = opened(tmp_path)
+
+    assert (again.rows, again.lost, last.rows, last.lost) == (3_010, 1_000, 3_010, 1_000)
+    assert [record.first for record in records(tmp_path)] == [0, 1_000, 3_000]
+    assert "1000 acknowledged rows are lost" in caplog.text
+    assert path.read_bytes() == before
+
+
 def test_a_hole_between_segments_is_noticed(tmp_path):
     log = opened(tmp_path, segment=2_000)
     for seq in range(1, 11):
@@ -306,6 +332,36 @@ def test_syncing_closes_the_segments_that_are_full(tmp_path):
     log.close()
 
     assert sum(path.parent == tmp_path for path in open_files) == 1
+
+
+@pytest.mark.parametrize("fails", [1, 2, 3])
+def test_what_could_not_be_synced_is_synced_the_next_time(tmp_path, monkeypatch, fails):
+    log = opened(tmp_path, segment=2_000)
+    for seq in range(1, 8):
+        append(log, seq, refused=1)
+    real, synced = os.fdatasync, []
+
+    def failing(descriptor):
+        synced.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
+        if len(synced) == fails:
+            raise OSError(errno.EIO, "Input/output error")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", failing)
+    with pytest.raises(OSError, match="Input/output"):
+        log.sync()
+    failed, synced[:] = synced[-1], ["none fails any more"] * fails
+    log.sync()
+    again = synced[fails:]
+    synced[:] = ["none fails any more"] * fails
+    log.sync()
+
+    assert failed == segment_name(fails)
+    assert failed in again
+    assert segment_name(log.end.segment) in again
+    assert synced[fails:] == []
+    assert opened(tmp_path).tallies[0].refused == 7
+    log.close()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Versions of policies, which only grow, and the best of them."""
 
 import hashlib
+import sys
 
 import pytest
 
@@ -9,7 +10,7 @@ from arkml.hive.protocol.runs import RunRequest
 from arkml.hive.protocol.settings import Settings
 from arkml.server.document import Document
 from arkml.server.policies import KEPT, RESERVED, Policies
-from arkml.server.scores import Scores
+from arkml.server.scores import Scores, mean
 
 
 @pytest.fixture
@@ -110,3 +111,18 @@ def test_a_version_that_is_not_there_any_more_is_not_the_best(run):
     assert scores.evaluated(7, [5.0]) is None
     with pytest.raises(HiveRefused):
         scores.evaluated(1, [])
+
+
+LARGEST = sys.float_info.max
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([LARGEST] * 3, LARGEST), ([-LARGEST] * 7, -LARGEST), ([LARGEST, LARGEST, -LARGEST], None),
+     ([LARGEST, LARGEST, 0.0], None), ([1.0, 2.0, 4.5], 2.5), ([5e-324] * 3, 5e-324)],
+)  # fmt: skip
+def test_the_mean_of_finite_values_is_finite_and_among_them(values, expected):
+    found = mean(values)
+
+    assert min(values) <= found <= max(values)
+    assert expected is None or found == expected

@@ -15,6 +15,9 @@ from arkml.server.sessions import Session, Sessions
 
 NAME = "run.json"
 
+_LARGEST = (1 << 63) - 1
+"""The largest count that the index can hold."""
+
 
 @dataclass(slots=True)
 class Document:
@@ -95,7 +98,7 @@ class Document:
         counts = [self.started_at, self.ended_at, self.version_limit, self.rows, self.n_opts]
         counts += [self.lost] if best is None else [self.lost, best.version, best.n_opts]
         is_right = (
-            all(type(count) is int and count >= 0 for count in counts)
+            all(type(count) is int and 0 <= count <= _LARGEST for count in counts)
             and isinstance(self.id, str)
             and isinstance(self.reason, str)
             and isinstance(self.names, list)
@@ -104,7 +107,7 @@ class Document:
             and (best is None or (isinstance(best.by, str) and type(best.score) in (int, float)))
         )
         if not is_right:
-            raise HiveError("no run: it holds values of other types than a run has")
+            raise HiveError("no run: it holds other values than a run has")
 
 
 def read_document(directory: Path) -> Document:

@@ -68,15 +68,17 @@ class Hive:
         await asyncio.to_thread(shutil.rmtree, self._deleted, ignore_errors=True)
         for directory in sorted(self._directory.iterdir()):
             try:
-                run = self._made(read_document(directory))
-            except (HiveError, OSError) as error:
+                await self._take_over(self._made(read_document(directory)))
+            except (HiveError, OSError, ArithmeticError, ValueError) as error:
+                self._runs.pop(directory.name, None)
                 _log.error("run %s is left alone: %s", directory.name, error)
-                continue
-            await run.note()
-            await run.measurements.catch_up()
-            if not run.document.is_over:
-                run.tend()
-                self._go_on(run)
+
+    async def _take_over(self, run: Run) -> None:
+        await run.note()
+        await run.measurements.catch_up()
+        if not run.document.is_over:
+            self._go_on(run)
+            run.tend()
 
     def _go_on(self, run: Run) -> None:
         """Wake a run that had sessions just before the hive was opened: they will come back."""

@@ -32,7 +32,7 @@ class Contents:
     """
     What a log holds when it is opened: its segments, where they end, and who sent the rows.
 
-    `lost` rows are between the first and the last one and cannot be read.
+    `lost` of the `rows` were acknowledged and cannot be read.
     """
 
     segments: list[Segment] = field(default_factory=list)
@@ -60,8 +60,8 @@ class Log:
         self._current: int | None = None
         self._written: tuple[Path, tuple[int, int]] | None = None  # one, for all threads
         self._retired: list[int] = []
-        self._dirty = False
-        self._has_refused = False
+        self._synced = contents.end
+        self._refused = self._refused_written = 0
         self.rows = contents.rows
         self.lost = contents.lost
         self.tallies = contents.tallies
@@ -84,9 +84,8 @@ class Log:
         self._write(record)
         self._end = Place(self._end.segment, self._end.offset + len(record))
         self.rows += header.rows
-        self._dirty = True
         self.tallies[session] = self.tallies.get(session, Tally()).and_also(header, refused)
-        self._has_refused |= refused > 0
+        self._refused += refused
 
     def _roll(self, need: int) -> None:
         number = self._end.segment + 1
@@ -132,22 +131,28 @@ class Log:
         """
         Wait until the disk has what was appended. For a thread: one at a time.
 
-        Raises OSError, also if the directory was removed.
+        Raises OSError, also if the directory was removed; what failed is done again the next time.
         """
         self._require_place()
-        retired, self._retired = self._retired, []
+        retired = list(self._retired)
         for descriptor in retired:
             os.fdatasync(descriptor)
-            os.close(descriptor)
         if retired:
             sync_directory(self._directory)
-        current = self._current
-        if current is not None and self._dirty:
-            self._dirty = False
+            self._close_retired(len(retired))
+        end, current = self._end, self._current  # in this order: rows may come meanwhile
+        if current is not None and end != self._synced:
             os.fdatasync(current)
-        if self._has_refused:  # of which the segments say nothing
-            self._has_refused = False
+            self._synced = end
+        refused = self._refused
+        if refused != self._refused_written:  # of which the segments say nothing
             self.write_tallies()
+            self._refused_written = refused
+
+    def _close_retired(self, count: int) -> None:
+        closed, self._retired[:count] = self._retired[:count], []
+        for descriptor in closed:
+            os.close(descriptor)
 
     def expired(self, reached: int) -> list[Segment]:
         """
@@ -179,6 +184,7 @@ class Log:
         try:
             self.sync()
         finally:
+            self._close_retired(len(self._retired))
             if self._current is not None:
                 os.ftruncate(self._current, self._end.offset)
                 os.close(self._current)

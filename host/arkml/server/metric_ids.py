@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from arkml.hive.protocol.runs import MAX_NAMES
 from arkml.server.run import Run
 
+MOST_AT_ONCE = 4 * MAX_NAMES
+
 _LONGEST = 256
 
 
@@ -17,7 +19,7 @@ async def number(run: Run, names: Sequence[str]) -> tuple[dict[str, int], dict[s
     Raises OSError if they cannot be written down, and then none of them is new.
     """
     async with run.naming:
-        known = run.document.names
+        known = _numbers(run)
         new: list[str] = []
         refused: dict[str, str] = {}
         for name in dict.fromkeys(names):
@@ -31,7 +33,12 @@ async def number(run: Run, names: Sequence[str]) -> tuple[dict[str, int], dict[s
                 new.append(name)
         if new:
             await _add(run, new)
-        return {name: known.index(name) for name in names if name not in refused}, refused
+            known = _numbers(run)
+        return {name: known[name] for name in names if name not in refused}, refused
+
+
+def _numbers(run: Run) -> dict[str, int]:
+    return {name: place for place, name in enumerate(run.document.names)}
 
 
 async def _add(run: Run, new: list[str]) -> None:

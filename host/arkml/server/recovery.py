@@ -7,7 +7,13 @@ import os
 from pathlib import Path
 
 from arkml.errors import HiveError
-from arkml.hive.protocol.segments import Place, Record, find_record, segment_name
+from arkml.hive.protocol.segments import (
+    Place,
+    Record,
+    end_of_damaged,
+    find_record,
+    segment_name,
+)
 from arkml.server.log import FIRST, Contents, Log, Segment
 from arkml.server.session_counts import Tally, read_tallies
 
@@ -18,9 +24,9 @@ def open_log(directory: Path, *, keep: int, segment: int, least: int = 0) -> Log
     """
     Open the log in a directory, which is made if it is not there.
 
-    Damaged records are passed over, and what is torn at the end of a segment is cut. The rows of a
-    log without any segment are counted on from `least`. Blocks while it reads all of it. Raises
-    OSError.
+    Damaged records are passed over, and what is torn at the end of a segment is cut. At least
+    `least` rows are known to have been acknowledged: those of them that are not there are lost, and
+    their numbers are not given again. Blocks while it reads all of it. Raises OSError.
     """
     directory.mkdir(exist_ok=True)
     return Log(directory, _Recovery(directory).read(least), keep=keep, segment=segment)
@@ -36,7 +42,7 @@ class _Recovery:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._is_counted = self._has_records = False
+        self._is_counted = False
         self._contents = Contents(tallies=_tallies(directory))
         self._known = {index: tally.acked for index, tally in self._contents.tallies.items()}
 
@@ -47,8 +53,10 @@ class _Recovery:
         self._is_counted = numbers[:1] == [FIRST]
         for number in numbers:
             self._read(number)
-        if not self._has_records:
-            contents.rows = max(least, sum(tally.rows for tally in contents.tallies.values()))
+        least = max(least, sum(tally.rows for tally in contents.tallies.values()))
+        if contents.rows < least:
+            contents.lost += least - contents.rows
+            contents.rows = least
         if contents.lost:
             _log.error(
                 "%s: %d acknowledged rows are lost, their records are damaged or missing",
@@ -74,8 +82,9 @@ class _Recovery:
             contents.segments.append(Segment(number, contents.rows))
         if torn := len(bytes(data[offset:]).rstrip(b"\0")):
             _damaged(path, offset, torn)
-        contents.end = Place(number, offset)
-        _cut(path, offset)
+        end = end_of_damaged(data, offset, len(data))
+        contents.end = Place(number, end)
+        _cut(path, end)
 
     def _is_known(self, record: Record) -> bool:
         """Return whether rows with these numbers came before: each number names one row."""
@@ -85,7 +94,7 @@ class _Recovery:
         contents = self._contents
         if self._is_counted:
             contents.lost += record.first - contents.rows
-        self._is_counted = self._has_records = True
+        self._is_counted = True
         contents.rows = record.first + record.header.rows
         if record.header.seq > self._known.get(record.session, 0):
             tally = contents.tallies.get(record.session, Tally())

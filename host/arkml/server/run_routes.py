@@ -13,7 +13,7 @@ from arkml.hive.protocol.runs import RunDetails, RunRequest
 from arkml.server.bodies import read_object
 from arkml.server.hive import Hive
 from arkml.server.listing import info
-from arkml.server.metric_ids import number
+from arkml.server.metric_ids import MOST_AT_ONCE, number
 
 
 def run_routes(hive: Hive) -> APIRouter:
@@ -55,6 +55,8 @@ def run_routes(hive: Hive) -> APIRouter:
     @router.post("/runs/{run_id}/names")
     async def names(run_id: str, request: Request) -> dict[str, Any]:
         found = (await read_object(request)).get("names")
+        if isinstance(found, list) and len(found) > MOST_AT_ONCE:
+            raise HiveRefused(f"{len(found)} names at once: {MOST_AT_ONCE} at most", 422)
         if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
             raise HiveRefused("names is a list of texts", 422)
         ids, refused = await number(hive.run(run_id), found)

@@ -19,7 +19,11 @@ _EVERY = 10.0
 
 def mean(values: Sequence[float]) -> float:
     """Return the mean, which is finite if all values are: their sum need not be."""
-    return math.fsum(value / len(values) for value in values)
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:
+        half = math.fsum(value / len(values) / 2 for value in values)
+        return min(max(2 * half, min(values)), max(values))
 
 
 class Scores:

@@ -12,6 +12,8 @@ from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.runs import Role
 
 _LONGEST_KEY = 128
+_LAST_INDEX = (1 << 32) - 1
+"""Records have 32 bits for the session that they are of."""
 
 
 @dataclass(slots=True)
@@ -52,8 +54,8 @@ class Session:
             raise HiveError(f"{values!r} is no session: {error}") from error
         kinds = (str, int, str, bool, bool)
         types = (found.sid, found.index, found.join_key, found.left, found.ended)
-        if tuple(map(type, types)) != kinds or found.index < 0:
-            raise HiveError(f"{values!r} is no session: it holds values of other types")
+        if tuple(map(type, types)) != kinds or not 0 <= found.index <= _LAST_INDEX:
+            raise HiveError(f"{values!r} is no session: it holds other values than one has")
         return found
 
 

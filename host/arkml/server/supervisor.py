@@ -108,6 +108,10 @@ class Supervisor:
         task, self._is_stopping = self._task, True
         if task is None:
             return
+        if task is asyncio.current_task():  # it gives the learner up, and has ended it
+            self._task = None
+            self._turn(Health.ENDED)
+            return
         learner = self._learner
         if learner is not None and self._is_known:
             learner.send("resume")

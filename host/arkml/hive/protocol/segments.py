@@ -91,6 +91,21 @@ def read_records(data: memoryview, offset: int, until: int) -> Iterator[Record]:
         offset = record.end
 
 
+def end_of_damaged(data: memoryview, offset: int, until: int) -> int:
+    """
+    Return the end of the last record from `offset` on that is there in full by its prefix.
+
+    All from `offset` up to the byte `until` is damaged. Returns `offset` if there is none.
+    """
+    end = offset
+    while offset < until:
+        prefix = _prefix(data, offset)
+        if prefix is not None and offset + PREFIX_SIZE + prefix[0] <= until:
+            end = offset + PREFIX_SIZE + prefix[0]
+        offset = _after_damage(data, offset, until)
+    return end
+
+
 def _check(size: int, first: int, session: int, header: int) -> int:
     return zlib.crc32(struct.pack("<IQII", size, first, session, header))
 
