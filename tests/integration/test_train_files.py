@@ -1,0 +1,53 @@
+"""The policy and the files of a training, when a part of what belongs to them fails."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.integration.guest_text import ACTOR
+from tests.integration.scripted_hive import ScriptedHive, raw
+
+from arkml import HiveGrant, Host
+from arkml.cli.launch import Grants
+from arkml.cli.learned import Learned, learned
+from arkml.cli.logs import LogOptions
+from arkml.cli.train_command import Goal, Training
+from arkml.cli.training_files import write_files
+from arkml.cli.watch import Watch
+from arkml.errors import ProtocolError
+from arkml.hive.protocol.runs import RunInfo, Status
+
+RUN = RunInfo("r1", "run", "game", Status.RUNNING, 3, 2, 0)
+
+
+@pytest.fixture
+def hive():
+    made = ScriptedHive()
+    made.scripts = {"evaluations": [raw(b"nonsense")], "snapshot": [raw(b"the best")]}
+    yield made
+    made.close()
+
+
+def test_a_report_of_an_evaluation_that_failed_does_not_cost_the_best_policy(hive):
+    with Host(hive=HiveGrant(f"127.0.0.1:{hive.port}")) as host:
+        client, player = host.hives.client(), SimpleNamespace(subject=host.load(ACTOR))
+        report = client.evaluate("r1", 1, [1.0], [1])
+        error = report.exception(20)
+        with Watch(host, lambda _: None) as watch:
+            found = learned(client, RUN, player, watch, [report])
+
+    assert isinstance(error, ProtocolError)
+    assert (found.which, found.policy) == ("best", b"the best")
+
+
+def test_a_curve_that_cannot_be_drawn_is_told_and_costs_no_policy(tmp_path):
+    training = Training(
+        Path("guest.wasm"), None, Goal(), None, 1, tmp_path, None, Grants(), LogOptions(), False
+    )
+    run = RunInfo("r1", r"$\nonsense$", "game", Status.RUNNING, 3, 2, 0)  # no mathematics
+    found = Learned("best", b"a policy", [(1, 0.5)], [], {}, run)
+    files, (complaint,) = write_files(training, found)
+
+    assert (tmp_path / "guest.onnx").read_bytes() == b"a policy"
+    assert set(files) == {"onnx", "crvo"}
+    assert f"{tmp_path / 'learning_curve.png'} cannot be made: ValueError" in complaint
