@@ -1,6 +1,7 @@
 """The policy and the files of a training, when a part of what belongs to them fails."""
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from tests.integration.hive_service import wait_for
 from tests.integration.scripted_hive import ScriptedHive, raw
 
 from arkml import HiveGrant, Host
+from arkml.cli import logs
 from arkml.cli.launch import Grants
 from arkml.cli.learned import Learned, learned
 from arkml.cli.logs import LogOptions
@@ -76,3 +78,10 @@ def test_what_a_hive_says_of_a_learner_cannot_write_over_the_terminal(hive, caps
     said = capsys.readouterr().err
 
     assert said == "the learner ended, another one starts: killed\\x1b[2J\n"
+
+
+def test_what_a_hive_says_in_a_log_line_cannot_write_over_the_terminal():
+    said = ("the hive is gone: %s", ("killed\x1b[2J",))
+    record = logging.LogRecord("arkml.hive", logging.WARNING, "", 0, *said, None)
+
+    assert logs._Lines(debug=False).format(record).endswith("the hive is gone: killed\\x1b[2J")
