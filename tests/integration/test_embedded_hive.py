@@ -184,6 +184,58 @@ def test_closing_it_ends_everything_and_removes_a_temporary_directory():
         hive.locate()
 
 
+def test_one_that_is_closed_while_it_starts_is_not_waited_for(tmp_path):
+    hive, errors = start_hive(tmp_path / "data"), []
+
+    def locate():
+        try:
+            hive.locate()
+        except HiveUnreachable as error:
+            errors.append(str(error))
+
+    starter = threading.Thread(target=locate)
+    starter.start()
+    pid = wait_for(lambda: hive.pid)
+    os.kill(pid, signal.SIGSTOP)  # it never says where it is
+    began = time.monotonic()
+    hive.close()
+    took = time.monotonic() - began
+    starter.join()
+
+    assert took < 20
+    assert errors == ["the embedded hive does not start: it was closed meanwhile"]
+    assert not is_alive(pid)
+
+
+FORK = """
+import json, os, sys
+from arkml.hive.embedded import EmbeddedHive
+
+with EmbeddedHive(None, json.loads(sys.argv[1])) as hive:
+    hive.locate()
+    forked = os.fork()
+    if not forked:
+        hive.close()
+        os._exit(0)
+    os.waitpid(forked, 0)
+    print(json.dumps([hive.is_dead, hive.data.exists()]))
+"""
+
+
+def test_a_fork_that_closes_it_leaves_it_to_the_host():
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, json.dumps(SETTINGS)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parents[2]}"},
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [False, True]
+
+
 def test_a_directory_that_was_given_stays_with_everything_in_it(tmp_path):
     with start_hive(tmp_path / "data") as hive:
         service = Service(hive)

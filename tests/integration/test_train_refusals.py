@@ -73,6 +73,25 @@ def test_another_guest_under_the_same_name_does_not_go_on_with_a_training(traine
     assert {path: path.read_bytes() for path in trained.glob("hive/runs/*/rows/*")} == rows
 
 
+@pytest.mark.parametrize("damage", [None, "nonsense"], ids=["whole", "damaged"])
+def test_another_guest_does_not_go_on_where_only_the_hive_says_of_what(trained, tmp_path, damage):
+    out = tmp_path / "out"
+    shutil.copytree(trained, out)
+    (out / "training.json").unlink()
+    (document,) = out.glob("hive/runs/*/run.json")
+    if damage is not None:
+        document.write_text(damage)
+    refused = arkml("train", PENDULUM, "--frames", "50", "--out", out, "--resume", "--json")
+    told = {
+        None: "run 'reach' of 'reach' (4 features, 2 actions) is to go on here",
+        "nonsense": f"{document} does not say which training is to go on",
+    }[damage]
+
+    assert refused.status == 2, refused.err
+    assert told in refused.json["error"]
+    assert not list(out.glob("c_pendulum*"))
+
+
 def test_a_guest_that_was_renamed_goes_on_with_its_training(trained, tmp_path, config):
     out, renamed = tmp_path / "out", tmp_path / "points.wasm"
     shutil.copytree(trained, out)

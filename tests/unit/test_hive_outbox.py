@@ -190,6 +190,19 @@ def test_rows_whose_metrics_may_still_come_are_not_taken_before_them():
     assert world.outbox.is_empty
 
 
+def test_a_reader_ends_a_frame_only_if_it_saw_the_same_one_before():
+    world, taken = World(rows=16), []
+    for _ in range(2):
+        world.outbox.begin()
+        world.append(4)
+        world.outbox.end_stale()
+        taken.append(numbers_of(world.take_all()))
+    world.outbox.end_stale()
+    taken.append(numbers_of(world.take_all()))
+
+    assert taken == [[], [0, 1, 2, 3], [4, 5, 6, 7]]
+
+
 def test_the_writer_says_with_the_rows_of_a_frame_that_it_ends_but_not_with_each():
     world = World()
     world.append(1)

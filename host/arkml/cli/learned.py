@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import CancelledError, Future
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from arkml.cli.signals import SIGNALS
 from arkml.cli.snapshots import fetch
 from arkml.cli.watch import LEARNED, RATED, Metrics, Watch
-from arkml.errors import HiveError, HiveRefused, HiveUnreachable, NotFound
+from arkml.errors import HiveError, HiveUnreachable, NotFound
 
 if TYPE_CHECKING:
     from arkml.cli.task_runner import Player
@@ -54,8 +53,8 @@ class Answers:
         self._seconds = _LITTLE if client.is_gone else _PATIENCE
         self._until = time.monotonic() + self._seconds
 
-    def wait(self, future: Future[T]) -> T:
-        """An answer. Raises HiveError."""
+    def settle(self, future: Future[T]) -> None:
+        """Wait until there is an answer, or an error. Raises HiveUnreachable if none comes."""
         while not future.done():
             if SIGNALS.hurry:
                 raise HiveUnreachable("the hive was not waited for")
@@ -66,6 +65,10 @@ class Answers:
                 future.exception(min(left, _SLICE))
             except (TimeoutError, CancelledError):
                 continue
+
+    def wait(self, future: Future[T]) -> T:
+        """An answer. Raises HiveError."""
+        self.settle(future)
         try:
             return future.result()
         except CancelledError:
@@ -86,8 +89,7 @@ def learned(
     held = held_policy(player)
     try:
         for report in reports:
-            with suppress(HiveRefused):
-                answers.wait(report)
+            answers.settle(report)  # one that failed says nothing of the policies
         which, policy = fetch(client, run.id, ("best", "now", "latest"), answers.wait)
     except (HiveError, NotFound) as error:
         if held is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from arkml.errors import UsageError
 from arkml.sessions.text import TRACE
+from arkml.terminal import harmless
 
 _LEVELS = {
     "trace": TRACE,
@@ -102,7 +103,7 @@ class _Lines(logging.Handler):
         if self._color:
             level = f"\x1b[{_COLORS.get(record.levelno, '2')}m{level}\x1b[0m"
         who = record.name.removeprefix(_GUEST) if record.name.startswith(_GUEST) else "host"
-        text = f"{level} {who}: {record.getMessage()}"
+        text = f"{level} {who}: {harmless(record.getMessage())}"
         if record.exc_info and self._debug:
             text += "\n" + logging.Formatter().formatException(record.exc_info)
         return text

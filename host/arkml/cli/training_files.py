@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from arkml.cli.files import write_file
-from arkml.cli.learned import HELD, Learned
+from arkml.cli.learned import HELD, Curve, Learned
 from arkml.cli.train_command import Training
 from arkml.cli.units import sparkline
 from arkml.errors import UsageError
@@ -14,29 +17,40 @@ from arkml.errors import UsageError
 
 def write_files(training: Training, found: Learned) -> tuple[dict[str, str], list[str]]:
     """
-    Write the policy in two formats, and the curve if matplotlib is there.
+    Write the policy in two formats, then the curve if matplotlib is there.
 
     Returns their paths, and a sentence for each that cannot be written.
     """
     from arkml.cli.snapshots import packed
 
-    base = training.out / training.guest.stem
-    wanted = {suffix: base.with_suffix(f".{suffix}") for suffix in ("onnx", "crvo")}
-    data = {suffix: packed(found.policy, path) for suffix, path in wanted.items()}
-    if find_spec("matplotlib") is not None:
-        from arkml.cli.curve import draw
+    written: dict[str, str] = {}
+    complaints: list[str] = []
 
-        wanted["curve"] = training.out / "learning_curve.png"
-        title = f"{found.info.name} ({training.guest.name})"
-        data["curve"] = draw(title, found.learned, found.rated)
-    written, complaints = {}, []
-    for name, path in wanted.items():
+    def write(name: str, path: Path, make: Callable[[], bytes]) -> None:
         try:
-            write_file(path, data[name])
+            write_file(path, make())
             written[name] = str(path)
         except UsageError as error:
             complaints.append(str(error))
+        except Exception as error:  # noqa: BLE001  one that cannot be made costs no other one
+            complaints.append(f"{path} cannot be made: {type(error).__name__} {error}".rstrip())
+
+    base = training.out / training.guest.stem
+    for suffix in ("onnx", "crvo"):
+        path = base.with_suffix(f".{suffix}")
+        write(suffix, path, partial(packed, found.policy, path))
+    if find_spec("matplotlib") is not None:
+        title = f"{found.info.name} ({training.guest.name})"
+        curve = partial(_drawn, title, found.learned, found.rated)
+        write("curve", training.out / "learning_curve.png", curve)
     return written, complaints
+
+
+def _drawn(title: str, learned: Curve, rated: Curve) -> bytes:
+    """The curve as a PNG file. Raises whatever matplotlib does, also when it is imported."""
+    from arkml.cli.curve import draw
+
+    return draw(title, learned, rated)
 
 
 def document_of(training: Training, found: Learned, files: dict[str, str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from arkml.cli.files import read_module, write_file
 from arkml.cli.train_command import Training
-from arkml.errors import UsageError
+from arkml.errors import HiveError, UsageError
 from arkml.runs.access import RunIdentity
 
 if TYPE_CHECKING:
@@ -37,11 +37,13 @@ class TrainingRecord:
         assert wish is not None
         if wish.resume:
             known = _read(self._path)
+            expected = None
             if known is not None:
                 self._require_same(training.out, known)
-                self.grants = replace(
-                    training.grants, hive=replace(wish, expected=_identity(known))
-                )
+                expected = _identity(known)
+            elif wish.hive == "embedded":
+                expected = _first_run(training.out / "hive")
+            self.grants = replace(training.grants, hive=replace(wish, expected=expected))
         elif wish.hive == "embedded" and _is_used(training.out / "hive"):
             raise UsageError(
                 f"{training.out} holds a training already: --resume goes on with it,"
@@ -89,6 +91,23 @@ def _read(path: Path) -> dict[str, Any] | None:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (KeyError, TypeError, ValueError):
         raise UsageError(f"{path} does not say which training is to go on") from None
+
+
+def _first_run(data: Path) -> RunIdentity | None:
+    """The run that a hive began with, None without one. Raises UsageError for a damaged one."""
+    from arkml.server.document import NAME, read_document
+
+    found = []
+    for path in data.glob(f"runs/*/{NAME}"):
+        try:
+            found.append(read_document(path.parent))
+        except (OSError, HiveError):
+            raise UsageError(f"{path} does not say which training is to go on") from None
+    if not found:
+        return None
+    request = min(found, key=lambda document: document.started_at).request
+    widths = request.settings
+    return RunIdentity(request.game, request.name, widths.features, widths.actions)
 
 
 def _identity(known: dict[str, Any]) -> RunIdentity:

@@ -20,6 +20,7 @@ from arkml.errors import (
     UsageError,
 )
 from arkml.hive.protocol.runs import RunInfo, Status
+from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
@@ -157,7 +158,7 @@ class Watch(Closing):
         told = before is not None and (before.status, before.reason) == (info.status, info.reason)
         is_news = before is not None and info.reason not in ("", before.reason)
         if is_news or (info.status is Status.UNHEALTHY and not told):
-            sys.stderr.write(f"the learner ended, another one starts: {info.reason}\n")
+            sys.stderr.write(f"the learner ended, another one starts: {harmless(info.reason)}\n")
 
     def _refusal(self) -> ArkmlError | None:
         """Why no guest will ever be given a policy, if that is so."""

@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 _HOST = "127.0.0.1"
 _LOG = "hive.log"
 _TOLD = 300  # characters of a log's last line
+_LOOK = 0.1  # seconds between two looks at whether a hive that starts is closed
 _STARTING = 30.0
 _ENDING = 8.0
 """Seconds for the hive to answer, and for its learners' last checkpoints."""
@@ -47,6 +48,7 @@ class EmbeddedHive(Closing):
         self._settings = dict(settings or {})
         self._token = secrets.token_urlsafe(32)
         self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()  # the process whose child the hive is
         self._where: Where | None = None
         self._is_closed = False
         self._lock = threading.Lock()
@@ -81,9 +83,17 @@ class EmbeddedHive(Closing):
             return self._where
 
     def close(self) -> None:
-        """End the hive and its learners, which write a last checkpoint. Safe to call again."""
+        """
+        End the hive and its learners, which write a last checkpoint. Safe to call again.
+
+        One that is being started is given up. In a fork of the process that started the hive it
+        is only let go of.
+        """
+        self._is_closed = True  # before the lock, which is held while the hive starts
+        if os.getpid() != self._owner:  # where the lock may never be free
+            self._forget()
+            return
         with self._lock:
-            self._is_closed = True
             if self._process is not None:
                 self._process.terminate()
                 try:
@@ -96,7 +106,7 @@ class EmbeddedHive(Closing):
                 self._data = None
 
     def _forget(self) -> None:
-        """Let go of a process, which ends if it has not."""
+        """Let go of a process, which ends if it has not and is a child of this one."""
         process, self._process, self._where = self._process, None, None
         if process is not None:
             process.kill()
@@ -133,9 +143,33 @@ class EmbeddedHive(Closing):
         assert process.stdin is not None
         try:
             process.stdin.write(json.dumps(told).encode() + b"\n")
-            return _announced(process)
+            return self._announced(process)
         except (BrokenPipeError, EOFError):
             raise EOFError(f"its process ended: {_last_line(data / _LOG, begin)}") from None
+
+    def _announced(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+        """
+        The line by which a hive says where it is.
+
+        Raises OSError, TypeError or ValueError if no such line comes, OSError if the hive is closed
+        meanwhile, EOFError if nothing comes.
+        """
+        assert process.stdout is not None
+        deadline = time.monotonic() + _STARTING
+        line = b""
+        while not line.endswith(b"\n"):
+            if self._is_closed:
+                raise OSError("it was closed meanwhile")
+            if not select.select([process.stdout], [], [], _LOOK)[0]:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"it says nothing for {_STARTING:g} s")
+                continue
+            read = process.stdout.read(4_096)
+            if not read:
+                raise EOFError
+            line += read
+        found = json.loads(line)
+        return dict(found)
 
     def _spawned(self) -> tuple[Path, subprocess.Popen[bytes], int]:
         """The directory, a process that waits for its options, and where in the log it begins."""
@@ -143,6 +177,7 @@ class EmbeddedHive(Closing):
             if self._data is None:
                 self._data = Path(tempfile.mkdtemp(prefix="arkml-hive-"))
             self._data.mkdir(parents=True, exist_ok=True)
+            self._owner = os.getpid()
             with (self._data / _LOG).open("ab") as output:
                 begin = output.tell()
                 self._process = subprocess.Popen(
@@ -158,27 +193,6 @@ class EmbeddedHive(Closing):
             where = self._data or tempfile.gettempdir()
             raise OSError(f"it cannot use its directory {where}: {error.strerror}") from error
         return self._data, self._process, begin
-
-
-def _announced(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """
-    The line by which a hive says where it is.
-
-    Raises OSError, TypeError or ValueError if no such line comes, EOFError if nothing does.
-    """
-    assert process.stdout is not None
-    deadline = time.monotonic() + _STARTING
-    line = b""
-    while not line.endswith(b"\n"):
-        left = max(0.0, deadline - time.monotonic())
-        if not select.select([process.stdout], [], [], left)[0]:
-            raise TimeoutError(f"it says nothing for {_STARTING:g} s")
-        read = process.stdout.read(4_096)
-        if not read:
-            raise EOFError
-        line += read
-    found = json.loads(line)
-    return dict(found)
 
 
 def _last_line(log: Path, begin: int) -> str:

@@ -44,7 +44,8 @@ class Outbox:
     """
     A queue of rows for one writer and one reader, without a lock.
 
-    The writer calls `begin`, `append`, `note` and `end`, the reader everything else. What each of
+    The writer calls `begin`, `append`, `note` and `end`, the reader everything else, and `end` too
+    for a writer that does not go on. What each of
     them writes, the other one only reads; single assignments and the ends of a deque are atomic.
     The writer calls `wake` when a body is full, and `pause` with the rows of a frame, once in
     BATCH_SECONDS at most. Rows between `begin` and `end` are not taken before `end`: their metrics
@@ -77,6 +78,7 @@ class Outbox:
         self._limit = max(rows, max_bytes // row_bytes)
         self._open: _Chunk | None = None
         self._begun: int | None = None  # rows before those whose metrics may still come
+        self._seen: int | None = None  # `_begun` as the reader saw it last
         self._is_full = False  # whether a body became full since `begin`
         self._last = (0, 0)  # the rows that were taken last: the first, and the one after them
         self._chunks: deque[_Chunk] = deque()
@@ -93,6 +95,12 @@ class Outbox:
         if self._is_full:
             self._is_full = False
             self._wake()
+
+    def end_stale(self) -> None:
+        """Release the rows since a `begin` that was the last one at the last call already."""
+        seen, self._seen = self._seen, self._begun
+        if seen is not None and seen == self._seen:
+            self.end()
 
     def append(
         self,

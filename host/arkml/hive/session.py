@@ -235,9 +235,9 @@ class RunSession:
         self._work.clear()
         try:
             await asyncio.wait_for(self._work.wait(), 2 * BATCH_SECONDS)
-        except TimeoutError:  # no frame comes after these rows, and none goes on
+        except TimeoutError:  # no frame comes after these rows
             self._is_due = True
-            self.outbox.end()
+            self.outbox.end_stale()
         if self._is_due and not self._is_waiting:
             await asyncio.sleep(_FRAME_END)
 

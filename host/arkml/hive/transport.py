@@ -27,6 +27,10 @@ MAX_ANSWER = 256 << 20
 """Bytes of an answer; policies are the largest ones."""
 
 _TIMEOUT = httpx.Timeout(10.0, read=60.0, pool=None)
+_REPEATED = ("rows", "beat", "names", "sessions")
+"""Last words of the paths that a session posts to again after a refusal."""
+
+_FRESH = 6.0  # seconds that a refusal counts; a beat comes every five
 _KEEP_ALIVE = 60.0  # seconds; less than the server's, or both would close at once
 
 _is_ours: ContextVar[bool] = ContextVar("_is_ours", default=False)
@@ -56,7 +60,7 @@ class HiveTransport:
         self._finding: asyncio.Future[tuple[str, int, str | None]] | None = None
         self.answered = time.monotonic()
         self.trouble = ""
-        self._refusals: dict[str, tuple[float, str]] = {}
+        self._refusals: dict[str, tuple[float, float, str]] = {}  # first and last time, why
         self._transport = httpx.AsyncHTTPTransport(
             limits=httpx.Limits(max_connections=None, keepalive_expiry=_KEEP_ALIVE),
             trust_env=False,
@@ -84,16 +88,18 @@ class HiveTransport:
             self.trouble = str(error)
             raise
         self.answered, self.trouble = time.monotonic(), ""
-        if answer.status_code not in RETRIED:
-            self._refusals.pop(path, None)
-        elif method == "POST":
-            self._refusals.setdefault(path, (self.answered, reason(answer)))
+        before = self._refusals.pop(path, None)
+        if answer.status_code in RETRIED and path.rpartition("/")[2] in _REPEATED:
+            now = self.answered
+            first = now if before is None or now - before[1] > _FRESH else before[0]
+            self._refusals[path] = first, now, reason(answer)
         return answer
 
     def refusal(self, seconds: float) -> str:
-        """What the hive says of something that it could not take for so long; empty for nothing."""
-        before = time.monotonic() - seconds
-        return next((why for since, why in self._refusals.values() if since < before), "")
+        """Return why the hive refuses again and again what it is sent, longer than `seconds`."""
+        fresh = time.monotonic() - _FRESH
+        found = self._refusals.values()
+        return next((why for a, b, why in found if b > fresh and b - a > seconds), "")
 
     async def _sent(
         self,

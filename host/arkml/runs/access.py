@@ -31,6 +31,7 @@ _OWN = ((_LOCAL, DEFAULT_PORT), ("", 0))
 _THREADS = 8
 _LOADERS = 2
 _LEAVING = 10.0  # seconds that a host which closes waits for the rows on their way
+_LEAVING_GONE = 1.0  # the same where no hive is there: one may be back
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,7 @@ class HiveAccess(Closing):
                 return
             self._is_closed = True
         is_gone = self._clients and all(one.is_gone for one in self._clients.values())
-        wait(list(self.farewells), timeout=0 if is_gone else _LEAVING)
+        wait(list(self.farewells), timeout=_LEAVING_GONE if is_gone else _LEAVING)
         for client in self._clients.values():
             client.close()
         for pool in (self.threads, self.loaders):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from arkml.abi.codes import EpisodeState
 from arkml.errors import Unavailable
 from arkml.guests.guest import Guest
@@ -21,7 +23,8 @@ class Episodes:
     """
     Adds up the rewards of agents until their episodes end.
 
-    `returns` and `lengths`, in steps, are of the episodes that have ended.
+    `returns` and `lengths`, in steps, are of the episodes that have ended. Rows that do not count
+    are left out of both.
     """
 
     def __init__(self) -> None:
@@ -31,17 +34,23 @@ class Episodes:
 
     def take(self, rows: Rows) -> None:
         """Count one submit."""
-        columns = (rows.agent, rows.reward, rows.state, rows.step)
-        for agent, reward, state, step in zip(*(c.tolist() for c in columns), strict=True):
+        keep = np.ones(len(rows.agent), bool) if rows.keep is None else rows.keep
+        columns = (rows.agent, rows.reward, rows.state, rows.step, keep)
+        for agent, reward, state, step, counts in zip(*(c.tolist() for c in columns), strict=True):
             if not step:
-                self._open[agent] = 0.0, 0
+                self._open.pop(agent, None)
+                if counts:
+                    self._open[agent] = 0.0, 0
             elif agent in self._open:
                 total, length = self._open[agent]
-                self._open[agent] = total + reward, length + 1
+                if counts:
+                    total, length = total + reward, length + 1
+                self._open[agent] = total, length
                 if state in _ENDED:
-                    ended = self._open.pop(agent)
-                    self.returns.append(ended[0])
-                    self.lengths.append(ended[1])
+                    del self._open[agent]
+                    if length:
+                        self.returns.append(total)
+                        self.lengths.append(length)
 
     def clear(self) -> None:
         """Forget everything, open episodes too."""

@@ -1,0 +1,44 @@
+"""The episodes of an evaluation."""
+
+import numpy as np
+
+from arkml.abi.codes import EpisodeState
+from arkml.policies.training import Rows
+from arkml.runs.evaluation import Episodes
+
+INITIAL, RUNNING, TERMINAL = EpisodeState.INITIAL, EpisodeState.RUNNING, EpisodeState.TERMINAL
+
+
+def submit(episodes, step, state, reward, keep=None):
+    """Submit one row of agent 7."""
+    keep = None if keep is None else np.array([keep])
+    episodes.take(
+        Rows(
+            np.array([7], "u8"), np.array([step], "u8"), 1, np.array([reward], "f4"),
+            np.array([state], "u4"), np.zeros((1, 2), "f4"), np.zeros((1, 1), "f4"), keep,
+        )
+    )  # fmt: skip
+
+
+def test_rows_that_do_not_count_are_in_no_return_and_no_length():
+    episodes = Episodes()
+    for _ in range(2):
+        submit(episodes, 0, INITIAL, 0.0)
+        submit(episodes, 1, RUNNING, 2.0)
+        submit(episodes, 2, RUNNING, float("nan"), keep=False)
+        submit(episodes, 3, TERMINAL, 0.5)
+
+    assert episodes.returns == [2.5, 2.5]
+    assert episodes.lengths == [2, 2]
+
+
+def test_an_episode_ends_with_a_row_that_does_not_count_too():
+    episodes = Episodes()
+    submit(episodes, 0, INITIAL, 0.0)
+    submit(episodes, 1, RUNNING, 2.0)
+    submit(episodes, 2, TERMINAL, float("nan"), keep=False)
+    submit(episodes, 0, RUNNING, 4.0, keep=False)
+    submit(episodes, 1, TERMINAL, 4.0)
+
+    assert episodes.returns == [2.0]
+    assert episodes.lengths == [1]
