@@ -6,6 +6,7 @@ import ipaddress
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -198,14 +199,15 @@ class HiveAccess(Closing):
             if self._is_closed:
                 return
             self._is_closed = True
-        is_gone = self._clients and all(one.is_gone for one in self._clients.values())
-        wait(list(self.farewells), timeout=_LEAVING_GONE if is_gone else _LEAVING)
-        for client in self._clients.values():
-            client.close()
-        for pool in (self.threads, self.loaders):
-            pool.shutdown(wait=False, cancel_futures=True)
-        if self._embedded is not None:
-            self._embedded.close()
+        with ExitStack() as stack:  # all of it also where Ctrl-C ends the wait
+            if self._embedded is not None:
+                stack.callback(self._embedded.close)
+            for pool in (self.threads, self.loaders):
+                stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+            for client in self._clients.values():
+                stack.callback(client.close)
+            is_gone = self._clients and all(one.is_gone for one in self._clients.values())
+            wait(list(self.farewells), timeout=_LEAVING_GONE if is_gone else _LEAVING)
 
     def _granted(
         self, address: HiveAddress, configured: tuple[str, int] | None
