@@ -229,7 +229,6 @@ class Host(Closing):
         self._closed = True
         if self._hives is not None:  # waits for rows on their way, which a finalizer may not
             _thread.start_new_thread(self._hives.close, ())
-        self._engine.ticker.stop()
         GUARD.uninstall()
         self.unclosed.warn(self)
 
