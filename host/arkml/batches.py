@@ -16,8 +16,8 @@ ROW = np.dtype(
         ("state", "<u4"),
         ("reward", "<f4"),
         ("length", "<f4"),
-        ("given", "<u4"),  # floats in the row of `given`: 0 or num_actions
-        ("metadata", "<u4"),  # items of metadata that came with the row
+        ("given", "<u4"),  # number of floats in the row of `given`: 0 or num_actions
+        ("metadata", "<u4"),  # number of metadata items pushed with the row
         ("reserved", "<u4"),
     ]
 )
@@ -25,7 +25,7 @@ ROW = np.dtype(
 
 
 def row_offset(field: str) -> int:
-    """Where a field of ROW lies, in bytes."""
+    """Return the offset of a field of ROW in bytes."""
     fields = ROW.fields
     assert fields is not None
     return int(fields[field][1])
@@ -33,14 +33,14 @@ def row_offset(field: str) -> int:
 
 class Batch:
     """
-    Rows to act on, in push order.
+    The rows of one submit, in push order.
 
     rows: ROW, [n]. features: float32, [n, num_features]. A policy fills actions, float32,
-    [n, num_actions], and values, float32, [n] (left alone by a policy that has none: they are
-    zero). keys: uint64, [] or [n]: the session of each row, unique in its host. given: float32,
-    [n, num_actions], actions that came with the rows, or None where the session takes none.
-    `scratch` belongs to the policy that answered the batch last; the same object comes again
-    while the same memory holds the same number of rows.
+    [n, num_actions], and values, float32, [n]; a policy without values leaves them at zero.
+    keys: uint64, [] or [n], the session of each row, unique in its host. given: float32,
+    [n, num_actions], the actions that the guest pushed with the rows, or None in a session that
+    takes none. The arrays are views, valid until the policy returns. A later submit of as many
+    rows may reuse the object, so `scratch` may cache what the policy derives from the arrays.
     """
 
     __slots__ = ("actions", "features", "given", "keys", "rows", "scratch", "values")
@@ -67,7 +67,7 @@ class Batch:
 
 
 def chunks(count: int, size: int) -> Iterator[slice]:
-    """Cut `count` rows into slices of at most `size`."""
+    """Yield slices of at most `size` rows that cover `count` rows."""
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
 
@@ -86,4 +86,4 @@ class Metadata:
 MetadataLog = Sequence[Metadata]
 
 MASK = "mask/"
-"""Metadata called so says what an agent cannot choose; it is no metric."""
+"""Prefix of metadata that masks actions an agent cannot choose; it is not a metric."""

@@ -201,7 +201,7 @@ def opened(party, policies):
     """Give each guest a training session of a policy."""
     for place, policy in enumerate(policies):
         start = TrainingStart(policy, WIDTH, WIDTH)
-        party._handles[place] = party.guests[place].services.roster.open_training(start)
+        party._handles[place] = party.guests[place].services.sessions.open_training(start)
     party._width = WIDTH
 
 
@@ -253,7 +253,7 @@ def test_rows_of_training_sessions_reach_one_policy_with_their_actions(fakes, sp
     party, first, _ = fakes
     opened(party, [first] * 4)
     if spare:
-        party.guests[1].services.roster.open_training(TrainingStart(first, WIDTH, WIDTH))
+        party.guests[1].services.sessions.open_training(TrainingStart(first, WIDTH, WIDTH))
     for place in range(4):
         submitted(party, place, (0x80 + 12, WIDTH) if place % 2 else (0, 0))
     party.of.call("entry", 0, 0)

@@ -246,7 +246,7 @@ def test_a_taken_training_handle_names_a_session(world):
     count = world.room(4)
 
     assert code == 0
-    assert world.guest.services.roster.get(handle, TrainingSession).num_actions == ACTIONS
+    assert world.guest.services.sessions.get(handle, TrainingSession).num_actions == ACTIONS
     name = "ark-ml-v1.ml__experiment_feature_count"
     assert world.call(name, handle, count, writes=[(count, 4)]) == 0
     assert world.read(count, 4) == struct.pack("<I", FEATURES)

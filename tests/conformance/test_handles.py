@@ -236,7 +236,7 @@ def test_destroying_a_runtime_kills_its_brains_and_loads_and_no_others(make_worl
 
 def test_the_handles_of_a_guest_that_failed_are_freed(run):
     services, sink = run.guest.services, Sink()
-    training = services.roster.open_training(TrainingStart(Echo(3, 2), 3, 2, sink))
+    training = services.sessions.open_training(TrainingStart(Echo(3, 2), 3, 2, sink))
     services.futures.open(results.BOOL)
     before = services.live_handles, services.live_futures
     with pytest.raises(GuestTrap):

@@ -236,7 +236,7 @@ def test_a_session_that_was_stopped_answers_nothing(session):
 
 def test_a_policy_that_fails_fails_the_submit_and_empties_the_queue(run, caplog):
     policy = Echo(1, 1)
-    handle = run.guest.services.roster.open_inference(policy, 1, 1)
+    handle = run.guest.services.sessions.open_inference(policy, 1, 1)
     session = Session(run, handle, 1)
     session.push(1, [0.0])
     policy.error = RuntimeError("a bug")

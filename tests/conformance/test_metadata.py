@@ -28,7 +28,7 @@ class Pusher:
         self.run = run
         self.kind = kind
         self.sink = Sink()
-        roster = run.guest.services.roster
+        roster = run.guest.services.sessions
         if kind == "training":
             self.handle = roster.open_training(TrainingStart(Echo(1, 2), 1, 2, self.sink))
         else:

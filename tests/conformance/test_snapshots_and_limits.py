@@ -101,7 +101,7 @@ def test_a_snapshot_over_the_limit_is_refused(limited):
 def test_the_row_limit_is_exact(rows):
     with Host(limits=Limits(rows=rows)) as host:
         run = Driver(host.load(module(), name="driver"))
-        handle = run.guest.services.roster.open_inference(Echo(1, 1), 1, 1)
+        handle = run.guest.services.sessions.open_inference(Echo(1, 1), 1, 1)
         session = Session(run, handle, 1)
         codes = [session.push(agent, [0.0]) for agent in range(rows + 1)]
 

@@ -87,7 +87,7 @@ def start(run, model=LINEAR, form=0):
 def session(run, request):
     """A session of either kind with 3 features and 2 actions, `row + action / 16`."""
     policy = Echo(3, 2)
-    roster = run.guest.services.roster
+    roster = run.guest.services.sessions
     if request.param == "training":
         handle = roster.open_training(TrainingStart(policy, 3, 2, Sink()))
     else:
@@ -224,7 +224,7 @@ def test_what_is_not_finite_is_counted_and_goes_out_as_zeros(run, caplog):
 @pytest.mark.parametrize("version", [1, 5])
 def test_a_submit_returns_when_the_run_lets_the_guest_go_on(run, version):
     sink = Holding(looks=3)
-    handle = run.guest.services.roster.open_training(TrainingStart(Echo(3, 2), 3, 2, sink))
+    handle = run.guest.services.sessions.open_training(TrainingStart(Echo(3, 2), 3, 2, sink))
     session = Session(run, handle, "training")
     session.push(1, [0, 0, 0])
     where = (0x4000, 2, 0x4010, 1) if version == 1 else (0x4000,)
@@ -268,7 +268,7 @@ def test_a_bad_snapshot_starts_nothing(run):
 def test_the_row_limit_comes_before_the_count_of_a_byte():
     with Host(limits=Limits(rows=3)) as host:
         run = Driver(host.load(module(), name="driver"))
-        handle = run.guest.services.roster.open_inference(Echo(3, 2), 3, 2)
+        handle = run.guest.services.sessions.open_inference(Echo(3, 2), 3, 2)
         session = Session(run, handle, "inference")
         codes = [session.push(agent, [0, 0, 0]) for agent in range(4)]
 

@@ -122,7 +122,7 @@ class World:
     def training(self, policy=None, sink=None):
         policy = policy or self.policy
         start = TrainingStart(policy, policy.num_features, policy.num_actions, sink or self.sink)
-        return self.guest.services.roster.open_training(start)
+        return self.guest.services.sessions.open_training(start)
 
     def future(self, key, value=None):
         """A ready future; returns its handle."""

@@ -25,7 +25,7 @@ class Acting:
 def answered_by(guest, act):
     """Let a guest of ACTOR use a session that `act` answers."""
     policy = Acting(act)
-    handle = guest.services.roster.open_inference(policy, 2, 1)
+    handle = guest.services.sessions.open_inference(policy, 2, 1)
     guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     return policy
 

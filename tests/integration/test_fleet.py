@@ -206,7 +206,7 @@ def test_a_round_answers_all_suspended_guests_by_one_policy_run(host):
     batches = []
     policy = Acting(lambda batch: batches.append(len(batch)))
     for guest in fleet.guests:
-        handle = guest.services.roster.open_inference(policy, 2, 1)
+        handle = guest.services.sessions.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     assert fleet.call("step", 4) == [0] * 6
     assert fleet.call("step", 1) == [0] * 6
@@ -221,7 +221,7 @@ def test_guests_of_two_policies_are_answered_by_two_runs(host):
     runs = []
     policies = [Acting(lambda b, n=n: runs.append((n, len(b)))) for n in range(2)]
     for number, guest in enumerate(fleet.guests):
-        handle = guest.services.roster.open_inference(policies[number % 2], 2, 1)
+        handle = guest.services.sessions.open_inference(policies[number % 2], 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     assert fleet.call("step", 2) == [0] * 6
 
@@ -236,7 +236,7 @@ def test_a_policy_that_fails_fails_no_guest(host, caplog):
 
     bad, good = Acting(fail), Acting(lambda _batch: None)
     for number, guest in enumerate(fleet.guests):
-        handle = guest.services.roster.open_inference(bad if number < 2 else good, 2, 1)
+        handle = guest.services.sessions.open_inference(bad if number < 2 else good, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
 
     assert fleet.call("step", 2) == [4, 4, 0, 0]
@@ -251,7 +251,7 @@ def test_full_adjacent_regions_are_one_view_and_others_are_compacted_once(host):
     addresses = []
     policy = Acting(lambda batch: addresses.append(batch.features.ctypes.data))
     for guest in fleet.guests:
-        handle = guest.services.roster.open_inference(policy, 2, 1)
+        handle = guest.services.sessions.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     arena = host._engine.arena
     for _ in range(2):
@@ -379,7 +379,7 @@ def test_a_call_inside_a_call_of_the_fleet_is_refused(host):
 
     policy = Acting(act)
     for guest in fleet.guests:
-        handle = guest.services.roster.open_inference(policy, 2, 1)
+        handle = guest.services.sessions.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     assert fleet.call("step", 2) == [0] * 3
 
@@ -399,7 +399,7 @@ def test_nothing_of_a_fleet_changes_while_it_is_in_a_call(host):
 
     policy = Acting(act)
     for guest in fleet.guests:
-        handle = guest.services.roster.open_inference(policy, 2, 1)
+        handle = guest.services.sessions.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     assert fleet.call("step", 2) == [0] * 3
 
@@ -419,7 +419,7 @@ def test_other_guests_may_be_loaded_and_called_from_the_policy_of_a_fleet(host):
 
     policy = Acting(act)
     for guest in fleet.guests:
-        handle = guest.services.roster.open_inference(policy, 2, 1)
+        handle = guest.services.sessions.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
 
     assert fleet.call("step", 2) == [0] * 2
@@ -498,7 +498,7 @@ def test_an_interrupt_in_the_policy_drops_every_call(host):
 
     policy = Acting(act)
     for guest in fleet.guests:
-        handle = guest.services.roster.open_inference(policy, 2, 1)
+        handle = guest.services.sessions.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     with pytest.raises(KeyboardInterrupt):
         fleet.call("step", 2)
