@@ -1,4 +1,4 @@
-"""A module, checked, rewritten and compiled: what guests are made from."""
+"""A guest module, checked, rewritten and compiled."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ logger = logging.getLogger(__name__)
 
 class CompiledModule:
     """
-    A compiled guest module.
+    A compiled guest module, of which guests are instances.
 
-    `digest` is the SHA-256 of the bytes as they came, `functions` the types of the exported
-    functions.
+    `digest` is the SHA-256 of the bytes given, `functions` the types of the exported functions.
     """
 
     def __init__(
@@ -37,7 +36,7 @@ class CompiledModule:
         wasi: bool = False,
         stub_missing: bool = False,
     ) -> None:
-        """Raises ModuleError, MemoryLimitExceeded and TableLimitExceeded, naming `name`."""
+        """Compile `data`. Raises ModuleError, MemoryLimitExceeded and TableLimitExceeded."""
         check_size(data, limits)
         normalized = normalize(to_binary(data, name), limits)
         self.name = name
@@ -68,10 +67,10 @@ class CompiledModule:
 
 
 def to_binary(data: bytes, name: str) -> bytes:
-    """`data` itself, or the module that its text describes."""
+    """Return `data`, or the binary of a module in text format."""
     if data[:4] == b"\0asm" or data.lstrip()[:1] != b"(":
         return data
     try:
         return bytes(wasmtime.wat2wasm(data.decode()))
     except (wasmtime.WasmtimeError, UnicodeDecodeError) as error:
-        raise ModuleRejected(f"{name} is no module: {' '.join(str(error).split())}") from None
+        raise ModuleRejected(f"{name} is not a module: {' '.join(str(error).split())}") from None

@@ -3,44 +3,47 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import Any, Generic, TypeVar
 
 from arkml.errors import ColumnsFull
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.shim import control as at
 
-if TYPE_CHECKING:
-    from arkml.runtime.columns.region import Region
+T = TypeVar("T")
 
 
 class RecordPlace:
-    """Where one session record lies, as an index into the arena's words; records may move."""
+    """The place of one session record, as an index into the arena's words; records may move."""
 
     __slots__ = ("_index", "_table", "start")
 
-    def __init__(self, table: Records, index: int) -> None:
+    def __init__(self, table: Records[Any], index: int) -> None:
         self._table = table
         self._index = index
         self.locate()
 
     def locate(self) -> None:
-        """Look again where the records lie."""
+        """Read the place again after the records have moved."""
         self.start = (self._table.offset + self._index * at.RECORD_SIZE) >> 2
 
     def word(self, field: int) -> int:
-        """Index of a record's field in the arena's words."""
+        """Return the index of a record's field in the arena's words."""
         return self.start + (field >> 2)
 
     def charge(self, size: int) -> None:
-        """Count column memory that the guest takes or, if negative, gives back."""
+        """Count column memory that the guest takes or, if negative, frees."""
         self._table.charge(size)
 
     def release(self) -> None:
         self._table.close(self._index)
 
 
-class Records:
-    """The session records of one guest, by handle index; the control block says where they are."""
+class Records(Generic[T]):
+    """
+    The session records of one guest, by handle index; the control block points to them.
+
+    `regions` holds the queue of each record.
+    """
 
     def __init__(self, arena: Arena, control: int, limit: int) -> None:
         self._limit = limit
@@ -50,11 +53,11 @@ class Records:
         self._capacity = 2
         self.offset = arena.allocate(self._capacity * at.RECORD_SIZE)
         self._places: dict[int, RecordPlace] = {}
-        self.regions: dict[int, Region] = {}
+        self.regions: dict[int, T] = {}
         self._publish()
 
     def open(self, index: int) -> RecordPlace:
-        """Room for the record of handle index `index`."""
+        """Return the place of a new record for handle index `index`."""
         if index >= self._capacity:
             self._resize(1 << index.bit_length())
         place = self._places[index] = RecordPlace(self, index)
@@ -74,7 +77,7 @@ class Records:
         self._places.pop(index, None)
 
     def release(self) -> None:
-        """Give the records' memory back."""
+        """Free the memory of the records."""
         self._arena.free(self.offset, self._capacity * at.RECORD_SIZE)
 
     def _resize(self, capacity: int) -> None:
