@@ -1,14 +1,14 @@
 """
-The exceptions of the package.
+The tree of what the package raises.
 
     ArkmlError
-    ├── AbiError                a guest's import call was refused; the guest receives a code
+    ├── AbiError                a guest's import call was refused; the linker turns it into a code
     │   ├── InvalidArguments    ├── ModelRejected    ├── InvalidSettings   ├── NotTrainable
     │   ├── NotFound
     │   ├── Unavailable
     │   ├── ApiNotAvailable
     │   ├── HttpRequestFailed
-    │   └── LimitError          one of `Limits` was reached; each class is also one of the above:
+    │   └── LimitError          one of `Limits` was reached; each is one of the above as well:
     │       TooManyRows  TooMuchMetadata  SnapshotTooLarge  TextTooLong  TooManyBytes
     │       TooManyHandles  TooManyFutures  ColumnsFull
     ├── ModuleError             a module cannot be loaded
@@ -21,11 +21,11 @@ The exceptions of the package.
     │   ├── GuestTimeout        ├── GuestExit        ├── CmdletFailed
     │   ├── GuestFailed         ├── GuestBusy        ├── GuestCancelled
     │   └── GuestStalled
-    ├── HiveError               communication between a host and its hive failed
+    ├── HiveError               something between a host and its hive went wrong
     │   ├── ProtocolError       ├── HiveUnreachable
     │   ├── HiveRefused         └── RunGone
     ├── InstanceLimitExceeded
-    └── UsageError              the embedder passed arguments that are not valid
+    └── UsageError              the embedder asked for something that makes no sense
         ├── InvalidActions
         └── InvalidSpec
 """
@@ -37,27 +37,27 @@ from dataclasses import dataclass
 
 
 class ArkmlError(Exception):
-    """Base class of all exceptions of this package."""
+    """Everything this package raises on purpose."""
 
 
 class AbiError(ArkmlError):
-    """A guest's import call was refused. The guest receives a code and keeps running."""
+    """A guest's import call was refused. The guest sees a code, nobody else is touched."""
 
 
 class InvalidArguments(AbiError):
-    """An argument of an import call is not valid."""
+    """An argument of an import call makes no sense."""
 
 
 class ModelRejected(InvalidArguments):
-    """A model file is malformed, or contains parts that are not allowed in untrusted models."""
+    """A model file is malformed, or contains what an untrusted model may not contain."""
 
 
 class LimitError(AbiError):
-    """A guest reached one of `Limits`; it receives the code of the other base class."""
+    """A guest reached one of `Limits`; the guest sees the code of the other base."""
 
 
 class SnapshotTooLarge(InvalidArguments, LimitError):
-    """A snapshot, or the snapshots that a guest uses together, have too many bytes."""
+    """A snapshot, or all that a guest uses together, has too many bytes."""
 
 
 class TooManyRows(InvalidArguments, LimitError):
@@ -73,15 +73,15 @@ class TextTooLong(InvalidArguments, LimitError):
 
 
 class TooManyBytes(InvalidArguments, LimitError):
-    """A guest passed more than `Limits.snapshot_bytes` bytes in one call."""
+    """Bytes that a guest hands over in one call are more than `Limits.snapshot_bytes`."""
 
 
 class NotFound(AbiError):
-    """A handle does not name a live object of the expected kind."""
+    """A handle names nothing, or nothing of that kind."""
 
 
 class Unavailable(AbiError):
-    """The requested resource is not available now."""
+    """The thing asked for is not there now."""
 
 
 class TooManyHandles(Unavailable, LimitError):
@@ -97,7 +97,7 @@ class ColumnsFull(Unavailable, LimitError):
 
 
 class ApiNotAvailable(AbiError):
-    """The host does not implement the function."""
+    """The host does not have that function."""
 
 
 class HttpRequestFailed(AbiError):
@@ -109,7 +109,7 @@ class ModuleError(ArkmlError):
 
 
 class ModuleRejected(ModuleError):
-    """The bytes are not a core module that this host can run."""
+    """The bytes are not a core module that this host runs."""
 
 
 class ModuleTooLarge(ModuleRejected):
@@ -121,11 +121,11 @@ class FunctionTooLarge(ModuleRejected):
 
 
 class LinkError(ModuleError):
-    """A module has imports that the host does not provide; the message lists them all."""
+    """A module imports what the host does not have; the message lists all of it."""
 
 
 class EntryPointMissing(ModuleError):
-    """A module does not export the requested entry point."""
+    """A module does not export what was asked for."""
 
 
 class GuestError(ArkmlError):
@@ -145,8 +145,8 @@ class GuestTrap(GuestError):
     """
     The guest trapped.
 
-    `panic` is the message and location that the guest registered, or None; `code` is wasmtime's
-    name of the trap; `frames` is the wasm backtrace with function names.
+    `panic` is the message and place the guest registered, or None; `code` is wasmtime's name of
+    the trap; `frames` is the wasm backtrace with function names.
     """
 
     def __init__(
@@ -168,15 +168,15 @@ class StackExhausted(GuestTrap):
 
 
 class MemoryLimitExceeded(GuestError):
-    """The guest's initial memory is larger than `Limits.memory_bytes`."""
+    """The guest's memory needs more than `Limits.memory_bytes` at start."""
 
 
 class TableLimitExceeded(GuestError):
-    """The guest's tables exceed `Limits.tables` or `Limits.table_elements`."""
+    """The guest's tables need more than `Limits.tables` or `Limits.table_elements`."""
 
 
 class GuestTimeout(GuestError):
-    """A call ran longer than its time budget, which excludes policies and suspension."""
+    """One call ran longer than its time budget. Policies and suspension do not count."""
 
 
 class GuestExit(GuestError):
@@ -188,7 +188,7 @@ class GuestExit(GuestError):
 
 
 class CmdletFailed(GuestError):
-    """An entry point returned a non-zero status; the message comes from its `return_slice`."""
+    """An entry point returned a non-zero status; the message is what it gave to `return_slice`."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
@@ -200,7 +200,7 @@ class GuestFailed(GuestError):
 
 
 class GuestBusy(GuestError):
-    """The guest is in a call and cannot begin another one."""
+    """The guest is in a call. One call at a time."""
 
 
 class GuestCancelled(GuestError):
@@ -208,19 +208,19 @@ class GuestCancelled(GuestError):
 
 
 class GuestStalled(GuestError):
-    """A guest in an environment ran for too long without submitting observations."""
+    """A guest in an environment gave nobody anything to decide for too long."""
 
 
 class HiveError(ArkmlError):
-    """Communication between a host and its hive failed."""
+    """Something between a host and its hive went wrong."""
 
 
 class ProtocolError(HiveError):
-    """Bytes from a hive that do not follow its protocol, `arkml.hive.protocol`."""
+    """Bytes that are not what `hive.protocol` says."""
 
 
 class HiveUnreachable(HiveError):
-    """No hive answers at the address."""
+    """Nothing answers at the address of the hive."""
 
 
 class HiveRefused(HiveError):
@@ -236,28 +236,28 @@ class HiveRefused(HiveError):
 
 
 class RunGone(HiveError):
-    """The run no longer exists."""
+    """The run is not there any more."""
 
 
 class InvalidSettings(InvalidArguments):
-    """The settings of a run are not valid."""
+    """How a run is to learn makes no sense."""
 
 
 class NotTrainable(InvalidSettings):
-    """A guest starts a run that cannot be trained here, such as one with discrete actions."""
+    """A guest starts a run that cannot be had here: its actions, or another run was wanted."""
 
 
 class InstanceLimitExceeded(ArkmlError):
-    """The host has `Limits.instances` guests, or the machine has no memory mappings for more."""
+    """The host holds `Limits.instances` guests, or the machine has no mappings left for more."""
 
 
 class UsageError(ArkmlError):
-    """The embedder passed arguments that are not valid."""
+    """The embedder asked for something that makes no sense."""
 
 
 class InvalidActions(UsageError):
-    """Actions of an environment have a wrong shape, type or value. No agent has moved."""
+    """Actions given to an environment have a wrong shape, type or value. Nothing has moved."""
 
 
 class InvalidSpec(UsageError):
-    """A declaration of a guest's behaviors is not valid, or contradicts their widths."""
+    """What was declared of a guest's behaviors makes no sense, or contradicts their widths."""

@@ -5,9 +5,17 @@ import math
 
 import pytest
 from tests.conformance import models
-from tests.conformance.acting import ACTIONS, FEATURES, SUBMIT, V3, VALUES, Session, start
-from tests.conformance.driver import PAGE, step
 from tests.conformance.fakes import Echo
+from tests.conformance.scripted_guest import PAGE, step
+from tests.conformance.scripted_session import (
+    ACTIONS,
+    FEATURES,
+    SUBMIT,
+    V3,
+    VALUES,
+    ScriptedSession,
+    start,
+)
 
 from arkml.abi.codes import EpisodeState, ErrorCode
 
@@ -237,7 +245,7 @@ def test_a_session_that_was_stopped_answers_nothing(session):
 def test_a_policy_that_fails_fails_the_submit_and_empties_the_queue(run, caplog):
     policy = Echo(1, 1)
     handle = run.guest.services.sessions.open_inference(policy, 1, 1)
-    session = Session(run, handle, 1)
+    session = ScriptedSession(run, handle, 1)
     session.push(1, [0.0])
     policy.error = RuntimeError("a bug")
     with caplog.at_level(logging.ERROR):

@@ -4,8 +4,8 @@ import math
 import struct
 
 import pytest
-from tests.conformance.driver import PAGE, step
 from tests.conformance.fakes import Echo, Sink
+from tests.conformance.scripted_guest import PAGE, step
 
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.abi.layout import pack

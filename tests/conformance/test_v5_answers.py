@@ -6,9 +6,9 @@ import struct
 import numpy as np
 import pytest
 from tests.conformance import models as build
-from tests.conformance.driver import MODEL, PAGE, Driver, module, step
+from tests.conformance.checked_guest import MODEL as LINEAR
 from tests.conformance.fakes import Echo, Sink
-from tests.conformance.world import MODEL as LINEAR
+from tests.conformance.scripted_guest import MODEL, PAGE, ScriptedGuest, module, step
 
 from arkml import Host
 from arkml.abi.codes import EpisodeState, ErrorCode
@@ -267,7 +267,7 @@ def test_a_bad_snapshot_starts_nothing(run):
 
 def test_the_row_limit_comes_before_the_count_of_a_byte():
     with Host(limits=Limits(rows=3)) as host:
-        run = Driver(host.load(module(), name="driver"))
+        run = ScriptedGuest(host.load(module(), name="scripted"))
         handle = run.guest.services.sessions.open_inference(Echo(3, 2), 3, 2)
         session = Session(run, handle, "inference")
         codes = [session.push(agent, [0, 0, 0]) for agent in range(4)]

@@ -24,6 +24,7 @@ MODELS = ("httpx", "httpcore", "h11", "wasmtime", "starlette", "gymnasium")
 PENDING = {
     "cli",
     "envs",
+    "errors",
     "guests",
     "hive",
     "host",
@@ -38,6 +39,7 @@ PENDING = {
     "runtime.parked",
     "runtime.sandbox",
     "runtime.shim",
+    "runtime.traps",
     "runtime.waits",
     "server",
     "sessions.run_request",

@@ -12,7 +12,6 @@ from arkml.errors import (
 )
 from arkml.runtime import bindings
 from arkml.runtime.columns.records import Records
-from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.deadline import TURN_TICKS
@@ -56,9 +55,7 @@ class Sandbox:
         store = self._limited(wasi)
         self.control = arena.allocate(at.CONTROL_SIZE)
         try:
-            self.records: Records[Region] = Records(
-                arena, self.control, program.limits.column_bytes
-            )
+            self.records = Records(arena, self.control, program.limits.column_bytes)
         except ArkmlError:
             arena.free(self.control, at.CONTROL_SIZE)
             raise

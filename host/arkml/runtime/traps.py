@@ -1,4 +1,4 @@
-"""The conversion of wasmtime's traps and errors to exceptions of this package."""
+"""From what wasmtime says of a failed call to one of our errors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from arkml.errors import Frame, GuestError, GuestExit, GuestTrap, StackExhausted
 from arkml.runtime import bindings
 from arkml.terminal import harmless
 
-_MOST_FRAMES = 24
+_SHOWN_FRAMES = 24
 
 
 def failure(name: str, trap: bindings.Address, error: bindings.Address) -> GuestError | None:
-    """Return the error of a finished call from the addresses it left, or None for a success."""
+    """The error of a finished call from the addresses it left, or None if it ended well."""
     if trap:
         return _trap(name, bindings.trap_at(trap))
     if error:
@@ -44,10 +44,10 @@ def _trap(name: str, trap: wasmtime.Trap) -> GuestTrap:
 
 
 def backtrace(frames: Sequence[Frame]) -> str:
-    """Return the frames as lines, innermost first."""
-    lines = [
+    """The frames as lines, innermost first."""
+    shown = [
         f"\n  {index}: {frame.function} (offset {frame.offset:#x})"
-        for index, frame in enumerate(frames[:_MOST_FRAMES])
+        for index, frame in enumerate(frames[:_SHOWN_FRAMES])
     ]
-    more = len(frames) - len(lines)
-    return "".join([*lines, f"\n  … {more} more"] if more > 0 else lines)
+    more = len(frames) - len(shown)
+    return "".join([*shown, f"\n  … {more} more"] if more > 0 else shown)

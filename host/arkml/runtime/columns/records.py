@@ -3,47 +3,44 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from arkml.errors import ColumnsFull
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.shim import control as at
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from arkml.runtime.columns.region import Region
 
 
 class RecordPlace:
-    """The place of one session record, as an index into the arena's words; records may move."""
+    """Where one session record lies, as an index into the arena's words; records may move."""
 
     __slots__ = ("_index", "_table", "start")
 
-    def __init__(self, table: Records[Any], index: int) -> None:
+    def __init__(self, table: Records, index: int) -> None:
         self._table = table
         self._index = index
         self.locate()
 
     def locate(self) -> None:
-        """Read the place again after the records have moved."""
+        """Look again where the records lie."""
         self.start = (self._table.offset + self._index * at.RECORD_SIZE) >> 2
 
     def word(self, field: int) -> int:
-        """Return the index of a record's field in the arena's words."""
+        """Index of a record's field in the arena's words."""
         return self.start + (field >> 2)
 
     def charge(self, size: int) -> None:
-        """Count column memory that the guest takes or, if negative, frees."""
+        """Count column memory that the guest takes or, if negative, gives back."""
         self._table.charge(size)
 
     def release(self) -> None:
         self._table.close(self._index)
 
 
-class Records(Generic[T]):
-    """
-    The session records of one guest, by handle index; the control block points to them.
-
-    `regions` holds the queue of each record.
-    """
+class Records:
+    """The session records of one guest, by handle index; the control block says where they are."""
 
     def __init__(self, arena: Arena, control: int, limit: int) -> None:
         self._limit = limit
@@ -53,11 +50,11 @@ class Records(Generic[T]):
         self._capacity = 2
         self.offset = arena.allocate(self._capacity * at.RECORD_SIZE)
         self._places: dict[int, RecordPlace] = {}
-        self.regions: dict[int, T] = {}
+        self.regions: dict[int, Region] = {}
         self._publish()
 
     def open(self, index: int) -> RecordPlace:
-        """Return the place of a new record for handle index `index`."""
+        """Room for the record of handle index `index`."""
         if index >= self._capacity:
             self._resize(1 << index.bit_length())
         place = self._places[index] = RecordPlace(self, index)
@@ -77,7 +74,7 @@ class Records(Generic[T]):
         self._places.pop(index, None)
 
     def release(self) -> None:
-        """Free the memory of the records."""
+        """Give the records' memory back."""
         self._arena.free(self.offset, self._capacity * at.RECORD_SIZE)
 
     def _resize(self, capacity: int) -> None:

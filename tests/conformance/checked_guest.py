@@ -1,4 +1,4 @@
-"""One guest whose memory is watched, and in which anything can be opened."""
+"""A guest whose memory is checked around each call, and in which anything can be opened."""
 
 import struct
 from functools import cache
@@ -54,8 +54,8 @@ def future_of(api, function):
     return api.module, kind
 
 
-class World:
-    """A proxy guest. What is asked for is opened through wasm where that is possible."""
+class CheckedGuest:
+    """A proxy guest that asserts of each call that it wrote its outputs only."""
 
     def __init__(self, guest, *, fill=FILL):
         self.guest = guest
