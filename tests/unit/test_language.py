@@ -2,7 +2,7 @@
 
 import ast
 import importlib.util
-import itertools
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,11 @@ def parsed(paths):
     return {path: ast.parse(path.read_text()) for path in paths}
 
 
+@cache
+def trees_of(model):
+    return parsed(sorted(Path(importlib.util.find_spec(model).origin).parent.rglob("*.py")))
+
+
 def prefixes(path, joint):
     """`a`, `a.b` and `a.b.c` of the path `a/b/c.py`; guides keep their suffix."""
     parts = (path.with_suffix("") if path.suffix == ".py" else path).parts
@@ -100,8 +105,7 @@ def test_a_guide_is_in_plain_english(path):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_rules_find_nothing_in_the_libraries_whose_idiom_they_describe(model):
-    spec = importlib.util.find_spec(model)
-    trees = parsed(sorted(Path(spec.origin).parent.rglob("*.py")))
+    trees = trees_of(model)
     exceptions = language.exceptions_of(trees.values())
 
     for path, tree in trees.items():
@@ -110,10 +114,9 @@ def test_the_rules_find_nothing_in_the_libraries_whose_idiom_they_describe(model
 
 
 def test_the_libraries_have_some_fifteen_hundred_docstrings():
-    folders = [Path(importlib.util.find_spec(model).origin).parent for model in MODELS]
-    trees = parsed(itertools.chain.from_iterable(folder.rglob("*.py") for folder in folders))
+    trees = [tree for model in MODELS for tree in trees_of(model).values()]
 
-    count = sum(1 for tree in trees.values() for _ in language.docstrings(tree))
+    count = sum(1 for tree in trees for _ in language.docstrings(tree))
 
     assert count > 1400
 

@@ -100,6 +100,7 @@ class MlInferenceV0(Packing):
     def submit_inference_item(
         self, runtime_handle: int, inference_handle: int, name: str, data: Floats
     ) -> None:
+        """Add one input of the submission: float32, [width]."""
         self._brain(runtime_handle, inference_handle).add(name, data)
 
     def end_infer_submission(self, runtime_handle: int, inference_handle: int) -> None:
