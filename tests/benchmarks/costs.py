@@ -98,8 +98,8 @@ def _act(bench: Bench, agents: int) -> Row:
 
 
 def _session(guest: Guest) -> Any:
-    (region,) = guest._sandbox.records.regions.values()
-    return region.session
+    (record,) = guest._sandbox.regions
+    return guest.services.session_at(record)
 
 
 def _suspensions(guest: Guest, seconds: float) -> Block:

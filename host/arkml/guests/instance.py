@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -80,7 +81,8 @@ class Instance(Closing):
         self.control = sandbox.control
         self._bad_actions_word = (sandbox.control + at.BAD_ACTIONS) >> 2
         self._entries = sandbox.entries
-        self._regions = sandbox.records.regions
+        self._regions = sandbox.regions
+        self._sessions: dict[int, Session] = {}  # by record, once they have submitted
         try:
             self.services = Services(
                 name,
@@ -122,11 +124,11 @@ class Instance(Closing):
     def submitted(self) -> Session:
         """The session whose submit the guest is suspended in."""
         record = self.fiber.record
-        region = self._regions[record]
-        session: Session | None = region.session
-        if session is None:
-            session = region.session = self.services.session_at(record)
-        return session
+        try:
+            return self._sessions[record]
+        except KeyError:
+            session = self._sessions[record] = self.services.session_at(record)
+            return session
 
     def submitted_region(self) -> Region:
         """Where the rows of the submit lie that the guest is suspended in. Raises GuestFailed."""
@@ -231,10 +233,15 @@ class Instance(Closing):
         columns, records = self._columns, self._sandbox.records
         index = U64_LAYOUT.index(handle)
         shape = Shape(num_features, num_actions, training, columns.first_rows)
-        region = Region(columns, records.open(index), shape, key)
-        records.regions[index] = region
+        released = partial(self._forget_queue, index)
+        region = Region(columns, records.open(index), shape, key, released=released)
+        self._regions[index] = region
         region.publish(handle, Kind.TRAINING if training else Kind.INFERENCE)
         return region
+
+    def _forget_queue(self, index: int) -> None:
+        self._regions.pop(index, None)
+        self._sessions.pop(index, None)
 
     def _tell_actions(self) -> None:
         self._tell("actions", "the policy gave non-finite actions or values: answered as zeros")

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
 
 from arkml.errors import ColumnsFull
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.shim import control as at
-
-if TYPE_CHECKING:
-    from arkml.runtime.columns.region import Region
 
 
 class RecordPlace:
@@ -50,7 +46,6 @@ class Records:
         self._capacity = 2
         self.offset = arena.allocate(self._capacity * at.RECORD_SIZE)
         self._places: dict[int, RecordPlace] = {}
-        self.regions: dict[int, Region] = {}
         self._publish()
 
     def open(self, index: int) -> RecordPlace:
@@ -70,7 +65,6 @@ class Records:
         self._used += size
 
     def close(self, index: int) -> None:
-        self.regions.pop(index, None)
         self._places.pop(index, None)
 
     def release(self) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -27,12 +26,25 @@ _COUNT = at.COUNT >> 2
 
 
 class Region:
-    """The queue of one session: its place in a slab, and its record, which tells the shim."""
+    """
+    The queue of one session: its place in a slab, and its record, which tells the shim.
 
-    def __init__(self, columns: Columns, record: RecordPlace, shape: Shape, key: int) -> None:
+    `key` is the session's, for each row of its batches. `released` is called when it is closed.
+    """
+
+    def __init__(
+        self,
+        columns: Columns,
+        record: RecordPlace,
+        shape: Shape,
+        key: int,
+        *,
+        released: Callable[[], object] = lambda: None,
+    ) -> None:
         self._columns = columns
         self._words = columns.arena.words
         self._record = record
+        self._released = released
         record.charge(shape.region_bytes())
         try:
             self.slab, self.number = columns.take(shape)
@@ -40,8 +52,6 @@ class Region:
             record.charge(-shape.region_bytes())
             raise
         self.keys = np.uint64(key)
-        self.session: Any = None
-        """Whatever answers the submits of this queue; the runtime does not look at it."""
         self._cached: Batch | None = None
         self._metadata = (0, 0)
 
@@ -147,6 +157,7 @@ class Region:
         self._metadata = (0, 0)
         self._columns.give(self.slab, self.number)
         record.release()
+        self._released()
 
     def _place(self) -> None:
         slab, record = self.slab, self._record
