@@ -21,7 +21,7 @@ from arkml.guests.shared import SharedResources
 from arkml.limits import Limits
 from arkml.policies.files import read_policy_file
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.models import ModelCache
+from arkml.policies.model_cache import ModelCache
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule

@@ -6,7 +6,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from arkml.errors import ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
-from arkml.policies.operators.call import ROWS, Kind, Tensor
+from arkml.policies.operators.call import ROWS, ElementType, Tensor
 from arkml.policies.vetting import examine, vet
 
 LIMITS = Limits()
@@ -51,8 +51,8 @@ PERCEPTRON = proto(
 def test_a_perceptron_passes_and_its_sizes_are_known():
     vetted = examine(PERCEPTRON.SerializeToString(), LIMITS)
 
-    assert vetted.tensors["y"] == Tensor(Kind.FLOAT, (ROWS, 3))
-    assert vetted.tensors["w"] == Tensor(Kind.FLOAT, (8, 3), stored=True)
+    assert vetted.tensors["y"] == Tensor(ElementType.FLOAT, (ROWS, 3))
+    assert vetted.tensors["w"] == Tensor(ElementType.FLOAT, (8, 3), stored=True)
 
 
 def test_the_cost_of_a_row_is_what_one_works_out_by_hand():
@@ -122,7 +122,7 @@ def test_a_model_as_ml_agents_exports_it_passes():
 
     assert vetted.tensors["recurrent_out"].shape == (ROWS, 1, 8)
     assert vetted.tensors["continuous_actions"].shape == (ROWS, 2)
-    assert vetted.tensors["discrete_actions"] == Tensor(Kind.INT64, (ROWS, 1))
+    assert vetted.tensors["discrete_actions"] == Tensor(ElementType.INT64, (ROWS, 1))
 
 
 def test_shapes_that_exporters_compute_in_the_graph_are_followed():

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.errors import Unavailable
-from arkml.policies.memory import PolicyMemory
 from arkml.policies.noise import Words, mix
+from arkml.policies.workspace import PolicyWorkspace
 
 ENDED_AGENTS = 65_536
 """So many agents whose episode ended are remembered for each session."""
@@ -67,9 +67,9 @@ class AgentTable:
         ended_agents: int = ENDED_AGENTS,
         agents: int = AGENTS,
         state_bytes: int = STATE_BYTES,
-        memory: PolicyMemory | None = None,
+        workspace: PolicyWorkspace | None = None,
     ) -> None:
-        self._memory = memory or PolicyMemory()
+        self._workspace = workspace or PolicyWorkspace()
         self._entry_bytes = 4 * state_width + _ENTRY_BYTES
         self._ended_limit = ended_agents
         self._limit = min(agents, state_bytes // (4 * state_width) if state_width else agents)
@@ -230,7 +230,7 @@ class AgentTable:
         leaving = _by_guest(going)
         for guest, count in _by_guest(coming).items():
             more = (count - leaving[guest]) * self._entry_bytes
-            self._memory.require_agents(self, guest, more)
+            self._workspace.require_agents(self, guest, more)
         self._drop(drop)
 
     def _mark_surplus(

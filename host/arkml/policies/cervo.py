@@ -10,7 +10,7 @@ MAGIC = b"CRVO"
 _PREAMBLE = 4
 
 
-class Kind(IntEnum):
+class AssetKind(IntEnum):
     """What a container holds, by the number in its eighth byte."""
 
     ONNX = 1
@@ -22,7 +22,7 @@ def is_cervo(data: bytes) -> bool:
     return data[: len(MAGIC)] == MAGIC
 
 
-def unpack(data: bytes) -> tuple[Kind, bytes]:
+def unpack(data: bytes) -> tuple[AssetKind, bytes]:
     """Returns what the container holds and the payload; the payload itself is not looked at."""
     if len(data) < len(MAGIC) + _PREAMBLE:
         raise ModelRejected(
@@ -31,7 +31,7 @@ def unpack(data: bytes) -> tuple[Kind, bytes]:
     if not is_cervo(data):
         raise ModelRejected(f"unexpected magic: expected b'CRVO' but found {data[:4]!r}")
     try:
-        kind = Kind(data[7])  # Cervo writes zeros before it and ignores them when it reads
+        kind = AssetKind(data[7])  # Cervo writes zeros before it and ignores them when it reads
     except ValueError:
         raise ModelRejected(f"unexpected Cervo asset kind {data[7]}: 1 is ONNX, 2 NNEF") from None
     if len(data) == len(MAGIC) + _PREAMBLE:
@@ -41,4 +41,4 @@ def unpack(data: bytes) -> tuple[Kind, bytes]:
 
 def pack_onnx(onnx: bytes) -> bytes:
     """Returns a container of an ONNX model, which is not looked at."""
-    return MAGIC + int(Kind.ONNX).to_bytes(_PREAMBLE, "big") + onnx
+    return MAGIC + int(AssetKind.ONNX).to_bytes(_PREAMBLE, "big") + onnx

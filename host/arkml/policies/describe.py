@@ -10,10 +10,10 @@ from typing import assert_never
 from arkml.errors import AbiError, InvalidArguments
 from arkml.limits import Limits
 from arkml.policies import cervo
-from arkml.policies.models import ModelCache
+from arkml.policies.model_cache import ModelCache
 from arkml.policies.nnef import NnefModel
 from arkml.policies.nnef_archive import read_archive
-from arkml.policies.operators.call import Kind, Tensor
+from arkml.policies.operators.call import ElementType, Tensor
 from arkml.policies.signature import Port, find_roles, find_signature
 from arkml.policies.vetting import Vetted, examine
 
@@ -59,9 +59,9 @@ def describe(data: bytes, limits: Limits = _LIMITS) -> ModelReport:
         kind, payload = cervo.unpack(data)
         report = replace(report, kind=f"cervo-{kind.name.lower()}")
         match kind:
-            case cervo.Kind.ONNX:
+            case cervo.AssetKind.ONNX:
                 return _onnx(report, payload, limits)
-            case cervo.Kind.NNEF:
+            case cervo.AssetKind.NNEF:
                 return _nnef(report, payload, limits)
             case _:
                 assert_never(kind)
@@ -103,7 +103,7 @@ def _vetted(report: ModelReport, vetted: Vetted) -> ModelReport:
 
 
 def _has_rows(tensor: Tensor, rows: set[int]) -> bool:
-    return tensor.kind == Kind.FLOAT and tensor.shape[:1] != () and tensor.shape[0] in rows
+    return tensor.kind == ElementType.FLOAT and tensor.shape[:1] != () and tensor.shape[0] in rows
 
 
 def _nnef(report: ModelReport, payload: bytes, limits: Limits) -> ModelReport:

@@ -12,7 +12,7 @@ from typing import Any
 
 from arkml.errors import ModelRejected, SnapshotTooLarge, UsageError
 from arkml.limits import Limits
-from arkml.policies.operators.call import checked_kind
+from arkml.policies.operators.call import checked_type
 from arkml.policies.wire import walk
 
 _EXTERNAL = 1
@@ -74,7 +74,7 @@ def _inline(tensor: Any, folder: Path, files: dict[str, bytes], limits: Limits) 
         raise ModelRejected(f"{title}: only a file in the model's own folder can hold weights")
     if name not in files:
         files[name] = _read_side_file(folder / name, title, limits)
-    size = prod(tensor.dims) * checked_kind(tensor.data_type).size
+    size = prod(tensor.dims) * checked_type(tensor.data_type).size
     offset = _number(says.get("offset", "0"), title)
     length = _number(says.get("length", str(size)), title)
     if min(tensor.dims, default=0) < 0 or length != size:

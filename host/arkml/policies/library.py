@@ -11,14 +11,15 @@ from weakref import WeakValueDictionary
 from arkml.abi.codes import SnapshotFormat
 from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
-from arkml.policies.cervo import Kind, is_cervo, unpack
-from arkml.policies.memory import PolicyMemory
-from arkml.policies.models import Model, ModelCache
+from arkml.policies.cervo import AssetKind, is_cervo, unpack
+from arkml.policies.model import Model
+from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
 from arkml.policies.onnx import OnnxPolicy
 from arkml.policies.policy import Policy
 from arkml.policies.signature import find_roles, find_signature
 from arkml.policies.training import TrainingPolicy
+from arkml.policies.workspace import PolicyWorkspace
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class PolicyLibrary:
         self._deterministic = deterministic
         self._override = override
         self._limits = limits
-        self._memory = PolicyMemory()
+        self._workspace = PolicyWorkspace()
         self._lock = Lock()
         # A policy lives as long as a session uses it; its model may stay longer in the cache.
         self._policies: WeakValueDictionary[_Key, Policy] = WeakValueDictionary()
@@ -76,9 +77,9 @@ class PolicyLibrary:
             return policy
 
     @property
-    def memory(self) -> PolicyMemory:
+    def workspace(self) -> PolicyWorkspace:
         """What the policies of the library share."""
-        return self._memory
+        return self._workspace
 
     def load_version(self, data: bytes, policy: TrainingPolicy) -> OnnxPolicy:
         """
@@ -102,7 +103,7 @@ class PolicyLibrary:
             signature,
             seed=policy.seed,
             deterministic=policy.deterministic,
-            memory=self._memory,
+            workspace=self._workspace,
             agents=policy.agents,
         )
 
@@ -120,7 +121,7 @@ class PolicyLibrary:
             key=key,
             seed=self._seed,
             deterministic=self._deterministic,
-            memory=self._memory,
+            workspace=self._workspace,
         )
 
     def _policy(
@@ -140,7 +141,7 @@ class PolicyLibrary:
             signature,
             seed=self._seed,
             deterministic=self._deterministic,
-            memory=self._memory,
+            workspace=self._workspace,
         )
 
     def _model(self, snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[Model, bytes]:
@@ -153,22 +154,22 @@ class PolicyLibrary:
             )
         kind, payload = _opened(snapshot, snapshot_format)
         match kind:
-            case Kind.ONNX:
+            case AssetKind.ONNX:
                 model = self._models.onnx(payload)
-            case Kind.NNEF:
+            case AssetKind.NNEF:
                 model = self._models.nnef(payload)
             case _:
                 assert_never(kind)
         return model, hashlib.sha256(snapshot).digest()
 
 
-def _opened(snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[Kind, bytes]:
+def _opened(snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[AssetKind, bytes]:
     match snapshot_format:
         case SnapshotFormat.TENSORFLOW:
             raise InvalidArguments("Tensorflow snapshots are no longer supported")
         case SnapshotFormat.ONNX:
             if not is_cervo(snapshot):
-                return Kind.ONNX, snapshot
+                return AssetKind.ONNX, snapshot
             log.info("a snapshot given as ONNX is a Cervo container")
             return unpack(snapshot)
         case SnapshotFormat.CERVO:

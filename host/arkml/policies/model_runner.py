@@ -12,10 +12,10 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
 from arkml.errors import AbiError, Unavailable
 from arkml.policies.agents import AgentTable
-from arkml.policies.memory import PolicyMemory
-from arkml.policies.models import ALIKE, Call, Model
+from arkml.policies.model import ALIKE, Call, Model
 from arkml.policies.noise import Words, fill_normal, streams
 from arkml.policies.signature import Port, Roles
+from arkml.policies.workspace import PolicyWorkspace
 
 Rows = npt.NDArray[np.int64]
 States = npt.NDArray[np.uint32]
@@ -72,7 +72,7 @@ class ModelRunner:
         *,
         seed: int,
         deterministic: bool,
-        memory: PolicyMemory,
+        workspace: PolicyWorkspace,
         agents: AgentTable | None = None,
     ) -> None:
         self._model = model
@@ -87,9 +87,9 @@ class ModelRunner:
         if self._drawn is not None:
             self._inputs.append(self._drawn)
         self._columns = _columns([source for source, _ in roles.recurrent])
-        self._memory = memory
+        self._workspace = workspace
         width = sum(source.width for source, _ in roles.recurrent)
-        self._agents = AgentTable(width, memory=memory) if agents is None else agents
+        self._agents = AgentTable(width, workspace=workspace) if agents is None else agents
         self.is_stateless = self._drawn is None and not roles.recurrent
 
     def bind(
@@ -98,17 +98,17 @@ class ModelRunner:
         """
         Add the host's arrays and make the calls.
 
-        Raises Unavailable, before there is any array, if they would take too much memory. What
-        they hold lasts for one run: the arrays of other lines may lie in the same place.
+        Raises Unavailable, before there is any array, if they would take too much recurrent. What
+        they hold lasts for one run: the arrays of other bound may lie in the same place.
         """
         constants = [(port, value) for port, value in self._constants if port.name not in feeds]
         self._require_room(count, constants)
         given, taken = dict(feeds), dict(fetches)
         for port, value in constants:
             shape = (min(count, ALIKE), *port.shape)
-            given[port.name] = self._memory.constant(value, shape)
+            given[port.name] = self._workspace.constant(value, shape)
         ports = (*self._inputs, *self._targets)
-        arrays = self._memory.arrays([(count, *port.shape) for port in ports])
+        arrays = self._workspace.arrays([(count, *port.shape) for port in ports])
         for port, array in zip(self._inputs, arrays, strict=False):
             given[port.name] = array
         for port, array in zip(self._targets, arrays[len(self._inputs) :], strict=True):
@@ -120,7 +120,7 @@ class ModelRunner:
         alike = [port.name for port, _ in constants]
         return BoundBatch(owner, count, calls, given, taken, epsilon, alike)
 
-    def run(self, lines: BoundBatch, keys: Words, ids: Words, states: States | None) -> None:
+    def run(self, bound: BoundBatch, keys: Words, ids: Words, states: States | None) -> None:
         """
         Run on rows whose feeds are filled.
 
@@ -128,23 +128,23 @@ class ModelRunner:
         episodes. Raises Unavailable, and then no agent has moved on.
         """
         if self.is_stateless:
-            execute(lines.calls)
+            execute(bound.calls)
             return
         visit = self._agents.visit(keys, ids)
-        if lines.epsilon is not None:
+        if bound.epsilon is not None:
             if visit.streams is None:
                 visit.streams = streams(self._seed, keys, ids)
-            fill_normal(lines.epsilon, visit.streams, self._agents.steps(visit))
-        memory = None
+            fill_normal(bound.epsilon, visit.streams, self._agents.steps(visit))
+        recurrent = None
         if not self._roles.recurrent:
-            execute(lines.calls)
+            execute(bound.calls)
         else:
-            memory = self._agents.state(visit)
+            recurrent = self._agents.state(visit)
             if visit.inverse is None or visit.turns is None:
-                self._remember(lines, memory, states)
+                self._run_recurrent(bound, recurrent, states)
             else:
-                self._take_turns(lines, visit.inverse, visit.turns, memory, states)
-        self._agents.advance(visit, None if states is None else _ended(states), memory)
+                self._take_turns(bound, visit.inverse, visit.turns, recurrent, states)
+        self._agents.advance(visit, None if states is None else _ended(states), recurrent)
 
     def forget(self, key: int) -> None:
         """Session `key` is closed."""
@@ -153,49 +153,54 @@ class ModelRunner:
     def _require_room(self, count: int, constants: Sequence[tuple[Port, float]]) -> None:
         floats = count * sum(port.width for port in (*self._inputs, *self._targets))
         floats += min(count, ALIKE) * sum(port.width for port, _ in constants)
-        self._memory.require_batch(count, 4 * floats)
+        self._workspace.require_batch(count, 4 * floats)
 
-    def _remember(self, lines: BoundBatch, memory: Floats, states: States | None) -> None:
-        """Run with the states in `memory`, [n, state_width], and put the new ones there."""
+    def _run_recurrent(self, bound: BoundBatch, recurrent: Floats, states: States | None) -> None:
+        """Run with the states in `recurrent`, [n, state_width], and put the new ones there."""
         if states is not None:
-            memory[states == _INITIAL] = 0
-        count = len(memory)
+            recurrent[states == _INITIAL] = 0
+        count = len(recurrent)
         for (source, _), columns in zip(self._roles.recurrent, self._columns, strict=True):
-            lines.feeds[source.name].reshape(count, -1)[...] = memory[:, columns]
-        execute(lines.calls)
+            bound.feeds[source.name].reshape(count, -1)[...] = recurrent[:, columns]
+        execute(bound.calls)
         for (_, target), columns in zip(self._roles.recurrent, self._columns, strict=True):
-            memory[:, columns] = lines.fetches[target.name].reshape(count, -1)
+            recurrent[:, columns] = bound.fetches[target.name].reshape(count, -1)
         if states is not None:
-            memory[_ended(states)] = 0
+            recurrent[_ended(states)] = 0
 
     def _take_turns(
-        self, lines: BoundBatch, inverse: Rows, turns: Rows, memory: Floats, states: States | None
+        self,
+        bound: BoundBatch,
+        inverse: Rows,
+        turns: Rows,
+        recurrent: Floats,
+        states: States | None,
     ) -> None:
         """Run the first row of every agent, then the second ones, and so on."""
         order = np.argsort(turns, kind="stable")
         ends = np.cumsum(np.bincount(turns))
-        part = self._part(lines, int(ends[0]))
+        part = self._part(bound, int(ends[0]))
         for rows in np.split(order, ends[:-1]):
             if part.count != len(rows):
-                part = self._part(lines, len(rows))
+                part = self._part(bound, len(rows))
             for name, array in part.feeds.items():
                 if name not in part.alike:
-                    np.take(lines.feeds[name], rows, axis=0, out=array)
+                    np.take(bound.feeds[name], rows, axis=0, out=array)
             agents = inverse[rows]
-            moved = memory[agents]
-            self._remember(part, moved, None if states is None else states[rows])
-            memory[agents] = moved
+            moved = recurrent[agents]
+            self._run_recurrent(part, moved, None if states is None else states[rows])
+            recurrent[agents] = moved
             for name, array in part.fetches.items():
-                lines.fetches[name][rows] = array
+                bound.fetches[name][rows] = array
 
-    def _part(self, lines: BoundBatch, count: int) -> BoundBatch:
+    def _part(self, bound: BoundBatch, count: int) -> BoundBatch:
         feeds = {
-            name: array[:count] if name in lines.alike else _like(array, count)
-            for name, array in lines.feeds.items()
+            name: array[:count] if name in bound.alike else _like(array, count)
+            for name, array in bound.feeds.items()
         }
-        fetches = {name: _like(array, count) for name, array in lines.fetches.items()}
+        fetches = {name: _like(array, count) for name, array in bound.fetches.items()}
         calls = self._model.prepare(count, feeds, fetches)
-        return BoundBatch(None, count, calls, feeds, fetches, None, lines.alike)
+        return BoundBatch(None, count, calls, feeds, fetches, None, bound.alike)
 
 
 def execute(calls: Sequence[Call]) -> None:
@@ -210,7 +215,7 @@ def execute(calls: Sequence[Call]) -> None:
 
 
 def failed(error: Exception) -> Unavailable:
-    """What to raise for an error inside of a model's run: it ran out of memory, most likely."""
+    """What to raise for an error inside of a model's run: it ran out of recurrent, most likely."""
     return Unavailable(f"the model failed: {str(error).strip().splitlines()[0][:300]}")
 
 

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.errors import InvalidArguments
-from arkml.policies.memory import PolicyMemory
+from arkml.policies.model import Model
 from arkml.policies.model_runner import ModelRunner
-from arkml.policies.models import Model
 from arkml.policies.signature import Port, find_roles
+from arkml.policies.workspace import PolicyWorkspace
 
 
 class Network:
@@ -28,7 +28,7 @@ class Network:
         self,
         model: Model,
         *,
-        memory: PolicyMemory,
+        workspace: PolicyWorkspace,
         key: int = 0,
         seed: int = 0,
         deterministic: bool = False,
@@ -40,8 +40,8 @@ class Network:
         if not self.outputs:
             raise InvalidArguments("the model has no output besides its recurrent state")
         self._key = np.array(key, np.uint64)
-        self._evaluator = ModelRunner(
-            model, roles, seed=seed, deterministic=deterministic, memory=memory
+        self._runner = ModelRunner(
+            model, roles, seed=seed, deterministic=deterministic, workspace=workspace
         )
 
     def run(
@@ -57,8 +57,8 @@ class Network:
         feeds = {port.name: _fitting(port, inputs, count) for port in self.inputs}
         outputs = {port.name: np.zeros((count, *port.shape), np.float32) for port in self.outputs}
         if count:
-            lines = self._evaluator.bind(count, feeds, outputs, self)
-            self._evaluator.run(lines, self._key, agents, None)
+            bound = self._runner.bind(count, feeds, outputs, self)
+            self._runner.run(bound, self._key, agents, None)
         return outputs
 
 

@@ -127,26 +127,26 @@ def find_signature(
 def _recurrent(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[Port, Port], ...]:
     pairs: dict[Port, Port] = {}
     for leniency in (0, 1, 2):
-        sources = _by_memory((p for p in inputs if p not in pairs), leniency)
+        sources = _by_state((p for p in inputs if p not in pairs), leniency)
         taken = set(pairs.values())
-        targets = _by_memory((p for p in outputs if p not in taken), leniency)
-        for memory, group in sources.items():
-            match group, targets.get(memory, []):
+        targets = _by_state((p for p in outputs if p not in taken), leniency)
+        for state, group in sources.items():
+            match group, targets.get(state, []):
                 case [source], [target] if target.stem not in (*_ACTIONS, _SAMPLED, _MEAN):
                     pairs[source] = target
     return tuple((port, pairs[port]) for port in inputs if port in pairs)
 
 
-def _by_memory(
+def _by_state(
     ports: Iterable[Port], leniency: int
 ) -> dict[tuple[str, tuple[int, ...]], list[Port]]:
     groups: dict[tuple[str, tuple[int, ...]], list[Port]] = {}
     for port in ports:
-        groups.setdefault((_memory_name(port, leniency), port.shape), []).append(port)
+        groups.setdefault((_state_name(port, leniency), port.shape), []).append(port)
     return groups
 
 
-def _memory_name(port: Port, leniency: int) -> str:
+def _state_name(port: Port, leniency: int) -> str:
     """`memory`, `memory_in`, `memory_out`; at the last also `h_0`, `h_n`, `h.1`, `h0`, `hn`."""
     name = port.label.lower()
     if leniency >= 1:

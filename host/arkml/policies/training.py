@@ -12,9 +12,9 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, Floats
 from arkml.errors import Unavailable
 from arkml.policies.agents import AgentTable, Visit
-from arkml.policies.memory import PolicyMemory
 from arkml.policies.noise import Words, streams
 from arkml.policies.onnx import OnnxPolicy
+from arkml.policies.workspace import PolicyWorkspace
 
 log = logging.getLogger(__name__)
 
@@ -51,14 +51,14 @@ class RowSink(Protocol):
     def take(self, rows: Rows) -> None: ...
 
 
-class Version(NamedTuple):
+class PolicyVersion(NamedTuple):
     """One version of a run's policy, ready to act."""
 
     number: int
     policy: OnnxPolicy
 
 
-class Irregular:
+class IrregularRows:
     """Counts the rows that were answered with zeros, and names their agents once."""
 
     def __init__(self, name: str) -> None:
@@ -100,26 +100,26 @@ class TrainingPolicy:
         *,
         sink: RowSink | None,
         seed: int,
-        memory: PolicyMemory,
+        workspace: PolicyWorkspace,
         deterministic: bool = False,
     ) -> None:
         self.num_features = num_features
         self.num_actions = num_actions
         self.seed = seed
-        self.memory = memory
+        self.workspace = workspace
         self.deterministic = deterministic
-        self.agents = AgentTable(memory=memory)
-        self.irregular = Irregular(name)
+        self.agents = AgentTable(workspace=workspace)
+        self.irregular = IrregularRows(name)
         self._sink = sink
-        self._offered: Version | None = None
-        self._live: Version | None = None
+        self._offered: PolicyVersion | None = None
+        self._live: PolicyVersion | None = None
 
     @property
     def version(self) -> int:
         """The version that acts, 0 if there was none yet."""
         return self._live.number if self._live is not None else 0
 
-    def offer(self, version: Version) -> None:
+    def offer(self, version: PolicyVersion) -> None:
         """Act with `version` from the next batch on. From any thread."""
         self._offered = version
 

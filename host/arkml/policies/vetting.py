@@ -15,9 +15,9 @@ from arkml.policies.operators.call import (
     MAX_RANK,
     ROWS,
     Call,
-    Kind,
+    ElementType,
     Tensor,
-    checked_kind,
+    checked_type,
     grows,
 )
 from arkml.policies.weights import attributes, stored
@@ -177,8 +177,8 @@ def _opset(model: Any) -> int:
 def _input(port: Any) -> Tensor:
     if port.type.WhichOneof("value") != "tensor_type":
         raise ModelRejected("it is not a tensor")
-    kind = checked_kind(port.type.tensor_type.elem_type)
-    if kind != Kind.FLOAT:
+    kind = checked_type(port.type.tensor_type.elem_type)
+    if kind != ElementType.FLOAT:
         raise ModelRejected(f"it takes {kind.name}, not FLOAT")
     dimensions = port.type.tensor_type.shape.dim
     if not 1 <= len(dimensions) <= MAX_RANK:
@@ -260,5 +260,5 @@ def _check_outputs(ports: Any, tensors: dict[str, Tensor]) -> None:
             raise ModelRejected(
                 f"output {_shown(port.name)}: it is {list(made.shape)}, not what it claims"
             )
-    if all(tensors[port.name].kind != Kind.FLOAT for port in ports):
+    if all(tensors[port.name].kind != ElementType.FLOAT for port in ports):
         raise ModelRejected("no output is FLOAT")

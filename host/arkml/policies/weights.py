@@ -7,27 +7,27 @@ from struct import unpack
 from typing import Any
 
 from arkml.errors import ModelRejected
-from arkml.policies.operators.call import MAX_KNOWN, MAX_RANK, Kind, Tensor, checked_kind
+from arkml.policies.operators.call import MAX_KNOWN, MAX_RANK, ElementType, Tensor, checked_type
 
 MAX_ELEMENTS = 1 << 28
 
 _FIELDS = {
-    Kind.FLOAT: "float_data",
-    Kind.INT32: "int32_data",
-    Kind.INT64: "int64_data",
-    Kind.BOOL: "int32_data",
-    Kind.FLOAT16: "int32_data",
-    Kind.DOUBLE: "double_data",
+    ElementType.FLOAT: "float_data",
+    ElementType.INT32: "int32_data",
+    ElementType.INT64: "int64_data",
+    ElementType.BOOL: "int32_data",
+    ElementType.FLOAT16: "int32_data",
+    ElementType.DOUBLE: "double_data",
 }
 
-_FORMATS = {Kind.INT32: "i", Kind.INT64: "q", Kind.BOOL: "?"}
+_FORMATS = {ElementType.INT32: "i", ElementType.INT64: "q", ElementType.BOOL: "?"}
 
 
 def stored(tensor: Any) -> Tensor:
     """Returns what is known of an `onnx.TensorProto`; raises ModelRejected if it lies."""
     if tensor.data_location != 0:
         raise ModelRejected("its data lies in another file")
-    kind = checked_kind(tensor.data_type)
+    kind = checked_type(tensor.data_type)
     shape = tuple(tensor.dims)
     if len(shape) > MAX_RANK or min(shape, default=0) < 0 or prod(shape) > MAX_ELEMENTS:
         raise ModelRejected(f"a tensor of shape {list(shape[:MAX_RANK])}")
@@ -43,7 +43,7 @@ def stored(tensor: Any) -> Tensor:
     return Tensor(kind, shape, _value(tensor, kind, count), stored=True)
 
 
-def _value(tensor: Any, kind: Kind, count: int) -> tuple[int, ...] | None:
+def _value(tensor: Any, kind: ElementType, count: int) -> tuple[int, ...] | None:
     if kind not in _FORMATS or count > MAX_KNOWN:
         return None
     if tensor.raw_data:

@@ -8,7 +8,7 @@ from arkml.errors import ModelRejected
 from arkml.policies.operators.call import (
     MAX_KNOWN,
     Call,
-    Kind,
+    ElementType,
     Tensor,
     broadcast,
     checked_axis,
@@ -167,7 +167,7 @@ def shape_of(call: Call) -> list[Tensor]:
     start = call.integer("start", 0)
     end = None if call.attribute("end") is None else call.integer("end", 0)
     shape = call.input(0).shape[start:end]
-    return [Tensor(Kind.INT64, (len(shape),), shape)]
+    return [Tensor(ElementType.INT64, (len(shape),), shape)]
 
 
 def expand(call: Call) -> list[Tensor]:
@@ -196,7 +196,7 @@ def constant_of_shape(call: Call) -> list[Tensor]:
         raise ModelRejected(f"shape {list(shape)} is negative")
     filler = call.attribute("value")
     if filler is None:
-        return [Tensor(Kind.FLOAT, shape)]
+        return [Tensor(ElementType.FLOAT, shape)]
     if not isinstance(filler, Tensor) or filler.count != 1:
         raise ModelRejected("attribute value is not one element")
     size = prod(shape)
@@ -210,14 +210,14 @@ def constant(call: Call) -> list[Tensor]:
     if isinstance(tensor, Tensor):
         return [tensor]
     if isinstance(call.attribute("value_float"), float):
-        return [Tensor(Kind.FLOAT, (), stored=True)]
+        return [Tensor(ElementType.FLOAT, (), stored=True)]
     floats = call.attribute("value_floats")
     if isinstance(floats, tuple):
-        return [Tensor(Kind.FLOAT, (len(floats),), stored=True)]
+        return [Tensor(ElementType.FLOAT, (len(floats),), stored=True)]
     if call.attribute("value_int") is not None:
-        return [Tensor(Kind.INT64, (), (call.integer("value_int", 0),), stored=True)]
+        return [Tensor(ElementType.INT64, (), (call.integer("value_int", 0),), stored=True)]
     integers = call.integers("value_ints")
     if integers is None:
         raise ModelRejected("a Constant that is neither a tensor nor numbers")
     value = integers if len(integers) <= MAX_KNOWN else None
-    return [Tensor(Kind.INT64, (len(integers),), value, stored=True)]
+    return [Tensor(ElementType.INT64, (len(integers),), value, stored=True)]

@@ -21,7 +21,7 @@ MAX_KNOWN = 64
 """Integers of one tensor whose values are followed; shapes and axes are shorter."""
 
 
-class Kind(IntEnum):
+class ElementType(IntEnum):
     """The element types a policy may use, by their numbers in ONNX."""
 
     FLOAT = 1
@@ -37,15 +37,15 @@ class Kind(IntEnum):
 
 
 _SIZES = {
-    Kind.FLOAT: 4,
-    Kind.INT32: 4,
-    Kind.INT64: 8,
-    Kind.BOOL: 1,
-    Kind.FLOAT16: 2,
-    Kind.DOUBLE: 8,
+    ElementType.FLOAT: 4,
+    ElementType.INT32: 4,
+    ElementType.INT64: 8,
+    ElementType.BOOL: 1,
+    ElementType.FLOAT16: 2,
+    ElementType.DOUBLE: 8,
 }
 
-FLOATS = frozenset({Kind.FLOAT, Kind.FLOAT16, Kind.DOUBLE})
+FLOATS = frozenset({ElementType.FLOAT, ElementType.FLOAT16, ElementType.DOUBLE})
 
 
 def grows(number: int) -> bool:
@@ -62,7 +62,7 @@ class Tensor:
     that the input's values cannot change. stored: the elements lie in the file.
     """
 
-    kind: Kind
+    kind: ElementType
     shape: tuple[int, ...]
     value: tuple[int, ...] | None = None
     stored: bool = False
@@ -149,9 +149,9 @@ def checked_axis(axis: int, rank: int) -> int:
     return axis % rank
 
 
-def checked_kind(number: int) -> Kind:
+def checked_type(number: int) -> ElementType:
     try:
-        return Kind(number)
+        return ElementType(number)
     except ValueError:
         raise ModelRejected(f"element type {number} is not allowed") from None
 

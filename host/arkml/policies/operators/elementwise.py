@@ -9,15 +9,15 @@ from arkml.policies.operators.call import (
     FLOATS,
     MAX_KNOWN,
     Call,
-    Kind,
+    ElementType,
     Tensor,
     broadcast,
-    checked_kind,
+    checked_type,
     grows,
 )
 
 _LARGEST = 1 << 62
-_INTEGERS = frozenset({Kind.INT32, Kind.INT64})
+_INTEGERS = frozenset({ElementType.INT32, ElementType.INT64})
 
 
 def same(call: Call) -> list[Tensor]:
@@ -38,7 +38,7 @@ def identity(call: Call) -> list[Tensor]:
 
 def cast(call: Call) -> list[Tensor]:
     tensor = call.input(0)
-    kind = checked_kind(call.integer("to", 0))
+    kind = checked_type(call.integer("to", 0))
     result = Tensor(kind, tensor.shape)
     integers = kind in _INTEGERS and tensor.kind in _INTEGERS
     return [_following(result, tensor.value if integers else None)]
@@ -46,7 +46,9 @@ def cast(call: Call) -> list[Tensor]:
 
 def dropout(call: Call) -> list[Tensor]:
     tensor = call.input(0)
-    return [Tensor(tensor.kind, tensor.shape), Tensor(Kind.BOOL, tensor.shape)][: call.outputs]
+    return [Tensor(tensor.kind, tensor.shape), Tensor(ElementType.BOOL, tensor.shape)][
+        : call.outputs
+    ]
 
 
 def floats_only(call: Call) -> None:
@@ -66,7 +68,7 @@ def combine_floats(call: Call) -> list[Tensor]:
 
 
 def compare(call: Call) -> list[Tensor]:
-    return [Tensor(Kind.BOOL, _together(call))]
+    return [Tensor(ElementType.BOOL, _together(call))]
 
 
 def equal(call: Call) -> list[Tensor]:
@@ -81,7 +83,7 @@ def equal(call: Call) -> list[Tensor]:
         pairs = _paired(left, right)
         if not any((grows(a) and b >= 0) or (grows(b) and a >= 0) for a, b in pairs):
             value = tuple(int(a == b) for a, b in pairs)
-    return [_following(Tensor(Kind.BOOL, _together(call)), value)]
+    return [_following(Tensor(ElementType.BOOL, _together(call)), value)]
 
 
 def arithmetic(call: Call) -> list[Tensor]:
@@ -147,6 +149,6 @@ def _following(result: Tensor, value: tuple[int, ...] | None) -> Tensor:
         return result
     if any(abs(number) >= _LARGEST for number in value):
         return result
-    if result.kind == Kind.INT32 and any(abs(number) >= 1 << 31 for number in value):
+    if result.kind == ElementType.INT32 and any(abs(number) >= 1 << 31 for number in value):
         return result
     return Tensor(result.kind, result.shape, value)

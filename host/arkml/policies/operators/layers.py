@@ -8,10 +8,10 @@ from arkml.errors import ModelRejected
 from arkml.policies.operators.call import (
     FLOATS,
     Call,
-    Kind,
+    ElementType,
     Tensor,
     broadcast,
-    checked_kind,
+    checked_type,
 )
 from arkml.policies.operators.elementwise import floats_only
 
@@ -70,7 +70,7 @@ def arg_max(call: Call) -> list[Tensor]:
     if tensor.shape[axis] == 0:
         raise ModelRejected(f"{call.op} of nothing")
     keep = call.integer("keepdims", 1) != 0
-    return [Tensor(Kind.INT64, _reduced(tensor.shape, (axis,), keep=keep))]
+    return [Tensor(ElementType.INT64, _reduced(tensor.shape, (axis,), keep=keep))]
 
 
 def floats_only_first(call: Call) -> None:
@@ -100,14 +100,14 @@ def layer_normalization(call: Call) -> list[Tensor]:
     statistics = (*tensor.shape[:axis], *(1 for _ in tensor.shape[axis:]))
     return [
         Tensor(tensor.kind, tensor.shape),
-        Tensor(Kind.FLOAT, statistics),
-        Tensor(Kind.FLOAT, statistics),
+        Tensor(ElementType.FLOAT, statistics),
+        Tensor(ElementType.FLOAT, statistics),
     ]
 
 
 def random_like(call: Call) -> list[Tensor]:
     tensor = call.input(0)
-    kind = checked_kind(call.integer("dtype", int(tensor.kind)))
+    kind = checked_type(call.integer("dtype", int(tensor.kind)))
     return [Tensor(kind, tensor.shape)]
 
 
@@ -117,14 +117,14 @@ def multinomial(call: Call) -> list[Tensor]:
     samples = call.integer("sample_size", 1)
     if len(tensor.shape) != 2 or tensor.shape[1] == 0 or samples < 1:
         raise ModelRejected(f"{samples} samples of a shape {list(tensor.shape)}")
-    kind = checked_kind(call.integer("dtype", int(Kind.INT32)))
+    kind = checked_type(call.integer("dtype", int(ElementType.INT32)))
     call.work += tensor.count * samples
     return [Tensor(kind, (tensor.shape[0], samples))]
 
 
 def recurrent(call: Call) -> list[Tensor]:
     """LSTM and GRU over [sequence, batch, features]."""
-    tensor, weights, memory = call.input(0), call.input(1), call.input(2)
+    tensor, weights, recurrence = call.input(0), call.input(1), call.input(2)
     floats_only_first(call)
     gates = 4 if call.op == "LSTM" else 3
     hidden = call.integer("hidden_size", 0)
@@ -134,8 +134,8 @@ def recurrent(call: Call) -> list[Tensor]:
     directions = 2 if call.attribute("direction") == b"bidirectional" else 1
     if weights.shape != (directions, gates * hidden, features):
         raise ModelRejected(f"weights {list(weights.shape)} for {features} features")
-    if memory.shape != (directions, gates * hidden, hidden):
-        raise ModelRejected(f"recurrent weights {list(memory.shape)} for hidden size {hidden}")
+    if recurrence.shape != (directions, gates * hidden, hidden):
+        raise ModelRejected(f"recurrent weights {list(recurrence.shape)} for hidden size {hidden}")
     state = (directions, batch, hidden)
     expected = {
         3: (directions, 2 * gates * hidden),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from arkml.errors import ModelRejected
-from arkml.policies.operators.call import Call, Kind, Tensor
+from arkml.policies.operators.call import Call, ElementType, Tensor
 from arkml.policies.operators.elementwise import floats_only
 
 _MAX_SETTING = 1 << 12
@@ -45,7 +45,7 @@ def pool(call: Call) -> list[Tensor]:
     shape = (*tensor.shape[:2], *_window(call, space, kernel))
     result = Tensor(tensor.kind, shape)
     call.work += result.count * prod(kernel)
-    return [result, Tensor(Kind.INT64, shape)][: call.outputs]
+    return [result, Tensor(ElementType.INT64, shape)][: call.outputs]
 
 
 def global_pool(call: Call) -> list[Tensor]:

@@ -15,7 +15,7 @@ from arkml.batches import Floats, chunks
 from arkml.errors import ModelRejected, Unavailable
 from arkml.limits import Limits
 from arkml.policies.blocks import BlockModel, rows_of
-from arkml.policies.models import ALIKE, Call
+from arkml.policies.model import ALIKE, Call
 from arkml.policies.ort import bindings, deadline, open_session, reason, run_options
 from arkml.policies.rebatch import fixed_batch, is_rowwise, with_free_batch
 from arkml.policies.signature import Port
@@ -35,14 +35,14 @@ _QUICK = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TrialRun:
     """What first runs showed: the outputs with a row for each row that goes in, and the speed."""
 
     outputs: tuple[Port, ...]
     seconds_per_row: float
 
 
-class SessionModel:
+class OnnxModel:
     """
     A raw onnxruntime session with its ports. Any thread may run it.
 
@@ -50,7 +50,7 @@ class SessionModel:
     """
 
     def __init__(
-        self, session: Any, trial: Trial, *, block: int | None, chunk: int, seconds: float
+        self, session: Any, trial: TrialRun, *, block: int | None, chunk: int, seconds: float
     ) -> None:
         self.inputs = _input_ports(session)
         self.outputs = trial.outputs
@@ -102,7 +102,7 @@ class SessionModel:
         return partial(self._session.run_with_iobinding, binding, options)
 
 
-def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> SessionModel:
+def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> OnnxModel:
     """
     Vet, load and try out a model.
 
@@ -137,7 +137,7 @@ def run_guarded(calls: Sequence[Call], options: Any, seconds: float) -> None:
             raise
 
 
-def _load(vetted: Vetted, block: int | None, seconds: float, until: float) -> SessionModel:
+def _load(vetted: Vetted, block: int | None, seconds: float, until: float) -> OnnxModel:
     # What was vetted, and not the bytes it came from: another parser might read those otherwise.
     session = open_session(vetted.model.SerializeToString(), _left(until))
     chunk = max(1, min(CHUNK, _CHUNK_BYTES // max(1, vetted.cost.row_bytes)))
@@ -149,14 +149,14 @@ def _load(vetted: Vetted, block: int | None, seconds: float, until: float) -> Se
         # Some models claim any batch size and hold shapes that fit one row only.
         block = 1
         trial = _try_out(session, block, _left(until))
-    return SessionModel(session, trial, block=block, chunk=chunk, seconds=seconds)
+    return OnnxModel(session, trial, block=block, chunk=chunk, seconds=seconds)
 
 
 def _left(until: float) -> float:
     return max(0.0, until - time.perf_counter())
 
 
-def _try_out(session: Any, rows: int, seconds: float) -> Trial:
+def _try_out(session: Any, rows: int, seconds: float) -> TrialRun:
     names = [meta.name for meta in session.outputs_meta if meta.type == "tensor(float)"]
     ports = _input_ports(session)
     if rows * sum(port.width for port in ports) > _TRIAL_FLOATS:
@@ -184,7 +184,7 @@ def _try_out(session: Any, rows: int, seconds: float) -> Trial:
     )
     if not outputs:
         raise ModelRejected(f"no float output of the model has {rows} rows for {rows} rows")
-    return Trial(outputs, min(times) / rows)
+    return TrialRun(outputs, min(times) / rows)
 
 
 def _input_ports(session: Any) -> tuple[Port, ...]:

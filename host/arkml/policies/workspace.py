@@ -28,7 +28,7 @@ class Remembering(Protocol):
         """How many bytes are kept of one guest."""
 
 
-class PolicyMemory:
+class PolicyWorkspace:
     """
     Arrays that live for one batch, lent to whoever answers it, and a count of what stays.
 

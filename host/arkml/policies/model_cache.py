@@ -4,48 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from threading import Lock
-from typing import Protocol
 from weakref import WeakValueDictionary
 
-from arkml.batches import Floats
 from arkml.limits import Limits
 from arkml.policies.blocks import BlockModel
+from arkml.policies.model import Model
+from arkml.policies.nnef import NnefModel
+from arkml.policies.onnx_model import load_onnx
 from arkml.policies.signature import Port
 
-Call = Callable[[], object]
-
 SECONDS = 2.0
-"""A model may take so long to load, to run on a row, or to answer one batch."""
-
-ALIKE = 1_024
-"""Of an input whose rows are all alike so many are made: no model reads more at once."""
+"""Seconds that a model may take to load, to run on a row, or to answer one batch."""
 
 _LIMITS = Limits()
 _RECENT = 16
 _RECENT_BYTES = 64 << 20
-
-
-class Model(Protocol):
-    """A network with named float32 inputs and outputs."""
-
-    @property
-    def inputs(self) -> Sequence[Port]: ...
-
-    @property
-    def outputs(self) -> Sequence[Port]: ...
-
-    def prepare(
-        self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats]
-    ) -> Sequence[Call]:
-        """
-        Calls that together run the model from `feeds` into `fetches`.
-
-        Both are contiguous float32, [count, *shape], and are used in place by every call. The
-        caller keeps them alive. A feed may have `ALIKE` rows only where `count` is more: then all
-        its rows are alike.
-        """
 
 
 class ModelCache:
@@ -64,21 +39,16 @@ class ModelCache:
 
     def onnx(self, data: bytes) -> Model:
         """The model in the bytes of an ONNX file. Raises ModelRejected."""
-        from arkml.policies.session import load_onnx
-
         return self._load(
             b"onnx", data, lambda: load_onnx(data, self._limits, seconds=self._seconds)
         )
 
     def version(self, data: bytes) -> Model:
         """The same for a model that nobody else will load: it is not kept."""
-        from arkml.policies.session import load_onnx
-
         return load_onnx(data, self._limits, seconds=self._seconds)
 
     def nnef(self, data: bytes) -> Model:
         """The model in the bytes of an NNEF archive. Raises ModelRejected or Unavailable."""
-        from arkml.policies.nnef import NnefModel
 
         def load() -> Model:
             model = NnefModel(data, self._limits, seconds=self._seconds)
