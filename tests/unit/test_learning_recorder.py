@@ -87,9 +87,9 @@ def test_the_names_of_tensorboardx_that_are_not_in_its_documentation_are_these()
 
 
 def test_a_scalar_of_tensorboardx_is_one_value_as_it_is():
-    (value,) = scalar("train/ent_coef loss", 0.1).value
+    (value,) = scalar("train/ent_coef_loss", 0.1).value
 
-    assert value.tag == "train/ent_coef loss"
+    assert value.tag == "train/ent_coef_loss"
     assert value.simple_value == pytest.approx(0.1)
     assert value.WhichOneof("value") == "simple_value"
 
