@@ -66,7 +66,7 @@ def test_no_rows_need_no_run(model):
 
 
 def test_rows_of_another_shape_are_not_sent(model):
-    with pytest.raises(ValueError, match=r"obs is \(2, 9\), not \(2, 8\)"):
+    with pytest.raises(ValueError, match=r"obs has shape \(2, 9\), expected \(2, 8\)"):
         model.run({"obs": np.zeros((2, 9), np.float32)})
 
 

@@ -1,4 +1,4 @@
-"""The Cervo container: eight bytes that say what the rest of the file is."""
+"""The Cervo container: eight bytes before a model, which name its format."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _PREAMBLE = 4
 
 
 class AssetKind(IntEnum):
-    """What a container holds, by the number in its eighth byte."""
+    """The format of the model in a container, by the number in its eighth byte."""
 
     ONNX = 1
     NNEF = 2
 
 
 def is_cervo(data: bytes) -> bool:
-    """Whether the bytes start like a container. An ONNX file cannot: `C` opens no field of it."""
+    """Return True for the magic of a container. No field of an ONNX file begins with `C`."""
     return data[: len(MAGIC)] == MAGIC
 
 
 def unpack(data: bytes) -> tuple[AssetKind, bytes]:
-    """Returns what the container holds and the payload; the payload itself is not looked at."""
+    """Return the format and the bytes of the model, which is not examined. Raises ModelRejected."""
     if len(data) < len(MAGIC) + _PREAMBLE:
         raise ModelRejected(
             f"too few bytes available for a Cervo container: expected 8 but got {len(data)}"
@@ -40,5 +40,5 @@ def unpack(data: bytes) -> tuple[AssetKind, bytes]:
 
 
 def pack_onnx(onnx: bytes) -> bytes:
-    """Returns a container of an ONNX model, which is not looked at."""
+    """Return a container of an ONNX model, which is not examined."""
     return MAGIC + int(AssetKind.ONNX).to_bytes(_PREAMBLE, "big") + onnx

@@ -1,4 +1,4 @@
-"""What a model file is, for `arkml describe`."""
+"""Descriptions of model files, for `arkml describe`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class PortReport:
-    """An input or output: its name, what it is for, and its shape without the batch."""
+    """An input or output: its name, its role, and its shape without the batch."""
 
     name: str
     role: str
@@ -33,10 +33,10 @@ class PortReport:
 @dataclass(frozen=True, slots=True)
 class ModelReport:
     """
-    What is known of a model file.
+    The description of a model file.
 
-    kind: onnx, cervo-onnx or cervo-nnef. opset: 0 if the format has none. verdict: `ACCEPTED`,
-    or the sentence that says why the model may not enter; what could not be told then is empty.
+    kind: onnx, cervo-onnx or cervo-nnef. opset: 0 if the format has none. verdict: `ACCEPTED`, or
+    the reason why the model is refused, which leaves fields that could not be determined empty.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class ModelReport:
 
 
 def describe(data: bytes, limits: Limits = _LIMITS) -> ModelReport:
-    """Describe the bytes of a model file. Nothing in them makes it raise."""
+    """Describe the bytes of a model file. Raises nothing, whatever they are."""
     report = ModelReport("onnx", len(data))
     try:
         if not cervo.is_cervo(data):

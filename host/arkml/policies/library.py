@@ -1,4 +1,4 @@
-"""The policies one guest or fleet has loaded, found by their snapshot."""
+"""The policies that one guest or fleet has loaded, by their snapshots."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _Key = tuple[bytes, int | None, int | None]
 
 class PolicyLibrary:
     """
-    Makes policies and networks of snapshots.
+    Makes policies and networks from snapshots.
 
-    `override` is a snapshot that takes the place of whatever is loaded. What it makes is used by
-    one thread at a time; loading may happen on another one.
+    `override` is a snapshot that replaces every one that is loaded. One thread at a time uses the
+    policies and networks; another thread may load.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class PolicyLibrary:
         self._limits = limits
         self._workspace = PolicyWorkspace()
         self._lock = Lock()
-        # A policy lives as long as a session uses it; its model may stay longer in the cache.
+        # A policy is dropped with its last session; the cache may keep its model for longer.
         self._policies: WeakValueDictionary[_Key, Policy] = WeakValueDictionary()
 
     def load(
@@ -63,10 +63,10 @@ class PolicyLibrary:
         num_actions: int | None,
     ) -> Policy:
         """
-        The policy in a snapshot; the same object for the same arguments while one is in use.
+        Return the policy in a snapshot, one object for equal arguments while it is in use.
 
-        None takes the number that the model has. Raises ModelRejected, SnapshotTooLarge or
-        InvalidArguments.
+        None takes the number of features or actions that the model has. Raises ModelRejected,
+        SnapshotTooLarge or InvalidArguments.
         """
         model, digest = self._model(snapshot, snapshot_format)
         key = (digest, num_features, num_actions)
@@ -78,12 +78,12 @@ class PolicyLibrary:
 
     @property
     def workspace(self) -> PolicyWorkspace:
-        """What the policies of the library share."""
+        """The arrays and limits that the policies of the library share."""
         return self._workspace
 
     def load_version(self, data: bytes, policy: TrainingPolicy) -> OnnxPolicy:
         """
-        One version of a run's policy, an ONNX file, that acts for `policy`.
+        Return one version of a run's policy, an ONNX file, to act for `policy`.
 
         Raises ModelRejected, SnapshotTooLarge or InvalidArguments.
         """
@@ -111,9 +111,9 @@ class PolicyLibrary:
         self, snapshot: bytes, snapshot_format: SnapshotFormat, *, key: int = 0
     ) -> Network:
         """
-        A new network of the model in a snapshot, which remembers its own agents.
+        Return a new network of the model in a snapshot, with agents of its own.
 
-        `key` sets its noise apart from that of others. Raises as `load` does.
+        Networks with different `key` draw different noise. Raises like `load`.
         """
         model, _ = self._model(snapshot, snapshot_format)
         return Network(
@@ -152,7 +152,7 @@ class PolicyLibrary:
             raise SnapshotTooLarge(
                 f"a snapshot of {len(snapshot)} bytes is larger than {self._limits.snapshot_bytes}"
             )
-        kind, payload = _opened(snapshot, snapshot_format)
+        kind, payload = _unpacked(snapshot, snapshot_format)
         match kind:
             case AssetKind.ONNX:
                 model = self._models.onnx(payload)
@@ -163,21 +163,21 @@ class PolicyLibrary:
         return model, hashlib.sha256(snapshot).digest()
 
 
-def _opened(snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[AssetKind, bytes]:
+def _unpacked(snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[AssetKind, bytes]:
     match snapshot_format:
         case SnapshotFormat.TENSORFLOW:
             raise InvalidArguments("Tensorflow snapshots are no longer supported")
         case SnapshotFormat.ONNX:
             if not is_cervo(snapshot):
                 return AssetKind.ONNX, snapshot
-            log.info("a snapshot given as ONNX is a Cervo container")
+            log.info("a snapshot declared as ONNX is a Cervo container")
             return unpack(snapshot)
         case SnapshotFormat.CERVO:
             # Bare ONNX bytes would work, but guests in use rely on the refusal.
             if not is_cervo(snapshot):
                 raise ModelRejected(
                     f"a Cervo snapshot starts with CRVO, this one with {snapshot[:4]!r};"
-                    " give a bare ONNX file as ONNX"
+                    " declare a bare ONNX file as ONNX"
                 )
             return unpack(snapshot)
         case _:

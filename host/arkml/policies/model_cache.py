@@ -25,9 +25,9 @@ _RECENT_BYTES = 64 << 20
 
 class ModelCache:
     """
-    Every model that is in use, and the few that were last. Any thread may load.
+    Holds the models in use and the last few that were. Any thread may load.
 
-    `seconds` is what a model may take to load, to run on a row, or to answer one batch.
+    `seconds` is the time that a model may take to load, to run on a row, or to answer one batch.
     """
 
     def __init__(self, limits: Limits = _LIMITS, *, seconds: float = SECONDS) -> None:
@@ -38,28 +38,28 @@ class ModelCache:
         self._recent: OrderedDict[bytes, tuple[Model, int]] = OrderedDict()
 
     def onnx(self, data: bytes) -> Model:
-        """The model in the bytes of an ONNX file. Raises ModelRejected."""
+        """Return the model in the bytes of an ONNX file. Raises ModelRejected."""
         return self._load(
             b"onnx", data, lambda: load_onnx(data, self._limits, seconds=self._seconds)
         )
 
     def version(self, data: bytes) -> Model:
-        """The same for a model that nobody else will load: it is not kept."""
+        """Load a policy version, an ONNX file, without keeping it. Raises ModelRejected."""
         return load_onnx(data, self._limits, seconds=self._seconds)
 
     def nnef(self, data: bytes) -> Model:
-        """The model in the bytes of an NNEF archive. Raises ModelRejected or Unavailable."""
+        """Return the model in the bytes of an NNEF archive. Raises ModelRejected or Unavailable."""
 
         def load() -> Model:
             model = NnefModel(data, self._limits, seconds=self._seconds)
             inputs = [Port(port.name, port.shape) for port in model.inputs]
             outputs = [Port(port.name, port.shape) for port in model.outputs]
-            return BlockModel(inputs, outputs, model.run, None)  # it fills up blocks itself
+            return BlockModel(inputs, outputs, model.run, None)  # it pads its blocks itself
 
         return self._load(b"nnef", data, load)
 
     def close(self) -> None:
-        """Forget all models. Those in use live on."""
+        """Drop all models that are not in use."""
         with self._lock:
             self._recent.clear()
 
@@ -68,8 +68,8 @@ class ModelCache:
         with self._lock:
             model = self._models.get(key)
         if model is None:
-            # Outside of the lock: a slow model holds up nobody else. Two threads may both load
-            # it; one result stays.
+            # Without the lock, so that a slow model does not delay others. If two threads load
+            # one model, one result stays.
             loaded = load()
             with self._lock:
                 model = self._models.setdefault(key, loaded)

@@ -1,4 +1,4 @@
-"""The policy that answers batches with a model."""
+"""Policies that answer batches with a model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from arkml.policies.signature import Port, Signature
 from arkml.policies.workspace import PolicyWorkspace
 
 Copy = tuple[Floats, Floats]
-"""Where to, where from."""
+"""Target and source of a copy."""
 
 
 class BoundPolicyBatch(BoundBatch):
     """
-    The bound of one `Batch`, kept in its `scratch`.
+    The arrays and calls for one `Batch`, kept in its `scratch`.
 
-    `only` is the one call that answers the whole batch, where there is no more to do than that.
+    before, after: copies to make around the calls. `only` is the one call that answers the whole
+    batch, where nothing else is to do, or None.
     """
 
     __slots__ = ("after", "before", "only")
@@ -45,8 +46,8 @@ class OnnxPolicy:
     """
     Acts by a model with features in and actions out.
 
-    The model reads features from the batch's memory and writes actions and values there; all that
-    is bound once for as long as the same `Batch` comes.
+    The model reads features from the batch's arrays and writes actions and values there. Arrays are
+    bound to the model once for each `Batch` object.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class OnnxPolicy:
         if type(bound) is not BoundPolicyBatch or bound.owner is not self:
             bound = batch.scratch = self._bind(batch)
         if bound.only is not None:
-            # One row costs three microseconds here. Nothing may come between.
+            # One row costs three microseconds here: no other work may be added.
             try:
                 bound.only()
             except Exception as error:
@@ -127,10 +128,10 @@ class OnnxPolicy:
 
 def _placed(columns: Floats, port: Port) -> tuple[Floats, list[Floats]]:
     """
-    The port's array, and what of it has to be copied.
+    Return the array of a port and the copies of `columns` that it needs: none or one.
 
-    It lies in the memory of `columns` where that is in one piece; else it is an array of its own,
-    given once more in the shape of `columns`.
+    columns: float32, [n, width]. The array, float32, [n, *shape], is a view of `columns` if those
+    are contiguous; else it is a new one, returned once more in the shape of `columns`.
     """
     shape = (len(columns), *port.shape)
     if columns.flags.c_contiguous:

@@ -17,6 +17,11 @@ from arkml.policies.operators.elementwise import floats_only
 
 
 def gemm(call: Call) -> list[Tensor]:
+    """
+    Size Gemm of matrices [rows, inner] and [inner, columns], each transposed on demand, and a bias.
+
+    The bias, input 2, must broadcast to [rows, columns]. Work: rows * columns * inner.
+    """
     floats_only(call)
     left, right = call.input(0), call.input(1)
     if len(left.shape) != 2 or len(right.shape) != 2:
@@ -34,6 +39,12 @@ def gemm(call: Call) -> list[Tensor]:
 
 
 def matmul(call: Call) -> list[Tensor]:
+    """
+    Size MatMul of [..., rows, inner] and [..., inner, columns], whose leading axes broadcast.
+
+    A vector is a matrix of one row or column, which the result lacks. Work: elements of the result
+    times inner.
+    """
     floats_only(call)
     left, right = call.input(0).shape, call.input(1).shape
     if not left or not right:
@@ -51,7 +62,11 @@ def matmul(call: Call) -> list[Tensor]:
 
 
 def reduce(call: Call) -> list[Tensor]:
-    """Reductions of floats: the mean of no integers would divide by zero."""
+    """
+    Size a reduction of floats, input 0, over axes from an attribute or input 1, without other work.
+
+    Integers are refused: their mean over no elements would divide by zero.
+    """
     floats_only_first(call)
     tensor = call.input(0)
     rank = len(tensor.shape)
@@ -64,6 +79,7 @@ def reduce(call: Call) -> list[Tensor]:
 
 
 def arg_max(call: Call) -> list[Tensor]:
+    """Size ArgMax or ArgMin of input 0: int64, without `axis`, which must not be empty."""
     floats_only(call)
     tensor = call.input(0)
     axis = call.axis(len(tensor.shape), 0)
@@ -74,6 +90,7 @@ def arg_max(call: Call) -> list[Tensor]:
 
 
 def floats_only_first(call: Call) -> None:
+    """Raise ModelRejected unless input 0 has floats."""
     if call.input(0).kind not in FLOATS:
         raise ModelRejected(f"{call.op} on {call.input(0).kind.name} is not allowed")
 
@@ -85,7 +102,11 @@ def _reduced(shape: tuple[int, ...], axes: tuple[int, ...], *, keep: bool) -> tu
 
 
 def normalization(call: Call) -> list[Tensor]:
-    """Normalization by statistics in the file, or of each image."""
+    """
+    Size a normalization of input 0 by statistics in the file, or of each image. No other work.
+
+    The shape is that of input 0. Training mode is refused.
+    """
     floats_only(call)
     if call.integer("training_mode", 0) != 0:
         raise ModelRejected("it is in training mode")
@@ -94,6 +115,11 @@ def normalization(call: Call) -> list[Tensor]:
 
 
 def layer_normalization(call: Call) -> list[Tensor]:
+    """
+    Size LayerNormalization of input 0 over the axes from `axis` on. No other work.
+
+    Outputs: a tensor like the input; mean and inverse deviation, with 1 in place of those axes.
+    """
     floats_only(call)
     tensor = call.input(0)
     axis = call.axis(len(tensor.shape), -1)
@@ -106,12 +132,18 @@ def layer_normalization(call: Call) -> list[Tensor]:
 
 
 def random_like(call: Call) -> list[Tensor]:
+    """Size RandomNormalLike: the shape of input 0, the type of attribute `dtype`. No other work."""
     tensor = call.input(0)
     kind = checked_type(call.integer("dtype", int(tensor.kind)))
     return [Tensor(kind, tensor.shape)]
 
 
 def multinomial(call: Call) -> list[Tensor]:
+    """
+    Size Multinomial over logits [rows, classes], input 0: [rows, sample_size].
+
+    Work: rows * classes * sample_size.
+    """
     floats_only(call)
     tensor = call.input(0)
     samples = call.integer("sample_size", 1)
@@ -123,7 +155,14 @@ def multinomial(call: Call) -> list[Tensor]:
 
 
 def recurrent(call: Call) -> list[Tensor]:
-    """LSTM and GRU over [sequence, batch, features]."""
+    """
+    Size LSTM or GRU over input 0, [steps, batch, features], in one direction or both.
+
+    Inputs 1 and 2 are the weights of features, [directions, gates * hidden, features], and of the
+    recurrent state, [directions, gates * hidden, hidden]; 3 to 7 are optional: biases, lengths, two
+    initial states, peepholes. Outputs: [steps, directions, batch, hidden] and the last states.
+    Work: the multiply-adds of all gates in all steps. Scratch: two floats a gate and step.
+    """
     tensor, weights, recurrence = call.input(0), call.input(1), call.input(2)
     floats_only_first(call)
     gates = 4 if call.op == "LSTM" else 3
@@ -145,9 +184,10 @@ def recurrent(call: Call) -> list[Tensor]:
         7: (directions, 3 * hidden),
     }
     for index, shape in expected.items():
-        given = call.optional(index)
-        if given is not None and given.shape != shape:
-            raise ModelRejected(f"input {index} is {list(given.shape)}, not {list(shape)}")
+        optional = call.optional(index)
+        if optional is not None and optional.shape != shape:
+            actual = list(optional.shape)
+            raise ModelRejected(f"input {index} has shape {actual}, expected {list(shape)}")
     call.work += steps * batch * directions * gates * hidden * (features + hidden)
     call.scratch += 8 * steps * batch * directions * gates * hidden
     last = Tensor(tensor.kind, state)
