@@ -67,6 +67,7 @@ class Moments:
 
     @property
     def variance(self) -> Doubles:
+        """Population variance of each column."""
         return self._squares / max(self.count, 1.0)
 
     def add(self, values: npt.NDArray[Any]) -> None:

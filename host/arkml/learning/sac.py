@@ -31,7 +31,7 @@ class Sac:
     def __init__(
         self, settings: Settings, replay_buffer: ReplayBuffer, normalizer: Normalizer
     ) -> None:
-        """Raises InvalidSettings if torch cannot use the device that the settings name."""
+        """Build the networks. Raises InvalidSettings if torch cannot use the device."""
         if settings.device == "cuda" and not torch.cuda.is_available():
             raise InvalidSettings(
                 "device is 'cuda', and torch finds none here: use 'cpu' or 'auto'"
@@ -49,6 +49,7 @@ class Sac:
 
     @property
     def n_opts(self) -> int:
+        """Updates so far, including those before a restart."""
         return self._model.updates
 
     @property
@@ -57,6 +58,7 @@ class Sac:
         return str(self._model.device)
 
     def train(self, updates: int) -> dict[str, float]:
+        """Make `updates` updates and return the losses by tag. Raises Diverged."""
         steps = self._settings.learning_rate_steps
         self._model.ramp(max(0.0, 1.0 - self.n_opts / steps) if steps else 1.0)
         self._model.train(updates, self._settings.batch_size)
@@ -69,6 +71,7 @@ class Sac:
         return losses
 
     def weights(self) -> PolicyWeights:
+        """Return a copy of the present policy's weights."""
         actor, critic = self._model.actor, self._model.critic
         return PolicyWeights(
             self._normalizer.current,
@@ -80,6 +83,7 @@ class Sac:
         )
 
     def answer(self, observations: Floats, epsilon: Floats) -> Answer:
+        """Answer a batch. observations: float32, [n, F]. epsilon: float32, [n, A]."""
         actor, critic = self._model.actor, self._model.critic
         device = self._model.device
         scaling = self._normalizer.current
@@ -93,6 +97,7 @@ class Sac:
         return Answer(torch.tanh(raw).cpu().numpy(), values, largest)
 
     def state(self) -> State:
+        """Return a copy of the networks, optimizers and random generators."""
         model = self._model
         tensors = {name: part.state_dict() for name, part in model.parts().items()}
         tensors["random"] = {"cpu": torch.get_rng_state()}
@@ -104,6 +109,7 @@ class Sac:
         return State(tensors, plain)
 
     def restore(self, state: State) -> None:
+        """Continue from a state. Raises CheckpointDamaged if it does not fit the run."""
         model = self._model
         try:
             for name, part in model.parts().items():

@@ -196,7 +196,7 @@ class _Sorted:
         return result
 
     def finished(self, chains: npt.NDArray[Any]) -> FinishedEpisodes:
-        """Return the whole episodes that ended in these rows, in push order."""
+        """Return the whole episodes that ended in these rows, in push order. chains: _HEAD, [n]."""
         chosen = np.flatnonzero(self.ended & self.follows & chains["whole"])
         chosen = chosen[np.argsort(self._order[chosen])]
         return FinishedEpisodes(chains["total"][chosen], self.step[chosen])

@@ -34,6 +34,7 @@ class BlockModel:
     def prepare(
         self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats]
     ) -> Sequence[Callable[[], object]]:
+        """Return calls that run the model; feeds, fetches: float32, [count, *shape], by name."""
         names = [port.name for port in self.outputs]
         rows, padded = self._block or _ROWS, self._block is not None
         return [

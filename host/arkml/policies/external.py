@@ -24,6 +24,7 @@ class ExternalPolicy:
         self.num_actions = num_actions
 
     def act(self, batch: Batch) -> None:
+        """Raise Unavailable, or answer with zeros if the policy is not stepped."""
         if not self.is_stepped:
             batch.actions[...] = 0
             batch.values[...] = 0

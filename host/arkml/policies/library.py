@@ -111,7 +111,7 @@ class PolicyLibrary:
         self, snapshot: bytes, snapshot_format: SnapshotFormat, *, key: int = 0
     ) -> Network:
         """
-        Return a new network of the model in a snapshot, with agents of its own.
+        Return a new network of the model in a snapshot, which keeps its agents apart from others.
 
         Networks with different `key` draw different noise. Raises like `load`.
         """

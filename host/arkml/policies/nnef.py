@@ -35,7 +35,7 @@ class NnefModel:
     def __init__(
         self, archive: bytes, limits: Limits = _LIMITS, *, seconds: float = SECONDS
     ) -> None:
-        """Raises ModelRejected, or Unavailable without the `tract` package."""
+        """Load the model. Raises ModelRejected, or Unavailable without the `tract` package."""
         names = read_archive(archive, limits)
         self.seconds = seconds
         self._lock = Lock()

@@ -73,6 +73,7 @@ class OnnxPolicy:
         )
 
     def act(self, batch: Batch) -> None:
+        """Fill `batch.actions` and `batch.values`. Raises Unavailable if the model fails."""
         bound = batch.scratch
         if type(bound) is not BoundPolicyBatch or bound.owner is not self:
             bound = batch.scratch = self._bind(batch)
@@ -86,6 +87,7 @@ class OnnxPolicy:
             self._act(batch, bound)
 
     def forget(self, key: int) -> None:
+        """Drop the state of the agents of session `key`, which is closed."""
         self._runner.forget(key)
 
     def _act(self, batch: Batch, bound: BoundPolicyBatch) -> None:

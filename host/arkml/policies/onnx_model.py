@@ -65,6 +65,7 @@ class OnnxModel:
     def prepare(
         self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats]
     ) -> Sequence[Call]:
+        """Return calls that run the model; feeds, fetches: float32, [count, *shape], by name."""
         if count <= self._unguarded_rows:
             return self._calls(count, feeds, fetches, self._options)
         # Separate options: this run may be cancelled, others must not be.

@@ -91,8 +91,8 @@ class Signature:
 def find_roles(inputs: Sequence[Port], outputs: Sequence[Port]) -> Roles:
     """Find the roles of a model's ports."""
     recurrent = _recurrent(inputs, outputs)
-    taken = {port for pair in recurrent for port in pair}
-    free = [port for port in inputs if port not in taken]
+    fed_back = {port for pair in recurrent for port in pair}
+    free = [port for port in inputs if port not in fed_back]
     epsilon = next((port for port in free if port.stem == "epsilon"), None)
     masks = tuple(port for port in free if port.stem in _MASKS)
     return Roles(
@@ -100,7 +100,7 @@ def find_roles(inputs: Sequence[Port], outputs: Sequence[Port]) -> Roles:
         epsilon,
         masks,
         recurrent,
-        tuple(port for port in outputs if port not in taken),
+        tuple(port for port in outputs if port not in fed_back),
     )
 
 
@@ -130,8 +130,8 @@ def _recurrent(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[P
     pairs: dict[Port, Port] = {}
     for leniency in (0, 1, 2):
         sources = _by_state((p for p in inputs if p not in pairs), leniency)
-        taken = set(pairs.values())
-        targets = _by_state((p for p in outputs if p not in taken), leniency)
+        paired = set(pairs.values())
+        targets = _by_state((p for p in outputs if p not in paired), leniency)
         for state, group in sources.items():
             match group, targets.get(state, []):
                 case [source], [target] if target.stem not in (*_ACTIONS, _SAMPLED, _MEAN):

@@ -125,6 +125,11 @@ class TrainingPolicy:
         self._offered = version
 
     def act(self, batch: Batch) -> None:
+        """
+        Fill `batch.actions` and `batch.values`, and pass the rows on to the sink.
+
+        Raises Unavailable if there is no version yet, or the model fails.
+        """
         offered = self._offered
         if offered is not None:
             self._live, self._offered = offered, None
@@ -163,6 +168,7 @@ class TrainingPolicy:
         np.clip(actions, -1.0, 1.0, out=actions)
 
     def forget(self, key: int) -> None:
+        """Drop the state of the agents of session `key`, which is closed."""
         self.agents.forget(key)
 
     def examine(self, batch: Batch, steps: Words, over: Marks) -> Marks | None:

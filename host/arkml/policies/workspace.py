@@ -45,7 +45,7 @@ class PolicyWorkspace:
 
     def arrays(self, shapes: Sequence[tuple[int, ...]]) -> list[Floats]:
         """
-        Return arrays for one batch, float32, of these shapes.
+        Return arrays for one batch, float32, of the given shapes: [*shape] each.
 
         Their content is undefined, and the next call returns arrays in the same place.
         """
@@ -60,7 +60,7 @@ class PolicyWorkspace:
         ]
 
     def constant(self, value: float, shape: tuple[int, ...]) -> Floats:
-        """Return an array filled with `value`, float32, which must not be written to."""
+        """Return a read-only array filled with `value`: float32, [*shape]."""
         size = math.prod(shape)
         flat = self._constants.get(value, self._work[:0])
         if len(flat) < size:

@@ -30,13 +30,13 @@ class Shape:
 
     def columns(self) -> list[tuple[int, Any, int]]:
         """Return the record field, the dtype and the items of a row for each column."""
-        given = [(at.GIVEN, "<f4", self.num_actions)] if self.training else []
+        supplied = [(at.GIVEN, "<f4", self.num_actions)] if self.training else []
         return [
             (at.ROWS, ROW, 1),
             (at.FEATURES, "<f4", self.num_features),
             (at.ACTIONS, "<f4", self.num_actions),
             (at.VALUES, "<f4", 1),
-            *given,
+            *supplied,
         ]
 
     def region_bytes(self) -> int:
