@@ -17,7 +17,7 @@ from arkml.hive.protocol.rows import Columns, Kind
 from arkml.hive.protocol.runs import OnConflict, RunRequest
 from arkml.hive.protocol.settings import Settings
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.models import ModelCache
+from arkml.policies.model_cache import ModelCache
 from arkml.policies.noise import streams
 from arkml.runs.access import HiveAccess
 from arkml.runs.membership import RunMembership

@@ -481,7 +481,7 @@ def test_a_run_starts_from_a_checkpoint_of_another(tmp_path, start):
     ("changes", "reason"),
     [
         ({"checkpoint": "nobody@5"}, "nobody@5"),
-        ({"checkpoint": "../../etc@5"}, "names no checkpoint"),
+        ({"checkpoint": "../../etc@5"}, "is not of the form RUN or RUN@UPDATES"),
     ],
 )
 def test_what_cannot_work_ends_with_status_3(tmp_path, start, changes, reason):

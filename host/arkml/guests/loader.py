@@ -20,7 +20,7 @@ from arkml.guests.guest import Guest
 from arkml.guests.instance import Instance, SharedResources
 from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.models import ModelCache
+from arkml.policies.model_cache import ModelCache
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
