@@ -8,14 +8,16 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from arkml.errors import HiveError, InvalidSettings
 from arkml.hive.protocol.messages import Message
-from arkml.learning import parent_watch
 from arkml.learning.server_connection import LinkClosed, ServerConnection
+from arkml.parent_watch import watch_parent
 
 if TYPE_CHECKING:
     from arkml.learning.reporter import Reporter
@@ -25,6 +27,7 @@ MISCONFIGURED = 3
 DIVERGED = 4
 
 _NICE = 10  # a frame of a host on the same machine comes before an update
+_PROGRESS_EVERY = 1.0
 _LIFE_LINE = 0
 _LINK = 3
 
@@ -42,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     what.add_argument("--spare", action="store_true", help="warm up, then wait for a run to adopt")
     parser.add_argument("--threads", type=int, default=1, help="threads for torch")
     options = parser.parse_args(arguments)
-    parent_watch.hold(_LIFE_LINE)
+    watch_parent(_LIFE_LINE, os.getppid(), lambda: os._exit(STOPPED))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host
     os.nice(_NICE)
     logging.basicConfig(level=logging.INFO, format="learner: %(message)s")
@@ -87,7 +90,7 @@ def _learn(link: ServerConnection, directory: Path, waiting: Sequence[Message]) 
         link.send("fatal", reason=str(error) or "no memory for the rows", retry=False)
         return MISCONFIGURED
     reporter = Reporter(learner, link)
-    parent_watch.every_second(lambda: _tell(reporter))
+    _report_progress(reporter)
     try:
         Trainer(learner, link, reporter).run(waiting)
     except (Diverged, ExportWrong) as error:
@@ -101,11 +104,18 @@ def _learn(link: ServerConnection, directory: Path, waiting: Sequence[Message]) 
     return STOPPED
 
 
-def _tell(reporter: Reporter) -> None:
-    try:
-        reporter.tell()
-    except LinkClosed:
-        os._exit(STOPPED)
+def _report_progress(reporter: Reporter) -> None:
+    """Send progress each second from a thread; end the process once the server is gone."""
+
+    def report() -> None:
+        while True:
+            time.sleep(_PROGRESS_EVERY)
+            try:
+                reporter.tell()
+            except LinkClosed:
+                os._exit(STOPPED)
+
+    Thread(target=report, name="arkml-progress", daemon=True).start()
 
 
 if __name__ == "__main__":
