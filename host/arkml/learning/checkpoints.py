@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import lzma
-import os
 import pickle
 import struct
 import zipfile
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 
 from arkml.errors import HiveError
+from arkml.files import write_atomic
 from arkml.hive.protocol.segments import Place
 from arkml.learning.algorithm import State
 
@@ -64,9 +64,10 @@ class Checkpoints:
         """Write a checkpoint, and drop old ones. Raises OSError and leaves what was there."""
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._path(checkpoint.n_opts)
-        _replace(path, _packed(checkpoint))
+        write_atomic(path, _packed(checkpoint), durable=True)
         if best:
-            _replace(self._directory / _BEST, str(checkpoint.n_opts).encode())
+            best_number = str(checkpoint.n_opts).encode()
+            write_atomic(self._directory / _BEST, best_number, durable=True)
         self._prune()
         return path
 
@@ -163,22 +164,3 @@ def _unpacked(path: Path) -> Checkpoint:
         pickle.UnpicklingError,
     ) as error:
         raise CheckpointDamaged(f"{path.name} cannot be read: {error}") from error
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file that is the old one or the new one, also after a power loss."""
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from arkml.files import write_atomic
 from arkml.learning.algorithm import Diverged, PolicyWeights
 from arkml.learning.export import Ask, check, to_onnx
 
@@ -54,12 +55,9 @@ class Publisher:
         self._directory.mkdir(exist_ok=True)
         self._number += 1
         path = self._directory / f"{self._number:010d}.onnx"
-        temporary = path.with_suffix(".new")
         try:
-            temporary.write_bytes(model)
-            temporary.replace(path)
+            write_atomic(path, model, durable=False)
         except OSError:
-            temporary.unlink(missing_ok=True)
             self._at = time.monotonic()  # or a full disk would be tried in every turn
             raise
         (self._directory / f"{self._number - KEPT:010d}.onnx").unlink(missing_ok=True)
