@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from threading import Thread
 from typing import Any
 
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.segments import Place
-from arkml.learning import parent_watch
 from arkml.learning.learner import Learner
 from arkml.learning.reporter import Reporter
 from arkml.learning.server_connection import ServerConnection
@@ -214,5 +215,15 @@ class Trainer:
         self._reporter.send_progress()
 
     def _stop(self, message: Message) -> None:
-        parent_watch.leave_after(float(message["deadline_s"]))
+        _exit_within(float(message["deadline_s"]))
         self._stopping = True
+
+
+def _exit_within(seconds: float) -> None:
+    """End the process with status 0 after `seconds`, unless it has ended by itself before."""
+
+    def wait() -> None:
+        time.sleep(max(0.0, seconds))
+        os._exit(0)
+
+    Thread(target=wait, name="arkml-deadline", daemon=True).start()

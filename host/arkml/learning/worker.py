@@ -8,14 +8,16 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from arkml.errors import HiveError, InvalidSettings
 from arkml.hive.protocol.messages import Message
-from arkml.learning import parent_watch
 from arkml.learning.server_connection import ServerConnection, ServerGone
+from arkml.parent_watch import watch_parent
 
 if TYPE_CHECKING:
     from arkml.learning.reporter import Reporter
@@ -25,6 +27,7 @@ MISCONFIGURED = 3
 DIVERGED = 4
 
 _NICE = 10  # a frame of a host on the same machine comes before an update
+_PROGRESS_SECONDS = 1.0
 _PARENT_PIPE = 0
 _SERVER_SOCKET = 3
 
@@ -44,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--threads", type=int, default=1, help="threads for torch")
     options = parser.parse_args(arguments)
-    parent_watch.hold(_PARENT_PIPE)
+    watch_parent(_PARENT_PIPE, os.getppid(), lambda: os._exit(STOPPED))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host
     os.nice(_NICE)
     logging.basicConfig(level=logging.INFO, format="learner: %(message)s")
@@ -110,7 +113,7 @@ def _learn(server: ServerConnection, directory: Path, waiting: Sequence[Message]
         server.send("fatal", reason=str(error) or "no memory for the rows", retry=False)
         return MISCONFIGURED
     reporter = Reporter(learner, server)
-    parent_watch.every_second(lambda: _send_progress(reporter))
+    _report_progress(reporter)
     try:
         Trainer(learner, server, reporter).run(waiting)
     except (Diverged, ExportWrong) as error:
@@ -124,11 +127,18 @@ def _learn(server: ServerConnection, directory: Path, waiting: Sequence[Message]
     return STOPPED
 
 
-def _send_progress(reporter: Reporter) -> None:
-    try:
-        reporter.send_progress()
-    except ServerGone:
-        os._exit(STOPPED)
+def _report_progress(reporter: Reporter) -> None:
+    """Send progress each second from a thread; end the process once the server is gone."""
+
+    def report() -> None:
+        while True:
+            time.sleep(_PROGRESS_SECONDS)
+            try:
+                reporter.send_progress()
+            except ServerGone:
+                os._exit(STOPPED)
+
+    Thread(target=report, name="arkml-progress", daemon=True).start()
 
 
 if __name__ == "__main__":
