@@ -41,12 +41,17 @@ OPERATIONS: tuple[Operation[Any], ...] = (
 """All routes but that of rows, which is `Uploads`."""
 
 
+def routes_of(hive: Hive) -> list[Route]:
+    """Return all routes of a hive."""
+    rows = Route(PREFIX + ROWS_PATH, endpoint=Uploads(hive), methods=["POST"])
+    return [rows, *(operation.route(hive) for operation in OPERATIONS)]
+
+
 def make_app(hive: Hive) -> ASGIApp:
     """Return the ASGI application that serves a hive."""
-    rows = Route(PREFIX + ROWS_PATH, endpoint=Uploads(hive), methods=["POST"])
     kinds = (ArkmlError, OSError, sqlite3.Error, Exception)
     app = Starlette(
-        routes=[rows, *(operation.route(hive) for operation in OPERATIONS)],
+        routes=routes_of(hive),
         exception_handlers={HTTPException: _unknown, **dict.fromkeys(kinds, _refused)},
     )
     options = hive.options

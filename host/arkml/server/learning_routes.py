@@ -38,7 +38,12 @@ _LONG_PATIENCE = 60.0
 
 
 async def _policy(hive: Hive, run_id: str, query: PolicyQuery) -> Response:
-    """Return the newest policy version as an ONNX file, or 204 if none is above `after`."""
+    """
+    Return the newest policy version as an ONNX file, or 204 if none is above `after`.
+
+    The headers X-Arkml-Version, X-Arkml-N-Opts and X-Arkml-Sha256 describe the file; X-Arkml-Status
+    is the status of the run.
+    """
     run = hive.run(run_id)
 
     def is_due() -> bool:
