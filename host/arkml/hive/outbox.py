@@ -68,7 +68,7 @@ class Outbox:
         """Number of rows that were appended and not refused at once. Written by the writer."""
         self._refused = 0  # by the writer
         self._dropped = 0  # by the reader
-        self._reported = 0  # of both, those that the hive has been told of
+        self._reported = 0  # of both, those that `take_dropped` has returned
         self._released = 0
         self._features = features
         self._actions = actions

@@ -62,7 +62,7 @@ async def _delete(hive: Hive, run_id: str, query: DeleteQuery) -> DeletedRun:
 
 
 async def _names(hive: Hive, run_id: str, request: NamesRequest) -> NamesReply:
-    """Number the names of metrics; a name keeps its number."""
+    """Give numbers to the names of metrics; a name keeps its number."""
     names = request.names
     if len(names) > MOST_AT_ONCE:
         raise HiveRefused(f"{len(names)} names at once: {MOST_AT_ONCE} at most", 422)

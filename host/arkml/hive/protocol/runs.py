@@ -17,7 +17,7 @@ PROTOCOL = 1
 DEFAULT_PORT = 12_356
 
 MAX_SECONDS = MAX_COUNT
-"""The longest time, in seconds, that a run may be allowed: guests are told in 64 bits."""
+"""The longest time, in seconds, that a run may last: guests have 64 bits for it."""
 
 POLL_SECONDS = 25.0
 """Seconds that the server holds a poll for a newer policy version."""
