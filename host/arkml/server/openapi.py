@@ -38,12 +38,12 @@ Json = dict[str, Any]
 
 def document() -> Json:
     """Return the OpenAPI document, as dicts and lists."""
-    kinds = {RowsReply, OutOfTurn, Refusal}
+    kinds: set[type] = {RowsReply, OutOfTurn, Refusal}
     for operation in OPERATIONS:
         kinds |= {kind for kind in (operation.takes, operation.gives) if isinstance(kind, type)}
     structs = sorted(kinds - {Nothing}, key=lambda kind: kind.__name__)
     references, schemas = msgspec.json.schema_components(structs, ref_template=_REFERENCE)
-    named = dict(zip(structs, references, strict=True))
+    named: dict[type, Json] = dict(zip(structs, references, strict=True))
     paths: dict[str, Json] = {PREFIX + ROWS_PATH: {"post": _rows(named)}}
     for operation in OPERATIONS:
         path = paths.setdefault(PREFIX + operation.path, {})

@@ -68,9 +68,9 @@ class Columns:
 
     agent: uint64, [n]. step: uint32, [n]: 0 for Initial, one more for each row of that agent.
     version: uint32, [n]: the policy version that acted. reward: float32, [n], led to this row.
-    state: uint8, [n], the numbers of EpisodeState. features: float32, [n, F]. action: float32, [n, A],
-    chosen at this row, zero where the episode ended. meta: META, [m], each with its row's place
-    among these or NO_ROW.
+    state: uint8, [n], the numbers of EpisodeState. features: float32, [n, F]. action: float32,
+    [n, A], chosen at this row, zero where the episode ended. meta: META, [m], each with its row's
+    place among these or NO_ROW.
     """
 
     agent: npt.NDArray[np.uint64]
