@@ -188,7 +188,7 @@ class Player:
 
     def settled(self):
         """Whether every row has arrived."""
-        return self.session._delivery.arrived + self.session.outbox.dropped >= AGENTS * self.frames
+        return self.session.settled + self.session.outbox.dropped >= AGENTS * self.frames
 
     def audit(self, held=None):
         """What the learner holds, once that is `held` rows, or any, or time is up."""
@@ -206,7 +206,7 @@ def audit(client, run_id, held=None, seconds=60):
     def is_read():
         # A learner that has just died is one that cannot answer yet.
         with contextlib.suppress(HiveRefused):
-            found.update(client.memory(run_id).result())
+            found.update(client.memory(run_id).result().as_json())
         return found and held in (None, found["held"])
 
     until(is_read, seconds)

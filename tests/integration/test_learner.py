@@ -12,13 +12,13 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 import pytest
+from msgspec.structs import replace
 
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.audit import checksum, row_hashes

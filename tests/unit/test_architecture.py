@@ -21,12 +21,11 @@ OWNERS = {
     "onnx": ("arkml.policies", "arkml.learning"),
     "google": ("arkml.policies", "arkml.envs.llapi"),  # protobuf, in which onnx and players speak
     "tract": ("arkml.policies",),
-    "msgspec": ("arkml.envs.core",),
+    "msgspec": ("arkml.hive", "arkml.server", "arkml.runs", "arkml.envs.core"),
     "typer": ("arkml.cli",),
     "rich": ("arkml.cli",),
     "matplotlib": ("arkml.cli",),
     "httpx": ("arkml.hive", "arkml.envs.llapi.registry"),
-    "fastapi": ("arkml.server",),
     "starlette": ("arkml.server",),
     "uvicorn": ("arkml.server",),
     "uvloop": ("arkml.server",),
@@ -41,7 +40,16 @@ OWNERS = {
     "tensorboardX": ("arkml.learning",),
     "pytest": ("arkml.testing",),
 }
-HEAVY = {"onnxruntime", "onnx", "google.protobuf", "tract", "wasmtime", "httpx", "torch", "fastapi"}
+HEAVY = {
+    "onnxruntime",
+    "onnx",
+    "google.protobuf",
+    "tract",
+    "wasmtime",
+    "httpx",
+    "torch",
+    "starlette",
+}
 TABLES = SOURCE / "arkml" / "abi"
 LONGEST = 400
 NOT_FREE_OF_CIRCLES = ("arkml.cli.", "arkml.server.")
