@@ -30,13 +30,13 @@ def rows(bench: Bench, topic: str) -> Iterator[Row]:
         " the same train(); the learner stands still meanwhile.",
     )
     with TrainingHost(AGENTS, FEATURES, hidden=HIDDEN, memory_min_size=1_000) as training:
-        while training.session._delivery.ledger.accepted < ROWS:
+        while training.session.ledger.accepted < ROWS:
             play(training.train, 30)
             for _ in range(60):
                 training.train()
             training.drain()
-        memory = training.client.memory(training.session.run_id).result()
-        segment, offset = memory["cursor"]
+        audit = training.client.memory(training.session.run_id).result()
+        segment, offset = audit.cursor
         bare = Companion("bare_training", training.directory, segment, offset, seconds)
         with bare:
             blocks = {

@@ -43,14 +43,14 @@ def rows(bench: Bench, topic: str) -> Iterator[Row]:
 
 def _send(training: TrainingHost, seconds: float) -> tuple[float, float]:
     """Thousands of rows that were acknowledged in a second, and MB that were written."""
-    delivery = training.session._delivery
-    start, before, disk = time.perf_counter(), delivery.ledger.accepted, _written(training.server)
+    ledger = training.session.ledger
+    start, before, disk = time.perf_counter(), ledger.accepted, _written(training.server)
     while (now := time.perf_counter()) < start + seconds:
         if training.waiting < AHEAD:
             training.train()
         else:
             time.sleep(0.001)
-    accepted = delivery.ledger.accepted - before
+    accepted = ledger.accepted - before
     return accepted / (now - start) / 1e3, (_written(training.server) - disk) / (now - start) / 1e6
 
 

@@ -11,6 +11,7 @@ from tests.conformance.test_noise_and_memory import WIDTH, Stage, row
 from arkml import Host
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.errors import GuestBusy, GuestError, GuestFailed, Unavailable, UsageError
+from arkml.guests.guest import calls_of
 from arkml.sessions.session_table import TrainingStart
 
 SEVERAL = (1, 3, 5)
@@ -201,7 +202,7 @@ def opened(group, policies):
     """Give each guest a training session of a policy."""
     for place, policy in enumerate(policies):
         start = TrainingStart(policy, WIDTH, WIDTH)
-        group._handles[place] = group.guests[place].services.sessions.open_training(start)
+        group._handles[place] = calls_of(group.guests[place]).services.sessions.open_training(start)
     group._width = WIDTH
 
 
@@ -253,7 +254,9 @@ def test_rows_of_training_sessions_reach_one_policy_with_their_actions(fakes, sp
     group, first, _ = fakes
     opened(group, [first] * 4)
     if spare:
-        group.guests[1].services.sessions.open_training(TrainingStart(first, WIDTH, WIDTH))
+        calls_of(group.guests[1]).services.sessions.open_training(
+            TrainingStart(first, WIDTH, WIDTH)
+        )
     for place in range(4):
         submitted(group, place, (0x80 + 12, WIDTH) if place % 2 else (0, 0))
     group.as_fleet.call("entry", 0, 0)

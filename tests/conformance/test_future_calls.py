@@ -19,6 +19,7 @@ from arkml.errors import (
     NotFound,
     Unavailable,
 )
+from arkml.guests.guest import calls_of
 from arkml.sessions.results import ExperimentInfo, Metric
 from arkml.sessions.session import TrainingSession
 from arkml.sessions.session_table import TrainingStart
@@ -250,7 +251,10 @@ def test_a_taken_training_handle_names_a_session(checked):
     count = checked.room(4)
 
     assert code == 0
-    assert checked.guest.services.sessions.get(handle, TrainingSession).num_actions == ACTIONS
+    assert (
+        calls_of(checked.guest).services.sessions.get(handle, TrainingSession).num_actions
+        == ACTIONS
+    )
     name = "ark-ml-v1.ml__experiment_feature_count"
     assert checked.call(name, handle, count, writes=[(count, 4)]) == 0
     assert checked.read(count, 4) == struct.pack("<I", FEATURES)
@@ -277,7 +281,7 @@ def test_a_run_whose_session_finds_no_room_is_left(checked):
 
 
 def test_a_string_is_fetched_like_any_vector(run):
-    handle, future = run.guest.services.futures.open(FUTURES["ark-ml-v4", "string"][0])
+    handle, future = calls_of(run.guest).services.futures.open(FUTURES["ark-ml-v4", "string"][0])
     future.resolve("größer")
     run.put(64, b"?" * 64)
     codes = run(
@@ -293,7 +297,7 @@ def test_a_string_is_fetched_like_any_vector(run):
 
 
 def test_an_empty_string_has_a_size_too(run):
-    handle, future = run.guest.services.futures.open(FUTURES["ark-ml-v4", "string"][0])
+    handle, future = calls_of(run.guest).services.futures.open(FUTURES["ark-ml-v4", "string"][0])
     future.resolve("")
     codes = run(
         step("ark-ml-v4.ml__take_future_string", handle, 64),

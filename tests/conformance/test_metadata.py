@@ -11,6 +11,7 @@ from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.abi.layout import pack
 from arkml.abi.ml_v1 import METRIC_V1
 from arkml.abi.ml_v3 import METRIC_V3
+from arkml.guests.guest import calls_of
 from arkml.sessions.session import Session
 from arkml.sessions.session_table import TrainingStart
 
@@ -28,12 +29,12 @@ class Pusher:
         self.run = run
         self.kind = kind
         self.sink = Sink()
-        roster = run.guest.services.sessions
+        sessions = calls_of(run.guest).services.sessions
         if kind == "training":
-            self.handle = roster.open_training(TrainingStart(Echo(1, 2), 1, 2, self.sink))
+            self.handle = sessions.open_training(TrainingStart(Echo(1, 2), 1, 2, self.sink))
         else:
-            self.handle = roster.open_inference(Echo(1, 2), 1, 2)
-        self.queue = roster.get(self.handle, Session).queue
+            self.handle = sessions.open_inference(Echo(1, 2), 1, 2)
+        self.queue = sessions.get(self.handle, Session).queue
 
     def push(self, version, data, count=None, at=ITEMS):
         """Push a row with metadata that is written as `data`."""

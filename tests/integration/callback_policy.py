@@ -2,6 +2,8 @@
 
 from tests.integration.guest_text import ACTION, ACTOR, HANDLE
 
+from arkml.guests.guest import calls_of
+
 FAKE_ACTION = 7.0
 
 
@@ -23,9 +25,9 @@ class CallbackPolicy:
 
 
 def answered_by(guest, act):
-    """Give a guest of ACTOR a session that a CallbackPolicy answers, and return the policy."""
+    """Let a guest of ACTOR use a session that `act` answers."""
     policy = CallbackPolicy(act)
-    handle = guest.services.sessions.open_inference(policy, 2, 1)
+    handle = calls_of(guest).services.sessions.open_inference(policy, 2, 1)
     guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     return policy
 
