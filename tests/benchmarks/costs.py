@@ -23,6 +23,7 @@ from tests.benchmarks.subjects import (
 
 from arkml import Guest, Host
 from arkml.batches import Batch
+from arkml.guests.guest import calls_of
 
 TOPIC = "costs"
 FEATURES = 64
@@ -98,8 +99,9 @@ def _act(bench: Bench, agents: int) -> Row:
 
 
 def _session(guest: Guest) -> Any:
-    (record,) = guest._sandbox.regions
-    return guest.services.session_at(record)
+    instance = calls_of(guest).instance
+    (record,) = instance.regions
+    return instance.services.session_at(record)
 
 
 def _suspensions(guest: Guest, seconds: float) -> Block:
