@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import gc
 import itertools
+import os
 import sys
 import weakref
 from collections.abc import Iterator
@@ -20,8 +21,10 @@ from arkml.guests.guest import Guest
 from arkml.guests.shared import SharedResources
 from arkml.limits import Limits
 from arkml.policies.files import read_policy_file
+from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.models import ModelCache
+from arkml.policies.policy import Policy
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
@@ -37,16 +40,18 @@ if TYPE_CHECKING:
     from arkml.runs.evaluation import Evaluator
     from arkml.runtime.wasi.virtual import World
 
-Source = str | Path | bytes
+Source = str | os.PathLike[str] | bytes
 
 
 class Host(Closing):
     """
     Loads guests and answers them.
 
-    `policy` is the path or the bytes of an ONNX or Cervo file that takes the place of whatever the
-    guests load. `seed` and `deterministic` rule the noise of stochastic policies. `wasi` grants
-    WASI, `hive` what guests may train on; `stub_missing` links unknown `ark-*` functions to stubs.
+    `policy` takes the place of the snapshots that guests load: the path or the bytes of an ONNX or
+    Cervo file, a `Policy`, or a function `(observations) -> actions` (float32, [n, F], and
+    float32, [n, A]). Training sessions act with the policy of their run all the same. `seed` and
+    `deterministic` rule the noise of stochastic policies. `wasi` grants WASI, `hive` what guests
+    may train on; `stub_missing` links unknown `ark-*` functions to stubs.
     Guests may be used from any thread, each from one at a time, and keep their host. One that is
     dropped without `close` gives a ResourceWarning, as guests, fleets and environments do.
     """
@@ -56,7 +61,7 @@ class Host(Closing):
     def __init__(
         self,
         *,
-        policy: Source | None = None,
+        policy: Source | Policy | PolicyFunction | None = None,
         seed: int = 0,
         deterministic: bool = False,
         limits: Limits | None = None,
@@ -73,7 +78,7 @@ class Host(Closing):
         self._deterministic = deterministic
         self.wasi = wasi
         self._stub_missing = stub_missing
-        self._policy = _policy(policy, self.limits)
+        self._policy = _override(policy, self.limits)
         self._open_engine: Engine | None = Engine(self.limits)
         self._models = ModelCache(self.limits)
         self._hives = _hives(hive)
@@ -334,7 +339,11 @@ def _read(source: Source, name: str | None) -> tuple[bytes, str]:
         raise ModuleError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _policy(source: Source | None, limits: Limits) -> bytes | None:
-    if source is None or isinstance(source, bytes):
-        return source
-    return read_policy_file(Path(source), limits)
+def _override(
+    policy: Source | Policy | PolicyFunction | None, limits: Limits
+) -> bytes | ObjectPolicy | PolicyFunction | None:
+    if policy is None or isinstance(policy, bytes):
+        return policy
+    if isinstance(policy, str | os.PathLike):
+        return read_policy_file(policy, limits)
+    return checked_policy(policy)

@@ -197,7 +197,11 @@ class _Participants:
                     submitted.sort()  # regions side by side are read as one view
                 if submitted:
                     guests = self.guests
-                    rounds.answer([guests[position] for position in submitted])
+                    errors = rounds.answer([guests[position] for position in submitted])
+                    if errors:
+                        for place, error in errors.items():
+                            self._abandon(submitted[place], error)
+                        submitted = [p for i, p in enumerate(submitted) if i not in errors]
                     for admitted in rounds.held():
                         while not admitted(_PATIENCE):
                             guests[submitted[0]].fiber.call_guard.check_interrupt()

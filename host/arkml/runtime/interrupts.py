@@ -22,6 +22,7 @@ class InterruptGuard:
     call loop looks at it each time the guest is suspended, cleans up and raises KeyboardInterrupt.
     So it is where guests are made and freed: half of that is memory that is freed twice. And in
     our finalizers, which would swallow the exception: the next of these raises it.
+    In a policy of the embedder's, which runs on no fiber, the exception is raised at once.
     Elsewhere the handler that was there before is called. `armed` counts what of the main thread
     is not to be interrupted.
     """
@@ -73,11 +74,20 @@ class InterruptGuard:
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGINT, or another signal that is to interrupt as SIGINT does."""
-        if self.armed or _in_finalizer(frame):
+        if (self.armed and not _in_embedders_code(frame)) or _in_finalizer(frame):
             self.requested = True
         else:
             self.requested = False
             (self._before or signal.default_int_handler)(number, frame)
+
+
+def _in_embedders_code(frame: FrameType | None) -> bool:
+    """Whether the last function of the package in the stack is `policies.given.call_embedder`."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
+            return frame.f_code.co_name == "call_embedder"
+        frame = frame.f_back
+    return False
 
 
 def _in_finalizer(frame: FrameType | None) -> bool:

@@ -131,11 +131,11 @@ class _Host(Host):
 
     policies: PolicyLibrary | None = None
 
-    def _library(self) -> PolicyLibrary:
-        return super()._library() if self.policies is None else self.policies
-
     def _shared(self, program: CompiledModule, columns: Columns) -> Shared:
-        return super()._shared(program, columns)._replace(unclosed=_NoWarning("a test's guest"))
+        shared = super()._shared(program, columns)
+        return shared._replace(
+            unclosed=_NoWarning("a test's guest"), library=self.policies or shared.library
+        )
 
 
 class ThreadedHost:
