@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arkml.batches import Batch
     from arkml.envs.core.guest_env import GuestEnv
+    from arkml.envs.core.options import GuestEnvOptions
     from arkml.errors import (
         ArkmlError,
         CmdletFailed,
@@ -50,6 +51,7 @@ __all__ = [
     "GuestBusy",
     "GuestCancelled",
     "GuestEnv",
+    "GuestEnvOptions",
     "GuestError",
     "GuestExit",
     "GuestFailed",
@@ -85,6 +87,7 @@ _HOMES = {
     "GuestBusy": "arkml.errors",
     "GuestCancelled": "arkml.errors",
     "GuestEnv": "arkml.envs.core.guest_env",
+    "GuestEnvOptions": "arkml.envs.core.options",
     "GuestError": "arkml.errors",
     "GuestExit": "arkml.errors",
     "GuestFailed": "arkml.errors",
@@ -120,4 +123,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return sorted(__all__)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import gymnasium
 
 from arkml.batches import Floats
 from arkml.envs import spaces
 from arkml.envs.core.guest_env import GuestEnv
-from arkml.envs.drawing import Plane
+from arkml.envs.core.options import GuestEnvOptions
+from arkml.envs.drawing import Plane, RenderMode
 from arkml.envs.one_agent import OneAgent
 from arkml.envs.remade import Remade
 from arkml.errors import UsageError
+from arkml.host import Source
 
 _WHO = "a Gymnasium environment"
 
@@ -33,7 +35,13 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
         "render_fps": 60,
     }
 
-    def __init__(self, module: Any, *, render_mode: str | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        module: Source,
+        *,
+        render_mode: RenderMode = None,
+        **options: Unpack[GuestEnvOptions],
+    ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise UsageError(f"render_mode is {render_mode!r}: it takes None, 'ansi', 'rgb_array'")
         self.render_mode = render_mode

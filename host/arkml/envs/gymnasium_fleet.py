@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import gymnasium
 import numpy as np
@@ -15,6 +15,7 @@ from arkml.envs.core.decisions import Decision, Marks
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.gymnasium_vector import Outcome, Restart, mode_of
 from arkml.envs.remade import Remade
 from arkml.envs.spaces import (
@@ -26,6 +27,7 @@ from arkml.envs.spaces import (
     taken,
 )
 from arkml.errors import UsageError
+from arkml.host import Source
 
 _WHO = "a fleet"
 
@@ -46,13 +48,13 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
 
     def __init__(
         self,
-        module: Any,
+        module: Source,
         *,
         num_envs: int = 1,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: None = None,
         restart: Restart = None,
-        **options: Any,
+        **options: Unpack[GuestEnvOptions],
     ) -> None:
         self._mode = mode_of(autoreset_mode, render_mode, restart)
         self._settings = {"num_envs": num_envs, "autoreset_mode": self._mode, "restart": restart}

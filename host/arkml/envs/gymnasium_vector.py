@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import gymnasium
 import numpy as np
@@ -14,10 +14,12 @@ from arkml.batches import Floats
 from arkml.envs import showing, vector_infos
 from arkml.envs.core.decisions import Decision, Ids, Marks, Step
 from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.remade import Remade
 from arkml.envs.slots import Slots
 from arkml.envs.spaces import action_space, all_allowed, observation_space, shown, shown_one, taken
 from arkml.errors import UsageError
+from arkml.host import Source
 
 _WHO = "a vector environment"
 
@@ -67,13 +69,13 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
 
     def __init__(
         self,
-        module: Any,
+        module: Source,
         *,
         num_envs: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: None = None,
         restart: Restart = None,
-        **options: Any,
+        **options: Unpack[GuestEnvOptions],
     ) -> None:
         mode = mode_of(autoreset_mode, render_mode, restart)
         self._settings = {"num_envs": num_envs, "autoreset_mode": mode, "restart": restart}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,9 @@ from arkml.envs import showing
 from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import InvalidActions, UsageError
+from arkml.host import Source
 
 Outcome = tuple[Floats, float, bool, bool, dict[str, Any]]
 """Observation, reward, terminated, truncated, info."""
@@ -34,7 +36,7 @@ class OneAgent(Closing):
     `who` names the interface in errors. Raises UsageError for a guest with more agents.
     """
 
-    def __init__(self, module: Any, who: str, **options: Any) -> None:
+    def __init__(self, module: Source, who: str, **options: Unpack[GuestEnvOptions]) -> None:
         self._who = who
         self.env = GuestEnv(module, **options)
         self.shown: tuple[Decision, int] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 from pettingzoo import ParallelEnv
@@ -14,8 +14,9 @@ from arkml.envs import showing
 from arkml.envs.core.coercion import floats_of
 from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.core.specs import Actions, Spec
-from arkml.envs.drawing import Pixels, Plane
+from arkml.envs.drawing import Pixels, Plane, RenderMode
 from arkml.envs.remade import Remade
 from arkml.envs.spaces import (
     Space,
@@ -27,22 +28,45 @@ from arkml.envs.spaces import (
     unmasked,
 )
 from arkml.errors import InvalidActions, UsageError
+from arkml.host import Source
 
 _WHO = "an agent"
 
 Spawn = Literal["show", "hide"]
 
 
-def parallel_env(module: Any, *, max_cycles: int | None = None, **options: Any) -> GuestParallelEnv:
-    """A guest whose agents all act at once."""
-    return GuestParallelEnv(module, max_cycles=max_cycles, **options)
+def parallel_env(
+    module: Source,
+    *,
+    spawn: Spawn = "hide",
+    max_cycles: int | None = None,
+    render_mode: RenderMode = None,
+    **options: Unpack[GuestEnvOptions],
+) -> GuestParallelEnv:
+    """Return an environment of a guest whose agents all act at once."""
+    return GuestParallelEnv(
+        module, spawn=spawn, max_cycles=max_cycles, render_mode=render_mode, **options
+    )
 
 
-def env(module: Any, *, max_cycles: int | None = None, **options: Any) -> Any:
-    """A guest whose agents act in turn, by PettingZoo's own conversion; with a fixed cohort."""
-    if options.setdefault("spawn", "hide") != "hide":
+def env(
+    module: Source,
+    *,
+    spawn: Literal["hide"] = "hide",
+    max_cycles: int | None = None,
+    render_mode: RenderMode = None,
+    **options: Unpack[GuestEnvOptions],
+) -> Any:
+    """
+    Return an environment of a guest whose agents act in turn: PettingZoo's conversion of the other.
+
+    Its agents are those of the first submit. Raises UsageError for another `spawn`.
+    """
+    if spawn != "hide":
         raise UsageError("agents that act in turn are known from the start: spawn='hide'")
-    return parallel_to_aec(GuestParallelEnv(module, max_cycles=max_cycles, **options))
+    return parallel_to_aec(
+        GuestParallelEnv(module, max_cycles=max_cycles, render_mode=render_mode, **options)
+    )
 
 
 class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # no types
@@ -68,12 +92,12 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
 
     def __init__(
         self,
-        module: Any,
+        module: Source,
         *,
         spawn: Spawn = "hide",
         max_cycles: int | None = None,
-        render_mode: str | None = None,
-        **options: Any,
+        render_mode: RenderMode = None,
+        **options: Unpack[GuestEnvOptions],
     ) -> None:
         if spawn not in ("show", "hide"):
             raise UsageError(f"spawn is {spawn!r}: it takes 'show' or 'hide'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +15,7 @@ from arkml.envs.core.specs import Actions, Bounds, Part, Spec
 from arkml.errors import InvalidSettings, InvalidSpec
 from arkml.hive.protocol.settings import guest_settings
 
-Declaring = Mapping[str, Any] | str | Path | None
+Declaring = Mapping[str, Any] | str | os.PathLike[str] | None
 """A declaration, or the path of a JSON file that holds one."""
 
 KEY = "spec"
@@ -70,7 +71,7 @@ class Declarations:
     def __init__(self, given: Declaring, section: bytes | None) -> None:
         self.given: Mapping[str, Any] = {}
         """What the embedder declared, as JSON has it."""
-        if isinstance(given, str | Path):
+        if isinstance(given, str | os.PathLike):
             self.given = _document(_contents(Path(given)), str(given))
         elif given is not None:
             self.given = copy.deepcopy(given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from arkml.envs.core.declarations import Declarations, Declaring
 from arkml.envs.core.env_instance import EnvInstance, Pending
 from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.non_reentrant import NonReentrant
-from arkml.envs.core.script import Script
+from arkml.envs.core.script import Configuration, Script
 from arkml.envs.core.world import FRAME, Pace, SeededWorld
 from arkml.errors import GuestStalled, InvalidActions, UsageError
 from arkml.guests.guest import Guest
 from arkml.guests.shared import SharedResources
-from arkml.host import Host
+from arkml.host import Host, Source
 from arkml.limits import Limits
 from arkml.runs.gateway import settings_of
 from arkml.runtime.compiled_module import CompiledModule
@@ -54,11 +54,11 @@ class GuestEnv(Closing):
 
     def __init__(
         self,
-        module: str | Path | bytes,
+        module: Source,
         *,
         entry: str | None = None,
         args: str = "",
-        configure: str | Sequence[int | str] | None = None,
+        configure: Configuration = None,
         snapshot: bytes | None = None,
         inference: bool | None = None,
         behaviors: Collection[str] | None = None,
@@ -276,7 +276,7 @@ class GuestEnv(Closing):
             life.close()
 
 
-def _require_same(module: Any, program: CompiledModule, digest: str | None) -> None:
+def _require_same(module: Source, program: CompiledModule, digest: str | None) -> None:
     if digest is not None and digest != program.digest:
         raise UsageError(f"{module!r} is another module than when the environment was pickled")
 

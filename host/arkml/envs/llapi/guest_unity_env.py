@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.llapi.base_env import (
     ActionSpec,
     ActionTuple,
@@ -38,6 +39,7 @@ from arkml.envs.llapi.side_channel.stats_side_channel import (
 )
 from arkml.envs.remade import Remade
 from arkml.errors import GuestError
+from arkml.host import Source
 
 _CLOSED = "No Unity environment is loaded."
 _TEAM = "?team=0"
@@ -59,11 +61,11 @@ class GuestUnityEnv(Remade, BaseEnv):
 
     def __init__(
         self,
-        module: Any,
+        module: Source,
         *,
         seed: int | None = None,
         side_channels: Sequence[SideChannel] | None = None,
-        **options: Any,
+        **options: Unpack[GuestEnvOptions],
     ) -> None:
         self._settings = {"seed": seed, "side_channels": side_channels}
         self._side_channel_manager = SideChannelManager(side_channels)

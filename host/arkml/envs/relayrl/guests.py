@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Unpack
 from uuid import uuid4
 
 import numpy as np
 
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior, Marks
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import (
     EnvironmentError,
@@ -17,7 +18,7 @@ from arkml.envs.relayrl.kinds import (
     EnvironmentUuid,
     Tensor,
 )
-from arkml.envs.relayrl.making import Guests
+from arkml.envs.relayrl.making import ActingPolicy, Guests
 from arkml.envs.relayrl.seat import Seat, begun
 from arkml.envs.relayrl.traits import (
     EnvironmentHandle,
@@ -26,6 +27,7 @@ from arkml.envs.relayrl.traits import (
     VectorEnvReset,
     VectorEnvStep,
 )
+from arkml.host import Source
 
 D_IN = D_OUT = 1
 """Ranks of observations and actions."""
@@ -40,8 +42,15 @@ class GuestScalarEnvironment(Guests):
     guest that finishes or fails ends the episode as truncated, and `info` says so.
     """
 
-    def __init__(self, module: Any, **options: Any) -> None:
-        super().__init__(module, **options)
+    def __init__(
+        self,
+        module: Source,
+        *,
+        policy: ActingPolicy | None = None,
+        seed: int | None = None,
+        **options: Unpack[GuestEnvOptions],
+    ) -> None:
+        super().__init__(module, policy=policy, seed=seed, **options)
         self._seat: Seat | None = None
 
     def kind(self) -> EnvironmentKind:
@@ -127,8 +136,15 @@ class GuestVectorEnvironment(Guests):
     in the order of the request. A guest that fails is truncated, which changes nothing for others.
     """
 
-    def __init__(self, module: Any, **options: Any) -> None:
-        super().__init__(module, **options)
+    def __init__(
+        self,
+        module: Source,
+        *,
+        policy: ActingPolicy | None = None,
+        seed: int | None = None,
+        **options: Unpack[GuestEnvOptions],
+    ) -> None:
+        super().__init__(module, policy=policy, seed=seed, **options)
         self._seats: dict[EnvironmentUuid, Seat] = {}
 
     def kind(self) -> EnvironmentKind:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvDType, EnvNdArrayDType
 from arkml.envs.relayrl.seat import Seat
+from arkml.host import Source
 
 _F32 = EnvDType.NdArray(EnvNdArrayDType.F32)
 
@@ -24,13 +26,18 @@ class Guests:
 
     def __init__(
         self,
-        module: Any,
+        module: Source,
         *,
         policy: ActingPolicy | None = None,
         seed: int | None = None,
-        **options: Any,
+        **options: Unpack[GuestEnvOptions],
     ) -> None:
-        self._made_with = {"module": module, "policy": policy, "seed": seed, **options}
+        self._made_with: dict[str, Any] = {
+            "module": module,
+            "policy": policy,
+            "seed": seed,
+            **options,
+        }
         self._module = module
         self._policy = policy
         self._seed = seed

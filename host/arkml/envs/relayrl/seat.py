@@ -10,11 +10,13 @@ import numpy as np
 
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior, Marks
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.core.specs import Actions
 from arkml.envs.one_agent import OneAgent
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvInfo
 from arkml.errors import ArkmlError, UsageError
+from arkml.host import Source
 
 
 class _Kept(NamedTuple):
@@ -29,7 +31,7 @@ class _Kept(NamedTuple):
 class Seat:
     """One guest, its present observation and the returns of its episodes."""
 
-    def __init__(self, module: Any, seed: int | None, options: dict[str, Any]) -> None:
+    def __init__(self, module: Source, seed: int | None, options: GuestEnvOptions) -> None:
         try:
             self.agent = OneAgent(module, checks.WHO, **options)
         except UsageError as error:
