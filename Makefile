@@ -65,22 +65,25 @@ $(TORCHRL)/.ready: pyproject.toml constraints.txt tests/torchrl/requirements.txt
 test-slow: $(READY) ## PPO of stable-baselines3 learns from a guest, a minute
 	@$(RUN) -m pytest -s -m slow tests/learners
 
-check: $(READY) ## Lint, types, import contracts, generated files
+check: $(READY) ## Lint, types, import contracts, generated files, the public API
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
 	@$(RUN) -m mypy
 	@$(VENV)/bin/lint-imports
 	@$(RUN) -m arkml.abi.generate --check
 	@$(RUN) -m arkml.envs.llapi.generate --check
+	@$(RUN) -m tests.public_api.generate --check
+	@$(RUN) -m tests.public_api.complete
 
 bench: $(READY) ## Measure: a table, bench.json; options: PEER=PROGRAM, BENCH="--quick --only learning"
 	@PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --quiet --disable-pip-version-check \
 	  -e '.[bench]'
 	@$(RUN) -m tests.benchmarks.run $(if $(PEER),--peer $(PEER)) $(BENCH)
 
-generate: $(READY) ## Rewrite what is derived from the ABI tables and the messages of players
+generate: $(READY) ## Rewrite what is derived from the ABI tables, players' messages and the source
 	@$(RUN) -m arkml.abi.generate
 	@$(RUN) -m arkml.envs.llapi.generate
+	@$(RUN) -m tests.public_api.generate
 
 fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py

@@ -64,12 +64,12 @@ class Batch:
         keys: npt.NDArray[np.uint64],
         given: Floats | None = None,
     ) -> None:
-        self.rows = rows
-        self.features = features
-        self.actions = actions
-        self.values = values
-        self.keys = keys
-        self.given = given
+        self.rows: npt.NDArray[Any] = rows
+        self.features: Floats = features
+        self.actions: Floats = actions
+        self.values: Floats = values
+        self.keys: npt.NDArray[np.uint64] = keys
+        self.given: Floats | None = given
         self.scratch: Any = None
 
     def __len__(self) -> int:
@@ -88,9 +88,9 @@ class Metadata:
     __slots__ = ("name", "row", "value")
 
     def __init__(self, row: int, name: str, value: float) -> None:
-        self.row = row
-        self.name = name
-        self.value = value
+        self.row: int = row
+        self.name: str = name
+        self.value: float = value
 
 
 MetadataLog = Sequence[Metadata]

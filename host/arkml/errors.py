@@ -180,7 +180,7 @@ class GuestTrap(GuestError):
         super().__init__(message)
         self.code = code
         self.panic = panic
-        self.frames = tuple(frames)
+        self.frames: tuple[Frame, ...] = tuple(frames)
 
 
 class StackExhausted(GuestTrap):

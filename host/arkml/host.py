@@ -73,7 +73,7 @@ class Host(Closing):
             raise UsageError(f"limits is {limits!r}: it takes arkml.Limits")
         if not isinstance(seed, int):
             raise UsageError(f"seed is {seed!r}: it takes a whole number")
-        self.limits = limits or Limits()
+        self.limits: Limits = limits or Limits()
         self._seed = seed
         self._deterministic = deterministic
         self.wasi = wasi
@@ -85,7 +85,7 @@ class Host(Closing):
         self._numbers = itertools.count()
         self._guests: dict[int, weakref.ref[Guest]] = {}
         self._keys = itertools.count()
-        self.unclosed = Unclosed("<Host>")
+        self.unclosed: Unclosed = Unclosed("<Host>")
         self._closed = False
         GUARD.install()
 

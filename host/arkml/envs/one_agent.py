@@ -38,7 +38,7 @@ class OneAgent(Closing):
 
     def __init__(self, module: Source, who: str, **options: Unpack[GuestEnvOptions]) -> None:
         self._who = who
-        self.env = GuestEnv(module, **options)
+        self.env: GuestEnv = GuestEnv(module, **options)
         self.shown: tuple[Decision, int] | None = None
         """What the last step showed, and which row of it is the agent's."""
         self._agent: int | None = None
@@ -46,7 +46,7 @@ class OneAgent(Closing):
         self._kept: _Kept | None = None
         try:
             self._fresh: Step | None = self.env.reset()
-            self.behavior = self._decision(self._fresh).behavior
+            self.behavior: Behavior = self._decision(self._fresh).behavior
         except BaseException:
             self.env.close()
             raise

@@ -44,8 +44,8 @@ class Fleet(Closing):
         call_guard: CallGuard,
         make: Callable[[int], Guest],
     ) -> None:
-        self.guests = list(guests)
-        self.name = guests[0].program.name
+        self.guests: list[Guest] = list(guests)
+        self.name: str = guests[0].program.name
         self._limits = guests[0].program.limits
         self._arena = engine.arena
         self._flight = call_guard

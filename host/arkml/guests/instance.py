@@ -77,12 +77,12 @@ class Instance(Closing):
         self._bad_features = 0
         self._final: Statistics | None = None
         self._sandbox = sandbox = Sandbox(engine, program, columns, wasi, virtual=world is not None)
-        self.control = sandbox.control
+        self.control: int = sandbox.control
         self._bad_actions_word = (sandbox.control + at.BAD_ACTIONS) >> 2
         self._entries = sandbox.entries
         self._regions = sandbox.records.regions
         try:
-            self.services = Services(
+            self.services: Services = Services(
                 name,
                 number,
                 limits=program.limits,
@@ -94,7 +94,7 @@ class Instance(Closing):
             wasi_calls = self._serve_imports(wasi or WasiGrant(), world)
             waiting = Waiting(self.services, wasi_calls)
             call_guard = call_guard or CallGuard(engine.ticker)
-            self.fiber = Fiber(sandbox, call_guard, self._handlers, waiting.after_import)
+            self.fiber: Fiber = Fiber(sandbox, call_guard, self._handlers, waiting.after_import)
         except BaseException:
             sandbox.close()
             raise

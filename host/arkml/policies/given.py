@@ -36,9 +36,9 @@ class ObjectPolicy:
     """
 
     def __init__(self, policy: Policy) -> None:
-        self.name = _name(type(policy))
-        self.num_features = _count(policy, "num_features")
-        self.num_actions = _count(policy, "num_actions")
+        self.name: str = _name(type(policy))
+        self.num_features: int = _count(policy, "num_features")
+        self.num_actions: int = _count(policy, "num_actions")
         self._policy = policy
 
     def require(self, num_features: int | None, num_actions: int | None) -> None:
@@ -74,7 +74,7 @@ class FunctionPolicy:
     """The function of an embedder, as it answers the sessions of one shape."""
 
     def __init__(self, function: PolicyFunction, num_features: int, num_actions: int) -> None:
-        self.name = _name(function)
+        self.name: str = _name(function)
         self.num_features = num_features
         self.num_actions = num_actions
         self._function = function

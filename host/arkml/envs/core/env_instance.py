@@ -61,7 +61,7 @@ class EnvInstance(Closing):
         self._inference = inference
         self._trackers: dict[int, AgentTracker] = {}
         self._loop: ExportedFunction | None = None
-        self.stepping = SubmitLoop(
+        self.stepping: SubmitLoop = SubmitLoop(
             guest,
             world.framed(calls),
             self.is_driven,

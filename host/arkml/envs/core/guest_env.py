@@ -84,7 +84,7 @@ class GuestEnv(Closing):
         }  # fmt: skip
         if wasi is not None and host is not None:
             raise UsageError("wasi= is for an environment's own host: grant it to the one you give")
-        self.pace = Pace(frame_seconds)
+        self.pace: Pace = Pace(frame_seconds)
         """How fast time goes for the guest; for whoever plays it to set."""
         self._owned = Host(limits=limits, wasi=wasi) if host is None else None
         found = host or self._owned
@@ -93,13 +93,13 @@ class GuestEnv(Closing):
         try:
             self.program: CompiledModule = found.compile(module)
             _require_same(module, self.program, digest)
-            self.script = Script(self.program, entry, args, configure)
+            self.script: Script = Script(self.program, entry, args, configure)
             self._declarations = Declarations(spec, self.program.info.spec)
         except BaseException:
             if self._owned is not None:
                 self._owned.close()
             raise
-        self.unclosed = Unclosed(f"<{type(self).__name__} of {self.program.name}>")
+        self.unclosed: Unclosed = Unclosed(f"<{type(self).__name__} of {self.program.name}>")
         """Warns if the environment is dropped without `close`."""
         if self._owned is not None:
             self._owned.unclosed = self.unclosed
@@ -108,11 +108,11 @@ class GuestEnv(Closing):
         self._behaviors = behaviors
         self._idle_calls = idle_calls
         self._seconds = seconds
-        self.agents = Agents()
+        self.agents: Agents = Agents()
         self._random = np.random.default_rng()
         self._life: EnvInstance | None = None
         self._call = NonReentrant(self.program.name)
-        self.reset_seconds = 0.0
+        self.reset_seconds: float = 0.0
         """What it took to make the present instance and bring it to its first submit."""
         self._is_closed = False
 

@@ -23,7 +23,7 @@ class Messages:
 
     def __init__(self, program: CompiledModule) -> None:
         functions = program.functions
-        self.are_heard = EXPORT in functions
+        self.are_heard: bool = EXPORT in functions
         """Whether the module has that export."""
         if self.are_heard and functions[EXPORT].params != ("i32", "i32"):
             raise EntryPointMissing(

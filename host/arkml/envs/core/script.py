@@ -53,9 +53,9 @@ class Script:
                 f"{self._entry} of {program.name} is {functions[self._entry]}: an environment calls"
                 " functions that take nothing, or bytes"
             )
-        self.frame = None if self._takes_bytes else self._entry
+        self.frame: str | None = None if self._takes_bytes else self._entry
         """What is called again and again, None where one call is all."""
-        self.messages = Messages(program)
+        self.messages: Messages = Messages(program)
         """What the guest is told before the next of these calls."""
 
     @property

@@ -43,7 +43,7 @@ class GuestChannels:
     """
 
     def __init__(self, tell: Callable[[bytes], bool], pace: Pace) -> None:
-        self.engine = _AS_IT_IS
+        self.engine: EngineConfig = _AS_IT_IS
         """What the trainer has set of the engine; None is what it left alone."""
         self._tell = tell
         self._pace = pace

@@ -103,7 +103,7 @@ class RpcCommunicator(Communicator):
     ) -> None:
         super().__init__(worker_id, base_port)
         self.timeout_wait = timeout_wait
-        self.is_open = False
+        self.is_open: bool = False
         self._current: _Call | None = None
         addresses = _addresses(listen, self.port, worker_id)
         self._servicer = _Servicer()

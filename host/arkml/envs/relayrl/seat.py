@@ -33,7 +33,7 @@ class Seat:
 
     def __init__(self, module: Source, seed: int | None, options: GuestEnvOptions) -> None:
         try:
-            self.agent = OneAgent(module, checks.WHO, **options)
+            self.agent: OneAgent = OneAgent(module, checks.WHO, **options)
         except UsageError as error:
             raise checks.refused(str(error)) from error
         except ArkmlError as error:

@@ -15,7 +15,7 @@ class IncomingMessage:
 
     def __init__(self, buffer: bytes | bytearray, offset: int = 0) -> None:
         self.buffer = buffer
-        self.offset = offset
+        self.offset: int = offset
 
     def read_bool(self, default_value: bool = False) -> bool:
         return bool(self._read("<?", default_value))
