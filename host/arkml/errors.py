@@ -54,10 +54,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 class ArkmlError(Exception):
-    """Base class of all exceptions of the package."""
+    """Base class of all exceptions of the package. They can be pickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(
+    kind: type[ArkmlError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> ArkmlError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class AbiError(ArkmlError):

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from arkml.closing import Closing, Unclosed
+from arkml.closing import Closing, Unclosed, Unique
 from arkml.errors import InstanceLimitExceeded, ModuleError, UsageError
 from arkml.guests.fleet import Fleet
 from arkml.guests.guest import Guest
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Source = str | os.PathLike[str] | bytes
 
 
-class Host(Closing):
+class Host(Unique, Closing):
     """
     Loads guests and answers them.
 

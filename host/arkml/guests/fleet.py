@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from arkml.closing import Closing
+from arkml.closing import Closing, Unique
 from arkml.errors import ArkmlError, GuestError, UsageError
 from arkml.guests.batching import Batcher
 from arkml.guests.blocking import settle
@@ -26,7 +26,7 @@ _PAUSE = 0.001  # seconds, when every guest that is left waits for something
 _PATIENCE = 0.02  # seconds between two looks at SIGINT, when a learner's pace holds all up
 
 
-class Fleet(Closing):
+class Fleet(Unique, Closing):
     """
     Guests of one module in one thread.
 

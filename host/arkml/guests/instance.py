@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from arkml.abi.codes import ErrorCode
-from arkml.closing import Closing, Unclosed
+from arkml.closing import Closing, Unclosed, Unique
 from arkml.errors import EntryPointMissing, GuestError, GuestFailed
 from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
@@ -38,7 +38,7 @@ from arkml.sessions.services import Services
 from arkml.sessions.session import Session
 
 
-class Instance(Closing):
+class Instance(Unique, Closing):
     """
     A sandbox, the services that answer its imports, and the fiber that its calls run on.
 

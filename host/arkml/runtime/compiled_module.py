@@ -8,6 +8,7 @@ from typing import Any
 
 import wasmtime
 
+from arkml.closing import Unique
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
 from arkml.runtime.engine import Engine
@@ -20,7 +21,7 @@ from arkml.runtime.module.wasm_types import FunctionType
 logger = logging.getLogger(__name__)
 
 
-class CompiledModule:
+class CompiledModule(Unique):
     """
     A compiled guest module.
 

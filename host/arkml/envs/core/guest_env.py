@@ -75,6 +75,7 @@ class GuestEnv(Closing):
             raise UsageError(f"idle_calls is {idle_calls}: 1 at least")
         if not isinstance(configure, str | None):
             configure = tuple(configure)  # ours, whatever becomes of the caller's
+        self._module = module
         self._made_with = {
             "module": module, "entry": entry, "args": args, "configure": configure,
             "snapshot": snapshot, "inference": inference, "behaviors": behaviors,
@@ -238,8 +239,8 @@ class GuestEnv(Closing):
                 self._owned.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        module = self._made_with["module"]
-        path = module if isinstance(module, bytes) else str(Path(str(module)).resolve())
+        module = self._module
+        path = module if isinstance(module, bytes) else str(Path(module).resolve())
         spec = self._declarations.given or None
         return {**self._made_with, "module": path, "spec": spec, "digest": self.program.digest}
 
