@@ -47,7 +47,7 @@ class Plane:
 
     def draw(self, features: Sequence[Floats], colors: Sequence[int]) -> Pixels:
         """
-        A picture, uint8, [256, 256, 3], of agents with these features, float32, [num_features].
+        Return a picture, uint8, [256, 256, 3], of agents with features, float32, [num_features].
 
         colors: for each agent the number of its color. The second coordinate points up.
         """

@@ -24,9 +24,9 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
     Steps the one agent of a guest; `options` are those of `GuestEnv`.
 
     Observations are float32, [num_features], actions float32, [num_actions], within [-1, 1], unless
-    a spec declares others: see `spaces`. What cannot be chosen is 0 in `info["action_mask"]`. The
-    agent's episode is that of the environment. `reset` after its end, without a seed, goes on with
-    the same instance to the next episode, else it makes a new one. Where the guest has finished or
+    a spec declares others: see `spaces`. Masked choices are 0 in `info["action_mask"]`. The agent's
+    episode is that of the environment. `reset` after its end, without a seed, continues with the
+    next episode of the same instance, else it makes a new one. Where the guest has finished or
     failed the episode is truncated, and `info` has "guest_done" or "error".
     """
 
@@ -61,20 +61,20 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
 
     @property
     def guest_env(self) -> GuestEnv:
-        """What is stepped."""
+        """The environment that is stepped."""
         return self._agent.env
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """The first observation of an episode. Raises GuestError if the guest has none."""
+        """Return the first observation of an episode, and its info. Raises GuestError."""
         super().reset(seed=seed, options=options)
         self._seen, info = self._agent.reset(seed)
         self._reward = 0.0
         return spaces.shown_one(self._spec, self._seen), {**info, **self._allowed()}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Raises InvalidActions, and gymnasium's ResetNeeded between two episodes."""
+        """Act. Raises InvalidActions, and gymnasium's ResetNeeded between two episodes."""
         if not self._agent.is_playing:
             raise gymnasium.error.ResetNeeded("reset the environment before its first step")
         row = spaces.taken(self._spec, action, None, _WHO)
@@ -86,9 +86,9 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
 
     def render(self) -> Any:
         """
-        With render_mode "ansi" the last observation and reward as a line, else None.
+        Return a line with the last observation and reward ("ansi"), or a picture ("rgb_array").
 
-        With "rgb_array" the agent in its plane, uint8, [256, 256, 3].
+        The picture is the agent in its plane, uint8, [256, 256, 3]. None without a render_mode.
         """
         if self.render_mode is None or self._seen is None:
             return None

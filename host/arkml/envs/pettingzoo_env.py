@@ -77,7 +77,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
     twice in one. Observations are float32, [num_features], actions float32, [num_actions], within
     [-1, 1], unless a spec declares others: see `spaces`; what cannot be chosen is 0 in
     `info["action_mask"]`. An agent that the guest skips has its last observation, reward 0 and
-    False in `info["acted"]`, and its action is not used. An agent that has ended is told of once.
+    False in `info["acted"]`, and its action is not used. An agent that has ended is shown once.
 
     With `spawn="hide"` only the agents of the first submit take part: others take zeros, and the
     episode is over when the first ones are. With "show" later agents join, and `possible_agents`
@@ -129,7 +129,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
 
     @property
     def guest_env(self) -> GuestEnv:
-        """What is stepped."""
+        """The environment that is stepped."""
         return self._env
 
     def observation_space(self, agent: str) -> Space:
@@ -141,7 +141,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """A new instance. Raises GuestError if it does not come to its first submit."""
+        """Make a new instance. Raises GuestError if it does not come to its first submit."""
         del options
         step, self._fresh = self._fresh, None
         if step is None or seed is not None:
@@ -200,9 +200,9 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
 
     def render(self) -> Any:
         """
-        A line for each agent, with render_mode "ansi".
+        Return a line for each agent ("ansi"), or a picture ("rgb_array").
 
-        With "rgb_array" the agents in their plane, uint8, [256, 256, 3], those of the behavior
+        The picture is the agents in their plane, uint8, [256, 256, 3], those of the behavior
         that declares positions; each has a color.
         """
         if self.render_mode is None:
@@ -235,7 +235,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
                 self.possible_agents.append(name)
 
     def _shown(self, decision: Decision) -> Iterator[tuple[int, str]]:
-        """The rows of agents that take part, with their names; what they show is noted."""
+        """Yield the rows of agents that take part, with their names; note their observations."""
         found = shown(decision.behavior.spec, decision.observations)
         for row, agent in enumerate(decision.agents.tolist()):
             if (name := self._names.get(agent)) is None:
@@ -256,7 +256,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         raise UsageError("no behavior declares 'positions', which 'rgb_array' takes")
 
     def _gathered(self, decision: Decision, actions: dict[str, Any]) -> Floats:
-        """The actions of those that decide, in their order; zeros of agents that are hidden."""
+        """Return the actions of those that decide, in order; zeros for hidden agents."""
         if not isinstance(actions, Mapping):
             raise InvalidActions(f"actions come by agent, in a dict, not as {str(actions)[:80]}")
         unknown = set(actions) - set(self.agents)
@@ -279,7 +279,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
     def _together(
         self, deciding: list[int], actions: dict[str, Any], wanted: Actions
     ) -> Floats | None:
-        """The actions where they are floats, nobody is hidden and nothing is wrong, else None."""
+        """Return the actions if they are valid floats and no agent is hidden, else None."""
         try:
             found = floats_of([actions[self._names[agent]] for agent in deciding])
         except (KeyError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What a guest says of single agents, as the infos of a vector environment hold it."""
+"""Metadata of single agents, as the infos of a vector environment hold it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _gather(
     places: Mapping[int, int],
     count: int,
 ) -> None:
-    """What one decision says, of rows that go on and of rows that ended."""
+    """Collect the metadata of one decision, of rows that continue and of rows that ended."""
     ended = decision.ended
     rows: dict[int, int] = dict(zip(decision.places.tolist(), range(len(decision)), strict=True))
     for item in decision.metadata:

@@ -1,4 +1,4 @@
-"""What somebody declares of a guest's behaviors, checked, and where it is looked for."""
+"""Declarations of behaviors: their sources, and the checks of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Named(_Strict, frozen=True):
 
 class Declarations:
     """
-    What the embedder declares of behaviors, else what their module does, else they themselves.
+    Declarations of behaviors by the embedder, else by their module, else by themselves.
 
     `given` is for the embedder, `section` what the module's custom section `arkml.spec` holds.
     Both are an object with "behaviors", from names or "*" to what is declared of each, or what is
@@ -82,7 +82,7 @@ class Declarations:
             self._sources.append((where, _by_name(_document(section, where), where)))
 
     def of(self, name: str, num_features: int, num_actions: int, configuration: str = "") -> Spec:
-        """What holds for a behavior. Raises InvalidSpec if that contradicts its widths."""
+        """Return the spec of a behavior. Raises InvalidSpec if it contradicts the widths."""
         widths = num_features, num_actions
         for where, source in self._sources:
             declared = source.get(name, source.get(_ANY))
@@ -131,7 +131,7 @@ def _by_name(document: Mapping[str, Any], where: str) -> Mapping[str, _BehaviorD
 
 
 def _fitted(declared: _BehaviorDeclared, where: str, num_features: int, num_actions: int) -> Spec:
-    """What is declared of a behavior of these widths. Raises InvalidSpec."""
+    """Return the spec of a declaration for these widths. Raises InvalidSpec."""
     plain = Spec.plain(num_features, num_actions)
     parts = _parts(declared.observations, where) or plain.observations
     if (size := sum(part.size for part in parts)) != num_features:
@@ -167,7 +167,7 @@ def _parts(declared: Sequence[_PartDeclared], where: str) -> tuple[Part, ...]:
 
 
 def _bounds(low: _Bound, high: _Bound, size: int, where: str) -> tuple[Bounds, Bounds]:
-    """Lower and upper bounds of `size` values. Raises InvalidSpec."""
+    """Return lower and upper bounds of `size` values. Raises InvalidSpec."""
     found = []
     for bound in (low, high):
         values = tuple(bound) if isinstance(bound, list) else (bound,)

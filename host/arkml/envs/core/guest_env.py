@@ -86,7 +86,7 @@ class GuestEnv(Closing):
         if wasi is not None and host is not None:
             raise UsageError("wasi= is for an environment's own host: grant it to the one you give")
         self.pace: Pace = Pace(frame_seconds)
-        """How fast time goes for the guest; for whoever plays it to set."""
+        """The speed of the guest's clock, which may be set at any time."""
         self._owned = Host(limits=limits, wasi=wasi) if host is None else None
         found = host or self._owned
         assert found is not None
@@ -114,7 +114,7 @@ class GuestEnv(Closing):
         self._life: EnvInstance | None = None
         self._call = NonReentrant(self.program.name)
         self.reset_seconds: float = 0.0
-        """What it took to make the present instance and bring it to its first submit."""
+        """Seconds that the last reset took, up to the first submit."""
         self._is_closed = False
 
     @property
@@ -124,12 +124,12 @@ class GuestEnv(Closing):
 
     @property
     def seedable(self) -> bool:
-        """Whether the guest takes a seed."""
+        """True if a seed reaches the guest."""
         return self.script.is_seedable
 
     @property
     def decision(self) -> Decision | None:
-        """What waits for actions, or None."""
+        """The decision that waits for actions, or None."""
         pending = self._pending
         return None if pending is None else pending.decision
 
@@ -172,9 +172,9 @@ class GuestEnv(Closing):
 
     def step(self, actions: npt.ArrayLike) -> Step:
         """
-        Go on to the next submit.
+        Answer the submit and run the guest to its next one.
 
-        actions: [m, num_actions], finite, of the agents in `decision.deciding`, in that order.
+        actions: finite numbers, [m, num_actions], of the agents in `decision.deciding`, in order.
         Raises InvalidActions, and UsageError if nothing waits for actions; nothing has moved then.
         """
         self.require_open()
@@ -195,11 +195,11 @@ class GuestEnv(Closing):
         return self.script.messages.add(message)
 
     def take_demonstrations(self) -> list[Demonstrations]:
-        """The rows with actions of their own that the guest gave since the last call."""
+        """Return the rows with actions of their own that the guest gave since the last call."""
         return [] if self._life is None else self._life.experiments.take_given()
 
     def born(self, seed: int, resources: SharedResources) -> EnvInstance:
-        """A new instance, before its first call, which this environment does not step."""
+        """Return a new instance, before its first call, for the caller to step and close."""
         world = SeededWorld(seed, self.pace)
         experiments = Experiments(
             self._snapshot, _shape_of, self._declarations, self._behaviors, world
@@ -225,7 +225,7 @@ class GuestEnv(Closing):
             return life
 
     def take_back(self, life: EnvInstance) -> None:
-        """Go on with an instance that was set aside, in the place of the present one."""
+        """Continue with an instance that was set aside; the present one is closed."""
         with self._call:
             self._end_instance()
             self._life = life
@@ -258,7 +258,7 @@ class GuestEnv(Closing):
         return step
 
     def require_behavior(self, life: EnvInstance) -> None:
-        """Whether the guest has some behavior that is stepped. Raises UsageError."""
+        """Raise UsageError if the guest has none of the behaviors that are stepped."""
         there = {run.behavior.name for run in life.experiments.started.values()}
         if self._behaviors is not None and there and there.isdisjoint(self._behaviors):
             raise UsageError(
@@ -267,7 +267,7 @@ class GuestEnv(Closing):
             )
 
     def require_open(self) -> None:
-        """Raises UsageError once it is closed."""
+        """Raise UsageError once the environment is closed."""
         if self._is_closed:
             raise UsageError("the environment is closed")
 
@@ -288,7 +288,7 @@ def _shape_of(launch: Launch) -> tuple[int, int]:
 
 
 def _checked(actions: npt.ArrayLike, decision: Decision) -> npt.NDArray[np.float32]:
-    """The actions as float32, [m, num_actions]. Raises InvalidActions."""
+    """Return the actions as float32, [m, num_actions]. Raises InvalidActions."""
     wanted = (int((~decision.ended).sum()), decision.behavior.num_actions)
     try:
         values = floats_of(actions)

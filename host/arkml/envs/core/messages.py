@@ -16,7 +16,7 @@ EXPORT = "arkml_side_channel"
 
 class Messages:
     """
-    What waits for the export `arkml_side_channel(ptr, len)` of a module, oldest first.
+    Messages for the export `arkml_side_channel(ptr, len)` of a module, oldest first.
 
     Raises EntryPointMissing for such an export that does not take bytes.
     """
@@ -37,7 +37,7 @@ class Messages:
         self._waiting: deque[bytes] = deque()
 
     def add(self, message: bytes) -> bool:
-        """Have a message handed over before the next call. False if nobody would hear it."""
+        """Queue a message for the next call. Returns False if the module has no such export."""
         if self.are_heard:
             self._waiting.append(message)
         return self.are_heard

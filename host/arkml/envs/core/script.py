@@ -27,7 +27,7 @@ Configuration = str | Sequence[int | str] | None
 
 class Script:
     """
-    What is called, and with what; checked against the module's exports.
+    The calls of a guest's life and their arguments, checked against the module's exports.
 
     Raises UsageError and EntryPointMissing.
     """
@@ -60,7 +60,7 @@ class Script:
 
     @property
     def is_seedable(self) -> bool:
-        """Whether a seed reaches the guest."""
+        """True if a seed reaches the guest."""
         given = [self._args] if self._configure is None else [self._args, *self._configure]
         if isinstance(self._configure, str):
             given = [self._args, self._configure]
@@ -81,7 +81,7 @@ class Script:
             )
 
     def calls(self, guest: Guest, seed: int) -> Calls:
-        """The calls of a new instance, one after another."""
+        """Yield the calls of a new instance, one after another."""
         for name in initializers(self._program):
             if name == "ark_initialize":
                 yield from self._seeding(guest, seed)

@@ -84,7 +84,7 @@ class GuestUnityEnv(Remade, BaseEnv):
 
     @property
     def guest_env(self) -> GuestEnv:
-        """What is stepped. Raises UnityEnvironmentException once it is closed."""
+        """The environment that is stepped. Raises UnityEnvironmentException once it is closed."""
         if self._env is None:
             raise UnityEnvironmentException(_CLOSED)
         return self._env

@@ -47,7 +47,7 @@ class Guests:
         self._is_closed = False
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Pickles by the path and the digest of its module, and its settings."""
+        """Pickle by the path and the digest of the module, and the settings."""
         with self._lock, GuestEnv(self._module, **self._options) as env:
             self._require_own()
             settings = {**env.__getstate__(), "policy": self._policy, "seed": self._seed}
@@ -76,7 +76,7 @@ class Guests:
             raise checks.refused("the environment is closed")
 
     def _moved(self) -> Self:
-        """Another object with all that this one had, which is of no use from now on."""
+        """Return another object with all that this one had, which cannot be used any more."""
         with self._lock:
             self._require_own()
             other = object.__new__(type(self))

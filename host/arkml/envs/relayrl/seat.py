@@ -97,7 +97,7 @@ class Seat:
             self._seed = kept.seed
 
     def step(self, action: Floats) -> tuple[Floats, float, bool, bool, EnvInfo | None]:
-        """A guest that has one agent no more ends the episode as one that fails does."""
+        """Act; a guest that no longer has one agent ends the episode as a failed one does."""
         try:
             self.seen, reward, terminated, truncated, info = self.agent.step(action)
         except UsageError as error:
@@ -115,7 +115,7 @@ class Seat:
             raise checks.refused("the episode has ended: reset the environment")
 
     def _told(self, info: dict[str, Any]) -> EnvInfo | None:
-        """What is told of a step, and `mask/BRANCH/CHOICE` for what cannot be chosen."""
+        """Return the info of a step, with `mask/BRANCH/CHOICE` for masked choices."""
         assert self.agent.shown is not None
         decision, row = self.agent.shown
         masked = [
