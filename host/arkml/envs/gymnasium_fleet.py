@@ -43,7 +43,7 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
 
     A guest that fails is truncated, with its last observation and its `info["error"]`; with
     `restart="on-failure"` it starts over, otherwise it is not there until `reset`. One that has
-    finished, which `info["guest_done"]` says, starts over. The others go on.
+    finished, which `info["guest_done"]` says, starts over. The others are not affected.
     """
 
     def __init__(

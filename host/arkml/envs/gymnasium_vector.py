@@ -131,7 +131,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         return observations, info
 
     def step(self, actions: Any) -> Outcome:
-        """Raises InvalidActions."""
+        """Act. Raises InvalidActions."""
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if self._is_over:
             return self._start_over()

@@ -157,7 +157,7 @@ class OneAgent(Closing):
     def _row(self, decision: Decision) -> int:
         rows = np.flatnonzero(decision.agents == self._agent)
         if not len(rows):
-            raise UsageError(f"the guest goes on with another agent: {self._who} has one")
+            raise UsageError(f"the guest continues with another agent: {self._who} has one")
         return int(rows[0])
 
     def _next(self, seed: int | None) -> Step:

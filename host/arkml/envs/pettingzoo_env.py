@@ -170,7 +170,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         dict[str, bool],
         dict[str, dict[str, Any]],
     ]:
-        """Raises InvalidActions and UsageError; nothing has moved then."""
+        """Act. Raises InvalidActions and UsageError; no guest was stepped then."""
         if not self.agents:
             raise UsageError("no agent is left: reset the environment")
         decision = self._env.decision

@@ -41,7 +41,7 @@ def only_decision(step: Step, interface: str, behavior: Behavior | None = None) 
     decision = step.decisions[0]
     if behavior is not None and decision.behavior != behavior:
         raise UsageError(
-            f"the guest goes on with {decision.behavior.name}: {interface} has one behavior,"
+            f"the guest continues with {decision.behavior.name}: {interface} has one behavior,"
             " choose it with behaviors="
         )
     return decision

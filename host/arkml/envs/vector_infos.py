@@ -18,7 +18,9 @@ def tell(
     same: bool,
 ) -> None:
     """
-    Add the metadata of rows and the rewards of first rows: by name float64, [count], and under
+    Add the metadata of rows and the rewards of first rows.
+
+    By name float64, [count], and under
     "_" and the name bool, [count], who has it. Names that `info` has already stay what they are.
 
     `shown` are decisions, each with the places of those of its rows that are shown. What belongs to

@@ -92,7 +92,7 @@ class PolicyLibrary:
 
     def load_version(self, data: bytes, policy: TrainingPolicy) -> OnnxPolicy:
         """
-        One version of a run's policy, an ONNX file, that acts for `policy`.
+        Return one version of a run's policy, an ONNX file, that acts for `policy`.
 
         Raises ModelRejected, SnapshotTooLarge or InvalidArguments.
         """
@@ -120,7 +120,7 @@ class PolicyLibrary:
         self, snapshot: bytes, snapshot_format: SnapshotFormat, *, key: int = 0
     ) -> Network:
         """
-        A new network of the model in a snapshot, which remembers its own agents.
+        Return a new network of the model in a snapshot, with recurrent state of its own.
 
         `key` sets its noise apart from that of others. Raises as `load` does, and Unavailable
         where the host has a policy object or function: these have no named inputs and outputs.

@@ -40,7 +40,7 @@ def floats_of(values: npt.ArrayLike) -> Floats:
     """
     found = np.asarray(values)
     if found.dtype.kind not in _NUMBERS:
-        raise TypeError(f"{found.dtype} is no dtype of real numbers")
+        raise TypeError(f"{found.dtype} is not a dtype of real numbers")
     if found.dtype == np.float32:  # as they mostly come: the rest takes as long as a small step
         return found
     with np.errstate(over="ignore"):

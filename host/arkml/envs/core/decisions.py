@@ -88,7 +88,7 @@ class Step:
 
     @property
     def is_over(self) -> bool:
-        """Whether only a reset can follow."""
+        """True where only a reset can follow."""
         return self.done or self.error is not None
 
 

@@ -70,7 +70,7 @@ class Declarations:
 
     def __init__(self, given: Declaring, section: bytes | None) -> None:
         self.given: Mapping[str, Any] = {}
-        """What the embedder declared, as JSON has it."""
+        """The declaration of the embedder, as JSON has it."""
         if isinstance(given, str | os.PathLike):
             self.given = _document(_contents(Path(given)), str(given))
         elif given is not None:

@@ -145,7 +145,7 @@ class EnvInstance(Closing):
 
     @property
     def is_in_frame(self) -> bool:
-        """Whether the guest is in a call of a single frame."""
+        """True while the guest is in a call of a single frame."""
         entry = self.stepping.entry
         return entry is not None and entry.name == self._frame and entry is not self._loop
 

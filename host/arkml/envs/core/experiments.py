@@ -96,7 +96,7 @@ class Experiments:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the guest has left all experiments, after at least one."""
+        """True once the guest has left all experiments, after at least one."""
         return bool(self.started) and not any(run.sessions for run in self.started.values())
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
@@ -177,7 +177,7 @@ class _Part:
 
     def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
         if batch.given is None or (batch.rows["given"] != batch.given.shape[1]).any():
-            raise InvalidArguments("rows of somebody else's actions come with all of them")
+            raise InvalidArguments("augmented and demonstrated rows come with all of their actions")
         self._experiments.keep(
             Demonstrations(
                 self._run.behavior,

@@ -58,7 +58,7 @@ class FleetStep:
         decisions = [found for found in step.decisions if found.behavior == behavior]
         if len(decisions) < len(step.decisions):
             raise UsageError(
-                f"a fleet has one behavior, {behavior.name}, and this guest goes on with another:"
+                f"a fleet has one behavior, {behavior.name}, and this guest continues with another:"
                 " choose one with behaviors="
             )
         if decisions and _agents(decisions[0]) > 1:

@@ -24,7 +24,7 @@ class Messages:
     def __init__(self, program: CompiledModule) -> None:
         functions = program.functions
         self.are_heard: bool = EXPORT in functions
-        """Whether the module has that export."""
+        """True if the module has that export."""
         if self.are_heard and functions[EXPORT].params != ("i32", "i32"):
             raise EntryPointMissing(
                 f"{EXPORT} of {program.name} is {functions[EXPORT]}: it takes the bytes of a"

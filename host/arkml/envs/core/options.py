@@ -28,7 +28,7 @@ class GuestEnvOptions(TypedDict, total=False):
     """The ONNX file that the guest downloads; None is a policy that gives zeros."""
 
     inference: bool | None
-    """Whether submits of inference sessions are steps; None: if the guest starts no experiment."""
+    """True if submits of inference sessions are steps; None: if the guest starts no experiment."""
 
     behaviors: Collection[str] | None
     """Names of the behaviors that are stepped; the agents of others get zeros. None is all."""
@@ -40,7 +40,7 @@ class GuestEnvOptions(TypedDict, total=False):
     """Calls without a submit after which the guest has stalled; 1,000 by default."""
 
     seconds: float | None
-    """Seconds of one step after which the guest has stalled; None is no limit."""
+    """Seconds of one step after which the guest has stalled, or None."""
 
     frame_seconds: float
     """Seconds of a frame on the guest's clock; 1/60 by default."""

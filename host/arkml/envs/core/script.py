@@ -54,9 +54,9 @@ class Script:
                 " functions that take nothing, or bytes"
             )
         self.frame: str | None = None if self._takes_bytes else self._entry
-        """What is called again and again, None where one call is all."""
+        """The export that is called again and again, None where one call is all."""
         self.messages: Messages = Messages(program)
-        """What the guest is told before the next of these calls."""
+        """Messages for the guest before the next of these calls."""
 
     @property
     def is_seedable(self) -> bool:

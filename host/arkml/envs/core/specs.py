@@ -53,7 +53,7 @@ class Actions:
     _ceilings: Floats = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        largest = np.finfo(np.float32).max  # what is infinite is within no bounds
+        largest = np.finfo(np.float32).max  # infinite values are outside of all bounds
         for name, bounds in (("_floors", self.low), ("_ceilings", self.high)):
             found = np.clip(np.array(bounds, np.float64), -largest, largest)
             object.__setattr__(self, name, found.astype(np.float32))

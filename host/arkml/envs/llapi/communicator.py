@@ -1,4 +1,4 @@
-"""What an environment needs of the line to its player."""
+"""The connection of an environment to its player, as a protocol."""
 
 from __future__ import annotations
 

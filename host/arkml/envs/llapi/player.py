@@ -24,10 +24,10 @@ PATIENCE = 60.0
 @dataclass(frozen=True, slots=True)
 class PlayerSettings:
     """
-    How a guest plays.
+    The settings of a player.
 
-    `areas` and `seed` stand for those that the trainer tells; None takes its own. `patience` is
-    how many seconds a trainer has to come up. `options` are those of `GuestEnv`.
+    `areas` and `seed` replace those of the trainer; None takes the trainer's. `patience` is the
+    number of seconds in which a trainer has to come up. `options` are those of `GuestEnv`.
     """
 
     port: int
@@ -39,7 +39,7 @@ class PlayerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a player has done for its trainer."""
+    """Counts of what a player did for its trainer."""
 
     areas: int
     resets: int
@@ -50,8 +50,8 @@ def play(host: Host, module: Source, settings: PlayerSettings) -> Played:
     """
     Play until the trainer closes or is gone, or until the guest has finished.
 
-    The module is loaded before anybody is called. Raises UnityEnvironmentException if no trainer
-    is found, and what `Areas` raises; the trainer is told then.
+    The module is loaded before the trainer is called. Raises UnityEnvironmentException if no
+    trainer is found, and what `Areas` raises; the trainer is told then.
     """
     program = host.compile(module)
     Areas(host, module, 1, None, settings.options).close()

@@ -37,7 +37,7 @@ class Areas(Closing):
     `count` instances of a guest, whose agents a trainer sees as those of one player.
 
     Instance k starts from `seed` + k. `options` are those of `GuestEnv`. One that is over has
-    no agents until the next reset; the others go on.
+    no agents until the next reset; the others play on.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Areas(Closing):
             logger.error("%s The messages of this step are ignored.", error)  # noqa: TRY400
 
     def reset(self) -> None:
-        """New instances. Raises GuestError if one does not come to its first submit."""
+        """Make new instances. Raises GuestError if one does not come to its first submit."""
         self._live = []
         for env in self._envs:
             env.reset()
@@ -80,7 +80,7 @@ class Areas(Closing):
 
     def step(self, actions: Mapping[BehaviorName, Sequence[AgentActionProto]]) -> None:
         """
-        Act, and go on to the next submits. The first step is a reset.
+        Act, and run to the next submits. The first step is a reset.
 
         Raises UnityCommunicationException, UnityActionException; UnityCommunicatorStoppedException
         when all guests have finished, and GuestError when the last one has failed.
@@ -98,7 +98,7 @@ class Areas(Closing):
                 logger.error("%s", env.failure)
 
     def output(self) -> UnityOutputProto:
-        """What the agents observed, what is new of behaviors, and what the guests said."""
+        """Return the observations of the agents, new behaviors, and statistics of the guests."""
         output = UnityOutputProto()
         infos = output.rl_output.agentInfos
         for place in self._live:

@@ -30,7 +30,7 @@ class EnvironmentError(ArkmlError):
 
     Each kind is a subclass and an attribute of this one, made with a sentence:
     `EnvironmentError.EnvironmentError`, `.ObservationBuildingError` and
-    `.TrainingPerformanceReturnError`. It is no OSError, as the builtin of this name is.
+    `.TrainingPerformanceReturnError`. It is not an OSError, as the builtin of this name is.
     """
 
     EnvironmentError: ClassVar[type[_EnvironmentError]]
@@ -81,7 +81,7 @@ class EnvironmentKind:
 
     @staticmethod
     def Other(name: str) -> EnvironmentKind:  # noqa: N802  the name in the traits
-        """A kind that the traits do not know."""
+        """Return a kind that the traits do not know."""
         return EnvironmentKind("Other", name)
 
     def __repr__(self) -> str:

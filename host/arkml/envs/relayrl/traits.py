@@ -113,7 +113,7 @@ class TrainingPerformanceReturnFn(Protocol):
     """Says how well training goes, for instance by the returns so far."""
 
     def calculate_performance_return(self) -> Any:
-        """Raises EnvironmentError."""
+        """Step the environments. Raises EnvironmentError."""
 
 
 @dataclass(frozen=True, slots=True)
