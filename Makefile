@@ -74,15 +74,17 @@ check: $(READY) ## Lint, types, import contracts, generated files, the public AP
 	@$(RUN) -m arkml.envs.llapi.generate --check
 	@$(RUN) -m tests.public_api.generate --check
 	@$(RUN) -m tests.public_api.complete
+	@$(RUN) -m arkml.server.openapi --check
 
 bench: $(READY) ## Measure: a table, bench.json; options: PEER=PROGRAM, BENCH="--quick --only learning"
 	@PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --quiet --disable-pip-version-check \
 	  -e '.[bench]'
 	@$(RUN) -m tests.benchmarks.run $(if $(PEER),--peer $(PEER)) $(BENCH)
 
-generate: $(READY) ## Rewrite what is derived from the ABI tables, players' messages and the source
+generate: $(READY) ## Rewrite what is derived: ABI tables, messages of players, routes, the public API
 	@$(RUN) -m arkml.abi.generate
 	@$(RUN) -m arkml.envs.llapi.generate
+	@$(RUN) -m arkml.server.openapi
 	@$(RUN) -m tests.public_api.generate
 
 fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests

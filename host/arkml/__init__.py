@@ -26,11 +26,12 @@ if TYPE_CHECKING:
         PolicyFailed,
         UsageError,
     )
+    from arkml.guests.calls import Reply
     from arkml.guests.counts import Statistics
-    from arkml.guests.fleet import Fleet
-    from arkml.guests.guest import Guest, Reply
+    from arkml.guests.fleet import Fleet, FleetResult
+    from arkml.guests.guest import Guest
     from arkml.host import Host
-    from arkml.limits import Limits
+    from arkml.limits import RUN_SECONDS, Limits
     from arkml.policies.policy import Policy
     from arkml.runs.access import HiveGrant
     from arkml.runtime.compiled_module import CompiledModule
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "RUN_SECONDS",
     "ArkmlError",
     "Batch",
     "CmdletFailed",
@@ -47,6 +49,7 @@ __all__ = [
     "Directory",
     "EntryPoint",
     "Fleet",
+    "FleetResult",
     "Guest",
     "GuestBusy",
     "GuestCancelled",
@@ -76,6 +79,7 @@ __all__ = [
 
 # Imported when first asked for: a command line that only shows its help loads no engine.
 _HOMES = {
+    "RUN_SECONDS": "arkml.limits",
     "ArkmlError": "arkml.errors",
     "Batch": "arkml.batches",
     "CmdletFailed": "arkml.errors",
@@ -83,6 +87,7 @@ _HOMES = {
     "Directory": "arkml.runtime.wasi.linking",
     "EntryPoint": "arkml.runtime.module.description",
     "Fleet": "arkml.guests.fleet",
+    "FleetResult": "arkml.guests.fleet",
     "Guest": "arkml.guests.guest",
     "GuestBusy": "arkml.errors",
     "GuestCancelled": "arkml.errors",
@@ -104,7 +109,7 @@ _HOMES = {
     "ModuleKind": "arkml.runtime.module.description",
     "Policy": "arkml.policies.policy",
     "PolicyFailed": "arkml.errors",
-    "Reply": "arkml.guests.guest",
+    "Reply": "arkml.guests.calls",
     "Statistics": "arkml.guests.counts",
     "UsageError": "arkml.errors",
     "WasiGrant": "arkml.runtime.wasi.linking",

@@ -57,12 +57,6 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
     "arkml.Fleet": (
         "__len__", "call", "close", "guests", "initialize", "join", "name", "statistics", "update",
     ),
-    "arkml.Guest": (
-        "allocations", "call", "call_async", "cancel", "close", "failure", "help", "info",
-        "initialize", "invoke", "name", "number", "persist", "program", "read_memory", "request",
-        "restore", "return_slice", "run_cmdlet", "run_command", "statistics", "update",
-        "write_memory",
-    ),
     "arkml.GuestEnv": (
         "__init__", "agents", "close", "decision", "guest", "host", "pace", "program", "reset",
         "reset_seconds", "seedable", "step", "take_demonstrations", "tell",
@@ -72,7 +66,8 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
 """The public members of classes that have others, for the rest of the package."""
 
 NOT_MADE_BY_PROGRAMS = {
-    "arkml.Batch", "arkml.CompiledModule", "arkml.EntryPoint", "arkml.Fleet", "arkml.Guest",
+    "arkml.Batch", "arkml.CompiledModule", "arkml.EntryPoint", "arkml.Fleet", "arkml.FleetResult",
+    "arkml.Guest",
     "arkml.ModuleInfo", "arkml.Reply", "arkml.Statistics",
     "arkml.envs.core.decisions.Behavior", "arkml.envs.core.decisions.Decision",
     "arkml.envs.core.decisions.Demonstrations", "arkml.envs.core.decisions.Step",

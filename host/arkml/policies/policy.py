@@ -1,4 +1,4 @@
-"""The protocol of policies: objects that answer submits."""
+"""The protocol of a policy, which answers submits."""
 
 from __future__ import annotations
 
