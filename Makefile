@@ -65,13 +65,15 @@ $(TORCHRL)/.ready: pyproject.toml constraints.txt tests/torchrl/requirements.txt
 test-slow: $(READY) ## PPO of stable-baselines3 learns from a guest, a minute
 	@$(RUN) -m pytest -s -m slow tests/learners
 
-check: $(READY) ## Lint, types, import contracts, generated files
+check: $(READY) ## Lint, types, import contracts, generated files, the public API
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
 	@$(RUN) -m mypy
 	@$(VENV)/bin/lint-imports
 	@$(RUN) -m arkml.abi.generate --check
 	@$(RUN) -m arkml.envs.llapi.generate --check
+	@$(RUN) -m tests.public_api.generate --check
+	@$(RUN) -m tests.public_api.complete
 	@$(RUN) -m arkml.server.openapi --check
 
 bench: $(READY) ## Measure: a table, bench.json; options: PEER=PROGRAM, BENCH="--quick --only learning"
@@ -79,10 +81,11 @@ bench: $(READY) ## Measure: a table, bench.json; options: PEER=PROGRAM, BENCH="-
 	  -e '.[bench]'
 	@$(RUN) -m tests.benchmarks.run $(if $(PEER),--peer $(PEER)) $(BENCH)
 
-generate: $(READY) ## Rewrite what is derived: from the ABI tables, messages of players, routes
+generate: $(READY) ## Rewrite what is derived: ABI tables, messages of players, routes, the public API
 	@$(RUN) -m arkml.abi.generate
 	@$(RUN) -m arkml.envs.llapi.generate
 	@$(RUN) -m arkml.server.openapi
+	@$(RUN) -m tests.public_api.generate
 
 fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 
 class Closing(ABC):
@@ -43,3 +43,17 @@ class Unclosed:
         if not self._has_warned:
             self._has_warned = True
             warnings.warn(f"unclosed {self.name}", ResourceWarning, stacklevel=2, source=source)
+
+
+class Unique:
+    """
+    An object that cannot be copied or pickled: it holds memory that no second object may free.
+
+    Raises TypeError, as `pickle` and `copy` do for locks and files.
+    """
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be copied or pickled: make another one where it is"
+            " needed, of the path or the bytes of its module"
+        )

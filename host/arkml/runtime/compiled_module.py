@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from typing import Any
 
 import wasmtime
 
+from arkml.closing import Unique
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
 from arkml.runtime.engine import Engine
@@ -19,7 +21,7 @@ from arkml.runtime.module.wasm_types import FunctionType
 logger = logging.getLogger(__name__)
 
 
-class CompiledModule:
+class CompiledModule(Unique):
     """
     A compiled guest module, of which guests are instances.
 
@@ -41,7 +43,7 @@ class CompiledModule:
         normalized = normalize(to_binary(data, name), limits)
         self.name = name
         self.limits = limits
-        self.digest = hashlib.sha256(data).hexdigest()
+        self.digest: str = hashlib.sha256(data).hexdigest()
         self.info: ModuleInfo = describe(normalized.binary)
         self.linkage: Linkage = resolve(
             normalized.binary,
@@ -50,8 +52,8 @@ class CompiledModule:
             stub_missing=stub_missing,
         )
         self.memory: MemoryPlan | None = normalized.memory
-        self.has_start = normalized.has_start
-        self.module = engine.compile(normalized.wasm, name)
+        self.has_start: bool = normalized.has_start
+        self.module: Any = engine.compile(normalized.wasm, name)
         self.stubs: wasmtime.Module | None = None
         if self.linkage.stubs:
             for stub in self.linkage.stubs:

@@ -22,7 +22,8 @@ class InterruptGuard:
     call loop reads it each time the guest is suspended, cleans up and raises KeyboardInterrupt.
     The flag is also set while guests are created and freed, because an exception in the middle
     could free memory twice, and in finalizers of this package, which would swallow the exception;
-    `disarm` raises it afterwards. Otherwise the previous handler is called. `armed` counts the
+    `disarm` raises it afterwards. In a policy of the embedder, which runs on no fiber, the
+    exception is raised at once. Otherwise the previous handler is called. `armed` counts the
     sections of the main thread that must not be interrupted.
     """
 
@@ -73,11 +74,20 @@ class InterruptGuard:
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGINT, or another signal that interrupts a call."""
-        if self.armed or _in_finalizer(frame):
+        if (self.armed and not _in_embedders_code(frame)) or _in_finalizer(frame):
             self.requested = True
         else:
             self.requested = False
             (self._before or signal.default_int_handler)(number, frame)
+
+
+def _in_embedders_code(frame: FrameType | None) -> bool:
+    """Return whether the last function of the package in the stack is `policies.given.call_embedder`."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
+            return frame.f_code.co_name == "call_embedder"
+        frame = frame.f_back
+    return False
 
 
 def _in_finalizer(frame: FrameType | None) -> bool:

@@ -90,12 +90,12 @@ class Session:
         num_actions: int,
         released: Callable[[], object] = lambda: None,
     ) -> None:
-        self.queue = queue
-        self.policy = policy
-        self.key = key
-        self.num_features = num_features
-        self.num_actions = num_actions
-        self.non_finite_actions = 0
+        self.queue: Queue = queue
+        self.policy: Policy = policy
+        self.key: int = key
+        self.num_features: int = num_features
+        self.num_actions: int = num_actions
+        self.non_finite_actions: int = 0
         self._batch = queue.batch
         self._act = policy.act
         self._released = released

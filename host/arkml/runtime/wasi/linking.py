@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -50,9 +51,9 @@ _SHIM = f"""(module
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory that a guest may open: its path on the host and in the guest."""
+    """A directory that a guest may open: `host` is its path here, `guest` its path there."""
 
-    host: str
+    host: str | os.PathLike[str]
     guest: str
     writable: bool = False
 
@@ -81,9 +82,11 @@ def config(grant: WasiGrant) -> wasmtime.WasiConfig:
     wasi.env = list(grant.environment.items())
     for directory in grant.directories:
         try:
-            wasi.preopen_dir(directory.host, directory.guest, directory.writable)
+            wasi.preopen_dir(os.fspath(directory.host), directory.guest, directory.writable)
         except wasmtime.WasmtimeError:
-            raise UsageError(f"{directory.host} is not a directory that can be opened") from None
+            raise UsageError(
+                f"{os.fspath(directory.host)} is not a directory that can be opened"
+            ) from None
     return wasi
 
 
