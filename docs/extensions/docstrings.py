@@ -7,8 +7,16 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-_CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+import arkml
+from arkml import errors
+
 _NAME = re.compile(r"[A-Za-z_][\w.]*(\(\))?")
+_ERRORS = [
+    name
+    for name, value in vars(errors).items()
+    if isinstance(value, type) and issubclass(value, arkml.ArkmlError)
+]
+_ERROR = re.compile(rf"\b({'|'.join(_ERRORS)})\b")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -26,15 +34,18 @@ def _convert(
 
 
 def _prose(block: str) -> str:
-    pieces = re.split(r"(`[^`]+`)", block)
+    pieces = re.split(r"(``[^`]+``|`[^`]+`)", block)
     return "".join(_code(one) if one.startswith("`") else _plain(one) for one in pieces)
 
 
 def _code(piece: str) -> str:
     inside = " ".join(piece.strip("`").split())
+    if inside in arkml.__all__:
+        return f":py:obj:`~arkml.{inside}`"
     return f":py:obj:`{inside}`" if _NAME.fullmatch(inside) else f"``{inside}``"
 
 
 def _plain(piece: str) -> str:
-    """Escape what reStructuredText takes for markup."""
-    return re.sub(r"([*|]|\w_(?!\w))", lambda match: match[0][:-1] + "\\" + match[0][-1], piece)
+    """Escape what reStructuredText takes for markup, and make references of errors."""
+    escaped = re.sub(r"([*|]|\w_(?!\w))", lambda match: match[0][:-1] + "\\" + match[0][-1], piece)
+    return _ERROR.sub(r":py:obj:`~arkml.errors.\1`", escaped)
