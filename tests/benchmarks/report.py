@@ -79,8 +79,8 @@ _UNMEASURED = "Not measured since it was changed."
 _INTRODUCTION = """\
 arkml and a competitor run in turn, in short blocks of one run. A ratio is the median over the
 rounds of the quotient of the two figures of a round; its spread is the 10th and 90th percentile.
-Limits, epochs and time budgets are on, as under `arkml run`. The peer is a native Rust host of the same
-guest on wasmtime, with onnxruntime or tract, without limits or epochs. Times are those of one core.
+Limits, epochs and time budgets are on, as under `arkml run`. The peer is a native Rust host of the
+same guest on wasmtime, with onnxruntime or tract, without limits or epochs. Times are of one core.
 With an upper limit (≤) a ratio is our figure divided by theirs; with a lower limit (≥) it is the
 factor by which ours is faster. Limits guard against regressions, so they may lie on the wrong side
 of 1, where arkml is slower."""
