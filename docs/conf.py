@@ -6,11 +6,14 @@ Its source is the whole repository, so that links between pages are those of the
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 from importlib.metadata import version as installed
 from pathlib import Path
 
 from sphinx.application import Sphinx
+
+from arkml.hive import protocol
 
 sys.path.insert(0, str(Path(__file__).parent / "extensions"))
 
@@ -60,5 +63,9 @@ def setup(app: Sphinx) -> None:
 
 
 def _add_contents(app: Sphinx, page: str, source: list[str]) -> None:
+    if page == "docs/api/hive_protocol":
+        for module in pkgutil.iter_modules(protocol.__path__, f"{protocol.__name__}."):
+            title = module.name.rpartition(".")[2].replace("_", " ").capitalize()
+            source[0] += f"\n## {title}\n\n```{{eval-rst}}\n.. automodule:: {module.name}\n```\n"
     if page in LISTS:
         source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{LISTS[page]}\n```\n"
