@@ -114,7 +114,7 @@ class GuestLoader:
         engine = self.engine
         return SharedResources(
             Columns(engine.arena, self.limits, siblings=instances),
-            library or self.library(),
+            self.library() if library is None else library,
             gateway,
             CallGuard(engine.ticker),
             world,
@@ -125,7 +125,7 @@ class GuestLoader:
         self, module: CompiledModule, instances: int = 1, library: PolicyLibrary | None = None
     ) -> SharedResources:
         """Return what guests of a module share that may take part in runs of the host's hives."""
-        library = library or self.library()
+        library = self.library() if library is None else library
         gateway = self._gateways.open(module, library)
         return self.shared(gateway=gateway, library=library, instances=instances)
 
