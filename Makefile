@@ -10,7 +10,7 @@ TORCHRL := .venv-torchrl
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench fixtures generate test-compilers test-faults \
-  test-mlagents test-torchrl test-slow clean
+  test-mlagents test-torchrl test-slow docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,12 @@ bench: $(READY) ## Measure: a table, bench.json; options: PEER=PROGRAM, BENCH="-
 	@PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --quiet --disable-pip-version-check \
 	  -e '.[bench]'
 	@$(RUN) -m tests.benchmarks.run $(if $(PEER),--peer $(PEER)) $(BENCH)
+
+docs: $(READY) ## Build the site into build/docs; a warning or a link to nothing is an error
+	@PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --quiet --disable-pip-version-check \
+	  -e '.[docs]'
+	@$(RUN) -m sphinx -c docs -b html --fail-on-warning --quiet . build/docs
+	@echo "build/docs/index.html"
 
 generate: $(READY) ## Rewrite what is derived: ABI tables, messages of players, routes, the public API
 	@$(RUN) -m arkml.abi.generate

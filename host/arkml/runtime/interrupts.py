@@ -82,7 +82,7 @@ class InterruptGuard:
 
 
 def _in_embedders_code(frame: FrameType | None) -> bool:
-    """Return whether the last function of the package in the stack is `policies.given.call_embedder`."""
+    """Return whether the innermost function of the package is `policies.given.call_embedder`."""
     while frame is not None:
         if str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
             return frame.f_code.co_name == "call_embedder"
