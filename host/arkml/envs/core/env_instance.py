@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from arkml.batches import Batch, Floats, MetadataLog
 from arkml.closing import Closing
-from arkml.envs.core.agent_tracker import Agents, AgentTracker
+from arkml.envs.core.agent_tracker import AgentNumbers, AgentTracker
 from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.declarations import Declarations
 from arkml.envs.core.experiments import Experiments
@@ -45,7 +45,7 @@ class EnvInstance(Closing):
         experiments: Experiments,
         world: SeededWorld,
         declarations: Declarations,
-        agents: Agents,
+        agents: AgentNumbers,
         *,
         frame: str | None,
         inference: bool | None,
@@ -78,9 +78,9 @@ class EnvInstance(Closing):
         assert pending is not None
         batch = pending.batch
         batch.actions[...] = 0
-        batch.actions[pending.tracker.places] = values
+        batch.actions[pending.tracker.acting_rows] = values
         batch.values[...] = 0
-        pending.tracker.acted(batch.actions)
+        pending.tracker.keep_actions(batch.actions)
         self._answered()
 
     def run(self) -> Step:
@@ -118,10 +118,10 @@ class EnvInstance(Closing):
         if batch.rows["metadata"].any():
             said = session.queue.metadata()
             session.note()
-        if tracker.repeat(batch):
+        if tracker.repeat_actions(batch):
             self._answered()
             return None
-        decision = tracker.see(batch, said)
+        decision = tracker.observe(batch, said)
         self.pending = Pending(batch, tracker, decision)
         return Step((decision,))
 
@@ -140,7 +140,7 @@ class EnvInstance(Closing):
     def close(self) -> None:
         """Free the instance; its agents are forgotten."""
         for tracker in self._trackers.values():
-            tracker.forget()
+            tracker.forget_all()
         self._trackers = {}
         self.pending = None
         self.guest.close()
@@ -191,7 +191,7 @@ class EnvInstance(Closing):
         return Behavior(name, *widths, self._declarations.of(name, *widths))
 
     def _drop_all(self) -> list[Decision]:
-        found = [tracker.drop() for tracker in self._trackers.values()]
+        found = [tracker.truncate_all() for tracker in self._trackers.values()]
         self._trackers = {}
         self.pending = None
         return [decision for decision in found if len(decision)]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.closing import Closing, Unclosed
-from arkml.envs.core.agent_tracker import Agents
+from arkml.envs.core.agent_tracker import AgentNumbers
 from arkml.envs.core.coercion import drawn_seed, floats_of, seed_of
 from arkml.envs.core.decisions import Decision, Demonstrations, Ids, Step
 from arkml.envs.core.declarations import Declarations, Declaring
@@ -109,7 +109,7 @@ class GuestEnv(Closing):
         self._behaviors = behaviors
         self._idle_calls = idle_calls
         self._seconds = seconds
-        self.agents: Agents = Agents()
+        self.agents: AgentNumbers = AgentNumbers()
         self._random = np.random.default_rng()
         self._life: EnvInstance | None = None
         self._call = NonReentrant(self.program.name)
@@ -141,7 +141,7 @@ class GuestEnv(Closing):
         None where that cannot be known by the array.
         """
         pending = self._pending
-        return None if pending is None else pending.tracker.steady
+        return None if pending is None else pending.tracker.running_agents
 
     def reset(self, seed: int | None = None) -> Step:
         """

@@ -1,0 +1,88 @@
+"""
+The state machine of an agent: the effect of each of its rows, and what is reported of it.
+
+A guest names an agent by 64 bits, the id, and may use an id again. Under one id an agent is ABSENT
+or LIVE, and each row with that id moves it by `TRANSITIONS`, in push order:
+
+    state    row          next     reported
+    ABSENT   INITIAL      LIVE     STARTED
+    ABSENT   RUNNING      LIVE     STARTED
+    ABSENT   TERMINAL     ABSENT   STARTED_TERMINATED
+    ABSENT   INTERRUPTED  ABSENT   STARTED_TRUNCATED
+    LIVE     INITIAL      LIVE     TRUNCATED for the episode before, then STARTED
+    LIVE     RUNNING      LIVE     CONTINUED
+    LIVE     TERMINAL     ABSENT   TERMINATED
+    LIVE     INTERRUPTED  ABSENT   TRUNCATED
+
+A submit without a row of a live agent leaves it LIVE and reports nothing. The end of the guest
+reports TRUNCATED for every live agent. A report that no row caused has place -1, reward 0 and the
+observation that the agent reported last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from arkml.abi.codes import EpisodeState
+
+
+class AgentState(Enum):
+    """The state of an agent between two rows of its id."""
+
+    ABSENT = "absent"
+    LIVE = "live"
+
+
+class Report(NamedTuple):
+    """The flags of one agent in a decision."""
+
+    started: bool = False
+    terminated: bool = False
+    truncated: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """True if this is the last report of its episode."""
+        return self.terminated or self.truncated
+
+
+CONTINUED = Report()
+STARTED = Report(started=True)
+TERMINATED = Report(terminated=True)
+TRUNCATED = Report(truncated=True)
+STARTED_TERMINATED = Report(started=True, terminated=True)
+STARTED_TRUNCATED = Report(started=True, truncated=True)
+
+
+class Transition(NamedTuple):
+    """
+    The outcome of one row: the agent's next state and its report.
+
+    `ends_previous` means that an open episode is reported as TRUNCATED before.
+    """
+
+    next_state: AgentState
+    report: Report
+    ends_previous: bool = False
+
+
+ABSENT, LIVE = AgentState.ABSENT, AgentState.LIVE
+
+TRANSITIONS: Mapping[tuple[AgentState, EpisodeState], Transition] = {
+    (ABSENT, EpisodeState.INITIAL): Transition(LIVE, STARTED),
+    (ABSENT, EpisodeState.RUNNING): Transition(LIVE, STARTED),
+    (ABSENT, EpisodeState.TERMINAL): Transition(ABSENT, STARTED_TERMINATED),
+    (ABSENT, EpisodeState.INTERRUPTED): Transition(ABSENT, STARTED_TRUNCATED),
+    (LIVE, EpisodeState.INITIAL): Transition(LIVE, STARTED, ends_previous=True),
+    (LIVE, EpisodeState.RUNNING): Transition(LIVE, CONTINUED),
+    (LIVE, EpisodeState.TERMINAL): Transition(ABSENT, TERMINATED),
+    (LIVE, EpisodeState.INTERRUPTED): Transition(ABSENT, TRUNCATED),
+}
+
+BY_STATE = {
+    state: [TRANSITIONS[state, episode_state] for episode_state in sorted(EpisodeState)]
+    for state in AgentState
+}
+"""The transitions from a state, indexed by the number in the row's field `state`."""

@@ -1,0 +1,290 @@
+"""The agents of a session: every row of the table, and its invariants over random submits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arkml.abi.codes import EpisodeState
+from arkml.batches import ROW, Batch, Metadata
+from arkml.envs.core.agent_tracker import AgentNumbers
+from arkml.envs.core.decisions import Behavior
+from arkml.envs.core.specs import Spec
+from arkml.envs.core.transitions import TRANSITIONS, TRUNCATED, AgentState
+from arkml.errors import UsageError
+
+RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
+AGENT, OTHER = 7, (1 << 63) | 7  # ids that are equal in their low halves
+CASES = [
+    pytest.param(*key, transition, id=f"{key[0].value}-{key[1].name.lower()}")
+    for key, transition in TRANSITIONS.items()
+]
+
+
+def behavior(period=1, branches=()):
+    spec = Spec.plain(1, 1)
+    actions = replace(spec.actions, branches=branches)
+    return Behavior("walker", 1, 1, replace(spec, decision_period=period, actions=actions))
+
+
+def tracked(period=1, branches=()):
+    numbers = AgentNumbers()
+    return numbers, numbers.track(behavior(period, branches))
+
+
+def batch_of(*rows, feature=0.0):
+    """A submit of rows (id, episode state, reward), all with one observation."""
+    scalars = np.zeros(len(rows), ROW)
+    for place, (guest_id, state, reward) in enumerate(rows):
+        scalars[place]["id"], scalars[place]["state"] = guest_id, state
+        scalars[place]["reward"] = reward
+    return Batch(
+        scalars,
+        np.full((len(rows), 1), feature, np.float32),
+        np.full((len(rows), 1), 9, np.float32),
+        np.full(len(rows), 9, np.float32),
+        np.array(0, np.uint64),
+    )
+
+
+def observe(tracker, *rows, feature=0.0):
+    return tracker.observe(batch_of(*rows, feature=feature), ())
+
+
+def reports_of(decision):
+    """For each report its number, place, reward, observation and flags."""
+    flags = zip(decision.started, decision.terminated, decision.truncated, strict=True)
+    columns = decision.agents, decision.places, decision.rewards, decision.observations[:, 0]
+    values = zip(*(column.tolist() for column in columns), strict=True)
+    return [(*value, tuple(map(bool, flag))) for value, flag in zip(values, flags, strict=True)]
+
+
+def test_the_table_covers_every_state_of_an_agent_with_every_episode_state():
+    assert set(TRANSITIONS) == {(state, row) for state in AgentState for row in EpisodeState}
+
+
+@pytest.mark.parametrize(("state", "row", "transition"), CASES)
+def test_a_transition_starts_and_ends_an_agent_as_its_states_say(state, row, transition):
+    started, ended = transition.report.started, transition.report.ended
+
+    assert started == (state is AgentState.ABSENT or transition.ends_previous)
+    assert ended == (transition.next_state is AgentState.ABSENT)
+    assert transition.ends_previous == (state is AgentState.LIVE and row is INITIAL)
+
+
+@pytest.mark.parametrize("is_steady", [True, False], ids=["all kept running", "one ended before"])
+@pytest.mark.parametrize(("state", "row", "transition"), CASES)
+def test_a_row_moves_its_agent_and_is_reported_by_the_table(state, row, transition, is_steady):
+    numbers, tracker = tracked()
+    before = [(AGENT, INITIAL, 1)] if state is AgentState.LIVE else []
+    observe(tracker, *before, (OTHER, INITIAL, 1), feature=1)
+    observe(tracker, *((guest_id, RUNNING, 1) for guest_id, *_ in before), (OTHER, RUNNING, 1))
+    if not is_steady:
+        observe(tracker, (OTHER, TERMINAL, 1))
+    number = len(before) + 1
+    decision = observe(tracker, (AGENT, row, 5), feature=2)
+    is_same = state is AgentState.LIVE and not transition.ends_previous
+    closing = [(0, -1, 0.0, 0.0, tuple(TRUNCATED))] if transition.ends_previous else []
+    reported = (0 if is_same else number, 0, 5.0, 2.0, tuple(transition.report))
+
+    assert reports_of(decision) == [*closing, reported]
+    is_live = transition.next_state is AgentState.LIVE
+    ended = [0] if state is AgentState.LIVE and not (is_same and is_live) else []
+    ended += [] if is_live or is_same else [number]
+    for gone in ended:
+        with pytest.raises(KeyError):
+            numbers.guest_id(gone)
+    assert not is_live or numbers.guest_id(reported[0]) == AGENT
+    live = tracker.truncate_all()
+    assert (reported[0] in live.agents) == is_live
+
+
+def test_an_agent_without_a_row_stays_live_and_is_not_reported():
+    _, tracker = tracked()
+    observe(tracker, (AGENT, INITIAL, 0), (OTHER, INITIAL, 0))
+    between = observe(tracker, (OTHER, RUNNING, 1))
+    after = observe(tracker, (AGENT, RUNNING, 2))
+
+    assert between.agents.tolist() == [1]
+    assert reports_of(after) == [(0, 0, 2.0, 0.0, (False, False, False))]
+
+
+def test_one_submit_may_end_an_agent_and_start_another_one_under_its_id():
+    _, tracker = tracked()
+    observe(tracker, (AGENT, INITIAL, 0))
+    decision = observe(tracker, (AGENT, TERMINAL, 1), (AGENT, INITIAL, 2))
+
+    assert decision.agents.tolist() == [0, 1]
+    assert decision.terminated.tolist() == [True, False]
+    assert decision.started.tolist() == [False, True]
+    assert tracker.acting_rows.tolist() == [1]
+
+
+def test_the_end_of_a_guest_truncates_live_agents_with_what_they_reported_last():
+    _, tracker = tracked()
+    observe(tracker, (AGENT, INITIAL, 0), feature=1)
+    observe(tracker, (OTHER, INITIAL, 0), feature=2)
+    observe(tracker, (OTHER, RUNNING, 0), feature=3)
+    end, again = tracker.truncate_all(), tracker.truncate_all()
+
+    truncated = (False, False, True)
+    assert reports_of(end) == [(0, -1, 0.0, 1.0, truncated), (1, -1, 0.0, 3.0, truncated)]
+    assert len(again) == 0
+    assert again.observations.shape == (0, 1)
+
+
+def test_agents_that_are_forgotten_end_without_a_report():
+    numbers, tracker = tracked()
+    observe(tracker, (AGENT, INITIAL, 0))
+    tracker.forget_all()
+
+    with pytest.raises(KeyError):
+        numbers.guest_id(0)
+    assert len(tracker.truncate_all()) == 0
+    assert observe(tracker, (AGENT, RUNNING, 0)).agents.tolist() == [1]
+
+
+def test_agents_that_all_keep_running_are_named_by_one_array():
+    _, tracker = tracked()
+    first = observe(tracker, (AGENT, INITIAL, 0), (OTHER, INITIAL, 0))
+    named = tracker.running_agents
+    second = observe(tracker, (AGENT, RUNNING, 0), (OTHER, RUNNING, 0))
+    turned = observe(tracker, (OTHER, RUNNING, 0), (AGENT, RUNNING, 0))
+
+    assert first.agents.tolist() == [0, 1]
+    assert second.agents is named
+    assert tracker.running_agents.tolist() == turned.agents.tolist() == [1, 0]
+
+
+def test_no_array_names_agents_of_which_one_has_ended():
+    _, tracker = tracked()
+    observe(tracker, (AGENT, INITIAL, 0), (OTHER, TERMINAL, 0))
+
+    assert tracker.running_agents is None
+    assert tracker.acting_rows.tolist() == [0]
+
+
+def test_a_decision_keeps_its_arrays_when_the_memory_of_the_submit_changes():
+    _, tracker = tracked()
+    first, second = batch_of((AGENT, INITIAL, 1), feature=1), batch_of((AGENT, RUNNING, 2))
+    decisions = [tracker.observe(first, ()), tracker.observe(second, ())]
+    for batch in (first, second):
+        batch.features[...] = 9
+        batch.rows["reward"] = 9
+
+    assert [decision.rewards.tolist() for decision in decisions] == [[1], [2]]
+    assert [decision.observations.tolist() for decision in decisions] == [[[1]], [[0]]]
+
+
+def test_actions_are_repeated_until_a_decision_is_due_which_has_all_rewards():
+    _, tracker = tracked(period=3)
+    observe(tracker, (AGENT, INITIAL, 1))
+    tracker.keep_actions(np.array([[0.5]], np.float32))
+    submits = [batch_of((AGENT, RUNNING, reward)) for reward in (2, 4, 8)]
+    repeated = [tracker.repeat_actions(batch) for batch in submits]
+    decision = tracker.observe(submits[-1], ())
+
+    assert repeated == [True, True, False]
+    assert [batch.actions.tolist() for batch in submits] == [[[0.5]], [[0.5]], [[9]]]
+    assert [batch.values.tolist() for batch in submits] == [[0], [0], [9]]
+    assert decision.rewards.tolist() == [14]
+
+
+@pytest.mark.parametrize("state", [TERMINAL, INTERRUPTED, INITIAL])
+def test_an_agent_that_ends_or_begins_is_due_a_decision_at_once(state):
+    _, tracker = tracked(period=3)
+    observe(tracker, (AGENT, INITIAL, 0))
+    tracker.keep_actions(np.zeros((1, 1), np.float32))
+    is_repeated = tracker.repeat_actions(batch_of((AGENT, RUNNING, 2)))
+    batch = batch_of((AGENT, state, 1))
+
+    assert is_repeated
+    assert not tracker.repeat_actions(batch)
+    assert tracker.observe(batch, ()).rewards.tolist()[-1] == 3
+
+
+def test_rewards_of_an_agent_that_is_missing_wait_for_its_next_row():
+    _, tracker = tracked(period=3)
+    observe(tracker, (AGENT, INITIAL, 0), (OTHER, INITIAL, 0))
+    tracker.keep_actions(np.zeros((2, 1), np.float32))
+    tracker.repeat_actions(batch_of((AGENT, RUNNING, 1), (OTHER, RUNNING, 2)))
+    without = observe(tracker, (AGENT, RUNNING, 4))
+    again = observe(tracker, (AGENT, RUNNING, 8), (OTHER, RUNNING, 16))
+
+    assert without.rewards.tolist() == [5]
+    assert again.rewards.tolist() == [8, 18]
+
+
+def test_masks_are_given_by_report_and_other_metadata_by_row():
+    _, tracker = tracked(branches=(2,))
+    observe(tracker, (AGENT, INITIAL, 0))
+    said = [Metadata(0, "mask/0/1", 1.0), Metadata(0, "speed", 3.0)]
+    decision = tracker.observe(batch_of((AGENT, INITIAL, 0)), said)
+
+    assert [mask.tolist() for mask in decision.masks] == [[[False, False], [False, True]]]
+    assert [(item.row, item.name) for item in decision.metadata] == [(0, "speed")]
+
+
+def test_an_environment_refuses_a_number_that_its_arrays_cannot_hold():
+    numbers = AgentNumbers(first=(1 << 31) - 1)
+    last = numbers.new(AGENT)
+
+    assert last == np.iinfo(np.int32).max
+    with pytest.raises(UsageError, match="make a new one"):
+        numbers.new(AGENT)
+
+
+SUBMITS = st.lists(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, 2, OTHER]),
+            st.sampled_from([RUNNING, RUNNING, RUNNING, *EpisodeState]),
+            st.integers(-8, 8),
+        ),
+        min_size=1,
+        max_size=4,
+    ).flatmap(lambda rows: st.integers(1, 3).map(lambda times: [rows] * times)),
+    max_size=12,
+)
+
+
+@given(SUBMITS, st.integers(1, 3))
+@settings(deadline=None)
+def test_over_random_submits_the_invariants_of_the_table_hold(submits, period):
+    numbers, tracker = tracked(period)
+    episodes, received, live = {}, 0, {}
+    for rows in (rows for same in submits for rows in same):
+        batch = batch_of(*rows)
+        received += sum(reward for _, _, reward in rows)
+        if tracker.repeat_actions(batch):
+            assert all(state is RUNNING and guest_id in live for guest_id, state, _ in rows)
+            continue
+        decision = tracker.observe(batch, ())
+        tracker.keep_actions(batch.actions)
+        assert [place for place in decision.places if place >= 0] == list(range(len(rows)))
+        for number, place, reward, _, flags in reports_of(decision):
+            episodes.setdefault(number, []).append((reward, flags))
+            guest_id = rows[place][0] if place >= 0 else live_id(live, number)
+            live[guest_id] = number
+            if flags[1] or flags[2]:
+                del live[guest_id]
+    waiting = received - sum(reward for reports in episodes.values() for reward, _ in reports)
+    end = tracker.truncate_all()
+
+    assert sorted(end.agents.tolist()) == sorted(live.values())
+    assert sorted(episodes) == list(range(len(episodes)))
+    assert waiting == 0 or live
+    for number, reports in episodes.items():
+        flags = [flags for _, flags in reports]
+        assert [started for started, _, _ in flags] == [True] + [False] * (len(flags) - 1)
+        assert not any(terminated or truncated for _, terminated, truncated in flags[:-1])
+        assert (number in live.values()) == (not any(flags[-1][1:]))
+        with pytest.raises(KeyError):
+            numbers.guest_id(number)
+
+
+def live_id(live, number):
+    (guest_id,) = (guest_id for guest_id, known in live.items() if known == number)
+    return guest_id
