@@ -1,4 +1,4 @@
-"""The checkpoints that learners have written, by the names of their files."""
+"""The checkpoints that learners have written, found by the names of their files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?:@(\d{1,12}))?", re.ASCII)
 
 
-def checkpoints(run: Path) -> list[dict[str, Any]]:
-    """The checkpoints of the run in a directory, oldest first."""
+def list_checkpoints(run: Path) -> list[dict[str, Any]]:
+    """Return the checkpoints of the run in a directory, oldest first."""
     numbers = _numbers(run)
     try:
         best = int((run / "checkpoints" / "best").read_text())
@@ -23,12 +23,12 @@ def checkpoints(run: Path) -> list[dict[str, Any]]:
 
 
 def checkpoint_name(run: str, n_opts: int) -> str:
-    """How a checkpoint is asked for."""
+    """Return the name of the checkpoint that a run wrote after `n_opts` updates."""
     return f"{run}@{n_opts}"
 
 
-def exists(runs: Path, name: str) -> bool:
-    """Whether `run_id` or `run_id@n_opts` names a checkpoint of a run below `runs`."""
+def checkpoint_exists(runs: Path, name: str) -> bool:
+    """Return whether `run_id` or `run_id@n_opts` names a checkpoint of a run below `runs`."""
     match = _NAME.fullmatch(name)
     if match is None:
         return False

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.runs import POLL_SECONDS
 from arkml.server.bodies import read_object
-from arkml.server.checkpoints import checkpoint_name, checkpoints
+from arkml.server.checkpoints import checkpoint_name, list_checkpoints
 from arkml.server.hive import Hive
+from arkml.server.learner_events import read_policy_file
 from arkml.server.run import Run
-from arkml.server.scores import mean
 
 _ONNX = "application/octet-stream"
 _PATIENCE = 20.0
@@ -42,12 +42,12 @@ def learning_routes(hive: Hive) -> APIRouter:
 
     @router.get("/runs/{run_id}/metrics")
     async def metrics(run_id: str) -> dict[str, Any]:
-        latest = hive.run(run_id).measurements.latest
+        latest = hive.run(run_id).metrics.latest
         return {"metrics": [[name, value, step] for name, (value, step) in latest.items()]}
 
     @router.get("/runs/{run_id}/series")
     async def series(run_id: str, name: str, since: int = 0) -> dict[str, Any]:
-        points = await hive.run(run_id).measurements.series(name, min(max(since, 0), _LAST_STEP))
+        points = await hive.run(run_id).metrics.series(name, min(max(since, 0), _LAST_STEP))
         return {"series": [list(point) for point in points]}
 
     @router.post("/runs/{run_id}/evaluations")
@@ -56,48 +56,41 @@ def learning_routes(hive: Hive) -> APIRouter:
 
     @router.post("/runs/{run_id}/checkpoints")
     async def save(run_id: str) -> dict[str, Any]:
-        reply = await hive.run(run_id).supervisor.ask("checkpoint", _LONG)
+        reply = await hive.run(run_id).request("checkpoint", _LONG)
         return {"checkpoint": checkpoint_name(run_id, int(reply["n_opts"]))}
 
     @router.get("/runs/{run_id}/checkpoints")
     async def saved(run_id: str) -> dict[str, Any]:
-        return {"checkpoints": checkpoints(hive.run(run_id).directory)}
+        return {"checkpoints": list_checkpoints(hive.run(run_id).directory)}
 
     @router.get("/runs/{run_id}/memory")
     async def memory(run_id: str) -> dict[str, Any]:
-        return await _memory(hive.run(run_id))
+        return await hive.run(run_id).audit(_LONG)
 
     return router
 
 
 async def _newer(run: Run, after: int, wait: float) -> Response:
-    def has_come() -> bool:
-        newest = run.policies.newest
-        if newest is not None and newest.version > after:
-            return True
-        return run.is_ending
-
-    if math.isfinite(wait):
-        await run.changes.wait(has_come, min(max(wait, 0.0), POLL_SECONDS))
-    newest = run.policies.newest
+    seconds = min(max(wait, 0.0), POLL_SECONDS) if math.isfinite(wait) else 0.0
+    newer = await run.newer_policy(after, seconds)
     headers = {"X-Arkml-Status": str(run.status)}
-    if newest is None or newest.version <= after:
+    if newer is None:
         return Response(status_code=204, headers=headers)
-    headers["X-Arkml-Version"] = str(newest.version)
-    headers["X-Arkml-N-Opts"] = str(newest.n_opts)
-    headers["X-Arkml-Sha256"] = newest.sha256
-    return Response(newest.data, media_type=_ONNX, headers=headers)
+    headers["X-Arkml-Version"] = str(newer.version)
+    headers["X-Arkml-N-Opts"] = str(newer.n_opts)
+    headers["X-Arkml-Sha256"] = newer.sha256
+    return Response(newer.data, media_type=_ONNX, headers=headers)
 
 
 async def _snapshot(run: Run, which: str) -> bytes:
     sources: dict[str, Callable[[], bytes | None]] = {
-        "best": run.policies.best,
+        "best": run.policies.read_best,
         "latest": lambda: run.policies.newest.data if run.policies.newest else None,
     }
     if which == "now":
-        reply = await run.supervisor.ask("export", _PATIENCE)
+        reply = await run.request("export", _PATIENCE)
         try:
-            return await asyncio.to_thread(run.policies.exported, reply)
+            return await asyncio.to_thread(run.policies.read_export, read_policy_file(reply))
         except HiveError as error:
             raise HiveRefused(f"the learner exported no policy: {error}", 503) from error
     if which not in sources:
@@ -113,19 +106,7 @@ async def _evaluated(run: Run, wish: dict[str, Any]) -> bool:
     returns, lengths = _numbers(wish.get("returns")), _numbers(wish.get("lengths"))
     if type(version) is not int or len(returns) != len(lengths):
         raise HiveRefused("an evaluation has a version, and as many returns as lengths", 422)
-    best = await asyncio.to_thread(run.scores.evaluated, version, returns)
-    step = run.rows
-    points = [
-        ("eval/mean_reward", step, mean(returns)),
-        ("eval/mean_ep_length", step, mean(lengths)),
-    ]
-    await run.measurements.add(points)
-    run.hearing.record(points)
-    if best is not None:
-        run.document.best = best
-        run.supervisor.send("checkpoint", req=0, best=True)
-        await run.save()
-    return best is not None
+    return await run.evaluate(version, returns, lengths)
 
 
 def _numbers(found: object) -> list[float]:
@@ -134,22 +115,3 @@ def _numbers(found: object) -> list[float]:
     if not all(type(one) in (int, float) for one in found):
         raise HiveRefused("the returns and lengths of episodes are numbers", 422)
     return [float(one) for one in found]
-
-
-async def _memory(run: Run) -> dict[str, Any]:
-    if run.document.is_over:
-        raise HiveRefused(f"run {run.document.id} is {run.status}: it has no learner", 503)
-    log = run.log or await run.wake()
-    run.rouse()
-    reply = await run.supervisor.ask("audit", _LONG)
-    sessions = {
-        str(index): {
-            "acked": tally.acked,
-            "rows": tally.rows,
-            "refused": tally.refused,
-            "dropped": tally.dropped,
-        }
-        for index, tally in sorted(log.tallies.items())
-    }
-    told = {name: value for name, value in reply.items() if name not in ("kind", "req", "sessions")}
-    return {"sessions": sessions, "committed": list(log.end), **told}

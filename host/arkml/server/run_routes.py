@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.runs import RunDetails, RunRequest
+from arkml.hive.protocol.runs import MAX_NAMES, RunDetails, RunRequest
 from arkml.server.bodies import read_object
 from arkml.server.hive import Hive
-from arkml.server.listing import info
-from arkml.server.metric_ids import MOST_AT_ONCE, number
+
+_MOST_NAMES = 4 * MAX_NAMES
 
 
 def run_routes(hive: Hive) -> APIRouter:
@@ -23,7 +23,7 @@ def run_routes(hive: Hive) -> APIRouter:
     @router.post("/runs")
     async def create(request: Request) -> JSONResponse:
         run, created = await hive.create(RunRequest.from_json(await read_object(request)))
-        answer = {"run": info(run).as_json(), "created": created}
+        answer = {"run": run.info().as_json(), "created": created}
         return JSONResponse(answer, 201 if created else 200)
 
     @router.get("/runs")
@@ -34,7 +34,7 @@ def run_routes(hive: Hive) -> APIRouter:
     async def show(run_id: str) -> dict[str, Any]:
         run = hive.run(run_id)
         document = run.document
-        return RunDetails(info(run), document.request.settings, document.best).as_json()
+        return RunDetails(run.info(), document.request.settings, document.best).as_json()
 
     @router.get("/runs/{run_id}/config")
     async def config(run_id: str) -> Response:
@@ -44,8 +44,8 @@ def run_routes(hive: Hive) -> APIRouter:
     @router.post("/runs/{run_id}/stop")
     async def stop(run_id: str) -> dict[str, Any]:
         run = hive.run(run_id)
-        await run.stop(for_all=True)
-        return {"run": info(run).as_json()}
+        await run.stop()
+        return {"run": run.info().as_json()}
 
     @router.delete("/runs/{run_id}")
     async def delete(run_id: str, force: int = 0) -> dict[str, Any]:
@@ -55,11 +55,11 @@ def run_routes(hive: Hive) -> APIRouter:
     @router.post("/runs/{run_id}/names")
     async def names(run_id: str, request: Request) -> dict[str, Any]:
         found = (await read_object(request)).get("names")
-        if isinstance(found, list) and len(found) > MOST_AT_ONCE:
-            raise HiveRefused(f"{len(found)} names at once: {MOST_AT_ONCE} at most", 422)
+        if isinstance(found, list) and len(found) > _MOST_NAMES:
+            raise HiveRefused(f"{len(found)} names at once: {_MOST_NAMES} at most", 422)
         if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
             raise HiveRefused("names is a list of texts", 422)
-        ids, refused = await number(hive.run(run_id), found)
+        ids, refused = await hive.run(run_id).number_metrics(found)
         return {"ids": ids, "refused": refused}
 
     return router

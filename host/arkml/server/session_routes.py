@@ -24,16 +24,16 @@ def session_routes(hive: Hive) -> APIRouter:
         session, rejoined = await run.join(
             wish.get("join_key"), wish.get("features"), wish.get("actions"), _role(wish)
         )
-        standing = run.standing(session)
-        return {"sid": session.sid, "index": session.index, "rejoin": rejoined, **standing}
+        state = run.session_state(session)
+        return {"sid": session.sid, "index": session.index, "rejoin": rejoined, **state}
 
     @router.post("/sessions/{sid}/beat")
     async def beat(sid: str) -> dict[str, Any]:
         run, session = hive.session(sid)
         run.touch(session)
-        if run.log is None:
-            await run.wake()
-        return run.standing(session)
+        if not run.is_active:
+            await run.start()
+        return run.session_state(session)
 
     @router.post("/sessions/{sid}/leave")
     async def leave(sid: str, request: Request) -> dict[str, Any]:
