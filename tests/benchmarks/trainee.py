@@ -11,6 +11,7 @@ from tests.benchmarks.subjects import ACTIONS, check
 
 from arkml import HiveGrant, Host
 from arkml.closing import Closing
+from arkml.guests.guest import calls_of
 from arkml.hive.client import HiveClient
 from arkml.hive.session import RunSession
 from arkml.runs.access import HiveAccess
@@ -151,7 +152,7 @@ class Trainee(Closing):
 
     @property
     def session(self) -> RunSession:
-        hives: Any = self.guest.services.hives
+        hives: Any = calls_of(self.guest).services.hives
         session: RunSession = hives.first._session
         return session
 
@@ -159,7 +160,7 @@ class Trainee(Closing):
     def waiting(self) -> int:
         """Rows that the hive does not have yet."""
         session = self.session
-        return session.outbox.appended - session._delivery.arrived
+        return session.outbox.appended - session.settled
 
     @property
     def server(self) -> int:

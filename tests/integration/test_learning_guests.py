@@ -14,6 +14,7 @@ from tests.unit.policy_models import linear
 from arkml import Host
 from arkml.abi.codes import EpisodeState
 from arkml.errors import Unavailable
+from arkml.guests.guest import calls_of
 from arkml.runs.gateway import settings_of
 from arkml.sessions.session_table import TrainingStart
 from arkml.testing import ConstantPolicy, RecordingPolicies, ThreadedHost
@@ -311,24 +312,15 @@ class Gateway:
         return self.answer
 
 
-class HostOf(Host):
-    """A host whose guests find one gateway."""
-
-    gateway = None
-
-    def _shared(self, program, columns):
-        return super()._shared(program, columns)._replace(hives=self.gateway)
-
-
 @pytest.fixture
 def starting():
     """A guest whose run is being started, its gateway, and the policy and the sink of the run."""
     hosts = []
 
     def start(game):
-        host, gateway = HostOf(), Gateway()
+        host, gateway = Host(), Gateway()
         hosts.append(host)
-        host.gateway = gateway
+        host._gateways.open = lambda module, library: gateway  # noqa: ARG005
         guest = host.load(GUESTS / f"c_{game}.wasm")
         policy, sink = ConstantPolicy(*WIDTHS[game]), Sink()
         return guest, gateway, TrainingStart(policy, *WIDTHS[game], sink)
@@ -369,7 +361,7 @@ def test_a_guest_plays_when_its_run_does_not_come(starting, game):
 
     assert (guest.call("status"), guest.call("mode")) == (0, 2)
     assert guest.call("frames") == 5
-    assert guest.services.live_futures == 0
+    assert calls_of(guest).services.live_futures == 0
 
 
 @pytest.mark.parametrize("game", GAMES)

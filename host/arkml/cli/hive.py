@@ -20,12 +20,12 @@ from arkml.cli.launch import TOKEN, require_hive
 from arkml.cli.logs import LogOptions
 from arkml.cli.values import whole_number
 from arkml.errors import UsageError
-from arkml.hive.protocol.settings import DEVICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from arkml.hive.client import HiveClient
+    from arkml.hive.protocol.results import SnapshotKind
     from arkml.hive.protocol.runs import RunInfo
     from arkml.server.options import ServeOptions
 
@@ -123,6 +123,8 @@ def serve(
 
 def _check_serve_options(host: str, device: str, idle_stop: float, token: str | None) -> None:
     """Raise UsageError for an option that is out of range."""
+    from arkml.hive.protocol.settings import DEVICES
+
     if device not in DEVICES:
         raise UsageError(f"--device {device}: it takes one of {', '.join(DEVICES)}")
     if not idle_stop > 0:
@@ -286,7 +288,7 @@ def _find(client: HiveClient, wanted: str) -> RunInfo:
 
 
 def _write(
-    client: HiveClient, run: str, kinds: tuple[str, ...], output: Path, as_json: bool
+    client: HiveClient, run: str, kinds: tuple[SnapshotKind, ...], output: Path, as_json: bool
 ) -> int:
     from arkml.cli.snapshots import fetch, packed
 

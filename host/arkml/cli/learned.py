@@ -98,7 +98,8 @@ def learned(
         missing = f"{error}; the policy is version {version}, which was at hand"
     try:
         for name in curves:
-            curves[name] = answers.wait(client.series(run.id, name))
+            points = answers.wait(client.series(run.id, name))
+            curves[name] = [(point.step, point.value) for point in points]
         metrics = {name: value for name, value, _ in answers.wait(client.metrics(run.id))}
         info = answers.wait(client.run(run.id))
     except HiveError as error:
@@ -109,10 +110,11 @@ def learned(
 def held_policy(player: Player) -> tuple[int, bytes] | None:
     """The newest version that a host has loaded of its first run, and its ONNX file."""
     from arkml.guests.fleet import Fleet
+    from arkml.guests.guest import calls_of
     from arkml.runs.gateway import HiveRunGateway
 
     subject = player.subject
     guest = subject.guests[0] if isinstance(subject, Fleet) else subject
-    hives = guest.services.hives
+    hives = calls_of(guest).services.hives
     part = hives.first if isinstance(hives, HiveRunGateway) else None
     return None if part is None else part.latest

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from arkml.closing import Closing
-from arkml.errors import ArkmlError, GuestError, UsageError
+from arkml.errors import GuestError, UsageError
 from arkml.guests.batching import Batcher
 from arkml.guests.blocking import settle
-from arkml.guests.calls import DEFAULT_BUDGET
+from arkml.guests.calls import CallLoop
 from arkml.guests.counts import Statistics
-from arkml.guests.guest import Guest, initializers
+from arkml.guests.guest import Guest, calls_of, initializers
+from arkml.limits import RUN_SECONDS, Budget, budget_seconds
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.engine import Engine
@@ -26,13 +28,27 @@ _PAUSE = 0.001  # seconds, when every guest that is left waits for something
 _PATIENCE = 0.02  # seconds between two looks at SIGINT, when a learner's pace holds all up
 
 
+@dataclass(frozen=True, slots=True)
+class FleetResult:
+    """
+    Results of one call of many guests.
+
+    `values` are those that the calls returned, in the order of the guests, None where a call
+    failed or returns nothing. `failures` are the errors of guests that failed, in this call or
+    before, by their place in `values`.
+    """
+
+    values: list[Any]
+    failures: dict[int, GuestError] = field(default_factory=dict)
+
+
 class Fleet(Closing):
     """
     Guests of one module in one thread.
 
     A call runs in rounds: each guest runs until it submits or ends, then one policy run answers
     all that submitted. A guest that fails, or does not submit, changes nothing for the others.
-    The guests share one call_guard: while the fleet, or one of them, is in a call, another call
+    The guests share one call guard: while the fleet, or one of them, is in a call, another call
     raises GuestBusy.
     """
 
@@ -45,8 +61,8 @@ class Fleet(Closing):
         make: Callable[[int], Guest],
     ) -> None:
         self.guests = list(guests)
-        self.name = guests[0].program.name
-        self._limits = guests[0].program.limits
+        self.name = guests[0].module.name
+        self._limits = guests[0].module.limits
         self._arena = engine.arena
         self._flight = call_guard
         self._make = make
@@ -61,17 +77,16 @@ class Fleet(Closing):
         self,
         function: str,
         *arguments: Number,
-        budget: float | None = DEFAULT_BUDGET,
+        budget: Budget = RUN_SECONDS,
         only: Iterable[int] | None = None,
-    ) -> list[Any]:
+    ) -> FleetResult:
         """
         Call an exported function of every guest, or of those whose indices are in `only`.
 
-        Returns what each call returned, in order; for a guest that failed, now or before, the
-        GuestError. Raises what concerns all: EntryPointMissing, UsageError, GuestBusy, and
-        KeyboardInterrupt after Ctrl-C, with every call dropped.
+        Raises what concerns all: EntryPointMissing, UsageError, GuestBusy, and KeyboardInterrupt
+        after Ctrl-C, with every call dropped.
         """
-        limit = self._limits.run_seconds if budget == DEFAULT_BUDGET else budget
+        limit = self._limits.run_seconds if budget is RUN_SECONDS else budget_seconds(budget)
         self._flight.begin(self.name)
         try:
             crew = self._crew(function, None if only is None else tuple(only))
@@ -82,16 +97,20 @@ class Fleet(Closing):
         finally:
             self._flight.end()
 
-    def update(self, *, budget: float | None = DEFAULT_BUDGET) -> list[Any]:
-        """Run one frame of every guest of an applet."""
-        return self.call("ark_applet_update", budget=budget)
+    def update(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
+        """Run one frame of every guest and return the errors of failed guests, by index."""
+        return self.call("ark_applet_update", budget=budget).failures
 
-    def initialize(self, *, budget: float | None = DEFAULT_BUDGET) -> list[Any]:
-        """Run the start function of every guest and what else it wants to be called first."""
+    def initialize(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
+        """Run the initializers of every guest and return the errors of failed ones, by index."""
         return self._initialize(range(len(self.guests)), budget)
 
     def join(self, count: int = 1) -> list[Guest]:
-        """Add new guests, initialized, and return them."""
+        """
+        Add new guests, initialized, and return them.
+
+        Raises the error of one whose initializers fail; the fleet is as before then.
+        """
         if count < 1:
             raise UsageError(f"{count} guests to join: 1 at least")
         first = len(self.guests)
@@ -102,16 +121,15 @@ class Fleet(Closing):
                 added.extend(map(self._make, range(first, first + count)))
                 self.guests += added
                 self._crews.clear()
+            raise_first(self._initialize(range(first, first + count), RUN_SECONDS))
         except BaseException:
-            for guest in added:
-                guest.close()
+            self._remove(added)
             raise
-        self._initialize(range(first, first + count), DEFAULT_BUDGET)
         return added
 
     @property
     def statistics(self) -> Statistics:
-        """What all guests did so far."""
+        """Counts of all guests together, since they were loaded."""
         return sum((guest.statistics for guest in self.guests), Statistics())
 
     def close(self) -> None:
@@ -119,15 +137,18 @@ class Fleet(Closing):
         for guest in self.guests:
             guest.close()
 
-    def _initialize(self, indices: range, budget: float | None) -> list[Any]:
-        results: list[Any] = [None] * len(indices)
-        for name in initializers(self.guests[0].program):
-            outcomes = self.call(name, budget=budget, only=indices)
-            results = [
-                before if isinstance(before, ArkmlError) else outcome
-                for before, outcome in zip(results, outcomes, strict=True)
-            ]
-        return results
+    def _initialize(self, indices: range, budget: Budget) -> dict[int, GuestError]:
+        failures: dict[int, GuestError] = {}
+        for name in initializers(self.guests[0].module):
+            now = self.call(name, budget=budget, only=indices).failures
+            failures = {**now, **failures}  # the first error of a guest, not that it failed before
+        return {indices[place]: error for place, error in failures.items()}
+
+    def _remove(self, guests: Sequence[Guest]) -> None:
+        for guest in guests:
+            guest.close()
+        self.guests = [guest for guest in self.guests if guest not in guests]
+        self._crews.clear()
 
     def _chosen(self, only: tuple[int, ...]) -> list[Guest]:
         count = len(self.guests)
@@ -149,19 +170,25 @@ class Fleet(Closing):
         return found
 
 
+def raise_first(failures: Mapping[int, GuestError]) -> None:
+    """Raise the first of these errors, if there are any."""
+    for error in failures.values():
+        raise error
+
+
 class _Participants:
     """The guests of one kind of call: those that can still be called, and what to say of others."""
 
     def __init__(self, arena: Any, function: str, chosen: Sequence[Guest]) -> None:
-        self.guests: list[Guest] = []
+        self.guests: list[CallLoop] = []
         self._places: list[int] = []
         self._lost: dict[int, GuestError] = {}
         entries = []
-        for place, guest in enumerate(chosen):
-            if refusal := guest.refusal():
+        for place, guest in enumerate(map(calls_of, chosen)):
+            if refusal := guest.instance.refusal():
                 self._lost[place] = refusal
                 continue
-            entries.append(guest.entry(function))
+            entries.append(guest.instance.entry(function))
             self.guests.append(guest)
             self._places.append(place)
         self._count = len(chosen)
@@ -211,19 +238,20 @@ class _Participants:
                     self._abandon(position, error)
             raise
 
-    def results(self) -> list[Any]:
-        """What the calls returned, and the errors of those that did not."""
-        found = self._steps.results() if self._steps is not None else []
-        for position, error in self._failed.items():
-            found[position] = error
-        if not self._lost:
-            return found
-        results: list[Any] = [None] * self._count
-        for place, error in self._lost.items():
-            results[place] = error
-        for place, value in zip(self._places, found, strict=True):
-            results[place] = value
-        return results
+    def results(self) -> FleetResult:
+        """Return the values of the calls, and the errors of those that failed."""
+        values = self._steps.results() if self._steps is not None else []
+        if not (self._failed or self._lost):
+            return FleetResult(values)
+        for position in self._failed:
+            values[position] = None
+        failures = {self._places[position]: error for position, error in self._failed.items()}
+        if self._lost:
+            by_place: list[Any] = [None] * self._count
+            for place, value in zip(self._places, values, strict=True):
+                by_place[place] = value
+            values, failures = by_place, failures | self._lost
+        return FleetResult(values, dict(sorted(failures.items())))
 
     def _serve(self, position: int, submitted: list[int], waiting: list[tuple[int, Wait]]) -> None:
         """A guest wants something that is no plain submit: let its own fiber deal with it."""

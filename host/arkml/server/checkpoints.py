@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+
+from arkml.hive.protocol.results import CheckpointInfo
 
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?:@(\d{1,12}))?", re.ASCII)
 
 
-def list_checkpoints(run: Path) -> list[dict[str, Any]]:
+def list_checkpoints(run: Path) -> list[CheckpointInfo]:
     """Return the checkpoints of the run in a directory, oldest first."""
     numbers = _numbers(run)
     try:
@@ -17,7 +18,7 @@ def list_checkpoints(run: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError):
         best = -1
     return [
-        {"name": checkpoint_name(run.name, number), "n_opts": number, "best": number == best}
+        CheckpointInfo(checkpoint_name(run.name, number), number, number == best)
         for number in numbers
     ]
 

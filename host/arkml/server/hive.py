@@ -9,9 +9,10 @@ import os
 import secrets
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from arkml.errors import HiveError, HiveRefused
 from arkml.files import sync_directory

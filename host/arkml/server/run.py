@@ -14,6 +14,7 @@ from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.runs import LEAST_AHEAD, Best, Role, RunInfo, Status
+from arkml.hive.protocol.sessions import SessionState
 from arkml.server.best_policy import BestPolicy, mean
 from arkml.server.document import Document
 from arkml.server.index import Index
@@ -169,16 +170,16 @@ class Run:
         else:
             await self._lifecycle.save()
 
-    def session_state(self, session: RunSession) -> dict[str, Any]:
-        """Return the values that every answer to a session has."""
+    def session_state(self, session: RunSession) -> SessionState:
+        """Return the state of a session, which every answer to it holds."""
         settings = self.document.request.settings
         admitted = max(self._progress.admitted, settings.memory_min_size + LEAST_AHEAD)
-        return {
-            "acked": self.next_body(session) - 1,
-            "policy_version": self._policy_version,
-            "credit": max(0, admitted - self._log.rows),
-            "hold": self._progress.holds,
-        }
+        return SessionState(
+            acked=self.next_body(session) - 1,
+            policy_version=self._policy_version,
+            credit=max(0, admitted - self._log.rows),
+            hold=self._progress.holds,
+        )
 
     def next_body(self, session: RunSession) -> int:
         """Return the number of the body that the session sends next."""

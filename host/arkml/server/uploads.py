@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from starlette.responses import JSONResponse
+from msgspec.structs import asdict
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.rows import CONTENT_TYPE, MAX_BODY
 from arkml.hive.protocol.runs import Role
+from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
 from arkml.server.bodies import read_rows
 from arkml.server.errors import refusal
 from arkml.server.hive import Hive
+from arkml.server.routes import reply
 from arkml.server.row_checks import CheckedRows
 from arkml.server.run import Run
 from arkml.server.sessions import RunSession
@@ -33,7 +34,7 @@ class Uploads:
                 answer.headers["connection"] = "close"  # the rest of the body is not worth reading
         await answer(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> JSONResponse:
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
         run, session = self._hive.session(scope["path_params"]["sid"])
         run.touch(session)
         if session.role is Role.EVALUATE:
@@ -51,22 +52,20 @@ class Uploads:
         expected = run.next_body(session)
         if header.seq > expected:
             text = f"body {header.seq} comes before body {expected}"
-            return JSONResponse({"error": text, "expected": expected}, 409)
+            return reply(OutOfTurn(text, expected), 409)
         checked, is_new = await run.append(session, header, body)
-        return JSONResponse(_answer_to_rows(run, session, checked, is_new=is_new))
+        return reply(_acknowledge(run, session, checked, is_new=is_new))
 
 
-def _answer_to_rows(
-    run: Run, session: RunSession, checked: CheckedRows, *, is_new: bool
-) -> dict[str, Any]:
+def _acknowledge(run: Run, session: RunSession, checked: CheckedRows, *, is_new: bool) -> RowsReply:
     """Return the answer; a duplicate has the refusals of the first time, which may be lost."""
-    return {
-        **run.session_state(session),
-        "accepted": checked.header.rows if is_new else 0,
-        "refused": checked.reasons,
-        "refused_n": checked.refused,
-        "duplicate": not is_new,
-    }
+    return RowsReply(
+        accepted=checked.header.rows if is_new else 0,
+        refused=checked.reasons,
+        refused_n=checked.refused,
+        duplicate=not is_new,
+        **asdict(run.session_state(session)),
+    )
 
 
 def _header(scope: Scope, name: bytes) -> bytes:

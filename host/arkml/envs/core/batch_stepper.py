@@ -13,7 +13,7 @@ from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.single_rows import SingleRows
 from arkml.envs.core.world import Pace
-from arkml.guests.shared import SharedResources
+from arkml.guests.instance import SharedResources
 from arkml.runtime.columns.region import Region
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.parked import Parked, Positions
@@ -195,13 +195,13 @@ class BatchStepper:
         """Note where everybody is parked."""
         lives, arena = self._lives, self._resources.columns.arena
         regions: list[Region | None] = [
-            None if life is None or life.pending is None else life.guest.submitted_region()
+            None if life is None or life.pending is None else life.calls.submitted_region()
             for life in lives
         ]
         self._parked = Parked(
             arena,
-            [None if life is None else life.guest.fiber for life in lives],
-            [0 if life is None else life.guest.control for life in lives],
+            [None if life is None else life.calls.fiber for life in lives],
+            [0 if life is None else life.calls.control for life in lives],
         )
         self._records = self._parked.records(np.arange(len(lives)))
         self._calls = [None if life is None else life.stepping.entry for life in lives]
