@@ -25,7 +25,7 @@ _MAINTAIN_EVERY = 0.5
 _SECOND = 1_000_000_000
 
 
-class Changes:
+class LoopCondition:
     """A condition variable for the tasks of one event loop."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Lifecycle:
         options: ServeOptions,
         apply: Callable[[RunEvent], Awaitable[None]],
     ) -> None:
-        self.changes = Changes()
+        self.changes = LoopCondition()
         self.log = RunLog(
             directory / "rows",
             rows=document.rows,
