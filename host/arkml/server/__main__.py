@@ -20,7 +20,7 @@ from arkml.server.service import serve
 
 _TOKEN = "ARKML_HIVE_TOKEN"
 
-_NICE = 5  # the frames of its host come before
+_NICE = 5  # so that the frames of its host are not late
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -27,8 +27,8 @@ class Document:
     The state of a run as its directory keeps it.
 
     `status` is Running until the run is Stopped or Aborted. `names` are those of its metrics, by
-    number. `version_limit` is at least the largest policy version of the run. `rows` and `n_opts`
-    are those of the last time it was written. `reason` is why the run was aborted, or why its last
+    number. `version_limit` is at least the largest policy version of the run. `rows` are those of
+    the last time it was written. `reason` is why the run was aborted, or why its last
     learner ended. `lost` rows were acknowledged, and are damaged in the log.
     """
 
@@ -48,7 +48,7 @@ class Document:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run is stopped or aborted."""
+        """True once the run is stopped or aborted."""
         return self.status in (Status.STOPPED, Status.ABORTED)
 
     def check_widths(self, features: object, actions: object, status: int) -> None:
@@ -78,6 +78,7 @@ class Document:
         return new, refused
 
     def as_json(self) -> dict[str, Any]:
+        """Return the document as JSON values."""
         best = self.best
         return {
             "id": self.id,

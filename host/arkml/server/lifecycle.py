@@ -104,7 +104,7 @@ class Lifecycle:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the run is over, or its hive is being closed."""
+        """True once the run is over, or its hive is being closed."""
         return self._is_closing or self._document.is_over
 
     def refusal(self) -> HiveRefused:

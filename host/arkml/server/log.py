@@ -59,9 +59,8 @@ class LogWriter:
         self._end = contents.end
         self._allocated = 0
         self._current: int | None = None
-        self._written: tuple[Path, tuple[int, int]] | None = (
-            None  # replaced as a whole: other threads read it
-        )
+        # Path and identity of the current segment, replaced as a whole: other threads read it.
+        self._written: tuple[Path, tuple[int, int]] | None = None
         self._retired: list[int] = []
         self._synced = contents.end
         self._refused = self._refused_written = 0

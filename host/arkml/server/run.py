@@ -83,7 +83,7 @@ class Run:
 
     @property
     def is_active(self) -> bool:
-        """Whether the log is open, so that rows can be appended."""
+        """True while the log is open, so that rows can be appended."""
         return self._log.is_open
 
     def info(self) -> RunInfo:

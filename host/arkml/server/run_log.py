@@ -36,7 +36,7 @@ class RunLog:
 
     @property
     def is_open(self) -> bool:
-        """Whether rows can be appended."""
+        """True while rows can be appended."""
         return self._writer is not None
 
     @property

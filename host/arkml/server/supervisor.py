@@ -120,7 +120,7 @@ class Supervisor:
                 await asyncio.wait([task], timeout=seconds + min(1.0, seconds / 2))
             task.cancel()
             await asyncio.wait([task])
-        self._task = None  # where it is this task, it gives the learner up and has ended it
+        self._task = None  # this task itself, where the learner is given up and has ended
         self._is_paused = False
         self._set_health(_Health.ENDED)
 
