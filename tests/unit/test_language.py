@@ -36,7 +36,6 @@ PENDING = {
     "runtime.shim",
     "runtime.traps",
     "runtime.waits",
-    "server",
     "sessions.run_request",
     "testing",
 }
