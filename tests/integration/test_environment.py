@@ -272,7 +272,7 @@ def test_numbers_of_agents_come_once_though_the_guest_uses_its_names_again(make)
         [(names[0], INITIAL, 0), (names[1], RUNNING, 0)],
     ))  # fmt: skip
     first = env.reset().decisions[0]
-    guest_ids = [env.agents.guest_id(number) for number in first.agents]
+    guest_ids = [env.guest_id(number) for number in first.agents]
     env.step([[0], [0]])
     third = env.step([[0]]).decisions[0]
     env.reset()

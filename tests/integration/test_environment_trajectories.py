@@ -141,7 +141,7 @@ def decision_of(env, decision):
     return {
         "behavior": decision.behavior.name,
         "agents": decision.agents.tolist(),
-        "ids": [env.agents.guest_id(n) for n in decision.agents.tolist() if n in live],
+        "ids": [env.guest_id(n) for n in decision.agents.tolist() if n in live],
         "observations": decision.observations.tolist(),
         "rewards": decision.rewards.tolist(),
         "started": decision.started.tolist(),

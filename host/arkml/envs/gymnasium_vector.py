@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from arkml.batches import Floats
 from arkml.envs import showing, vector_infos
 from arkml.envs.core.decisions import Decision, Ids, Marks, Step
-from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.remade import Remade
 from arkml.envs.slots import Slots
@@ -291,4 +291,4 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         deciding = decision.deciding
         is_whole = np.array_equal(deciding, self._slots.agents)
         self._places = None if is_whole else self._slots.of(deciding)
-        self._numbers = self._env.steady_agents if is_whole else None
+        self._numbers = core_of(self._env).running_agents if is_whole else None

@@ -12,7 +12,7 @@ from arkml.closing import Closing
 from arkml.envs import showing
 from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.env_instance import EnvInstance
-from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import InvalidActions, UsageError
 from arkml.host import Source
@@ -22,9 +22,9 @@ Outcome = tuple[Floats, float, bool, bool, dict[str, Any]]
 
 
 class _Kept(NamedTuple):
-    """The state before an episode that may yet be given up; `life` if it was in an episode."""
+    """The state before an episode that may yet be given up; `instance` if it was in an episode."""
 
-    life: EnvInstance | None
+    instance: EnvInstance | None
     agent: int | None
     shown: tuple[Decision, int] | None
 
@@ -76,7 +76,7 @@ class OneAgent(Closing):
         self._kept = _Kept(None, self._agent, self.shown)
         try:
             if self.is_playing:
-                self._kept = self._kept._replace(life=self.env.set_aside())
+                self._kept = self._kept._replace(instance=core_of(self.env).set_aside())
             self._fresh = self._next(seed)
         except BaseException:
             self.give_up()
@@ -85,8 +85,8 @@ class OneAgent(Closing):
     def settle(self) -> None:
         """End what was before the episode that was prepared."""
         kept, self._kept = self._kept, None
-        if kept is not None and kept.life is not None:
-            kept.life.close()
+        if kept is not None and kept.instance is not None:
+            kept.instance.close()
 
     def give_up(self) -> None:
         """
@@ -98,8 +98,8 @@ class OneAgent(Closing):
         kept, self._kept = self._kept, None
         if kept is None:
             return
-        if kept.life is not None:
-            self.env.take_back(kept.life)
+        if kept.instance is not None:
+            core_of(self.env).take_back(kept.instance)
             self._fresh, self._is_unfit = None, False
         elif not self.is_ready:
             self._is_unfit = True  # it is in the middle of the episode that was given up

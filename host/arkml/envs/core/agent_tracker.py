@@ -97,7 +97,11 @@ class _SteadyGroup:
 
     def is_continued_by(self, rows: npt.NDArray[Any]) -> bool:
         """Return whether rows, ROW, [n], are of these agents in this order, all Running."""
-        return bool((rows["state"] == _RUNNING).all()) and np.array_equal(rows["id"], self.ids)
+        return (
+            len(rows) == len(self.ids)
+            and bool((rows["state"] == _RUNNING).all())
+            and bool((rows["id"] == self.ids).all())
+        )
 
     def write_back(self) -> None:
         """Store observations and waiting rewards with the agents, for a submit of another kind."""

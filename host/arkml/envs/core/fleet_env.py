@@ -15,7 +15,7 @@ from arkml.envs.core.coercion import drawn_seed, seed_of
 from arkml.envs.core.decisions import Behavior, Demonstrations, Marks, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.fleet_step import FleetStep
-from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.non_reentrant import NonReentrant
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import GuestError, GuestStalled, UsageError
@@ -37,15 +37,16 @@ class FleetEnv(Closing):
         self.num_guests = num_guests
         self.template = GuestEnv(module, **options)
         """What the guests are made like; it is not stepped itself."""
+        self._factory = core_of(self.template).factory
         self._random = np.random.default_rng()
         self._lives: list[EnvInstance | None] = [None] * num_guests
         self._alive = np.zeros(num_guests, bool)
         self._everybody = np.arange(num_guests)
         self._together: BatchStepper | None = None
-        self._call = NonReentrant(self.template.program.name)
+        self._call = NonReentrant(self._factory.module.name)
         self._behavior: Behavior | None = None
         try:
-            self._resources = self.template.shared(num_guests)
+            self._resources = self._factory.shared(num_guests)
         except BaseException:
             self.template.close()
             raise
@@ -80,17 +81,17 @@ class FleetEnv(Closing):
             first = seed_of(seed)
             self._random = np.random.default_rng(first)
             seeds = range(first, first + self.num_guests)
-        self.template.require_open()
+        self._factory.require_open()
         if len(seeds) != self.num_guests:
             raise UsageError(f"{len(seeds)} seeds for {self.num_guests} guests")
         with self._whole_call():
             if any(given is not None for given in seeds):
-                self.template.script.warn_unseedable()
+                self._factory.script.warn_unseedable()
             self._end()
             steps = {guest: self._begun(guest, given) for guest, given in enumerate(seeds)}
             self._behavior = steps[0].decisions[0].behavior
             self._together = BatchStepper(
-                self.template.program.name, self._lives, self._resources, self.template.pace
+                self._factory.module.name, self._lives, self._resources, self._factory.pace
             )
             return self._told(steps, self._nobody())
 
@@ -145,12 +146,12 @@ class FleetEnv(Closing):
 
     def _blame(self, error: UsageError) -> GuestError:
         """What one guest does that is not for a fleet."""
-        return GuestError(f"{self.template.program.name}: {error}")
+        return GuestError(f"{self._factory.module.name}: {error}")
 
     def _step(self, actions: Floats, before: Floats, due: Marks | None) -> FleetStep:
         behavior, together = self.behavior, self._together
         if together is None:
-            self.template.require_open()
+            self._factory.require_open()
             raise UsageError("reset the fleet before its next step")
         values = actions if together.acts.all() else actions * together.acts[:, None]
         going = self._everybody
@@ -198,13 +199,13 @@ class FleetEnv(Closing):
     def _begun(self, guest: int, seed: int | None) -> Step:
         """A new instance at its first submit."""
         drawn = drawn_seed(self._random) if seed is None else seed
-        life = self._lives[guest] = self.template.born(drawn, self._resources)
+        life = self._lives[guest] = self._factory.make(drawn, self._resources)
         self._alive[guest] = True
         step = life.run()
         if not step.is_over:
             return step
         self._drop(guest)
-        self.template.require_behavior(life)
+        self._factory.require_behavior(life)
         raise (
             life.experiments.refused
             or step.error

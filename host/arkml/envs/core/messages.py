@@ -22,26 +22,26 @@ class Messages:
     Raises EntryPointMissing for such an export that does not take bytes.
     """
 
-    def __init__(self, program: CompiledModule) -> None:
-        functions = program.functions
-        self.are_heard: bool = EXPORT in functions
+    def __init__(self, module: CompiledModule) -> None:
+        functions = module.functions
+        self.is_exported: bool = EXPORT in functions
         """True if the module has that export."""
-        if self.are_heard and functions[EXPORT].params != ("i32", "i32"):
+        if self.is_exported and functions[EXPORT].params != ("i32", "i32"):
             raise EntryPointMissing(
-                f"{EXPORT} of {program.name} is {functions[EXPORT]}: it takes the bytes of a"
+                f"{EXPORT} of {module.name} is {functions[EXPORT]}: it takes the bytes of a"
                 " message, (ptr: i32, len: i32)"
             )
-        if self.are_heard and not program.info.takes_bytes:
+        if self.is_exported and not module.info.takes_bytes:
             raise EntryPointMissing(
-                f"{program.name} exports {EXPORT}, but no ark_alloc and ark_free for its bytes"
+                f"{module.name} exports {EXPORT}, but no ark_alloc and ark_free for its bytes"
             )
         self._waiting: deque[bytes] = deque()
 
     def add(self, message: bytes) -> bool:
         """Queue a message for the next call. Returns False if the module has no such export."""
-        if self.are_heard:
+        if self.is_exported:
             self._waiting.append(message)
-        return self.are_heard
+        return self.is_exported
 
     def hand_over(self, guest: CallLoop) -> None:
         """Call the export for each message. A refusal is logged. Raises GuestError for a trap."""

@@ -1,4 +1,4 @@
-"""The calls that make up the life of a guest in an environment."""
+"""The calls of a guest in an environment, from its initializers to its frames."""
 
 from __future__ import annotations
 
@@ -28,80 +28,80 @@ Configuration = str | Sequence[int | str] | None
 
 class Script:
     """
-    The calls of a guest's life and their arguments, checked against the module's exports.
+    The calls of an instance and their arguments, checked against the module's exports.
 
     Raises UsageError and EntryPointMissing.
     """
 
     def __init__(
-        self, program: CompiledModule, entry: str | None, args: str, configure: Configuration
+        self, module: CompiledModule, entry: str | None, args: str, configure: Configuration
     ) -> None:
-        functions = program.functions
-        self._program = program
-        self._entry = entry or _default_entry(program)
+        functions = module.functions
+        self._module = module
+        self._entry = entry or _default_entry(module)
         if self._entry not in functions:
-            raise EntryPointMissing(f"{program.name} exports no function {self._entry!r}")
+            raise EntryPointMissing(f"{module.name} exports no function {self._entry!r}")
         if configure is not None and _CONFIGURE not in functions:
-            raise EntryPointMissing(f"{program.name} exports no function 'configure'")
+            raise EntryPointMissing(f"{module.name} exports no function 'configure'")
         if not isinstance(configure, str | None):
             _require_numbers(configure)
         self._args = args
         self._configure = configure
-        self._told = False
+        self._has_warned = False
         self._takes_bytes = functions[self._entry].params == ("i32", "i32")
         if functions[self._entry].params and not self._takes_bytes:
             raise UsageError(
-                f"{self._entry} of {program.name} is {functions[self._entry]}: an environment calls"
+                f"{self._entry} of {module.name} is {functions[self._entry]}: an environment calls"
                 " functions that take nothing, or bytes"
             )
         self.frame: str | None = None if self._takes_bytes else self._entry
         """The export that is called again and again, None where one call is all."""
-        self.messages: Messages = Messages(program)
+        self.messages: Messages = Messages(module)
         """Messages for the guest before the next of these calls."""
 
     @property
     def is_seedable(self) -> bool:
         """True if a seed reaches the guest."""
-        given = [self._args] if self._configure is None else [self._args, *self._configure]
+        texts = [self._args] if self._configure is None else [self._args, *self._configure]
         if isinstance(self._configure, str):
-            given = [self._args, self._configure]
+            texts = [self._args, self._configure]
         return (
-            _SEED_EXPORT in self._program.functions
-            or _RANDOM in self._program.linkage.wasi
-            or any(isinstance(text, str) and SEED in text for text in given)
+            _SEED_EXPORT in self._module.functions
+            or _RANDOM in self._module.linkage.wasi
+            or any(isinstance(text, str) and SEED in text for text in texts)
         )
 
     def warn_unseedable(self) -> None:
-        """Tell once of a seed that the guest does not take."""
-        if not self.is_seedable and not self._told:
-            self._told = True
+        """Log a warning, once, if the guest takes no seed."""
+        if not self.is_seedable and not self._has_warned:
+            self._has_warned = True
             log.warning(
                 "%s takes no seed: it exports no arkml_seed, draws no random numbers through WASI,"
                 " and {seed} is neither in args nor in configure; every instance may begin alike",
-                self._program.name,
+                self._module.name,
             )
 
     def calls(self, guest: CallLoop, seed: int) -> Calls:
         """Yield the calls of a new instance, one after another."""
-        for name in initializers(self._program):
+        for name in initializers(self._module):
             if name == "ark_initialize":
                 yield from self._seeding(guest, seed)
             yield partial(guest.begin, name)
-        if "ark_initialize" not in self._program.functions:
+        if "ark_initialize" not in self._module.functions:
             yield from self._seeding(guest, seed)
         yield from self._configuring(guest, seed)
         yield from self._playing(guest, seed)
 
     def _seeding(self, guest: CallLoop, seed: int) -> Iterator[partial[ExportedFunction]]:
-        if _SEED_EXPORT in self._program.functions:
+        if _SEED_EXPORT in self._module.functions:
             yield partial(guest.begin, _SEED_EXPORT, (seed,))
 
     def _configuring(self, guest: CallLoop, seed: int) -> Iterator[partial[ExportedFunction]]:
-        given = self._configure
-        if isinstance(given, str):
-            yield partial(guest.begin_bytes, _CONFIGURE, _filled(given, seed))
-        elif given is not None:
-            numbers = tuple(seed if number == SEED else int(number) for number in given)
+        argument = self._configure
+        if isinstance(argument, str):
+            yield partial(guest.begin_bytes, _CONFIGURE, _filled(argument, seed))
+        elif argument is not None:
+            numbers = tuple(seed if number == SEED else int(number) for number in argument)
             yield partial(guest.begin, _CONFIGURE, numbers)
 
     def _playing(self, guest: CallLoop, seed: int) -> Iterator[partial[ExportedFunction]]:
@@ -114,14 +114,14 @@ class Script:
             yield partial(guest.begin, self._entry)
 
 
-def _default_entry(program: CompiledModule) -> str:
-    kind = program.info.kind
+def _default_entry(module: CompiledModule) -> str:
+    kind = module.info.kind
     if kind is ModuleKind.APPLET:
         return _FRAME
     if kind is ModuleKind.CMDLET:
         return _CMDLET
     raise UsageError(
-        f"{program.name} is of kind {kind.value}: name the function that plays with entry="
+        f"{module.name} is of kind {kind.value}: name the function that plays with entry="
     )
 
 
@@ -129,7 +129,7 @@ def _filled(text: str, seed: int) -> bytes:
     return text.replace(SEED, str(seed)).encode()
 
 
-def _require_numbers(given: Sequence[int | str]) -> None:
-    for number in given:
+def _require_numbers(arguments: Sequence[int | str]) -> None:
+    for number in arguments:
         if number != SEED and not isinstance(number, int):
             raise UsageError(f"configure holds {number!r}: text, or whole numbers and '{SEED}'")

@@ -1,0 +1,126 @@
+"""The instance that an environment steps, from reset to reset."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.closing import Closing
+from arkml.envs.core.coercion import drawn_seed, floats_of, seed_of
+from arkml.envs.core.decisions import Decision, Ids, Step
+from arkml.envs.core.env_instance import EnvInstance
+from arkml.envs.core.instance_factory import InstanceFactory
+from arkml.envs.core.non_reentrant import NonReentrant
+from arkml.errors import GuestStalled, InvalidActions, UsageError
+
+
+class EnvCore(Closing):
+    """Steps one instance at a time of those that `factory` makes, and closes both."""
+
+    def __init__(self, factory: InstanceFactory) -> None:
+        self.factory: InstanceFactory = factory
+        self.instance: EnvInstance | None = None
+        """The instance that is stepped, None before the first reset."""
+        self.reset_seconds: float = 0.0
+        """Seconds that the last reset took, up to the first submit."""
+        self._random = np.random.default_rng()
+        self._call = NonReentrant(factory.module.name)
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision that waits for actions, or None."""
+        pending = None if self.instance is None else self.instance.pending
+        return None if pending is None else pending.decision
+
+    @property
+    def running_agents(self) -> Ids | None:
+        """
+        The array that is `agents` of the next decision if all agents keep running, int32, [n].
+
+        None if an agent of this decision has ended, or nothing waits for actions.
+        """
+        pending = None if self.instance is None else self.instance.pending
+        return None if pending is None else pending.tracker.running_agents
+
+    def reset(self, seed: int | None = None) -> Step:
+        """Step a new instance to its first submit; see `GuestEnv.reset`."""
+        self.factory.require_open()
+        if seed is not None:
+            seed = seed_of(seed)
+        with self._call:
+            if seed is not None:
+                self._random = np.random.default_rng(seed)
+                self.factory.script.warn_unseedable()
+            drawn = drawn_seed(self._random) if seed is None else seed
+            self._end_instance()
+            before = time.perf_counter()
+            self.instance = self.factory.make(drawn, self.factory.shared())
+            step = _run(self.instance)
+            self.reset_seconds = time.perf_counter() - before
+            if step.error is not None:
+                self.factory.require_behavior(self.instance)
+                raise step.error
+            if step.done:
+                raise GuestStalled(f"{self.instance.guest.name} came to its end without a submit")
+            return step
+
+    def step(self, actions: npt.ArrayLike) -> Step:
+        """Answer the submit with actions, [m, num_actions]; see `GuestEnv.step`."""
+        self.factory.require_open()
+        with self._call:
+            instance = self.instance
+            if instance is None or instance.pending is None:
+                raise UsageError("nothing waits for actions: reset the environment first")
+            instance.answer(_checked(actions, instance.pending.decision))
+            return _run(instance)
+
+    def set_aside(self) -> EnvInstance | None:
+        """Return the present instance, for the caller to close or to hand to `take_back`."""
+        with self._call:
+            instance, self.instance = self.instance, None
+            return instance
+
+    def take_back(self, instance: EnvInstance) -> None:
+        """Continue with an instance that was set aside; the present one is closed."""
+        with self._call:
+            self._end_instance()
+            self.instance = instance
+
+    def close(self) -> None:
+        """Free the instance and the factory. Raises GuestBusy while a call is in progress."""
+        with self._call:
+            self._end_instance()
+            self.factory.close()
+
+    def _end_instance(self) -> None:
+        instance, self.instance = self.instance, None
+        if instance is not None:
+            instance.close()
+
+
+def _run(instance: EnvInstance) -> Step:
+    """Run to the next submit. Raises InvalidSpec if the guest contradicts the declared specs."""
+    step = instance.run()
+    if step.is_over and instance.experiments.refused is not None:
+        raise instance.experiments.refused
+    return step
+
+
+def _checked(actions: npt.ArrayLike, decision: Decision) -> npt.NDArray[np.float32]:
+    """Return the actions as float32, [m, num_actions]. Raises InvalidActions."""
+    shape = (int((~decision.ended).sum()), decision.behavior.num_actions)
+    try:
+        values = floats_of(actions)
+    except (TypeError, ValueError) as error:
+        raise InvalidActions(f"actions are numbers, not {str(actions)[:80]}") from error
+    if values.shape != shape:
+        raise InvalidActions(
+            f"actions have shape {values.shape}: {decision.behavior.name} takes {shape}, one row"
+            " for each agent that decides"
+        )
+    if not np.isfinite(values).all():
+        raise InvalidActions(f"an action of {decision.behavior.name} is not finite")
+    decision.behavior.spec.actions.check_choices(values, decision.behavior.name)
+    return values

@@ -1,0 +1,148 @@
+"""Instances of one module for an environment, all made alike."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from arkml.closing import Closing, Unclosed
+from arkml.envs.core.agent_tracker import AgentNumbers
+from arkml.envs.core.declarations import Declarations, Declaring
+from arkml.envs.core.env_instance import EnvInstance
+from arkml.envs.core.experiments import Experiments
+from arkml.envs.core.script import Configuration, Script
+from arkml.envs.core.world import Pace, SeededWorld
+from arkml.errors import UsageError
+from arkml.guests.instance import SharedResources
+from arkml.host import Host, Source, loader_of
+from arkml.limits import Limits
+from arkml.runs.gateway import settings_of
+from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.wasi.linking import WasiGrant
+from arkml.sessions.run_request import Launch
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSettings:
+    """The options of `GuestEnv` that every instance is made with; see `GuestEnvOptions`."""
+
+    entry: str | None
+    args: str
+    configure: Configuration
+    snapshot: bytes | None
+    inference: bool | None
+    behaviors: Collection[str] | None
+    idle_calls: int
+    seconds: float | None
+    frame_seconds: float
+
+    def __post_init__(self) -> None:
+        if self.idle_calls < 1:
+            raise UsageError(f"idle_calls is {self.idle_calls}: 1 at least")
+
+
+class InstanceFactory(Closing):
+    """
+    Makes instances of a module for one environment, whose agents it numbers.
+
+    Without `host` it owns one, with `wasi` and `limits`, which `close` closes. `owner` is named by
+    the warning about an environment that was not closed. Raises UsageError and EntryPointMissing
+    for options that do not fit the module.
+    """
+
+    def __init__(
+        self,
+        module: Source,
+        settings: InstanceSettings,
+        *,
+        spec: Declaring,
+        wasi: WasiGrant | None,
+        limits: Limits | None,
+        host: Host | None,
+        digest: str | None,
+        owner: str,
+    ) -> None:
+        if wasi is not None and host is not None:
+            raise UsageError("wasi= is for an environment's own host: grant it to the one you give")
+        self._settings = settings
+        self.pace: Pace = Pace(settings.frame_seconds)
+        """The speed of the guests' clocks."""
+        self.numbers: AgentNumbers = AgentNumbers()
+        """The numbers of all agents of the environment."""
+        self._owns_host = host is None
+        self.host: Host = Host(limits=limits, wasi=wasi) if host is None else host
+        try:
+            self.module: CompiledModule = self.host.compile(module)
+            _require_same(module, self.module, digest)
+            self.script: Script = Script(
+                self.module, settings.entry, settings.args, settings.configure
+            )
+            self.declarations: Declarations = Declarations(spec, self.module.info.spec)
+        except BaseException:
+            self.close()
+            raise
+        self._is_closed = False
+        self._unclosed = Unclosed(f"<{owner} of {self.module.name}>")
+        if self._owns_host:
+            loader_of(self.host).unclosed = self._unclosed
+
+    def shared(self, instances: int = 1) -> SharedResources:
+        """
+        Return the resources shared by `instances` instances that are stepped together.
+
+        Raises InstanceLimitExceeded if the machine has no room for them.
+        """
+        return loader_of(self.host).shared(unclosed=self._unclosed, instances=instances)
+
+    def make(self, seed: int, resources: SharedResources) -> EnvInstance:
+        """Return a new instance, before its first call, for the caller to step and close."""
+        settings = self._settings
+        world = SeededWorld(seed, self.pace)
+        experiments = Experiments(
+            settings.snapshot, _shape_of, self.declarations, settings.behaviors, world
+        )
+        shared = resources._replace(gateway=experiments, world=world)
+        calls = loader_of(self.host).load(self.module, self.module.name, shared)
+        return EnvInstance(
+            calls,
+            self.script.calls(calls, seed),
+            experiments,
+            world,
+            self.declarations,
+            self.numbers,
+            frame=self.script.frame,
+            inference=settings.inference,
+            idle=settings.idle_calls,
+            seconds=settings.seconds,
+        )
+
+    def require_behavior(self, instance: EnvInstance) -> None:
+        """Raise UsageError if the guest has none of the behaviors that are stepped."""
+        names = {run.behavior.name for run in instance.experiments.started.values()}
+        chosen = self._settings.behaviors
+        if chosen is not None and names and names.isdisjoint(chosen):
+            raise UsageError(
+                f"behaviors={sorted(chosen)}: {instance.guest.name} has {', '.join(sorted(names))}"
+            )
+
+    def require_open(self) -> None:
+        """Raise UsageError once the environment is closed."""
+        if self._is_closed:
+            raise UsageError("the environment is closed")
+
+    def close(self) -> None:
+        """Close the host, if it is owned; the instances must be closed before."""
+        self._is_closed = True
+        if self._owns_host:
+            self.host.close()
+
+
+def _require_same(source: Source, module: CompiledModule, digest: str | None) -> None:
+    if digest is not None and digest != module.digest:
+        raise UsageError(f"{source!r} is another module than when the environment was pickled")
+
+
+def _shape_of(launch: Launch) -> tuple[int, int]:
+    """Return the numbers of features and actions of the run that a guest starts."""
+    settings = settings_of(launch, {})
+    return settings.features, settings.actions
