@@ -57,10 +57,6 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
     "arkml.Fleet": (
         "__len__", "call", "close", "guests", "initialize", "join", "name", "statistics", "update",
     ),
-    "arkml.GuestEnv": (
-        "__init__", "agents", "close", "decision", "guest", "host", "pace", "program", "reset",
-        "reset_seconds", "seedable", "step", "take_demonstrations", "tell",
-    ),
     "arkml.Host": ("__init__", "close", "compile", "evaluator", "fleet", "limits", "load", "wasi"),
 }  # fmt: skip
 """The public members of classes that have others, for the rest of the package."""
