@@ -340,7 +340,7 @@ def test_the_clock_of_each_guest_counts_the_frames_that_it_was_in_with_others(ma
     for _ in range(7):
         envs.step(np.zeros((3, 1), "f4"))
     times = [
-        np.frombuffer(envs.fleet_env.life(guest).guest.read_memory(1024, 8), "<u8")[0]
+        np.frombuffer(envs.fleet_env.instance(guest).guest.read_memory(1024, 8), "<u8")[0]
         for guest in range(3)
     ]
 

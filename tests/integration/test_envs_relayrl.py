@@ -173,12 +173,12 @@ def test_each_misuse_of_many_environments_has_its_words(vector):
     vector.reset([first, second])
 
     assert early == "Environment error: there are no environments yet: call init_num_envs first"
-    assert none == "Environment error: 0 environments cannot be had: 1 at least"
+    assert none == "Environment error: 0 environments cannot be made: 1 at least"
     assert words(lambda: vector.step([(unknown, STILL)])) == (
         f"Environment error: there is no environment {unknown}"
     )
     assert words(lambda: vector.reset([first, first])) == (
-        f"Environment error: environment {first} is there twice"
+        f"Environment error: environment {first} is named twice"
     )
 
 

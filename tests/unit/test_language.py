@@ -23,8 +23,7 @@ MODELS = ("httpx", "httpcore", "h11", "wasmtime", "starlette", "gymnasium")
 # Packages and modules of arkml, and guides, that are not in plain English yet.
 PENDING = {
     "cli",
-    "envs",
-    "errors",
+    "envs.core.batch_stepper",
     "guests",
     "runs",
     "runtime.call_guard",

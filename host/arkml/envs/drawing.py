@@ -29,8 +29,8 @@ class Plane:
     """
     Draws the places of agents, the features that a spec declares as `positions`.
 
-    What is seen are the declared bounds of these features, and where there are none everything
-    that an agent has reached so far. Raises UsageError if no positions are declared.
+    The picture shows the declared bounds of these features, or, without bounds, the range that
+    agents have reached so far. Raises UsageError if no positions are declared.
     """
 
     def __init__(self, spec: Spec) -> None:

@@ -1,7 +1,7 @@
 """
-Importing this tells Gymnasium of guests: `arkml/Guest-v0`, for `make` and `make_vec`.
+Registration of `arkml/Guest-v0` with Gymnasium, by importing this module.
 
-`gymnasium.make("arkml.envs.gym:arkml/Guest-v0", module="x.wasm")` imports it by itself.
+`gymnasium.make("arkml.envs.gym:arkml/Guest-v0", module="x.wasm")` imports it first.
 """
 
 from __future__ import annotations

@@ -24,13 +24,13 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
     Steps the one agent of a guest; `options` are those of `GuestEnv`.
 
     Observations are float32, [num_features], actions float32, [num_actions], within [-1, 1], unless
-    a spec declares others: see `spaces`. Masked choices are 0 in `info["action_mask"]`. The agent's
-    episode is that of the environment. `reset` after its end, without a seed, continues with the
-    next episode of the same instance, else it makes a new one. Where the guest has finished or
-    failed the episode is truncated, and `info` has "guest_done" or "error".
+    a spec declares others: see `spaces`. Masked choices are 0 in `info["action_mask"]`. After the
+    end of an episode, `reset` without a seed continues with the next episode of the same instance;
+    otherwise it makes a new one. If the guest has finished or failed, the episode is truncated, and
+    `info` has "guest_done" or "error".
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012  theirs
+    metadata: dict[str, Any] = {  # noqa: RUF012  as gymnasium.Env declares it
         "render_modes": ["ansi", "rgb_array"],
         "render_fps": 60,
     }
@@ -74,7 +74,7 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
         return spaces.shown_one(self._spec, self._seen), {**info, **self._allowed()}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Act. Raises InvalidActions, and gymnasium's ResetNeeded between two episodes."""
+        """Step the agent. Raises InvalidActions, and gymnasium's ResetNeeded between episodes."""
         if not self._agent.is_playing:
             raise gymnasium.error.ResetNeeded("reset the environment before its first step")
         row = spaces.taken(self._spec, action, None, _WHO)
@@ -98,6 +98,7 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
         return f"observation {features}   reward {self._reward:9.4f}\n"
 
     def close(self) -> None:
+        """Close the environment."""
         self._agent.close()
 
     def _allowed(self) -> dict[str, Any]:

@@ -37,13 +37,13 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
     Steps `num_envs` guests with one agent each; `options` are those of `GuestEnv`.
 
     Observations are float32, [num_envs, num_features], actions float32, [num_envs, num_actions],
-    rewards float32, [num_envs], unless a spec declares others: see `spaces`; what cannot be chosen
-    is 0 in `info["action_mask"]`. Both modes fit every guest, whenever it replaces its agent. A
-    guest that is not there has zeros, and False in `info["present"]`.
+    rewards float32, [num_envs], unless a spec declares others: see `spaces`; masked choices are 0
+    in `info["action_mask"]`. Both modes fit every guest, in whichever submit it replaces its agent.
+    The place of a guest that is over has zeros, and False in `info["present"]`.
 
     A guest that fails is truncated, with its last observation and its `info["error"]`; with
-    `restart="on-failure"` it starts over, otherwise it is not there until `reset`. One that has
-    finished, which `info["guest_done"]` says, starts over. The others are not affected.
+    `restart="on-failure"` it starts over, otherwise its place is empty until `reset`. One that has
+    finished (`info["guest_done"]`) starts over. The others are not affected.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._seen: Floats = self._fresh.observations
         self._next: Floats = self._fresh.next_observations
-        self._held = np.zeros(num_envs, bool)  # whose next episode has begun and was not shown
-        self._begun: list[_Told] = []  # the first rows of these episodes
-        self._failed = np.zeros(num_envs, bool)  # and is not to start over
+        self._held = np.zeros(num_envs, bool)  # guests whose begun episode was not shown
+        self._begun: list[_InfoRow] = []  # the first rows of these episodes
+        self._failed = np.zeros(num_envs, bool)  # guests that failed and do not start over
 
     @property
     def guest_env(self) -> GuestEnv:
-        """The environment after which the guests are made."""
+        """The environment with the options of every guest; it is not stepped itself."""
         return self._fleet.template
 
     @property
@@ -107,7 +107,7 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         return shown(self._spec, self._seen), info
 
     def step(self, actions: Any) -> Outcome:
-        """Act. Raises InvalidActions, and gymnasium's ResetNeeded where no guest is left."""
+        """Step all guests. Raises InvalidActions, and ResetNeeded if all have failed."""
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if self._fresh is not None or self._failed.all():
             raise gymnasium.error.ResetNeeded(
@@ -115,25 +115,26 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
                 if self._fresh is not None
                 else "every guest has failed: reset, or make it with restart='on-failure'"
             )
-        told: list[_Told] = []
-        step = self._gone_on(values, told)
+        rows: list[_InfoRow] = []
+        step = self._stepped(values, rows)
         info: dict[str, Any] = {}
         if step.steps:
-            step.rewards[step.started & ~step.ended] = 0  # the info has it
+            step.rewards[step.started & ~step.ended] = 0  # it is in the info
             self._note_failures(step)
-            told += self._shown(step)
+            rows += self._shown(step)
             if self._mode is AutoresetMode.SAME_STEP and step.ended.any():
-                told += self._replace(step, info)
+                rows += self._replace(step, info)
         self._seen = step.observations
-        self._inform(info, step, told)
+        self._inform(info, step, rows)
         return shown(self._spec, self._seen), step.rewards, step.terminated, step.truncated, info
 
     def close_extras(self, **kwargs: Any) -> None:
+        """Close all guests."""
         del kwargs
         self._fleet.close()
 
-    def _gone_on(self, values: Floats, told: list[_Told]) -> FleetStep:
-        """Return the next step, in which new episodes begin for those that ended."""
+    def _stepped(self, values: Floats, rows: list[_InfoRow]) -> FleetStep:
+        """Return the next step; new episodes begin in the places of those that ended."""
         alive = self._fleet.alive
         over = ~alive & ~self._failed
         if not (over.any() or self._held.any()):
@@ -142,13 +143,13 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
             step = self._fleet.step(values, self._seen, alive & ~self._held)
             step.observations[self._held] = self._next[self._held]
             step.present |= self._held
-            told += self._begun
-            told += self._begin(step, over)
+            rows += self._begun
+            rows += self._begin(step, over)
         self._held, self._next, self._begun = step.replaced, step.next_observations, []
         return step
 
-    def _begin(self, step: FleetStep, guests: Marks) -> list[_Told]:
-        """Show the first observations of new instances in these places."""
+    def _begin(self, step: FleetStep, guests: Marks) -> list[_InfoRow]:
+        """Make new instances for guests, bool, [guests], and show their first observations."""
         if not guests.any():
             return []
         fresh = self._fleet.renew(np.flatnonzero(guests).tolist())
@@ -156,21 +157,21 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         self._note_failures(fresh)
         return _beginnings(fresh)
 
-    def _shown(self, step: FleetStep) -> list[_Told]:
-        """Return the rows for this step's info; beginnings of the next step are kept."""
-        found = [told for told in _all(step) if told.ended]
-        for told in _beginnings(step):
-            is_late = step.replaced[told.guest]
-            (self._begun if is_late else found).append(told)
-        return found
+    def _shown(self, step: FleetStep) -> list[_InfoRow]:
+        """Return the rows for the info of this step, and keep those of episodes shown later."""
+        rows = [row for row in _all(step) if row.ended]
+        for row in _beginnings(step):
+            is_late = step.replaced[row.guest]
+            (self._begun if is_late else rows).append(row)
+        return rows
 
     def _note_failures(self, step: FleetStep) -> None:
         if self._restart is None:
-            for guest, told in step.steps.items():
-                if told.error is not None:
+            for guest, outcome in step.steps.items():
+                if outcome.error is not None:
                     self._failed[guest] = True
 
-    def _replace(self, step: FleetStep, info: dict[str, Any]) -> list[_Told]:
+    def _replace(self, step: FleetStep, info: dict[str, Any]) -> list[_InfoRow]:
         """Show the next episodes of those that ended in this step, and their last observations."""
         ended = step.ended
         info["final_obs"] = np.array([None] * self.num_envs, object)
@@ -178,43 +179,44 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
             info["final_obs"][guest] = shown_one(self._spec, step.observations[guest].copy())
         info["_final_obs"] = ended
         info["final_info"], info["_final_info"] = {}, ended.copy()
-        told, self._begun = self._begun, []
+        rows, self._begun = self._begun, []
         due = ended & self._fleet.alive & ~step.replaced
         if due.any():
             zeros = np.zeros((self.num_envs, self._spec.actions.width), np.float32)
             more = self._fleet.step(zeros, step.observations, due)
             step.follow(more, due)
             self._note_failures(more)
-            told += _beginnings(more)
+            rows += _beginnings(more)
         step.observations[step.replaced] = step.next_observations[step.replaced]
         self._held = np.zeros(self.num_envs, bool)
-        return told + self._begin(step, ended & ~self._fleet.alive & ~self._failed)
+        return rows + self._begin(step, ended & ~self._fleet.alive & ~self._failed)
 
-    def _inform(self, info: dict[str, Any], step: FleetStep, told: list[_Told]) -> None:
+    def _inform(self, info: dict[str, Any], step: FleetStep, rows: list[_InfoRow]) -> None:
         info["present"] = step.present
         if self._spec.actions.branches:
-            going = [(found.decision, found.row, found.guest) for found in told if not found.ended]
+            going = [(row.decision, row.row, row.guest) for row in rows if not row.ended]
             info.update(all_allowed(self._spec, going, self.num_envs))
-        if not (step.steps or told):
+        if not (step.steps or rows):
             return
         count = self.num_envs
-        errors = {k: str(found.error) for k, found in step.steps.items() if found.error is not None}
+        errors = {k: str(one.error) for k, one in step.steps.items() if one.error is not None}
         if errors:
             info["error"] = np.array([errors.get(k) for k in range(count)], object)
             info["_error"] = np.array([k in errors for k in range(count)])
-        if any(found.done for found in step.steps.values()):
+        if any(one.done for one in step.steps.values()):
             info["guest_done"] = np.array(
                 [k in step.steps and step.steps[k].done for k in range(count)]
             )
-        if given := {k: rows for k in step.steps if (rows := self._fleet.take_demonstrations(k))}:
-            info["demonstrations"] = given
+        demonstrations = {k: self._fleet.take_demonstrations(k) for k in step.steps}
+        if any(demonstrations.values()):
+            info["demonstrations"] = {k: given for k, given in demonstrations.items() if given}
         is_same = self._mode is AutoresetMode.SAME_STEP
-        shown_rows = ((found.decision, {found.row: found.guest}) for found in told)
+        shown_rows = ((row.decision, {row.row: row.guest}) for row in rows)
         vector_infos.tell(info, shown_rows, count, same=is_same)
 
 
-class _Told(NamedTuple):
-    """A row of a guest that the info describes."""
+class _InfoRow(NamedTuple):
+    """A row of a guest whose metadata and masks are in an info."""
 
     guest: int
     decision: Decision
@@ -222,18 +224,20 @@ class _Told(NamedTuple):
 
     @property
     def ended(self) -> bool:
+        """True if it is the last row of its episode."""
         return bool(self.decision.ended[self.row])
 
 
-def _all(step: FleetStep) -> list[_Told]:
+def _all(step: FleetStep) -> list[_InfoRow]:
+    """Return all rows of the whole steps."""
     return [
-        _Told(guest, decision, row)
-        for guest, found in step.steps.items()
-        for decision in found.decisions
+        _InfoRow(guest, decision, row)
+        for guest, outcome in step.steps.items()
+        for decision in outcome.decisions
         for row in range(len(decision))
     ]
 
 
-def _beginnings(step: FleetStep) -> list[_Told]:
+def _beginnings(step: FleetStep) -> list[_InfoRow]:
     """Return the rows of agents that have not ended."""
-    return [told for told in _all(step) if not told.ended]
+    return [row for row in _all(step) if not row.ended]

@@ -51,20 +51,20 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
     Steps all agents of a guest together; `options` are those of `GuestEnv`.
 
     Observations are float32, [num_envs, num_features], actions float32, [num_envs, num_actions],
-    rewards float32, [num_envs], unless a spec declares others: see `spaces`; what cannot be chosen
-    is 0 in `info["action_mask"]`. There are as many places as a spec declares, or as agents in the
-    first submit, unless `num_envs` is more than the 1 that `make_vec` gives by itself. A place
-    that is empty has zeros, and False in `info["present"]`.
+    rewards float32, [num_envs], unless a spec declares others: see `spaces`; masked choices are 0
+    in `info["action_mask"]`. The number of places is `num_envs` if that is more than 1, the default
+    of `make_vec`; otherwise the `slots` of the spec, or the number of agents in the first submit.
+    An empty place has zeros, and False in `info["present"]`.
 
-    What the guest says with a row is in the infos by name, as Gymnasium has it, with the reward of
-    a first row under "reward".
+    Metadata of rows is in the infos by name, in Gymnasium's form for vectors, and the reward of a
+    first row under "reward".
 
     A guest that has finished starts over with the next step. One that failed does so with
     `restart="on-failure"`; otherwise that step raises gymnasium's ResetNeeded.
 
-    NEXT_STEP fits guests that replace an agent in the submit after its last one: what ends in one
-    step begins in the next. Where the replacement comes in the same submit, its first row takes a
-    zero action, counted in `info["auto_answered"]`; SAME_STEP fits those exactly.
+    NEXT_STEP fits guests that replace an agent in the submit after its last one: an agent that
+    ends in one step is replaced in the next. If the replacement comes in the same submit, its
+    first row takes a zero action, counted in `info["auto_answered"]`; SAME_STEP fits those exactly.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._slots = Slots(self.num_envs)
         self._places: npt.NDArray[np.intp] | None = None
-        self._numbers: Ids | None = None
+        self._running_agents: Ids | None = None
         self._hidden: Ids = np.zeros(0, np.int32)
         self._is_over = True
         self._has_failed = False
@@ -115,7 +115,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Make a new instance, whose agents take the places; of many seeds the first counts."""
+        """Make a new instance, whose agents take the places; a list of seeds gives its first."""
         if options and "reset_mask" in options:
             raise UsageError("reset_mask: guests begin the episodes of single agents by themselves")
         if isinstance(seed, list):
@@ -131,19 +131,19 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         return observations, info
 
     def step(self, actions: Any) -> Outcome:
-        """Act. Raises InvalidActions."""
+        """Step all agents. Raises InvalidActions, and gymnasium's ResetNeeded after a failure."""
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if self._is_over:
             return self._start_over()
         step = self._env.step(values if self._places is None else self._chosen(values))
         if not step.decisions:
-            return self._nobody(step)
+            return self._ended(step)
         decision = step.decisions[0]
-        if decision.agents is self._numbers and not step.is_over:
-            info = {"present": self._all.copy(), **showing.told(self._env, step)}
+        if decision.agents is self._running_agents and not step.is_over:
+            info = {"present": self._all.copy(), **showing.guest_info(self._env, step)}
             if decision.metadata:
-                seats = {place: place for place in range(self.num_envs)}
-                vector_infos.tell(info, [(decision, seats)], self.num_envs, same=False)
+                row_places = {place: place for place in range(self.num_envs)}
+                vector_infos.tell(info, [(decision, row_places)], self.num_envs, same=False)
             if decision.masks:
                 info.update(self._allowed(decision, slice(None), slice(None)))
             return (
@@ -153,23 +153,24 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         return self._show(step)
 
     def close_extras(self, **kwargs: Any) -> None:
+        """Close the environment."""
         del kwargs
         self._env.close()
 
     def _chosen(self, values: Floats) -> Floats:
-        """Return the actions of the agents that decide; one that was not shown takes zeros."""
+        """Return the rows of deciding agents, float32, [m, num_actions]; hidden ones take zeros."""
         assert self._places is not None
         chosen = values[self._places]
         chosen[self._places < 0] = 0
         return chosen
 
-    def _nobody(self, step: Step) -> Outcome:
-        """Return the outcome of a guest that came to its end after its agents."""
+    def _ended(self, step: Step) -> Outcome:
+        """Return the outcome of a guest that ended after all its agents had."""
         self._is_over, self._has_failed = True, step.error is not None
-        return self._empty(showing.told(self._env, step))
+        return self._empty(showing.guest_info(self._env, step))
 
     def _empty(self, info: dict[str, Any]) -> Outcome:
-        """Empty all places."""
+        """Return the outcome in which all places are empty."""
         no = np.zeros(self.num_envs, bool)
         rows = np.zeros((self.num_envs, self._behavior.num_features), np.float32)
         rewards = np.zeros(self.num_envs, np.float32)
@@ -183,9 +184,9 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
             decision = showing.only_decision(step, _WHO, self._behavior)
             observations, *outcome, info = self._outcome(decision)
         except UsageError:
-            self._is_over = self._has_failed = True  # it is in the middle of what is not shown
+            self._is_over = self._has_failed = True  # the guest is in a submit that cannot be shown
             raise
-        info.update(showing.told(self._env, step))
+        info.update(showing.guest_info(self._env, step))
         self._is_over, self._has_failed = step.is_over, step.error is not None
         self._plan(decision)
         places = self._slots.of(decision.agents)
@@ -239,7 +240,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
     def _begin_next(
         self, decision: Decision, fresh: Marks, observations: Floats, info: dict[str, Any]
     ) -> None:
-        """Show new agents in places that were empty; the others come with the next submit."""
+        """Show new agents in places that were empty, and hide the others until the next submit."""
         arrived = decision.agents[fresh]
         room = int((self._slots.agents < 0).sum())
         going = int(decision.ended.sum())
@@ -260,7 +261,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         observations: Floats,
         info: dict[str, Any],
     ) -> None:
-        """Show new agents in the places of those that ended with this submit."""
+        """Show new agents in the places of agents that ended in this submit."""
         if ended.any():
             info["final_obs"] = np.array([None] * self.num_envs, object)
             for place in np.flatnonzero(ended):
@@ -279,7 +280,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
     def _tell(
         self, decision: Decision, places: dict[int, int], fresh: Marks, info: dict[str, Any]
     ) -> None:
-        """Add the metadata of the rows that are shown; those that kept running are at `places`."""
+        """Add the metadata of shown rows; `places` has those of agents that kept running."""
         begun = self._slots.of(decision.agents[fresh])
         rows = np.flatnonzero(fresh)[begun >= 0]
         places.update(zip(rows, begun[begun >= 0], strict=True))
@@ -287,8 +288,8 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         vector_infos.tell(info, [(decision, places)], self.num_envs, same=is_same)
 
     def _plan(self, decision: Decision) -> None:
-        """Plan the way of the next actions, and whether the next submit can be shown as it is."""
+        """Prepare the order of the next actions, and the check for the unchanged next submit."""
         deciding = decision.deciding
         is_whole = np.array_equal(deciding, self._slots.agents)
         self._places = None if is_whole else self._slots.of(deciding)
-        self._numbers = core_of(self._env).running_agents if is_whole else None
+        self._running_agents = core_of(self._env).running_agents if is_whole else None

@@ -22,7 +22,7 @@ Outcome = tuple[Floats, float, bool, bool, dict[str, Any]]
 
 
 class _Kept(NamedTuple):
-    """The state before an episode that may yet be given up; `instance` if it was in an episode."""
+    """The state to which `give_up` returns; `instance` is None between episodes."""
 
     instance: EnvInstance | None
     agent: int | None
@@ -31,18 +31,19 @@ class _Kept(NamedTuple):
 
 class OneAgent(Closing):
     """
-    The one agent of a guest at a time; `options` are those of `GuestEnv`.
+    A guest with one agent at a time; `options` are those of `GuestEnv`.
 
-    `who` names the interface in errors. Raises UsageError for a guest with more agents.
+    `who` is the name of the interface in errors. Raises UsageError for a guest with more agents.
     """
 
     def __init__(self, module: Source, who: str, **options: Unpack[GuestEnvOptions]) -> None:
         self._who = who
         self.env: GuestEnv = GuestEnv(module, **options)
+        """The environment that is stepped."""
         self.shown: tuple[Decision, int] | None = None
         """The decision of the last step, and the agent's row in it."""
         self._agent: int | None = None
-        self._is_unfit = False  # has shown what this interface does not take
+        self._is_unfit = False  # the guest submitted rows that this interface does not take
         self._kept: _Kept | None = None
         try:
             self._fresh: Step | None = self.env.reset()
@@ -53,25 +54,25 @@ class OneAgent(Closing):
 
     @property
     def is_playing(self) -> bool:
-        """True while an episode has begun and not ended."""
+        """True during an episode."""
         return self._agent is not None
 
     def reset(self, seed: int | None = None) -> tuple[Floats, dict[str, Any]]:
         """
-        Return the first observation of an episode, and its info.
+        Return the first observation of an episode, float32, [num_features], and its info.
 
-        After the end of an episode, without a seed, it is the next one of the same instance.
-        Raises GuestError if the guest has none.
+        After the end of an episode, without a seed, the same instance continues with its next one;
+        otherwise a new instance begins. Raises GuestError if the guest fails before.
         """
         self._fresh = self._next(seed)
         return self.begin()
 
     def prepare(self, seed: int | None = None) -> None:
         """
-        Have the next episode ready, as `reset` would, without leaving the present one.
+        Prepare the next episode as `reset` does, and keep the present one.
 
-        `begin` goes over to it. `settle` ends what was before for good, `give_up` goes back there.
-        Raises as `reset`; the present episode continues then.
+        `begin` enters the prepared episode. Then `settle` drops the one before, or `give_up`
+        returns to it. Raises as `reset`; the present episode continues then.
         """
         self._kept = _Kept(None, self._agent, self.shown)
         try:
@@ -83,14 +84,14 @@ class OneAgent(Closing):
             raise
 
     def settle(self) -> None:
-        """End what was before the episode that was prepared."""
+        """Drop the episode that was kept by `prepare`."""
         kept, self._kept = self._kept, None
         if kept is not None and kept.instance is not None:
             kept.instance.close()
 
     def give_up(self) -> None:
         """
-        Go back to what was before `prepare`, if that was called.
+        Return to the episode that was kept by `prepare`, if there is one.
 
         An episode that was prepared and not begun stays ready for the next reset, unless an
         instance was set aside for it.
@@ -107,11 +108,11 @@ class OneAgent(Closing):
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the next episode is there to be begun."""
+        """True if an episode is prepared and not begun."""
         return self._fresh is not None
 
     def begin(self) -> tuple[Floats, dict[str, Any]]:
-        """Return the first observation and the info of the episode that is ready."""
+        """Begin the prepared episode. Returns its first observation, [num_features], and info."""
         step, self._fresh = self._fresh, None
         assert step is not None
         decision = step.decisions[0]
@@ -119,7 +120,7 @@ class OneAgent(Closing):
         self._agent = int(decision.agents[row])
         self.shown = decision, row
         info: dict[str, Any] = {
-            **showing.metadata_of(decision, row), **showing.told(self.env, step)
+            **showing.metadata_of(decision, row), **showing.guest_info(self.env, step)
         }  # fmt: skip
         if reward := float(decision.rewards[row]):
             info["reward"] = reward
@@ -148,10 +149,11 @@ class OneAgent(Closing):
         ended = bool(decision.terminated[row]), bool(decision.truncated[row])
         if any(ended):
             self._agent = None
-        info = {**showing.metadata_of(decision, row), **showing.told(self.env, step)}
+        info = {**showing.metadata_of(decision, row), **showing.guest_info(self.env, step)}
         return decision.observations[row], float(decision.rewards[row]), *ended, info
 
     def close(self) -> None:
+        """Close the environment."""
         self.env.close()
 
     def _row(self, decision: Decision) -> int:
@@ -161,7 +163,7 @@ class OneAgent(Closing):
         return int(rows[0])
 
     def _next(self, seed: int | None) -> Step:
-        """Return how the next episode begins, checked. Raises GuestError and UsageError."""
+        """Return the first step of the next episode, checked. Raises GuestError and UsageError."""
         step, self._fresh = self._fresh, None
         if seed is not None:
             step = self.env.reset(seed)
@@ -174,7 +176,7 @@ class OneAgent(Closing):
         return step
 
     def _next_episode(self) -> Step | None:
-        """Run to where the same instance begins an episode; return None if it does not."""
+        """Run the same instance to its next episode. Returns None if the guest ends before."""
         decision = self.env.decision
         while decision is not None and not decision.started.any():
             idle = np.zeros((len(decision.deciding), decision.behavior.num_actions))

@@ -58,7 +58,7 @@ def env(
     **options: Unpack[GuestEnvOptions],
 ) -> Any:
     """
-    Return an environment of a guest whose agents act in turn: PettingZoo's conversion of the other.
+    Return an environment of a guest whose agents act in turn, by PettingZoo's conversion.
 
     Its agents are those of the first submit. Raises UsageError for another `spawn`.
     """
@@ -73,14 +73,14 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
     """
     Steps all agents of a guest at once; `options` are those of `GuestEnv`.
 
-    Agents are called BEHAVIOR/N, counted from 0 in each episode of the environment; no name comes
+    Agents are called BEHAVIOR/N, counted from 0 in each episode of the environment; no name is used
     twice in one. Observations are float32, [num_features], actions float32, [num_actions], within
-    [-1, 1], unless a spec declares others: see `spaces`; what cannot be chosen is 0 in
+    [-1, 1], unless a spec declares others: see `spaces`; masked choices are 0 in
     `info["action_mask"]`. An agent that the guest skips has its last observation, reward 0 and
     False in `info["acted"]`, and its action is not used. An agent that has ended is shown once.
 
     With `spawn="hide"` only the agents of the first submit take part: others take zeros, and the
-    episode is over when the first ones are. With "show" later agents join, and `possible_agents`
+    episode ends with the last of the first. With "show" later agents join, and `possible_agents`
     grows. After `max_cycles` steps all are truncated. Every `reset` makes a new instance.
     """
 
@@ -133,15 +133,17 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         return self._env
 
     def observation_space(self, agent: str) -> Space:
+        """Return the observation space of an agent. Raises KeyError for an unknown behavior."""
         return self._spaces[_behavior_of(agent)][0]
 
     def action_space(self, agent: str) -> Space:
+        """Return the action space of an agent. Raises KeyError for an unknown behavior."""
         return self._spaces[_behavior_of(agent)][1]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Make a new instance. Raises GuestError if it does not come to its first submit."""
+        """Make a new instance. Raises GuestError if it fails before its first submit."""
         del options
         step, self._fresh = self._fresh, None
         if step is None or seed is not None:
@@ -154,9 +156,9 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         decision = step.decisions[0]
         self._meet(decision, arrive=True)
         infos: dict[str, dict[str, Any]] = {}
-        told = showing.told(self._env, step)
+        guest_info = showing.guest_info(self._env, step)
         for row, name in self._shown(decision):
-            infos[name] = {**self._info(decision, row), **told}
+            infos[name] = {**self._info(decision, row), **guest_info}
             if reward := float(decision.rewards[row]):
                 infos[name]["reward"] = reward
         return {name: self._seen[name] for name in self.agents}, infos
@@ -170,7 +172,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         dict[str, bool],
         dict[str, dict[str, Any]],
     ]:
-        """Act. Raises InvalidActions and UsageError; no guest was stepped then."""
+        """Step all agents. Raises InvalidActions and UsageError; the guest was not stepped then."""
         if not self.agents:
             raise UsageError("no agent is left: reset the environment")
         decision = self._env.decision
@@ -181,15 +183,15 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         rewards = dict.fromkeys(self.agents, 0.0)
         terminated, truncated = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
         infos: dict[str, dict[str, Any]] = {name: {"acted": False} for name in self.agents}
-        told = showing.told(self._env, step)
-        for found in step.decisions:
-            self._meet(found, arrive=self._spawn == "show")
-            for row, name in self._shown(found):
-                rewards[name] = float(found.rewards[row])
+        guest_info = showing.guest_info(self._env, step)
+        for later in step.decisions:
+            self._meet(later, arrive=self._spawn == "show")
+            for row, name in self._shown(later):
+                rewards[name] = float(later.rewards[row])
                 terminated[name], truncated[name] = (
-                    bool(found.terminated[row]), bool(found.truncated[row])
+                    bool(later.terminated[row]), bool(later.truncated[row])
                 )  # fmt: skip
-                infos[name] = {**self._info(found, row), **told}
+                infos[name] = {**self._info(later, row), **guest_info}
         if self._choosers:
             self._unmask_skipped(infos)
         if self._max_cycles is not None and self._cycles >= self._max_cycles:
@@ -216,6 +218,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         return "\n".join(lines) + "\n"
 
     def close(self) -> None:
+        """Close the environment."""
         self._env.close()
 
     def _meet(self, decision: Decision, *, arrive: bool) -> None:
@@ -236,14 +239,14 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
 
     def _shown(self, decision: Decision) -> Iterator[tuple[int, str]]:
         """Yield the rows of agents that take part, with their names; note their observations."""
-        found = shown(decision.behavior.spec, decision.observations)
+        observations = shown(decision.behavior.spec, decision.observations)
         for row, agent in enumerate(decision.agents.tolist()):
             if (name := self._names.get(agent)) is None:
                 continue
-            if isinstance(found, dict):
-                self._seen[name] = {part: values[row] for part, values in found.items()}
+            if isinstance(observations, dict):
+                self._seen[name] = {part: values[row] for part, values in observations.items()}
             else:
-                self._seen[name] = found[row]
+                self._seen[name] = observations[row]
             if self.render_mode is not None:
                 self._features[name] = decision.observations[row]
             yield row, name
@@ -256,7 +259,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         raise UsageError("no behavior declares 'positions', which 'rgb_array' takes")
 
     def _gathered(self, decision: Decision, actions: dict[str, Any]) -> Floats:
-        """Return the actions of those that decide, in order; zeros for hidden agents."""
+        """Return the rows of deciding agents, float32, [m, num_actions]; zeros for hidden ones."""
         if not isinstance(actions, Mapping):
             raise InvalidActions(f"actions come by agent, in a dict, not as {str(actions)[:80]}")
         unknown = set(actions) - set(self.agents)
@@ -277,18 +280,18 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         return gathered
 
     def _together(
-        self, deciding: list[int], actions: dict[str, Any], wanted: Actions
+        self, deciding: list[int], actions: dict[str, Any], declared: Actions
     ) -> Floats | None:
-        """Return the actions if they are valid floats and no agent is hidden, else None."""
+        """Return the rows, [m, num_actions], if all are valid floats of named agents, or None."""
         try:
-            found = floats_of([actions[self._names[agent]] for agent in deciding])
+            values = floats_of([actions[self._names[agent]] for agent in deciding])
         except (KeyError, TypeError, ValueError):
             return None
-        fits = found.shape == (len(deciding), wanted.width) and wanted.accept(found)
-        return found if fits else None
+        fits = values.shape == (len(deciding), declared.width) and declared.accept(values)
+        return values if fits else None
 
     def _part(self, terminated: dict[str, bool], truncated: dict[str, bool]) -> None:
-        """Forget those whose episode is over."""
+        """Remove the agents whose episode is over."""
         self.agents = [name for name in self.agents if not (terminated[name] or truncated[name])]
         if self._max_cycles is not None and self._cycles >= self._max_cycles:
             self.agents = []

@@ -1,4 +1,4 @@
-"""Environments that pickle as what they were made with."""
+"""Pickling of environments by their options."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from arkml.envs.core.guest_env import GuestEnv
 
 class Remade:
     """
-    Pickles by the path and the digest of its module, and its settings, not by what it is doing.
+    A mixin that pickles the path and the digest of the module, and the options.
 
-    Another one is made of them, which begins anew, and is refused with UsageError if there is
-    another module at the path by then. `_settings` are those that `guest_env` does not know.
+    Unpickling makes a new environment, which starts over. It raises UsageError if the module at the
+    path has changed. `_settings` are the options beyond those of `guest_env`.
     """
 
     _settings: dict[str, Any]

@@ -15,7 +15,7 @@ from arkml.errors import InvalidActions, UsageError
 
 
 def checked(action: npt.ArrayLike, actions: Actions, who: str) -> Floats:
-    """Return the columns of one action as float32, [num_actions]. Raises InvalidActions."""
+    """Return the columns of one action as float32, [num_actions]. `who` is for InvalidActions."""
     try:
         values = floats_of(action)
     except (TypeError, ValueError) as error:
@@ -47,16 +47,16 @@ def only_decision(step: Step, interface: str, behavior: Behavior | None = None) 
     return decision
 
 
-def told(env: GuestEnv, step: Step) -> dict[str, Any]:
-    """Return the info of a guest: its demonstrations, and why it ended."""
-    found: dict[str, Any] = {}
-    if given := env.take_demonstrations():
-        found["demonstrations"] = given
+def guest_info(env: GuestEnv, step: Step) -> dict[str, Any]:
+    """Return the info of a guest: its demonstrations, and the reason if it ended."""
+    info: dict[str, Any] = {}
+    if demonstrations := env.take_demonstrations():
+        info["demonstrations"] = demonstrations
     if step.done:
-        found["guest_done"] = True
+        info["guest_done"] = True
     if step.error is not None:
-        found["error"] = str(step.error)
-    return found
+        info["error"] = str(step.error)
+    return info
 
 
 def metadata_of(decision: Decision, row: int) -> dict[str, float]:

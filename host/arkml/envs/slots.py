@@ -1,4 +1,4 @@
-"""The places that the agents of a guest have in a vector environment."""
+"""The places of a guest's agents in a vector environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Places = npt.NDArray[np.intp]
 
 class Slots:
     """
-    `count` places; an agent keeps its own until its episode has ended.
+    A number of places, each for one agent until its episode ends.
 
     agents: int32, [count], -1 for an empty place.
     """
@@ -25,20 +25,25 @@ class Slots:
         self._places: dict[int, int] = {}
 
     def clear(self) -> None:
+        """Free all places."""
         self.agents[:] = _EMPTY
         self._places.clear()
 
     def of(self, agents: Ids) -> Places:
-        """Return the places of agents, intp, [n], -1 for those that have none."""
+        """Return the places of agents, int32, [n], as intp, [n]; -1 for those without one."""
         return np.array([self._places.get(agent, _EMPTY) for agent in agents.tolist()], np.intp)
 
     def leave(self, agents: Ids) -> None:
-        """Free the places of agents."""
+        """Free the places of agents, int32, [n]."""
         for agent in agents.tolist():
             self.agents[self._places.pop(agent)] = _EMPTY
 
     def enter(self, decision: Decision, agents: Ids) -> Places:
-        """Give agents the first empty places. Raises UsageError if there are too few."""
+        """
+        Give agents, int32, [n], the first empty places, which are returned as intp, [n].
+
+        Raises UsageError if there are too few.
+        """
         free = np.flatnonzero(self.agents == _EMPTY)
         if len(free) < len(agents):
             raise UsageError(

@@ -56,17 +56,17 @@ def shown(spec: Spec, features: Floats) -> Any:
 
 def shown_one(spec: Spec, features: Floats) -> Any:
     """Return the observation of one agent from its features, float32, [num_features]."""
-    found = shown(spec, features[None])
-    if isinstance(found, dict):
-        return {name: part[0] for name, part in found.items()}
-    return found[0]
+    observation = shown(spec, features[None])
+    if isinstance(observation, dict):
+        return {name: part[0] for name, part in observation.items()}
+    return observation[0]
 
 
 def taken(spec: Spec, action: Any, count: int | None, who: str) -> Floats:
     """
     Return the actions of `count` agents as rows, float32, [count, num_actions].
 
-    With None it is one agent, [num_actions]. Raises InvalidActions.
+    With `count` None, the row of one agent, [num_actions]. Raises InvalidActions, naming `who`.
     """
     actions = spec.actions
     lead = () if count is None else (count,)
@@ -84,16 +84,16 @@ def taken(spec: Spec, action: Any, count: int | None, who: str) -> Floats:
 
 def allowed(decision: Decision, row: int) -> dict[str, Any]:
     """
-    Return for an info what an agent can choose: int8, [choices], as `sample(mask)` takes it.
+    Return the info `action_mask` of an agent: int8, [choices], as `sample(mask)` takes it.
 
-    Agents with branches have it in every info, the others never.
+    Agents with branches have it in every info, agents without branches never.
     """
-    found = tuple((~masks[row]).astype(np.int8) for masks in decision.masks)
-    return _of_one(decision.behavior.spec, found)
+    allowances = tuple((~masks[row]).astype(np.int8) for masks in decision.masks)
+    return _of_one(decision.behavior.spec, allowances)
 
 
 def unmasked(spec: Spec) -> dict[str, Any]:
-    """Return the same of an agent that can choose all."""
+    """Return the info `action_mask` of an agent without masked choices: ones, int8, [choices]."""
     return _of_one(spec, tuple(np.ones(count, np.int8) for count in spec.actions.branches))
 
 
@@ -101,18 +101,18 @@ def all_allowed(
     spec: Spec, rows: Iterable[tuple[Decision, Any, Any]], count: int
 ) -> dict[str, Any]:
     """
-    Return the same of many agents, for each branch int8, [count, choices].
+    Return the info `action_mask` of `count` places, for each branch int8, [count, choices].
 
-    `rows` are decisions, each with some of its rows and the places where these sit; what sits
-    elsewhere can choose all.
+    `rows` are decisions, each with indices of some of its rows and of the places of these rows;
+    other places have ones.
     """
-    found = tuple(np.ones((count, choices), np.int8) for choices in spec.actions.branches)
-    if not found:
+    allowances = tuple(np.ones((count, choices), np.int8) for choices in spec.actions.branches)
+    if not allowances:
         return {}
     for decision, chosen, places in rows:
-        for mask, masks in zip(found, decision.masks, strict=True):
+        for mask, masks in zip(allowances, decision.masks, strict=True):
             mask[places] = ~masks[chosen]
-    return {"action_mask": found[0] if len(found) == 1 else found}
+    return {"action_mask": allowances[0] if len(allowances) == 1 else allowances}
 
 
 def _of_one(spec: Spec, masks: tuple[npt.NDArray[np.int8], ...]) -> dict[str, Any]:
@@ -135,12 +135,12 @@ def _hybrid(actions: Actions, action: Any, lead: tuple[int, ...], who: str) -> F
 
 def _numbers(values: npt.ArrayLike, shape: Sequence[int], who: str) -> Floats:
     try:
-        found = floats_of(values)
+        floats = floats_of(values)
     except (TypeError, ValueError) as error:
         raise InvalidActions(f"{who} takes numbers, not {str(values)[:80]}") from error
-    if found.shape != tuple(shape):
-        raise InvalidActions(f"{who} takes actions of shape {tuple(shape)}, not {found.shape}")
-    return found
+    if floats.shape != tuple(shape):
+        raise InvalidActions(f"{who} takes actions of shape {tuple(shape)}, not {floats.shape}")
+    return floats
 
 
 def _box(part: Part) -> Space:

@@ -17,13 +17,13 @@ class VectorEnvOptions(GuestEnvOptions, total=False):
     """Keyword arguments of `GuestVectorEnv` and `GuestFleetVectorEnv`."""
 
     num_envs: int
-    """The number of places: of agents where one more than there are, or of guests."""
+    """The number of places: of guests, or of agents if it is more than 1."""
 
     autoreset_mode: AutoresetMode | str
     """`NEXT_STEP`, which is the default, or `SAME_STEP`."""
 
     render_mode: None
-    """Nothing is rendered."""
+    """None: vector environments render nothing."""
 
     restart: Restart
     """"on-failure": a guest that failed starts over."""

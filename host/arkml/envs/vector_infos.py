@@ -1,4 +1,4 @@
-"""Metadata of single agents, as the infos of a vector environment hold it."""
+"""Metadata of rows in the form of the infos of a vector environment."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ def tell(
     same: bool,
 ) -> None:
     """
-    Add the metadata of rows and the rewards of first rows.
+    Add the metadata of rows and the rewards of first rows to an info.
 
-    By name float64, [count], and under
-    "_" and the name bool, [count], who has it. Names that `info` has already stay what they are.
+    Each name gets an array, float64, [count], and its mask under "_" and the name, bool, [count].
+    Names that `info` has already are kept.
 
-    `shown` are decisions, each with the places of those of its rows that are shown. What belongs to
-    an episode that ended goes to `info["final_info"]` where its place shows the next one by now,
-    which `same` says.
+    `shown` are decisions, each with the places of its shown rows. With `same`, the place of an
+    episode that ended shows the next one, and metadata of the ended one is in `final_info`.
     """
-    said: dict[str, Any] = {}
+    values_by_name: dict[str, Any] = {}
     final: dict[str, Any] = {}
     for decision, places in shown:
-        _gather(said, final if same else said, decision, places, count)
+        _gather(values_by_name, final if same else values_by_name, decision, places, count)
     if final:
         info["final_info"].update(final)
-    for name, values in said.items():
+    for name, values in values_by_name.items():
         info.setdefault(name, values)
 
 
 def _gather(
-    said: dict[str, Any],
+    values_by_name: dict[str, Any],
     final: dict[str, Any],
     decision: Decision,
     places: Mapping[int, int],
@@ -50,13 +49,13 @@ def _gather(
     for item in decision.metadata:
         row = rows.get(item.row, -1)
         if row in places:
-            _add(final if ended[row] else said, item.name, places[row], item.value, count)
+            _add(final if ended[row] else values_by_name, item.name, places[row], item.value, count)
     for row in np.flatnonzero(decision.started & ~ended & (decision.rewards != 0)).tolist():
         if row in places:
-            _add(said, "reward", places[row], float(decision.rewards[row]), count)
+            _add(values_by_name, "reward", places[row], float(decision.rewards[row]), count)
 
 
-def _add(said: dict[str, Any], name: str, place: int, value: float, count: int) -> None:
-    if name not in said:
-        said[name], said[f"_{name}"] = np.zeros(count), np.zeros(count, bool)
-    said[name][place], said[f"_{name}"][place] = value, True
+def _add(values_by_name: dict[str, Any], name: str, place: int, value: float, count: int) -> None:
+    if name not in values_by_name:
+        values_by_name[name], values_by_name[f"_{name}"] = np.zeros(count), np.zeros(count, bool)
+    values_by_name[name][place], values_by_name[f"_{name}"][place] = value, True

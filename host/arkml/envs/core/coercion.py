@@ -1,4 +1,4 @@
-"""Actions and seeds as numbers, whatever they came as."""
+"""Conversion of the actions and seeds that callers give."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def drawn_seed(random: np.random.Generator) -> int:
 
 def floats_of(values: npt.ArrayLike) -> Floats:
     """
-    Return the values as float32 in their shape; numbers that are too large become infinite.
+    Return the values as float32 in the same shape; numbers that are too large become infinite.
 
     Raises TypeError or ValueError for values that are not an array of numbers.
     """
-    found = np.asarray(values)
-    if found.dtype.kind not in _NUMBERS:
-        raise TypeError(f"{found.dtype} is not a dtype of real numbers")
-    if found.dtype == np.float32:  # as they mostly come: the rest takes as long as a small step
-        return found
+    array = np.asarray(values)
+    if array.dtype.kind not in _NUMBERS:
+        raise TypeError(f"{array.dtype} is not a dtype of real numbers")
+    if array.dtype == np.float32:  # the usual case: the rest takes as long as a small step
+        return array
     with np.errstate(over="ignore"):
-        return found.astype(np.float32, copy=False)
+        return array.astype(np.float32, copy=False)

@@ -21,10 +21,10 @@ Ids = npt.NDArray[np.int32]
 @dataclass(frozen=True, slots=True)
 class Behavior:
     """
-    A kind of agents, and the name that their guest gave it.
+    A kind of agents, under the name that their guest gave it.
 
-    `num_features` and `num_actions` are the widths of their rows, and `spec` says what they mean.
-    `configuration` is what the guest started its experiment with.
+    `num_features` and `num_actions` are the widths of their rows, and `spec` is their meaning.
+    `configuration` is the text with which the guest started its experiment.
     """
 
     name: str
@@ -39,12 +39,13 @@ class Decision:
     """
     One submit: n rows of agents of one behavior, in push order.
 
-    agents: int32, [n], unique in the environment's life; a new episode has a new one.
-    observations: float32, [n, num_features]. rewards: float32, [n], since the agent's row before.
+    agents: int32, [n], unique in the lifetime of the environment; a new episode has a new one.
+    observations: float32, [n, num_features]. rewards: float32, [n], since the agent's previous
+    row.
     started, terminated, truncated: bool, [n]: the first row of an episode, and how it ended. An
     ended row takes no action. places: int, [n], the rows of the submit, -1 for one that was not in
-    it. metadata: what the guest said, by row of the submit. masks: for each branch of the actions
-    bool, [n, choices], what cannot be chosen.
+    it. metadata: items by row of the submit. masks: for each branch of the actions bool,
+    [n, choices], True where a choice cannot be taken.
     """
 
     behavior: Behavior
@@ -63,7 +64,7 @@ class Decision:
 
     @property
     def ended(self) -> Marks:
-        """Whose episode is over, bool, [n]."""
+        """Mask of the agents whose episode is over, bool, [n]."""
         marks: Marks = self.terminated | self.truncated
         return marks
 
@@ -78,8 +79,8 @@ class Step:
     """
     The outcome for a guest up to its next submit.
 
-    `decisions` holds one submit, or one of each behavior where everything is over. `done` says
-    that the guest has finished, and `error` why it failed: its agents are truncated then.
+    `decisions` holds one submit, or at the end of the guest the truncated agents of each behavior.
+    `done` is True if the guest has finished, and `error` is the reason if it failed.
     """
 
     decisions: Sequence[Decision]
@@ -88,16 +89,16 @@ class Step:
 
     @property
     def is_over(self) -> bool:
-        """True where only a reset can follow."""
+        """True if the guest has ended: only a reset can follow."""
         return self.done or self.error is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstrations:
     """
-    Rows of one submit that came with actions of their own, which no agent of a decision took.
+    Rows of one submit that the guest pushed together with the actions taken.
 
-    origin: whether the guest submitted them as augmented rows or as demonstrations. rows: ROW, [n].
+    origin: augmented rows or demonstrations. rows: ROW, [n].
     observations: float32, [n, num_features]. given: float32, [n, num_actions].
     """
 

@@ -29,7 +29,7 @@ _Bound = float | Annotated[list[float], msgspec.Meta(min_length=1, max_length=65
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Holds what it knows and nothing else."""
+    """A declaration without unknown keys."""
 
 
 class _PartDeclared(_Strict, frozen=True):
@@ -61,16 +61,16 @@ class _Named(_Strict, frozen=True):
 
 class Declarations:
     """
-    Declarations of behaviors by the embedder, else by their module, else by themselves.
+    Declarations of behaviors: the embedder's, else the module's, else the experiment's.
 
-    `given` is for the embedder, `section` what the module's custom section `arkml.spec` holds.
-    Both are an object with "behaviors", from names or "*" to what is declared of each, or what is
-    declared of all. Raises InvalidSpec.
+    `given` is the embedder's, `section` the contents of the module's custom section `arkml.spec`.
+    Both are an object whose "behaviors" maps names, or "*", to declarations; or one declaration for
+    all behaviors. Raises InvalidSpec.
     """
 
     def __init__(self, given: Declaring, section: bytes | None) -> None:
         self.given: Mapping[str, Any] = {}
-        """The declaration of the embedder, as JSON has it."""
+        """The declaration of the embedder, as an object of JSON."""
         if isinstance(given, str | os.PathLike):
             self.given = _document(_contents(Path(given)), str(given))
         elif given is not None:
@@ -136,12 +136,12 @@ def _fitted(declared: _BehaviorDeclared, where: str, num_features: int, num_acti
     parts = _parts(declared.observations, where) or plain.observations
     if (size := sum(part.size for part in parts)) != num_features:
         raise InvalidSpec(f"{where}: observations of {size} features, where it has {num_features}")
-    wanted = declared.actions
-    continuous = wanted.continuous
+    spec = declared.actions
+    continuous = spec.continuous
     if continuous is None:
-        continuous = max(0, num_actions - len(wanted.discrete))
-    low, high = _bounds(wanted.low, wanted.high, continuous, f"{where}, actions")
-    actions = Actions(continuous, low, high, tuple(wanted.discrete))
+        continuous = max(0, num_actions - len(spec.discrete))
+    low, high = _bounds(spec.low, spec.high, continuous, f"{where}, actions")
+    actions = Actions(continuous, low, high, tuple(spec.discrete))
     if actions.width != num_actions:
         raise InvalidSpec(
             f"{where}: {continuous} continuous actions and {len(actions.branches)} branches, where"
@@ -155,25 +155,25 @@ def _fitted(declared: _BehaviorDeclared, where: str, num_features: int, num_acti
 
 
 def _parts(declared: Sequence[_PartDeclared], where: str) -> tuple[Part, ...]:
-    found = []
+    parts = []
     for place, part in enumerate(declared):
         name = part.name or f"obs_{place}"
         size = math.prod(part.shape)
         low, high = _bounds(part.low, part.high, size, f"{where}, observation {name!r}")
-        found.append(Part(name, tuple(part.shape), low, high, part.type == "goal"))
-    if len({part.name for part in found}) < len(found):
+        parts.append(Part(name, tuple(part.shape), low, high, part.type == "goal"))
+    if len({part.name for part in parts}) < len(parts):
         raise InvalidSpec(f"{where}: two observations have one name")
-    return tuple(found)
+    return tuple(parts)
 
 
 def _bounds(low: _Bound, high: _Bound, size: int, where: str) -> tuple[Bounds, Bounds]:
     """Return lower and upper bounds of `size` values. Raises InvalidSpec."""
-    found = []
+    bounds = []
     for bound in (low, high):
         values = tuple(bound) if isinstance(bound, list) else (bound,)
         if len(values) not in (1, size):
             raise InvalidSpec(f"{where}: {len(values)} bounds for {size} values")
-        found.append(values * size if len(values) == 1 else values)
-    if not all(one <= other for one, other in zip(*found, strict=True)):
-        raise InvalidSpec(f"{where}: a lower bound that is not below its upper one")
-    return found[0], found[1]
+        bounds.append(values * size if len(values) == 1 else values)
+    if not all(one <= other for one, other in zip(*bounds, strict=True)):
+        raise InvalidSpec(f"{where}: a lower bound is not below its upper one")
+    return bounds[0], bounds[1]

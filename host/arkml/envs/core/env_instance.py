@@ -1,4 +1,4 @@
-"""One instance of a guest, from submit to submit."""
+"""One instance of a guest in an environment, stepped from submit to submit."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _KEPT = 65_536  # rows of demonstrations; the oldest go first
 
 @dataclass(slots=True)
 class Experiment:
-    """One that a guest started. `sessions` are open on it."""
+    """An experiment that a guest started, with `sessions` open sessions."""
 
     id: str
     policy: ExternalPolicy
@@ -37,7 +37,7 @@ class Experiment:
     snapshot_data: bytes
     sessions: int = 0
     ended_at: int = 0
-    metrics_told: dict[str, float] = field(default_factory=dict)
+    metric_values: dict[str, float] = field(default_factory=dict)
 
     @property
     def shape(self) -> Pending[ExperimentShape]:
@@ -50,7 +50,7 @@ class Experiment:
         return settled(self.snapshot_data)
 
     def metrics(self) -> Pending[Sequence[Metric]]:
-        return settled([Metric(name, value) for name, value in self.metrics_told.items()])
+        return settled([Metric(name, value) for name, value in self.metric_values.items()])
 
     def info(self) -> ExperimentInfo:
         """Return the entry for a list of experiments."""
@@ -68,12 +68,13 @@ class Experiment:
 
 class Experiments:
     """
-    Answers a guest as a hive would, at once.
+    The gateway of a guest in an environment; it answers every request at once.
 
-    `snapshot` is what it downloads, else a policy that does nothing. `shape_of` finds the widths
-    that a launch asks for, `declarations` what its rows mean; `refused` is what contradicts them.
-    Ids and times come from `world`. Of `behaviors`, if there are any, agents are stepped; others
-    take zeros. Demonstrations and augmented rows are kept until `take_given`.
+    The guest downloads `snapshot`, by default a policy that gives zeros. `shape_of` returns the
+    numbers of features and actions of a launch, `declarations` has the meaning of its rows;
+    `refused` is the error of an experiment that contradicts them. Ids and times come from `world`.
+    Agents of experiments not in `behaviors` take zeros; None is all. Demonstrations and augmented
+    rows are kept until `take_given`.
     """
 
     def __init__(
@@ -100,19 +101,22 @@ class Experiments:
         return bool(self.started) and not any(run.sessions for run in self.started.values())
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
+        """Return True: this hive can always be reached."""
         del address
         return settled(value=True)
 
     def experiments(self, address: HiveAddress) -> Pending[Sequence[ExperimentInfo]]:
+        """Return the experiments that the guest has started."""
         del address
         return settled([run.info() for run in self.started.values()])
 
     def find(self, address: HiveAddress, run_id: str) -> Run:
+        """Return an experiment by its id. Raises NotFound."""
         del address
         return self._found(run_id)
 
     def start(self, launch: Launch) -> Pending[TrainingStart]:
-        """Start an experiment; one name with one shape is one behavior of the environment."""
+        """Start an experiment. Raises Unavailable for remote workers and InvalidArguments."""
         if launch.workers:
             raise Unavailable(f"{launch.workers} remote workers were asked for: there are none")
         features, actions = self._shape_of(launch)
@@ -135,15 +139,17 @@ class Experiments:
         return settled(self._opened(run))
 
     def connect(self, address: HiveAddress, run_id: str) -> Pending[TrainingStart]:
+        """Open another session of an experiment. Raises NotFound."""
         del address
         return settled(self._opened(self._found(run_id)))
 
     def take_given(self) -> list[Demonstrations]:
-        """Return the rows with actions of their own that came since the last call."""
-        found, self._given, self._given_rows = self._given, [], 0
-        return found
+        """Return the demonstrations and augmented rows since the last call."""
+        taken, self._given, self._given_rows = self._given, [], 0
+        return taken
 
     def keep(self, given: Demonstrations) -> None:
+        """Keep rows for `take_given`; the oldest are dropped beyond 65,536 rows."""
         self._given.append(given)
         self._given_rows += len(given.rows)
         while self._given_rows > _KEPT and len(self._given) > 1:
@@ -165,11 +171,11 @@ class Experiments:
     def _opened(self, run: Experiment) -> TrainingStart:
         run.sessions += 1
         shape = run.policy.num_features, run.policy.num_actions
-        return TrainingStart(run.policy, *shape, sink=_Part(self, run), run=run)
+        return TrainingStart(run.policy, *shape, sink=_ExperimentSink(self, run), run=run)
 
 
-class _Part:
-    """A session's part in an experiment."""
+class _ExperimentSink:
+    """The sink of one session of an experiment."""
 
     def __init__(self, experiments: Experiments, run: Experiment) -> None:
         self._experiments = experiments
@@ -192,7 +198,7 @@ class _Part:
     def note(self, batch: Batch, metadata: Sequence[Metadata]) -> None:
         del batch
         for item in metadata:
-            self._run.metrics_told[item.name] = item.value
+            self._run.metric_values[item.name] = item.value
 
     def held(self) -> Ready | None:
         return None

@@ -26,8 +26,8 @@ class FleetEnv(Closing):
     """
     Steps `num_guests` guests of one module, each with one agent; `options` are those of GuestEnv.
 
-    Those whose agent just runs on go together, at little more than the cost of the calls; the
-    others one after the other, as does everybody with a `decision_period`. A guest that fails or
+    Guests whose agent keeps running are stepped in lockstep, at little more than their calls; the
+    others one after the other, as are all with a `decision_period`. A guest that fails or
     finishes is over until `renew`, and changes nothing for the rest.
     """
 
@@ -36,12 +36,12 @@ class FleetEnv(Closing):
             raise UsageError(f"a fleet of {num_guests} guests: 1 at least")
         self.num_guests = num_guests
         self.template = GuestEnv(module, **options)
-        """What the guests are made like; it is not stepped itself."""
+        """The environment with the options of every guest; it is not stepped itself."""
         self._factory = core_of(self.template).factory
         self._random = np.random.default_rng()
-        self._lives: list[EnvInstance | None] = [None] * num_guests
+        self._instances: list[EnvInstance | None] = [None] * num_guests
         self._alive = np.zeros(num_guests, bool)
-        self._everybody = np.arange(num_guests)
+        self._all = np.arange(num_guests)
         self._together: BatchStepper | None = None
         self._call = NonReentrant(self._factory.module.name)
         self._behavior: Behavior | None = None
@@ -53,25 +53,25 @@ class FleetEnv(Closing):
 
     @property
     def behavior(self) -> Behavior:
-        """That of every agent. Raises UsageError before the first reset."""
+        """The behavior of every agent. Raises UsageError before the first reset."""
         if self._behavior is None:
             raise UsageError("reset the fleet before its first step")
         return self._behavior
 
     @property
     def alive(self) -> Marks:
-        """Which guests go on, bool, [guests]."""
+        """Mask of the guests that are not over, bool, [guests]."""
         return self._alive.copy()
 
-    def life(self, guest: int) -> EnvInstance | None:
-        """The instance of a guest that goes on."""
-        return self._lives[guest]
+    def instance(self, guest: int) -> EnvInstance | None:
+        """Return the instance of a guest, None if it is over."""
+        return self._instances[guest]
 
     def reset(self, seed: int | Sequence[int | None] | None = None) -> FleetStep:
         """
         Start over with new instances, up to the first submit of each.
 
-        `seed` is that of the first guest, the next ones have the next ones; or it is one for each,
+        `seed` is that of the first guest, and guest k has `seed` + k; or it is one for each,
         None to have it drawn. Raises GuestError if a guest does not come so far.
         """
         seeds: Sequence[int | None] = [None] * self.num_guests
@@ -91,9 +91,9 @@ class FleetEnv(Closing):
             steps = {guest: self._begun(guest, given) for guest, given in enumerate(seeds)}
             self._behavior = steps[0].decisions[0].behavior
             self._together = BatchStepper(
-                self._factory.module.name, self._lives, self._resources, self._factory.pace
+                self._factory.module.name, self._instances, self._resources, self._factory.pace
             )
-            return self._told(steps, self._nobody())
+            return self._told(steps, self._empty_step())
 
     def renew(self, guests: Iterable[int]) -> FleetStep:
         """
@@ -102,7 +102,7 @@ class FleetEnv(Closing):
         One that does not come so far is over, and its step has the error.
         """
         with self._whole_call():
-            found, steps = self._nobody(), {}
+            found, steps = self._empty_step(), {}
             for guest in guests:
                 self._drop(guest)
                 try:
@@ -115,18 +115,18 @@ class FleetEnv(Closing):
 
     def step(self, actions: Floats, before: Floats, due: Marks | None = None) -> FleetStep:
         """
-        Go on to the next submit of each guest that is `due`, bool, [guests], or of all.
+        Run each guest that is `due`, bool, [guests], or all of them, to its next submit.
 
         actions: float32, [guests, num_actions], checked; those of agents that do not decide are not
-        used. before: float32, [guests, num_features], what the agents showed last.
+        used. before: float32, [guests, num_features], the agents' last observations.
         """
         with self._whole_call():
             return self._step(actions, before, due)
 
     def take_demonstrations(self, guest: int) -> list[Demonstrations]:
-        """The rows with actions of their own that a guest gave since the last call."""
-        life = self._lives[guest]
-        return [] if life is None else life.experiments.take_given()
+        """Return the demonstrations and augmented rows of a guest since the last call."""
+        instance = self._instances[guest]
+        return [] if instance is None else instance.experiments.take_given()
 
     def close(self) -> None:
         """Free all instances. Raises GuestBusy while a call is in progress. Safe to call again."""
@@ -136,7 +136,7 @@ class FleetEnv(Closing):
 
     @contextmanager
     def _whole_call(self) -> Iterator[None]:
-        """After one that was cut off, by Ctrl-C, nobody knows how far each guest has come."""
+        """Drop all guests after a call that was cut off, as by Ctrl-C: their states are unknown."""
         with self._call:
             try:
                 yield
@@ -145,7 +145,7 @@ class FleetEnv(Closing):
                 raise
 
     def _blame(self, error: UsageError) -> GuestError:
-        """What one guest does that is not for a fleet."""
+        """Return an error of one guest for what a fleet does not take."""
         return GuestError(f"{self._factory.module.name}: {error}")
 
     def _step(self, actions: Floats, before: Floats, due: Marks | None) -> FleetStep:
@@ -154,7 +154,7 @@ class FleetEnv(Closing):
             self._factory.require_open()
             raise UsageError("reset the fleet before its next step")
         values = actions if together.acts.all() else actions * together.acts[:, None]
-        going = self._everybody
+        going = self._all
         if due is not None or not self._alive.all():
             going = np.flatnonzero(self._alive if due is None else self._alive & due)
         single = going[:0]
@@ -162,7 +162,7 @@ class FleetEnv(Closing):
             single = together.waiting(going)
             together.write(values)
         arrived, left = together.run(single) if len(single) else (single, [])
-        found = self._nobody()
+        found = self._empty_step()
         others = together.show(arrived, found) if len(arrived) else arrived
         left += [(guest, Left.SUBMITTED) for guest in others.tolist()]
         steps = {guest: self._after(guest, where) for guest, where in left}
@@ -171,8 +171,8 @@ class FleetEnv(Closing):
             steps.update({guest: self._alone(guest, values) for guest in alone.tolist()})
         return self._told(steps, found, before) if steps else found
 
-    def _nobody(self) -> FleetStep:
-        return FleetStep.nobody(self.num_guests, self.behavior.num_features)
+    def _empty_step(self) -> FleetStep:
+        return FleetStep.empty(self.num_guests, self.behavior.num_features)
 
     def _told(
         self, steps: dict[int, Step], found: FleetStep, before: Floats | None = None
@@ -180,7 +180,7 @@ class FleetEnv(Closing):
         """
         Add what single guests show; those that are over are dropped.
 
-        With `before` one that is none of a fleet fails alone, otherwise that raises UsageError.
+        With `before` a guest that a fleet cannot step fails; without it that raises UsageError.
         """
         for guest, step in sorted(steps.items()):
             if before is None:
@@ -197,47 +197,47 @@ class FleetEnv(Closing):
         return found
 
     def _begun(self, guest: int, seed: int | None) -> Step:
-        """A new instance at its first submit."""
+        """Step a new instance to its first submit."""
         drawn = drawn_seed(self._random) if seed is None else seed
-        life = self._lives[guest] = self._factory.make(drawn, self._resources)
+        instance = self._instances[guest] = self._factory.make(drawn, self._resources)
         self._alive[guest] = True
-        step = life.run()
+        step = instance.run()
         if not step.is_over:
             return step
         self._drop(guest)
-        self._factory.require_behavior(life)
+        self._factory.require_behavior(instance)
         raise (
-            life.experiments.refused
+            instance.experiments.refused
             or step.error
-            or GuestStalled(f"{life.guest.name} came to its end without a submit")
+            or GuestStalled(f"{instance.guest.name} came to its end without a submit")
         )
 
     def _after(self, guest: int, where: Left) -> Step:
-        """A guest that was gone on with, and did something else than the others."""
-        life, together = self._lives[guest], self._together
-        assert life is not None
+        """Step a guest that left the lockstep further, to its next submit."""
+        instance, together = self._instances[guest], self._together
+        assert instance is not None
         assert together is not None
         together.catch_up(guest)
         if where is Left.SUBMITTED:
-            return life.look()
-        return life.after_call() if where is Left.ENDED else life.go_on()
+            return instance.look()
+        return instance.after_call() if where is Left.ENDED else instance.go_on()
 
     def _alone(self, guest: int, values: Floats) -> Step:
-        """A guest that is gone on with by itself."""
-        life, together = self._lives[guest], self._together
-        assert life is not None
-        assert life.pending is not None
+        """Step a guest by itself, outside of the lockstep."""
+        instance, together = self._instances[guest], self._together
+        assert instance is not None
+        assert instance.pending is not None
         assert together is not None
         together.catch_up(guest)
-        count = len(life.pending.decision.deciding)
-        life.answer(values[guest : guest + 1][:count])
-        return life.run()
+        count = len(instance.pending.decision.deciding)
+        instance.answer(values[guest : guest + 1][:count])
+        return instance.run()
 
     def _drop(self, guest: int) -> None:
-        life, self._lives[guest] = self._lives[guest], None
+        instance, self._instances[guest] = self._instances[guest], None
         self._alive[guest] = False
-        if life is not None:
-            life.close()
+        if instance is not None:
+            instance.close()
 
     def _end(self) -> None:
         self._together = None

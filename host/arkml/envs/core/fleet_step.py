@@ -1,4 +1,4 @@
-"""Steps of a fleet of guests, as arrays."""
+"""Arrays with the outcome of a step for each guest of a fleet."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class FleetStep:
     """
     The outcome for the guests of a fleet, in order.
 
-    observations: float32, [guests, num_features], the last ones of an episode that ended; rewards:
+    observations: float32, [guests, num_features], the last ones where an episode ended; rewards:
     float32, [guests]; started, terminated, truncated, present: bool, [guests]. A guest without a
-    row in this step is not present, and has zeros. `replaced` are the guests whose next agent
-    began in the submit that ended the one before: its row is in `next_observations`. `steps` tells
-    more of the guests that did not just run on.
+    row in this step is not present and has zeros. replaced: bool, [guests], guests whose next agent
+    began in the submit that ended the previous one: its row is in next_observations, float32,
+    [guests, num_features]. steps: the whole steps of guests whose agent did not keep running.
     """
 
     observations: Floats
@@ -34,7 +34,7 @@ class FleetStep:
     steps: dict[int, Step] = field(default_factory=dict)
 
     @staticmethod
-    def nobody(guests: int, features: int) -> FleetStep:
+    def empty(guests: int, features: int) -> FleetStep:
         """Return a step in which no guest is present."""
         started, terminated, truncated, present, replaced = np.zeros((5, guests), bool)
         return FleetStep(
@@ -45,7 +45,7 @@ class FleetStep:
 
     @property
     def ended(self) -> Marks:
-        """Whose episode is over, bool, [guests]."""
+        """Mask of the guests whose episode is over, bool, [guests]."""
         marks: Marks = self.terminated | self.truncated
         return marks
 
@@ -61,7 +61,7 @@ class FleetStep:
                 f"a fleet has one behavior, {behavior.name}, and this guest continues with another:"
                 " choose one with behaviors="
             )
-        if decisions and _agents(decisions[0]) > 1:
+        if decisions and _count_agents(decisions[0]) > 1:
             raise UsageError(
                 "a fleet has one agent a guest, and this guest has several: take a sub-environment"
                 " for each agent of one guest"
@@ -71,7 +71,7 @@ class FleetStep:
             self._take(guest, decisions[0], before)
 
     def fail(self, guest: int, error: GuestError, before: Floats) -> None:
-        """Note an error for a guest that is over without having failed itself."""
+        """Truncate a guest that is dropped. before: float32, [num_features], its last row."""
         self.steps[guest] = Step((), error=error)
         self.present[guest] = self.truncated[guest] = True
         self.observations[guest] = before
@@ -81,11 +81,11 @@ class FleetStep:
         self.observations[guests] = later.observations[guests]
         self.present |= guests & later.present
         self.truncated |= guests & later.truncated
-        for guest, told in later.steps.items():
-            if told.is_over:
+        for guest, step in later.steps.items():
+            if step.is_over:
                 before = self.steps.get(guest, Step(()))
-                error = before.error or told.error
-                self.steps[guest] = Step(before.decisions, before.done or told.done, error)
+                error = before.error or step.error
+                self.steps[guest] = Step(before.decisions, before.done or step.done, error)
 
     def _take(self, guest: int, decision: Decision, before: Floats) -> None:
         ended = np.flatnonzero(decision.ended)
@@ -109,7 +109,7 @@ class FleetStep:
         self.truncated[guest] = decision.truncated[row]
 
 
-def _agents(decision: Decision) -> int:
+def _count_agents(decision: Decision) -> int:
     """Return the number of agents that are present at once."""
     ended = int(decision.ended.sum())
     return max(ended, len(decision) - ended)

@@ -1,4 +1,4 @@
-"""Messages that are handed to a guest between its calls."""
+"""Messages for a guest, delivered between its calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Messages:
     """
     Messages for the export `arkml_side_channel(ptr, len)` of a module, oldest first.
 
-    Raises EntryPointMissing for such an export that does not take bytes.
+    Raises EntryPointMissing if the module has that export and it does not take bytes.
     """
 
     def __init__(self, module: CompiledModule) -> None:

@@ -1,4 +1,4 @@
-"""The calls of an environment, of which there is one at a time."""
+"""The lock that admits one call of an environment at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from arkml.errors import GuestBusy
 
 
 class NonReentrant:
-    """Entered with `with`, it keeps other calls out, from whichever thread."""
+    """A context manager that refuses a second entry, from any thread."""
 
     __slots__ = ("_is_busy", "_name")
 
@@ -15,7 +15,7 @@ class NonReentrant:
         self._is_busy = False
 
     def __enter__(self) -> None:
-        """Raise GuestBusy, before anything is touched, if a call is in progress."""
+        """Enter. Raises GuestBusy, without effect, if a call is in progress."""
         if self._is_busy:
             raise GuestBusy(f"the environment of {self._name} is in a call: one call at a time")
         self._is_busy = True  # no thread and no SIGINT gets between: nothing is called here

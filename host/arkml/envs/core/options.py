@@ -16,7 +16,7 @@ class GuestEnvOptions(TypedDict, total=False):
     """Keyword arguments of `GuestEnv`, which the environments built on it pass on."""
 
     entry: str | None
-    """The export that is called; by default an applet's frame, or a cmdlet."""
+    """The export that is called; by default the frame of an applet, or a cmdlet."""
 
     args: str
     """Arguments of a cmdlet, separated by single spaces; "{seed}" stands for the seed."""
@@ -52,7 +52,7 @@ class GuestEnvOptions(TypedDict, total=False):
     """The limits of the environment's own host."""
 
     host: Host | None
-    """The host that loads the guest, instead of one of its own."""
+    """The host that loads the guest, instead of the environment's own."""
 
     digest: str | None
     """The digest that the module must have (`CompiledModule.digest`), as pickles have it."""

@@ -1,4 +1,4 @@
-"""The queues of many guests that hold one row each, read and written together."""
+"""Reading and writing of the queues of many guests that hold one row each."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class SingleRows:
     """
     The first rows of queues, one queue a guest.
 
-    `regions` has None for a guest that has no queue; nothing is read or written there. It holds as
-    long as no queue moves, which `Columns.version` tells.
+    `regions` has None for a guest without a queue, which is skipped. The addresses are valid until
+    a queue moves, which changes `Columns.version`.
     """
 
     def __init__(self, arena: Arena, regions: Sequence[Region | None]) -> None:
@@ -45,23 +45,23 @@ class SingleRows:
     def single(self, positions: Positions) -> npt.NDArray[np.bool_]:
         """Return which queues hold one row, bool, [n]."""
         holds_one = self._words[self._counts[positions]] == 1
-        found: npt.NDArray[np.bool_] = holds_one & self._has[positions]
-        return found
+        is_single: npt.NDArray[np.bool_] = holds_one & self._has[positions]
+        return is_single
 
     def rows(self) -> npt.NDArray[Any]:
         """Return a copy of the rows, ROW, [guests]; zeros where there is no queue."""
-        found = np.zeros(len(self._has), ROW)
+        copied = np.zeros(len(self._has), ROW)
         for slab, rows, positions in self._moves:
-            found[positions] = slab.view(at.ROWS)[rows]
-        return found
+            copied[positions] = slab.view(at.ROWS)[rows]
+        return copied
 
     def read(self, features: Floats) -> None:
-        """Copy the features, float32, [guests, num_features]."""
+        """Copy the features into an array, float32, [guests, num_features]."""
         for slab, rows, positions in self._moves:
             features[positions] = slab.view(at.FEATURES)[rows]
 
     def write(self, actions: Floats) -> None:
-        """Answer with actions, float32, [guests, num_actions], and values of zero."""
+        """Write actions, float32, [guests, num_actions], and values of zero."""
         for slab, rows, positions in self._moves:
             slab.view(at.ACTIONS)[rows] = actions[positions]
             slab.view(at.VALUES)[rows] = 0

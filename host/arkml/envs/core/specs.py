@@ -12,14 +12,14 @@ from arkml.batches import Floats
 from arkml.errors import InvalidActions
 
 Bounds = tuple[float, ...]
-"""One for each value."""
+"""Bounds, one for each value."""
 
 _WHOLE = "obs_0"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A run of features that belong together. `shape` is theirs, row by row."""
+    """Consecutive features that form one observation, of `shape` in C order."""
 
     name: str
     shape: tuple[int, ...]
@@ -42,7 +42,7 @@ class Actions:
     """
     The columns of an action: `continuous` floats, then one whole number from 0 for each branch.
 
-    low and high: bounds of the continuous ones. branches: how many choices each has.
+    low and high: bounds of the continuous ones. branches: the number of choices of each.
     """
 
     continuous: int
@@ -55,18 +55,19 @@ class Actions:
     def __post_init__(self) -> None:
         largest = np.finfo(np.float32).max  # infinite values are outside of all bounds
         for name, bounds in (("_floors", self.low), ("_ceilings", self.high)):
-            found = np.clip(np.array(bounds, np.float64), -largest, largest)
-            object.__setattr__(self, name, found.astype(np.float32))
+            clipped = np.clip(np.array(bounds, np.float64), -largest, largest)
+            object.__setattr__(self, name, clipped.astype(np.float32))
 
     @property
     def width(self) -> int:
+        """The number of columns."""
         return self.continuous + len(self.branches)
 
     def check(self, values: Floats, who: str) -> None:
         """
-        Raise InvalidActions if values, [..., width], cannot be actions; `who` is named.
+        Raise InvalidActions, which names `who`, if values, [..., width], are not valid actions.
 
-        Masks are not looked at: a masked choice is for the guest to handle.
+        Masks are not checked: a masked choice is for the guest to handle.
         """
         floats = values[..., : self.continuous]
         fits = self._fit(floats)
@@ -79,7 +80,7 @@ class Actions:
         self.check_choices(values, who)
 
     def accept(self, values: Floats) -> bool:
-        """Return whether `check` passes, for behaviors with continuous actions only."""
+        """Return whether values, [..., width], pass `check`; False if there are branches."""
         return not self.branches and bool(self._fit(values).all())
 
     def _fit(self, floats: Floats) -> npt.NDArray[np.bool_]:
@@ -107,7 +108,7 @@ class Spec:
     The meaning of a behavior's rows.
 
     decision_period: the number of submits from one decision of an agent to its next. slots: the
-    most agents at once. positions: the features that are an agent's place in a plane.
+    largest number of agents at once. positions: the features that are coordinates in a plane.
     """
 
     observations: tuple[Part, ...]
@@ -124,9 +125,9 @@ class Spec:
         return Spec((Part(_WHOLE, (num_features,), *without),), Actions(num_actions, *ones))
 
     def parts(self, observations: Floats) -> list[Floats]:
-        """Yield features, float32, [n, num_features], part by part, each [n, *shape]."""
+        """Return features, float32, [n, num_features], by part, each [n, *shape]."""
         if len(self.observations) == 1:
             return [self.observations[0].of(observations)]
         ends = np.cumsum([part.size for part in self.observations])[:-1]
         columns = np.split(observations, ends, axis=1)
-        return [part.of(found) for part, found in zip(self.observations, columns, strict=True)]
+        return [part.of(values) for part, values in zip(self.observations, columns, strict=True)]

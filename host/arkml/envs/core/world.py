@@ -1,4 +1,4 @@
-"""Time and chance of a guest in an environment: both follow from its seed and its calls alone."""
+"""Virtual clocks and random numbers of a guest, determined by its seed and its calls."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from arkml.envs.core.submit_loop import Calls
 from arkml.errors import UsageError
 
 ORIGIN = 946_684_800_000_000_000
-"""Nanoseconds from the Unix epoch to the first of January 2000, when every instance begins."""
+"""Nanoseconds from the Unix epoch to January 1, 2000, the time at which every instance starts."""
 
 FRAME = 1 / 60
-"""Seconds of a frame, unless told otherwise."""
+"""Seconds of a frame by default."""
 
-_MOST = 1e9  # of whatever says how fast time goes
+_MOST = 1e9  # of frame_seconds, time_scale and capture_rate
 _LAST = (1 << 63) - 1  # nanoseconds: a guest reads them as an i64
 
 
 class Pace:
     """
-    The speed of the clock of guests in an environment; it counts from the next frame on.
+    The speed of the clock of guests in an environment; changes apply from the next frame on.
 
     A frame lasts `frame_seconds` times `time_scale`. Raises UsageError for wrong values.
     """
@@ -32,12 +32,12 @@ class Pace:
 
     @property
     def frame_seconds(self) -> float:
-        """Seconds of a frame where time is not scaled."""
+        """Seconds of a frame before `time_scale` is applied."""
         return self._frame_seconds
 
     @property
     def time_scale(self) -> float:
-        """The factor by which the clock is faster than that; 0 stops it."""
+        """The factor by which frames are longer than `frame_seconds`; 0 stops the clock."""
         return self._time_scale
 
     @time_scale.setter
@@ -47,9 +47,9 @@ class Pace:
     @property
     def capture_rate(self) -> float:
         """
-        Frames of a second where time is not scaled.
+        Frames per second before `time_scale` is applied.
 
-        Set to 0 it is again what the environment was made with.
+        Setting it to 0 restores the `frame_seconds` that the environment was made with.
         """
         return 1 / self._frame_seconds
 
@@ -68,10 +68,10 @@ class Pace:
 
 class SeededWorld:
     """
-    The world of one instance. It begins at `ORIGIN`, whichever the machine's time is.
+    Clock and random numbers of one instance. The clock starts at `ORIGIN`.
 
-    The clock stands still while a call runs, unless the guest sleeps: it wakes at once, that much
-    later.
+    The clock stands still during a call. A guest that sleeps wakes at once, and the clock moves by
+    the time that it asked for.
     """
 
     def __init__(self, seed: int, pace: Pace) -> None:
@@ -81,32 +81,36 @@ class SeededWorld:
         self._draws = 0
 
     def tick(self) -> None:
-        """Move the clock by a frame."""
+        """Advance the clock by one frame."""
         self._now += self._pace.nanoseconds
 
     def skip(self, nanoseconds: int) -> None:
-        """Move the clock by frames that were not counted one by one."""
+        """Advance the clock by the time of frames that were not counted one by one."""
         self._now += nanoseconds
 
     def framed(self, calls: Calls) -> Calls:
-        """Yield the calls, each a frame after the one before."""
+        """Yield the calls, and advance the clock by a frame before each."""
         for begin in calls:
             self.tick()
             yield begin
 
     def time_of_day(self) -> int:
+        """Return nanoseconds since the Unix epoch."""
         return min(self._now, _LAST)
 
     def reading(self) -> int:
+        """Return the monotonic clock, in nanoseconds."""
         return self._now
 
     def wait(self, until: int | None, timeout: float, rest: Callable[[float], object]) -> None:
+        """Advance the clock to `until`; without it rest for `timeout` seconds of real time."""
         if until is None:
             rest(timeout)
         else:
             self._now = max(self._now, until)
 
     def random(self, size: int) -> bytes:
+        """Return the next `size` bytes that follow from the seed."""
         self._draws += 1
         return hashlib.shake_128(f"{self._seed} {self._draws}".encode()).digest(size)
 

@@ -33,15 +33,17 @@ class _ActionTupleBase(ABC):
 
     @property
     def continuous(self) -> NDArray[np.float32]:
+        """The continuous half, float32, [agents, continuous_size]."""
         # None only in a tuple without actions, which is never read.
         return cast("NDArray[np.float32]", self._continuous)
 
     @property
     def discrete(self) -> NDArray[Any]:
+        """The discrete half, `discrete_dtype`, [agents, branches]."""
         return cast("NDArray[Any]", self._discrete)
 
     def add_continuous(self, continuous: NDArray[Any]) -> None:
-        """Set the continuous half, as float32. Raises UnityActionException."""
+        """Set the continuous half, [agents, continuous_size]. Raises UnityActionException."""
         floats = numbers(continuous, np.float32)
         if self._discrete is None:
             self._discrete = np.zeros((continuous.shape[0], 0), dtype=self.discrete_dtype)
@@ -49,7 +51,7 @@ class _ActionTupleBase(ABC):
 
     def add_discrete(self, discrete: NDArray[Any]) -> None:
         """
-        Set the discrete half, as `discrete_dtype`.
+        Set the discrete half, `discrete_dtype`, [agents, branches].
 
         Raises UnityActionException, for numbers that are not whole too.
         """
@@ -174,7 +176,7 @@ class ActionSpec(NamedTuple):
 
 def numbers(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
     """
-    Return an array in another dtype, or the array itself if that is its own.
+    Return an array of any shape, [...], in another dtype; itself if it has that dtype.
 
     Floats that are too large become infinite. Raises UnityActionException for what is not an array
     of numbers, and for values that integers of this dtype cannot be: 1.5, NaN, or too large ones.

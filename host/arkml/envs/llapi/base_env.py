@@ -1,4 +1,4 @@
-"""The environment that trainers step, and the records it speaks in."""
+"""The environment that trainers step, and the records that it returns."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class BaseEnv(ABC):
     """
     Agents of one or more behaviors, stepped together.
 
-    Which agents report, and in which order, changes from step to step; an agent is known by its
-    id. One that ended may be in the same step's decisions again: its next episode has begun.
+    The agents that report, and their order, change from step to step; an agent is identified by
+    its id. One that ended may be in the same step's decisions again: its next episode has begun.
     """
 
     @abstractmethod
@@ -56,7 +56,7 @@ class BaseEnv(ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Begin anew."""
+        """Reset the environment; every agent begins a new episode."""
 
     @abstractmethod
     def close(self) -> None:

@@ -12,7 +12,7 @@ PollCallback = Callable[[], None]
 
 
 class Communicator:
-    """Talks to one player."""
+    """A connection to one player."""
 
     def __init__(self, worker_id: int = 0, base_port: int = 5005) -> None:
         self.worker_id = worker_id

@@ -1,4 +1,4 @@
-"""An environment that is a player of its own: started here, or an editor that connects."""
+"""An environment in a player: an executable that is started here, or an editor that connects."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class UnityEnvironment(BaseEnv):
         self._exchange(message)
 
     def reset(self) -> None:
-        """Have the player begin anew. Raises as `step`."""
+        """Reset the player. Raises as `step`."""
         self._assert_loaded()
         self._exchange(UnityRLInputProto(command=RESET))
         self._is_first_message = False

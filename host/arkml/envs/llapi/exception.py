@@ -12,11 +12,11 @@ class UnityException(ArkmlError):
 
 
 class UnityEnvironmentException(UnityException):
-    """An environment could not be started, talked to or closed."""
+    """An environment could not be started, reached or closed."""
 
 
 class UnityCommunicationException(UnityException):
-    """A message came that should not have come."""
+    """An unexpected message was received."""
 
 
 class UnityCommunicatorStoppedException(UnityException):
@@ -24,11 +24,11 @@ class UnityCommunicatorStoppedException(UnityException):
 
 
 class UnityObservationException(UnityException):
-    """An observation is not what its specification says."""
+    """An observation does not match its specification."""
 
 
 class UnityActionException(UnityException):
-    """An action is not what its specification says."""
+    """An action does not match its specification."""
 
 
 class UnityTimeOutException(UnityException):
@@ -40,7 +40,7 @@ class UnitySideChannelException(UnityException):
 
 
 class UnityPolicyException(UnityException):
-    """A trainer went wrong."""
+    """A policy or its trainer failed."""
 
 
 class UnityRegistryException(UnityException):

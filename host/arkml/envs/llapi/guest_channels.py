@@ -1,4 +1,4 @@
-"""The end of the side channels at which the guest is."""
+"""The guest's end of the side channels."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class GuestChannels:
         self._waiting += frames(block)
 
     def attend(self, *, anew: bool) -> None:
-        """Do what the messages say; `anew` if a new instance of the guest will be there."""
+        """Apply the messages; `anew` if a new instance of the guest follows."""
         if not self._waiting and not anew:
             return
         if anew:

@@ -27,7 +27,7 @@ class Met:
     behavior: Behavior
     name: BehaviorName
     spec: BehaviorSpec
-    nobody: TerminalSteps
+    none_ended: TerminalSteps
 
 
 def behavior_spec(behavior: Behavior) -> BehaviorSpec:
@@ -57,7 +57,7 @@ def steps_of(decision: Decision, met: Met) -> tuple[DecisionSteps, TerminalSteps
             list(decision.masks) or None,
             *_groups(count),
         )
-        return deciding, met.nobody
+        return deciding, met.none_ended
     live = ~ended
     deciding = DecisionSteps(
         declared.parts(decision.observations[live]),

@@ -109,7 +109,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         return BehaviorMapping(self._specs)
 
     def reset(self) -> None:
-        """Make a new instance. Raises GuestError if it does not come to its first submit."""
+        """Make a new instance. Raises GuestError if it fails before its first submit."""
         env = self.guest_env
         self._is_playing = False
         self._attend(anew=True)
@@ -118,7 +118,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         self._is_playing, self._why_over, self._failure = True, None, None
 
     def step(self) -> None:
-        """Act; the first step is a reset. Raises UnityCommunicatorStoppedException."""
+        """Step; the first step is a reset. Raises UnityCommunicatorStoppedException."""
         env = self.guest_env
         if self._why_over is not None:
             raise UnityCommunicatorStoppedException(f"Communicator has exited. {self._why_over}")

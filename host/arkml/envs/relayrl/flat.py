@@ -17,7 +17,7 @@ from arkml.envs.relayrl.guests import GuestScalarEnvironment, GuestVectorEnviron
 from arkml.envs.relayrl.kinds import EnvironmentError, EnvironmentUuid
 
 _LITTLE = np.dtype("<f4")
-_CHOICES = 256  # that a byte can tell apart
+_CHOICES = 256  # values of a byte
 
 Flags = npt.NDArray[np.uint8]
 ScalarBytes = tuple[bytes, bytes | None, float, bool, bool]
@@ -26,7 +26,7 @@ VectorBytes = tuple[bytes, bytes | None, list[float], list[bool], list[bool]]
 
 class _Flat:
     """
-    The part of both views that is about bytes: widths, masks, and actions one after another.
+    The common part of both views: widths, masks, and actions as bytes.
 
     Observations are little-endian float32. So are actions, [num_actions] each; where there are
     branches only, an action may also be one byte, the number of a choice. The choices of several
@@ -40,10 +40,11 @@ class _Flat:
         self._environment = environment
 
     def observation_dim(self) -> int:
+        """Return the number of features of an observation."""
         return self._behavior.num_features
 
     def action_dim(self) -> int:
-        """Return how many choices there are, or how many numbers an action with floats has."""
+        """Return the number of choices, or of numbers in an action with floats."""
         if self.action_is_discrete():
             return _count(self._actions)
         return self._behavior.num_actions
@@ -53,14 +54,14 @@ class _Flat:
         return bool(self._actions.branches) and not self._actions.continuous
 
     def flat_observation_bytes(self) -> bytes:
-        """Return the present observations; none before all were reset."""
+        """Return the present observations, or no bytes before all environments were reset."""
         try:
             return _bytes(self._environment.build_observation())
         except EnvironmentError:
             return b""
 
     def build_mask(self) -> Flags | None:
-        """Return what can be chosen now, uint8, [choices], of a vector [n, choices], or None."""
+        """Return the allowed choices, uint8, [choices], of a vector [n, choices], or None."""
         masks = self._masks()
         if masks is None or isinstance(self._environment, GuestVectorEnvironment):
             return masks
@@ -68,7 +69,7 @@ class _Flat:
         return np.asarray(one, np.uint8)
 
     def flat_mask_bytes(self) -> bytes | None:
-        """Return the same as bytes; before a reset all can be chosen."""
+        """Return the mask as bytes, or None; before a reset all choices are allowed."""
         masks = self._masks()
         return None if masks is None else masks.tobytes()
 
@@ -90,7 +91,7 @@ class _Flat:
 
     def _taken(self, data: bytes, count: int) -> Floats:
         """Return actions of `count` environments, float32, [count, num_actions], from bytes."""
-        self._masks()  # refuses what could not be answered
+        self._masks()  # raises EnvironmentError if masks cannot be returned
         if self.action_is_discrete() and len(data) == count:
             return _columns(np.frombuffer(data, np.uint8), self._actions)
         width = self._behavior.num_actions
@@ -114,11 +115,11 @@ class FlatScalar(_Flat):
     def step_bytes(self, action: bytes) -> ScalarBytes | None:
         """Return observation, mask, reward, done, truncated."""
         try:
-            found = self._environment.step(self._taken(action, 1)[0])
+            step = self._environment.step(self._taken(action, 1)[0])
         except EnvironmentError:
             return None
         mask = self.flat_mask_bytes()
-        return _bytes(found.observation), mask, found.reward, found.terminated, found.truncated
+        return _bytes(step.observation), mask, step.reward, step.terminated, step.truncated
 
 
 class FlatVector(_Flat):
@@ -133,32 +134,32 @@ class FlatVector(_Flat):
         return self._environment.init_num_envs(num_envs)
 
     def n_envs(self) -> int:
-        """Return the number of environments, of those that there were before this view too."""
+        """Return the number of environments, including those made before this view."""
         return len(self._environment.env_ids)
 
     def reset(self, env_ids: list[EnvironmentUuid]) -> list[bytes]:
         """Return the first observations of episodes. Raises EnvironmentError."""
-        return [_bytes(found.observation) for found in self._environment.reset(env_ids)]
+        return [_bytes(reset.observation) for reset in self._environment.reset(env_ids)]
 
     def step_bytes(self, actions: bytes) -> VectorBytes | None:
         """Return observations, masks, rewards, dones, truncateds."""
         try:
             ids = self._environment.env_ids
             rows = self._taken(actions, len(ids))
-            found = self._environment.step(list(zip(ids, rows, strict=True)))
+            steps = self._environment.step(list(zip(ids, rows, strict=True)))
         except EnvironmentError:
             return None
         return (
-            b"".join(_bytes(step.observation) for step in found),
+            b"".join(_bytes(step.observation) for step in steps),
             self.flat_mask_bytes(),
-            [step.reward for step in found],
-            [step.terminated for step in found],
-            [step.truncated for step in found],
+            [step.reward for step in steps],
+            [step.terminated for step in steps],
+            [step.truncated for step in steps],
         )
 
 
 def _count(actions: Actions) -> int:
-    """Return how many choices all branches have together. Raises EnvironmentError."""
+    """Return the number of combinations of all branches' choices. Raises EnvironmentError."""
     count = math.prod(actions.branches)
     if count > _CHOICES:
         raise checks.refused(f"a flat view has at most {_CHOICES} choices, this guest {count}")
@@ -171,12 +172,12 @@ def _columns(numbers: Flags, actions: Actions) -> Floats:
         raise checks.refused(
             f"choices are numbers from 0 to {_count(actions) - 1}, not {int(numbers.max())}"
         )
-    found = np.unravel_index(numbers, actions.branches)
-    return np.stack(found, axis=1).astype(np.float32)
+    choices = np.unravel_index(numbers, actions.branches)
+    return np.stack(choices, axis=1).astype(np.float32)
 
 
 def _allowed(masks: Sequence[Marks]) -> npt.NDArray[Any]:
-    """Return which choices of all branches together are allowed, bool, [choices]."""
+    """Return the allowed combinations of all branches' choices, bool, [choices]."""
     allowed: npt.NDArray[Any] = np.ones(1, bool)
     for mask in masks:
         allowed = np.logical_and.outer(allowed, ~mask).ravel()

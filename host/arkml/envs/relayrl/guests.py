@@ -54,15 +54,16 @@ class GuestScalarEnvironment(Guests):
         self._seat: Seat | None = None
 
     def kind(self) -> EnvironmentKind:
+        """Return the kind of environment."""
         return EnvironmentKind.Scalar
 
     def reset(self) -> ScalarEnvReset:
-        """Begin an episode. One that fails to begin leaves the present one as it is."""
-        with self._lock, begun([self._started()]) as (found,):
-            return ScalarEnvReset(*found)
+        """Begin an episode. If that fails, the present one continues."""
+        with self._lock, begun([self._started()]) as (beginning,):
+            return ScalarEnvReset(*beginning)
 
     def step(self, action: Tensor) -> ScalarEnvStep:
-        """Act. action: [num_actions]."""
+        """Step with an action, [num_actions]. Raises EnvironmentError; nothing is stepped then."""
         with self._lock:
             seat = self._started()
             values = checks.action(action, seat.actions)
@@ -71,18 +72,18 @@ class GuestScalarEnvironment(Guests):
 
     @property
     def behavior(self) -> Behavior:
-        """Return its behavior. Raises EnvironmentError if the guest does not start."""
+        """The behavior of the agent. Raises EnvironmentError if the guest does not start."""
         with self._lock:
             return self._started().behavior
 
     @property
     def masks(self) -> list[list[Marks]]:
-        """Return the choices that are masked now, by branch: bool, [choices]; of one agent."""
+        """The choices of the one agent that are masked now, by branch: bool, [choices]."""
         with self._lock:
             return [self._started().masks]
 
     def run_environment(self) -> None:
-        """Play one episode with the policy. If that fails, nothing has moved."""
+        """Play one episode with the policy. If that fails, the episode before continues."""
         with self._lock:
             seat = self._started()
             self._require_policy()
@@ -130,10 +131,10 @@ class GuestScalarEnvironment(Guests):
 
 class GuestVectorEnvironment(Guests):
     """
-    As many guests as asked for, of one agent each.
+    A number of guests with one agent each.
 
-    Any of them may be stepped together. Everything is checked before anything moves; results come
-    in the order of the request. A guest that fails is truncated, which changes nothing for others.
+    Any of them may be stepped together. All arguments are checked before a guest is stepped;
+    results come in the order of the request. A guest that fails is truncated; others continue.
     """
 
     def __init__(
@@ -148,40 +149,41 @@ class GuestVectorEnvironment(Guests):
         self._seats: dict[EnvironmentUuid, Seat] = {}
 
     def kind(self) -> EnvironmentKind:
+        """Return the kind of environment."""
         return EnvironmentKind.Vector
 
     def init_num_envs(self, num_envs: int) -> list[EnvironmentUuid]:
-        """Have `num_envs` guests. The first ones stay and keep their ids; others are closed."""
+        """Set the number of guests. The first ones keep their ids, surplus ones are closed."""
         with self._lock:
             self._require_own()
-            wanted = checks.count(num_envs)
+            count = checks.count(num_envs)
             added: dict[EnvironmentUuid, Seat] = {}
             try:
-                for number in range(len(self._seats), wanted):
+                for number in range(len(self._seats), count):
                     seed = None if self._seed is None else self._seed + number
                     added[uuid4()] = Seat(self._module, seed, self._options)
             except BaseException:
                 for seat in added.values():
                     seat.agent.close()
                 raise
-            for env_id in list(self._seats)[wanted:]:
+            for env_id in list(self._seats)[count:]:
                 self._seats.pop(env_id).agent.close()
             self._seats |= added
             return list(self._seats)
 
     def reset(self, env_ids: Sequence[EnvironmentUuid]) -> list[VectorEnvReset]:
-        """Begin an episode in each of them, or in none: what one has stays as it is then."""
+        """Begin an episode in each environment, or, if one fails, in none of them."""
         with self._lock:
             self._require_own()
             asked = checks.ids(env_ids, self._seats)
-            with begun([self._seats[env_id] for env_id in asked]) as found:
+            with begun([self._seats[env_id] for env_id in asked]) as beginnings:
                 return [
                     VectorEnvReset(env_id, *first)
-                    for env_id, first in zip(asked, found, strict=True)
+                    for env_id, first in zip(asked, beginnings, strict=True)
                 ]
 
     def step(self, actions: Sequence[tuple[EnvironmentUuid, Tensor]]) -> list[VectorEnvStep]:
-        """Act in each of them. actions: pairs of an id and an action, [num_actions]."""
+        """Step each environment of `actions`: pairs of an id and an action, [num_actions]."""
         with self._lock:
             self._require_own()
             asked = checks.pairs(actions)
@@ -204,7 +206,7 @@ class GuestVectorEnvironment(Guests):
 
     @property
     def behavior(self) -> Behavior:
-        """Return the behavior of each. Raises EnvironmentError before `init_num_envs`."""
+        """The behavior of each agent. Raises EnvironmentError before `init_num_envs`."""
         with self._lock:
             self._require_own()
             checks.ids([], self._seats)
@@ -224,8 +226,8 @@ class GuestVectorEnvironment(Guests):
             checks.ids([], self._seats)
             self._require_policy()
             seats = list(self._seats.values())
-            with begun(seats) as found:
-                for seat, (seen, _) in zip(seats, found, strict=True):
+            with begun(seats) as beginnings:
+                for seat, (seen, _) in zip(seats, beginnings, strict=True):
                     self._play(seat, seen)
 
     def build_observation(self) -> Floats:

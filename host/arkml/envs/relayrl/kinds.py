@@ -12,7 +12,7 @@ import numpy.typing as npt
 from arkml.errors import ArkmlError
 
 EnvironmentUuid: TypeAlias = UUID
-"""Names one logical environment, as long as it lives."""
+"""The id of one environment, valid as long as it exists."""
 
 Uuid: TypeAlias = UUID
 

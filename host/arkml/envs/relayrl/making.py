@@ -1,4 +1,4 @@
-"""The life of environments of guests: settings, pickles, and their one owner."""
+"""The base of guests as RelayRL environments: options, pickling and ownership."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from arkml.host import Source
 _F32 = EnvDType.NdArray(EnvNdArrayDType.F32)
 
 ActingPolicy = Callable[[Floats], Any]
-"""Makes an action, [num_actions], of an observation, [num_features]."""
+"""A function from an observation, [num_features], to an action, [num_actions]."""
 
 
 class Guests:
@@ -54,19 +54,21 @@ class Guests:
         return _remade, (type(self), settings)
 
     def observation_dtype(self) -> EnvDType:
+        """Return the dtype of observations."""
         return _F32
 
     def action_dtype(self) -> EnvDType:
+        """Return the dtype of actions."""
         return _F32
 
     @property
     def behavior(self) -> Behavior:
-        """Return the behavior of an environment. Raises EnvironmentError if there is none."""
+        """The behavior of the environments. Raises EnvironmentError if there is none."""
         raise NotImplementedError
 
     @property
     def num_actions(self) -> int:
-        """Return the width of an action. Raises EnvironmentError as `behavior`."""
+        """The width of an action. Raises EnvironmentError as `behavior`."""
         return self.behavior.num_actions
 
     def _require_own(self) -> None:
@@ -76,7 +78,7 @@ class Guests:
             raise checks.refused("the environment is closed")
 
     def _moved(self) -> Self:
-        """Return another object with all that this one had, which cannot be used any more."""
+        """Return another object with the state of this one, which becomes unusable."""
         with self._lock:
             self._require_own()
             other = object.__new__(type(self))
@@ -89,7 +91,7 @@ class Guests:
             raise checks.refused("run_environment needs a policy: give one when it is made")
 
     def _play(self, seat: Seat, seen: Floats) -> None:
-        """Play an episode that has begun with this observation."""
+        """Play the episode that began with `seen`, float32, [num_features], with the policy."""
         assert self._policy is not None
         while seat.agent.is_playing:
             seen = seat.step(checks.action(self._policy(seen), seat.actions))[0]

@@ -1,4 +1,4 @@
-"""One guest, as the environments of RelayRL step it."""
+"""One guest of a RelayRL environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from arkml.host import Source
 
 
 class _Kept(NamedTuple):
-    """The state of a seat before an episode that may yet be given up."""
+    """The state to which `give_up` returns."""
 
     seed: int | None
     seen: Floats | None
@@ -54,7 +54,7 @@ class Seat:
 
     @property
     def masks(self) -> list[Marks]:
-        """Return the choices that are masked now, for each branch bool, [choices]."""
+        """The choices that are masked now, for each branch bool, [choices]."""
         if self.seen is None or self.agent.shown is None:
             return [np.zeros(choices, bool) for choices in self.actions.branches]
         decision, row = self.agent.shown
@@ -62,10 +62,10 @@ class Seat:
 
     def prepare(self) -> None:
         """
-        Have the next episode ready, without leaving the present one.
+        Prepare the next episode, and keep the present one.
 
-        `begin` goes over to it. `settle` ends what was before for good, `give_up` goes back there.
-        Raises EnvironmentError; nothing has moved then.
+        `begin` enters the prepared episode. Then `settle` drops the one before, or `give_up`
+        returns to it. Raises EnvironmentError; the present episode continues then.
         """
         self._kept = _Kept(self._seed, self.seen, len(self.returns), self._sum)
         try:
@@ -75,18 +75,18 @@ class Seat:
         self._seed = None
 
     def begin(self) -> tuple[Floats, EnvInfo | None]:
-        """Return the first observation and the info of the episode that is ready."""
+        """Begin the prepared episode. Returns its first observation, [num_features], and info."""
         self.seen, info = self.agent.begin()
         self._sum = 0.0
-        return self.seen.copy(), self._told(info)
+        return self.seen.copy(), self._env_info(info)
 
     def settle(self) -> None:
-        """End what was before the episode that was prepared."""
+        """Drop the episode that was kept by `prepare`."""
         self._kept = None
         self.agent.settle()
 
     def give_up(self) -> None:
-        """Go back to what was before `prepare`, if that was called."""
+        """Return to the episode that was kept by `prepare`, if there is one."""
         self.agent.give_up()
         kept, self._kept = self._kept, None
         if kept is None:
@@ -97,7 +97,11 @@ class Seat:
             self._seed = kept.seed
 
     def step(self, action: Floats) -> tuple[Floats, float, bool, bool, EnvInfo | None]:
-        """Act; a guest that no longer has one agent ends the episode as a failed one does."""
+        """
+        Step with an action, float32, [num_actions].
+
+        A guest that no longer has one agent ends the episode as a failed one does.
+        """
         try:
             self.seen, reward, terminated, truncated, info = self.agent.step(action)
         except UsageError as error:
@@ -106,15 +110,16 @@ class Seat:
         self._sum += reward
         if terminated or truncated:
             self.returns.append(self._sum)
-        return self.seen.copy(), reward, terminated, truncated, self._told(info)
+        return self.seen.copy(), reward, terminated, truncated, self._env_info(info)
 
     def require_playing(self) -> None:
+        """Raise EnvironmentError between episodes."""
         if self.seen is None:
             raise checks.refused("reset the environment before its first step")
         if not self.agent.is_playing:
             raise checks.refused("the episode has ended: reset the environment")
 
-    def _told(self, info: dict[str, Any]) -> EnvInfo | None:
+    def _env_info(self, info: dict[str, Any]) -> EnvInfo | None:
         """Return the info of a step, with `mask/BRANCH/CHOICE` for masked choices."""
         assert self.agent.shown is not None
         decision, row = self.agent.shown
@@ -128,7 +133,11 @@ class Seat:
 
 @contextmanager
 def begun(seats: Sequence[Seat]) -> Iterator[list[tuple[Floats, EnvInfo | None]]]:
-    """Begin an episode in each seat; an error, then or in the block, takes all of them back."""
+    """
+    Begin an episode in each seat; an error, here or in the block, returns all to the one before.
+
+    Yields for each seat its first observation, float32, [num_features], and info.
+    """
     try:
         for seat in seats:
             seat.prepare()

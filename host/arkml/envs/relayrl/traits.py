@@ -52,7 +52,7 @@ class VectorEnvStep:
 @runtime_checkable
 class Environment(Protocol):
     """
-    An environment to train or rate a model in, from any thread: state lies behind locks.
+    An environment to train or evaluate a model in, usable from any thread.
 
     All methods raise EnvironmentError.
     """
@@ -61,7 +61,7 @@ class Environment(Protocol):
         """Run one episode."""
 
     def build_observation(self) -> Any:
-        """Return the present observation, in the form that both sides agree on."""
+        """Return the present observation."""
 
     def observation_dtype(self) -> EnvDType: ...
 
@@ -70,7 +70,7 @@ class Environment(Protocol):
     def kind(self) -> EnvironmentKind: ...
 
     def into_handle(self) -> EnvironmentHandle:
-        """Give the environment away: it answers through the handle from now on."""
+        """Return a handle that replaces this object, which becomes unusable."""
         ...
 
 
@@ -79,7 +79,7 @@ class ScalarEnvironment(Environment, Protocol):
     """One environment."""
 
     def step(self, action: Tensor) -> ScalarEnvStep:
-        """Act. action: rank D_OUT."""
+        """Step the environment with an action of rank D_OUT."""
         ...
 
     def reset(self) -> ScalarEnvReset: ...
@@ -90,7 +90,7 @@ class VectorEnvironment(Environment, Protocol):
     """Many environments, stepped by their ids; results may come in any order."""
 
     def init_num_envs(self, num_envs: int) -> list[EnvironmentUuid]:
-        """Have `num_envs` environments from now on; those that stay keep their ids."""
+        """Set the number of environments; those that stay keep their ids. Returns all ids."""
         ...
 
     def step(self, actions: Sequence[tuple[EnvironmentUuid, Tensor]]) -> list[VectorEnvStep]: ...
@@ -110,7 +110,7 @@ DynVectorEnv: TypeAlias = VectorEnvironment
 
 @runtime_checkable
 class TrainingPerformanceReturnFn(Protocol):
-    """Says how well training goes, for instance by the returns so far."""
+    """A measure of training performance, such as the returns of episodes."""
 
     def calculate_performance_return(self) -> Any:
         """Step the environments. Raises EnvironmentError."""

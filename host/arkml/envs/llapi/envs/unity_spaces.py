@@ -41,7 +41,7 @@ def action_space(spec: ActionSpec) -> spaces.Space[Any]:
 
 def action_row(space: spaces.Space[Any], action: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """
-    Return the continuous and the discrete part of an action: float32 and int32.
+    Return the parts of an action: float32, [continuous_size], and int32, [branches].
 
     Raises gymnasium's Error for one that is not of the space.
     """
