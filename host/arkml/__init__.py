@@ -15,9 +15,20 @@ if TYPE_CHECKING:
     from arkml.host import Host
     from arkml.limits import RUN_SECONDS, Limits
     from arkml.runs.access import HiveGrant
+    from arkml.runs.settings import LearnerSettings
     from arkml.runtime.compiled_module import CompiledModule
     from arkml.runtime.module.description import EntryPoint, ModuleInfo, ModuleKind
     from arkml.runtime.wasi.linking import Directory, WasiGrant
+    from arkml.training.evaluation import evaluate
+    from arkml.training.results import (
+        EvaluationResult,
+        LearningCurve,
+        TrainedPolicy,
+        TrainingFailed,
+        TrainingProgress,
+        TrainingResult,
+    )
+    from arkml.training.trainer import train
 
 __all__ = [
     "RUN_SECONDS",
@@ -25,6 +36,7 @@ __all__ = [
     "CompiledModule",
     "Directory",
     "EntryPoint",
+    "EvaluationResult",
     "Fleet",
     "FleetResult",
     "Guest",
@@ -32,20 +44,30 @@ __all__ = [
     "GuestError",
     "HiveGrant",
     "Host",
+    "LearnerSettings",
+    "LearningCurve",
     "Limits",
     "ModuleError",
     "ModuleInfo",
     "ModuleKind",
     "Reply",
     "Statistics",
+    "TrainedPolicy",
+    "TrainingFailed",
+    "TrainingProgress",
+    "TrainingResult",
     "WasiGrant",
+    "evaluate",
+    "train",
 ]
 
 # Imported when first asked for: a command line that only shows its help loads no engine.
 _HOMES = {
     "ArkmlError": "arkml.errors",
+    "CompiledModule": "arkml.runtime.compiled_module",
     "Directory": "arkml.runtime.wasi.linking",
     "EntryPoint": "arkml.runtime.module.description",
+    "EvaluationResult": "arkml.training.results",
     "Fleet": "arkml.guests.fleet",
     "FleetResult": "arkml.guests.fleet",
     "Guest": "arkml.guests.guest",
@@ -53,15 +75,22 @@ _HOMES = {
     "GuestError": "arkml.errors",
     "HiveGrant": "arkml.runs.access",
     "Host": "arkml.host",
+    "LearnerSettings": "arkml.runs.settings",
+    "LearningCurve": "arkml.training.results",
     "Limits": "arkml.limits",
     "ModuleError": "arkml.errors",
     "ModuleInfo": "arkml.runtime.module.description",
     "ModuleKind": "arkml.runtime.module.description",
-    "CompiledModule": "arkml.runtime.compiled_module",
-    "Reply": "arkml.guests.calls",
     "RUN_SECONDS": "arkml.limits",
+    "Reply": "arkml.guests.calls",
     "Statistics": "arkml.guests.counts",
+    "TrainedPolicy": "arkml.training.results",
+    "TrainingFailed": "arkml.training.results",
+    "TrainingProgress": "arkml.training.results",
+    "TrainingResult": "arkml.training.results",
     "WasiGrant": "arkml.runtime.wasi.linking",
+    "evaluate": "arkml.training.evaluation",
+    "train": "arkml.training.trainer",
 }
 
 

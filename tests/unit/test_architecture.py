@@ -24,7 +24,7 @@ OWNERS = {
     "msgspec": ("arkml.envs.core",),
     "typer": ("arkml.cli",),
     "rich": ("arkml.cli",),
-    "matplotlib": ("arkml.cli",),
+    "matplotlib": ("arkml.training",),
     "httpx": ("arkml.hive", "arkml.envs.llapi.registry"),
     "fastapi": ("arkml.server",),
     "starlette": ("arkml.server",),

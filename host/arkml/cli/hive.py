@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arkml.atomic_files import write_file
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
-from arkml.cli.files import write_file
 from arkml.cli.launch import TOKEN
 from arkml.cli.serving import Serve, serve_hive
 from arkml.cli.values import whole_number
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from arkml.hive.client import HiveClient
     from arkml.hive.protocol.runs import RunInfo
+    from arkml.training.results import PolicyKind
 
 _HERE = "127.0.0.1:12356"
 
@@ -230,9 +231,10 @@ def _find(client: HiveClient, wanted: str) -> RunInfo:
 
 
 def _write(
-    client: HiveClient, run: str, kinds: tuple[str, ...], output: Path, as_json: bool
+    client: HiveClient, run: str, kinds: Sequence[PolicyKind], output: Path, as_json: bool
 ) -> int:
-    from arkml.cli.snapshots import fetch, packed
+    from arkml.training.files import packed
+    from arkml.training.outcome import fetch
 
     found = _find(client, run)
     which, data = fetch(client, found.id, kinds)

@@ -1,4 +1,4 @@
-"""A module laid beside what this host has."""
+"""A module compared with the imports that this host provides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from arkml.runtime.module.wasm_types import PAGE, MemoryType
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """What the guest wants under a name and what the host has there, as text."""
+    """An import: its type in the guest and its type in the host, as text."""
 
     module: str
     name: str
@@ -34,7 +34,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A module, its imports, and the sentence with which this host refuses it, if it does."""
+    """A module, its imports, and the sentence with which this host refuses it, or None."""
 
     name: str
     info: ModuleInfo
@@ -43,12 +43,12 @@ class Inspection:
 
     @property
     def missing(self) -> list[Import]:
-        """The imports that this host does not have, WASI granted."""
+        """The imports that this host does not provide, with WASI granted."""
         return [each for each in self.imports if not each.is_met]
 
 
-def look_at(path: Path, limits: Limits) -> Inspection:
-    """Inspect the module in a file. Raises ModuleError if it is none."""
+def inspect_file(path: Path, limits: Limits) -> Inspection:
+    """Inspect the module in a file. Raises ModuleError if it cannot be parsed."""
     data = to_binary(read_module(path), path.name)
     try:
         binary = parse(data)
@@ -70,13 +70,13 @@ def look_at(path: Path, limits: Limits) -> Inspection:
 
 
 def signature(function: Function) -> str:
-    """The wasm type of a table row, with the names of its arguments."""
+    """Return the wasm type of a table row, with the names of its arguments."""
     named = ", ".join(f"{slot.name} {slot.wasm}" for slot in slots(function))
     return f"({named}) -> ({' '.join(results(function))})"
 
 
 def _has(entry: ImportInfo) -> str:
-    """What meets an import."""
+    """Return the host's type that meets an import."""
     row = None if entry.module == WASI_MODULE else find(entry.module, entry.name)
     if row is not None:
         return signature(row[1])
@@ -92,7 +92,7 @@ def _refusal(data: bytes, limits: Limits) -> str | None:
 
 
 def memory_text(memory: MemoryType | None) -> str:
-    """How large a memory is, for people."""
+    """Return the size of a memory as text."""
     if memory is None:
         return "none"
     most = "" if memory.maximum is None else f", at most {size(memory.maximum * PAGE)}"

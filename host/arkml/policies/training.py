@@ -14,7 +14,7 @@ from arkml.errors import Unavailable
 from arkml.policies.agents import AgentTable, Visit
 from arkml.policies.memory import PolicyMemory
 from arkml.policies.noise import Words, streams
-from arkml.policies.onnx import OnnxPolicy
+from arkml.policies.policy import Policy
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Version(NamedTuple):
     """One version of a run's policy, ready to act."""
 
     number: int
-    policy: OnnxPolicy
+    policy: Policy
 
 
 class Irregular:

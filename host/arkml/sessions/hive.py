@@ -10,7 +10,7 @@ from arkml.errors import Unavailable
 from arkml.sessions import results
 from arkml.sessions.hive_requests import Asking
 from arkml.sessions.run import settled
-from arkml.sessions.run_request import HiveAddress, Launch
+from arkml.sessions.run_request import HiveAddress, TrainingRequest
 
 
 class HiveV1(Asking):
@@ -40,7 +40,9 @@ class HiveV1(Asking):
         num_actions: int,
     ) -> int:
         hive = HiveAddress(hive_url, hive_port)
-        return self._launch(Launch(hive, experiment_name, game_name, num_features, num_actions))
+        return self._start_training(
+            TrainingRequest(hive, experiment_name, game_name, num_features, num_actions)
+        )
 
     def start_training_from_checkpoint(
         self,
@@ -52,8 +54,8 @@ class HiveV1(Asking):
         num_actions: int,
         checkpoint: str,
     ) -> int:
-        return self._launch(
-            Launch(
+        return self._start_training(
+            TrainingRequest(
                 HiveAddress(hive_url, hive_port),
                 experiment_name,
                 game_name,
@@ -97,8 +99,8 @@ class HiveV2(Asking):
         num_remote_workers: int,
         config: str,
     ) -> int:
-        return self._launch(
-            Launch(
+        return self._start_training(
+            TrainingRequest(
                 HiveAddress(hive_url, hive_port),
                 experiment_name,
                 game_name,
@@ -121,8 +123,8 @@ class HiveV2(Asking):
         config: str,
         checkpoint: str,
     ) -> int:
-        return self._launch(
-            Launch(
+        return self._start_training(
+            TrainingRequest(
                 HiveAddress(hive_url, hive_port),
                 experiment_name,
                 game_name,
@@ -165,8 +167,8 @@ class HiveV3(Asking):
         checkpoint: str,
         training_duration_in_seconds: int,
     ) -> int:
-        return self._launch(
-            Launch(
+        return self._start_training(
+            TrainingRequest(
                 HiveAddress(hive_url, hive_port),
                 experiment_name,
                 game_name,
@@ -201,8 +203,8 @@ class HiveV4(Asking):
         training_duration_in_seconds: int,
         protocol: Mapping[str, Any],
     ) -> int:
-        return self._launch(
-            Launch(
+        return self._start_training(
+            TrainingRequest(
                 HiveAddress(hive_url, hive_port),
                 experiment_name,
                 game_name,
@@ -240,8 +242,8 @@ class HiveV5(Asking):
         worker_count: int,
         hardware_type: HardwareType,
     ) -> int:
-        return self._launch(
-            Launch(
+        return self._start_training(
+            TrainingRequest(
                 HiveAddress(hive_url, hive_port),
                 experiment_name,
                 namespace,
