@@ -6,14 +6,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from arkml.batches import Batch
     from arkml.envs.core.guest_env import GuestEnv
-    from arkml.errors import ArkmlError, GuestError, ModuleError
+    from arkml.envs.core.options import GuestEnvOptions
+    from arkml.errors import (
+        ArkmlError,
+        CmdletFailed,
+        GuestBusy,
+        GuestCancelled,
+        GuestError,
+        GuestExit,
+        GuestFailed,
+        GuestTimeout,
+        GuestTrap,
+        HiveError,
+        InstanceLimitExceeded,
+        LinkError,
+        ModuleError,
+        PolicyFailed,
+        UsageError,
+    )
     from arkml.guests.calls import Reply
     from arkml.guests.counts import Statistics
     from arkml.guests.fleet import Fleet, FleetResult
     from arkml.guests.guest import Guest
     from arkml.host import Host
     from arkml.limits import RUN_SECONDS, Limits
+    from arkml.policies.policy import Policy
     from arkml.runs.access import HiveGrant
     from arkml.runs.settings import LearnerSettings
     from arkml.runtime.compiled_module import CompiledModule
@@ -30,9 +49,13 @@ if TYPE_CHECKING:
     )
     from arkml.training.trainer import train
 
+    __version__: str
+
 __all__ = [
     "RUN_SECONDS",
     "ArkmlError",
+    "Batch",
+    "CmdletFailed",
     "CompiledModule",
     "Directory",
     "EntryPoint",
@@ -40,22 +63,35 @@ __all__ = [
     "Fleet",
     "FleetResult",
     "Guest",
+    "GuestBusy",
+    "GuestCancelled",
     "GuestEnv",
+    "GuestEnvOptions",
     "GuestError",
+    "GuestExit",
+    "GuestFailed",
+    "GuestTimeout",
+    "GuestTrap",
+    "HiveError",
     "HiveGrant",
     "Host",
+    "InstanceLimitExceeded",
     "LearnerSettings",
     "LearningCurve",
     "Limits",
+    "LinkError",
     "ModuleError",
     "ModuleInfo",
     "ModuleKind",
+    "Policy",
+    "PolicyFailed",
     "Reply",
     "Statistics",
     "TrainedPolicy",
     "TrainingFailed",
     "TrainingProgress",
     "TrainingResult",
+    "UsageError",
     "WasiGrant",
     "evaluate",
     "train",
@@ -63,7 +99,10 @@ __all__ = [
 
 # Imported when first asked for: a command line that only shows its help loads no engine.
 _HOMES = {
+    "RUN_SECONDS": "arkml.limits",
     "ArkmlError": "arkml.errors",
+    "Batch": "arkml.batches",
+    "CmdletFailed": "arkml.errors",
     "CompiledModule": "arkml.runtime.compiled_module",
     "Directory": "arkml.runtime.wasi.linking",
     "EntryPoint": "arkml.runtime.module.description",
@@ -71,23 +110,35 @@ _HOMES = {
     "Fleet": "arkml.guests.fleet",
     "FleetResult": "arkml.guests.fleet",
     "Guest": "arkml.guests.guest",
+    "GuestBusy": "arkml.errors",
+    "GuestCancelled": "arkml.errors",
     "GuestEnv": "arkml.envs.core.guest_env",
+    "GuestEnvOptions": "arkml.envs.core.options",
     "GuestError": "arkml.errors",
+    "GuestExit": "arkml.errors",
+    "GuestFailed": "arkml.errors",
+    "GuestTimeout": "arkml.errors",
+    "GuestTrap": "arkml.errors",
+    "HiveError": "arkml.errors",
     "HiveGrant": "arkml.runs.access",
     "Host": "arkml.host",
+    "InstanceLimitExceeded": "arkml.errors",
     "LearnerSettings": "arkml.runs.settings",
     "LearningCurve": "arkml.training.results",
     "Limits": "arkml.limits",
+    "LinkError": "arkml.errors",
     "ModuleError": "arkml.errors",
     "ModuleInfo": "arkml.runtime.module.description",
     "ModuleKind": "arkml.runtime.module.description",
-    "RUN_SECONDS": "arkml.limits",
+    "Policy": "arkml.policies.policy",
+    "PolicyFailed": "arkml.errors",
     "Reply": "arkml.guests.calls",
     "Statistics": "arkml.guests.counts",
     "TrainedPolicy": "arkml.training.results",
     "TrainingFailed": "arkml.training.results",
     "TrainingProgress": "arkml.training.results",
     "TrainingResult": "arkml.training.results",
+    "UsageError": "arkml.errors",
     "WasiGrant": "arkml.runtime.wasi.linking",
     "evaluate": "arkml.training.evaluation",
     "train": "arkml.training.trainer",
@@ -95,9 +146,13 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif name == "__version__":
+        value = import_module("importlib.metadata").version("arkml")
+    else:
         raise AttributeError(f"module 'arkml' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
     return value
 
 

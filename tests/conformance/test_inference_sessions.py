@@ -2,12 +2,21 @@
 
 import logging
 import math
+import weakref
 
 import pytest
 from tests.conformance import models
-from tests.conformance.acting import ACTIONS, FEATURES, SUBMIT, V3, VALUES, Session, start
-from tests.conformance.driver import PAGE, step
 from tests.conformance.fakes import Echo
+from tests.conformance.scripted_guest import PAGE, step
+from tests.conformance.scripted_session import (
+    ACTIONS,
+    FEATURES,
+    SUBMIT,
+    V3,
+    VALUES,
+    ScriptedSession,
+    start,
+)
 
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.guests.guest import calls_of
@@ -235,10 +244,36 @@ def test_a_session_that_was_stopped_answers_nothing(session):
     assert session.submit(1) == (MISSING, None, None)
 
 
+def test_a_session_in_the_place_of_one_that_was_stopped_has_a_policy_of_its_own(run):
+    first = start(run, models.same(1), 1, 1)
+    first.push(1, [5])
+    assert first.submit(1) == (0, [[5]], [0])
+    first.stop()
+    second = start(run, models.valued(1), 1, 1)
+    second.push(1, [5])
+
+    assert second.handle & 0xFFFF_FFFF == first.handle & 0xFFFF_FFFF
+    assert second.submit(1) == (0, [[5]], [10])
+
+
+def test_a_session_that_was_stopped_gives_its_policy_up(run):
+    policy = Echo(1, 1)
+    dropped = weakref.ref(policy)
+    handle = calls_of(run.guest).services.sessions.open_inference(policy, 1, 1)
+    session = ScriptedSession(run, handle, 1)
+    session.push(1, [1])
+    assert session.submit(1)[0] == 0
+    del policy
+    assert dropped() is not None
+    session.stop()
+
+    assert dropped() is None
+
+
 def test_a_policy_that_fails_fails_the_submit_and_empties_the_queue(run, caplog):
     policy = Echo(1, 1)
-    handle = calls_of(run.guest).services.roster.open_inference(policy, 1, 1)
-    session = Session(run, handle, 1)
+    handle = calls_of(run.guest).services.sessions.open_inference(policy, 1, 1)
+    session = ScriptedSession(run, handle, 1)
     session.push(1, [0.0])
     policy.error = RuntimeError("a bug")
     with caplog.at_level(logging.ERROR):

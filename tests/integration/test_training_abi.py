@@ -11,7 +11,17 @@ import pytest
 from tests.faults.player import Player
 from tests.integration.command_line import GUESTS
 from tests.integration.hive_service import Service, start_hive
-from tests.integration.trainee import ACTIONS, FEATURES, LOCAL, QUICK, V1, V2, V3, V4, Guest
+from tests.integration.training_guest import (
+    ACTIONS,
+    FEATURES,
+    LOCAL,
+    QUICK,
+    V1,
+    V2,
+    V3,
+    V4,
+    TrainingGuest,
+)
 
 from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState, ErrorCode, ExperimentStatus
@@ -34,7 +44,7 @@ def host():
 
 @pytest.fixture
 def guest(host):
-    made = Guest(host)
+    made = TrainingGuest(host)
     yield made
     made.guest.close()
 
@@ -125,10 +135,10 @@ STATUS = 224
 @pytest.fixture
 def statuses(tmp_path):
     """A hive whose learners wait to be told, and the statuses that a guest lists by name."""
-    service = Service(start_hive(tmp_path / "data", patience={"stop": 60.0}))
+    service = Service(start_hive(tmp_path / "data", timeouts={"stop": 60.0}))
     address = service.base.removeprefix("http://").removesuffix("/v1")
     with Host(hive=HiveGrant(hive=address, token=service.token)) as host:
-        guest = Guest(host)
+        guest = TrainingGuest(host)
 
         def listed():
             guest.proxy._next = 8_192
@@ -329,7 +339,7 @@ def test_rows_with_actions_of_their_own_reach_the_memory(guest, host, details):
             assert code is ErrorCode.SUCCESS
     client, run = hives_of(host).client(), details("own actions").run.id
 
-    assert until(lambda: client.memory(run).result()["held"] == 10)
+    assert until(lambda: client.memory(run).result().held == 10)
 
 
 def test_an_id_that_comes_back_in_the_submit_of_its_end_is_not_learned_from(
@@ -347,7 +357,7 @@ def test_an_id_that_comes_back_in_the_submit_of_its_end_is_not_learned_from(
     assert code is ErrorCode.SUCCESS
     assert not actions.any()
     assert not any(values[4:])
-    assert until(lambda: client.memory(run).result()["held"] == 4)
+    assert until(lambda: client.memory(run).result().held == 4)
     assert {number for number in (7, 9) if f"agent {number}: its episode" in caplog.text} == {7, 9}
 
 
@@ -427,7 +437,7 @@ def metrics_in(directory):
 
 def test_a_metric_is_kept_with_the_row_that_it_came_with(tmp_path):
     with Host(hive=HiveGrant(data=tmp_path, block=True)) as host:
-        guest = Guest(host)
+        guest = TrainingGuest(host)
         context = guest.start("rows of metrics")
         for step in range(300):
             guest.proxy._next = 8_192
@@ -482,7 +492,7 @@ def test_the_rows_of_metrics_are_told_apart_where_one_policy_answers_many_guests
 def test_one_client_stops_a_run_for_all_and_the_others_hear_of_it(guest, host, details):
     context = guest.start("stopped for all")
     run = details("stopped for all").run.id
-    other = Guest(host)
+    other = TrainingGuest(host)
     joined = other.joined(other.handle(V2, "connect_to_experiment", *LOCAL, run))
     stopped = guest.proxy.code(V2, "ml__stop_experiment", context)
 
@@ -516,7 +526,7 @@ def test_rows_that_are_not_finite_are_answered_with_zeros_and_told_once(
     assert all(found[1].any() for found in broken)
     assert not actions.any()
     assert len(told) == 2
-    assert until(lambda: client.memory(run).result()["held"] == 5)
+    assert until(lambda: client.memory(run).result().held == 5)
 
 
 def test_the_guests_of_a_fleet_learn_one_run_together(host):

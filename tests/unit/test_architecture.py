@@ -2,14 +2,17 @@
 
 import ast
 import dataclasses
+import importlib.metadata
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.error_tree import tree
 
 import arkml
+import arkml.testing
 from arkml import errors
 
 ROOT = Path(__file__).parents[2]
@@ -21,12 +24,11 @@ OWNERS = {
     "onnx": ("arkml.policies", "arkml.learning"),
     "google": ("arkml.policies", "arkml.envs.llapi"),  # protobuf, in which onnx and players speak
     "tract": ("arkml.policies",),
-    "msgspec": ("arkml.envs.core",),
+    "msgspec": ("arkml.hive", "arkml.server", "arkml.runs", "arkml.envs.core"),
     "typer": ("arkml.cli",),
     "rich": ("arkml.cli",),
     "matplotlib": ("arkml.training",),
     "httpx": ("arkml.hive", "arkml.envs.llapi.registry"),
-    "fastapi": ("arkml.server",),
     "starlette": ("arkml.server",),
     "uvicorn": ("arkml.server",),
     "uvloop": ("arkml.server",),
@@ -41,9 +43,31 @@ OWNERS = {
     "tensorboardX": ("arkml.learning",),
     "pytest": ("arkml.testing",),
 }
-HEAVY = {"onnxruntime", "onnx", "google.protobuf", "tract", "wasmtime", "httpx", "torch", "fastapi"}
+HEAVY = {
+    "onnxruntime",
+    "onnx",
+    "google.protobuf",
+    "tract",
+    "wasmtime",
+    "httpx",
+    "torch",
+    "starlette",
+}
 TABLES = SOURCE / "arkml" / "abi"
 LONGEST = 400
+NOT_FREE_OF_CIRCLES = ("arkml.cli.",)
+WIRE_ENDS = {
+    "PolicyFile": "the message `policy` of a learner",
+    "PolicyVersion": "GET /v1/runs/{id}/policy",
+    "RunSession": "/v1/sessions/{sid}",
+}
+"""Public classes that may share a name, as the two ends of one wire: the name and the wire."""
+PENDING = {
+    "Import",
+    "Instance",
+    "Run",
+}
+"""Names that two public classes still share, to be emptied."""
 
 
 def name_of(path):
@@ -88,6 +112,75 @@ def test_a_third_party_package_has_one_owner(path):
         assert any(f"{module}.".startswith(f"{owner}.") for owner in OWNERS[package])
 
 
+def imports_among(modules):
+    """The modules that each of `modules`, a dictionary of paths, imports from the others."""
+    found = {}
+    for name, path in modules.items():
+        imported = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                imported |= inner & modules.keys() or {node.module}
+        found[name] = imported & modules.keys() - {name}
+    return found
+
+
+def circles(graph):
+    """The sets of nodes that reach each other, by Tarjan."""
+    numbers, lowest, stack, found = {}, {}, [], []
+
+    def visit(node):
+        numbers[node] = lowest[node] = len(numbers)
+        stack.append(node)
+        for other in sorted(graph[node]):
+            if other not in numbers:
+                visit(other)
+            if other in stack:
+                lowest[node] = min(lowest[node], lowest[other])
+        if lowest[node] == numbers[node]:
+            start = stack.index(node)
+            if len(stack) - start > 1:
+                found.append(sorted(stack[start:]))
+            del stack[start:]
+
+    for node in sorted(graph):
+        if node not in numbers:
+            visit(node)
+    return found
+
+
+def test_a_circle_is_found():
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a", "f"}, "f": {"e"}}
+
+    assert circles(graph) == [["b", "c"], ["e", "f"]]
+
+
+def test_no_modules_import_each_other():
+    """Neither late nor for types only: modules that need each other are cut in the wrong place."""
+    modules = {name_of(path): path for path in MODULES}
+    free = {n: p for n, p in modules.items() if not n.startswith(NOT_FREE_OF_CIRCLES)}
+
+    assert circles(imports_among(free)) == []
+
+
+def public_classes():
+    """The modules that define each public class, by its name."""
+    found = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(name_of(path))
+    return found
+
+
+def test_no_two_public_classes_have_one_name():
+    shared = {name for name, modules in public_classes().items() if len(modules) > 1}
+
+    assert shared == WIRE_ENDS.keys() | PENDING
+
+
 @pytest.mark.parametrize("path", [p for p in MODULES if p.parent != TABLES], ids=name_of)
 def test_a_module_is_short(path):
     lines = path.read_text().count("\n")
@@ -125,15 +218,13 @@ def names_in(path):
     return attributes | names | modules
 
 
-def test_the_tree_of_errors_names_every_class():
-    drawn = re.findall(r"\b[A-Z][A-Za-z]+\b", errors.__doc__)
-    classes = {
-        name
-        for name, value in vars(errors).items()
-        if isinstance(value, type) and issubclass(value, errors.ArkmlError)
-    }
+@pytest.mark.parametrize(
+    "text", [errors.__doc__, (ROOT / "docs" / "errors.md").read_text()], ids=["module", "docs"]
+)
+def test_the_tree_of_errors_is_that_of_the_classes(text):
+    drawn = "\n".join(line.removeprefix("    ") for line in text.splitlines())
 
-    assert classes <= set(drawn)
+    assert tree() in drawn
 
 
 def test_the_doc_of_statistics_names_its_fields():
@@ -160,6 +251,25 @@ def test_the_public_names_are_complete():
 
     assert visible <= set(arkml.__all__)
     assert all(hasattr(arkml, name) for name in arkml.__all__)
+
+
+@pytest.mark.parametrize("package", [arkml, arkml.testing], ids=lambda package: package.__name__)
+def test_lazy_names_are_said_alike_to_readers_type_checkers_and_the_interpreter(package):
+    imported = {
+        alias.name: node.module
+        for block in ast.parse(Path(package.__file__).read_text()).body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+    assert imported == package._HOMES
+    assert list(package._HOMES) == list(package.__all__)
+
+
+def test_the_package_knows_its_version():
+    assert arkml.__version__ == importlib.metadata.version("arkml")
 
 
 def test_importing_the_package_loads_nothing_heavy():

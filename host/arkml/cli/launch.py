@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from arkml.runs.access import HiveGrant
     from arkml.runtime.wasi.linking import WasiGrant
 
-_HIVE_NEEDS = ("torch", "stable_baselines3", "fastapi", "uvicorn", "tensorboardX")
+_HIVE_NEEDS = ("torch", "stable_baselines3", "starlette", "uvicorn", "tensorboardX")
 
 TOKEN = "ARKML_HIVE_TOKEN"
 """Environment variable with the token of a hive."""

@@ -20,6 +20,7 @@ from arkml.cli.values import LAST_PORT, rate, whole_number
 from arkml.errors import UsageError
 
 if TYPE_CHECKING:
+    from arkml.envs.core.options import GuestEnvOptions
     from arkml.host import Host
 
 _EPILOG = options.epilog(
@@ -50,8 +51,8 @@ class PlayerOptions:
     areas: int | None
     seed: int | None
 
-    def options(self) -> dict[str, Any]:
-        """Return the options of `GuestEnv`. Raises UsageError."""
+    def options(self) -> GuestEnvOptions:
+        """Return the options of the environment. Raises UsageError."""
         return {
             "entry": self.entry,
             "args": self.args,
@@ -229,7 +230,8 @@ def _write(player: PlayerOptions, folder: Path, logs: LogOptions, as_json: bool)
     from arkml.envs.llapi.player_bundle import SPEC, write_bundle
 
     with player.host() as host:
-        GuestEnv(player.guest, host=host, **player.options()).close()
+        options: GuestEnvOptions = {**player.options(), "host": host}
+        GuestEnv(player.guest, **options).close()
     keep_apart(folder / f"{player.guest.stem}.wasm", player.guest)
     keep_apart(folder / SPEC, player.spec)
     program = write_bundle(folder, player.guest, player.words(), player.spec)

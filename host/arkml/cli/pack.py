@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from arkml.atomic_files import write_file
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.files import keep_apart
@@ -17,6 +16,7 @@ from arkml.cli.launch import read_policy
 from arkml.cli.logs import LogOptions
 from arkml.errors import UsageError
 from arkml.limits import Limits
+from arkml.output_files import write_file
 
 _EPILOG = options.epilog(
     "arkml pack walk.onnx",

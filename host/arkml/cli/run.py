@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arkml.atomic_files import make_directory, write_file
 from arkml.cli import options
 from arkml.cli.exits import Job, print_json
 from arkml.cli.files import keep_apart
@@ -19,6 +18,7 @@ from arkml.cli.launch import HostOptions, read_token
 from arkml.cli.logs import LogOptions, print_echoes
 from arkml.cli.values import rate, whole_number
 from arkml.errors import UsageError
+from arkml.output_files import make_directory, write_file
 from arkml.sessions.text import presentable
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arkml.atomic_files import write_file
 from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, Job, print_json
 from arkml.cli.files import keep_apart
 from arkml.cli.launch import HostOptions
 from arkml.cli.logs import LogOptions
 from arkml.cli.values import whole_number
+from arkml.output_files import write_file
 from arkml.terminal import harmless
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from arkml.errors import (
     GuestError,
     GuestTrap,
     InvalidArguments,
+    PolicyFailed,
 )
 from arkml.guests.blocking import give_way, sleep, sleep_async
 from arkml.guests.instance import Instance
@@ -64,6 +65,7 @@ class CallLoop:
         self.control = instance.control
         self._entries = instance.entries
         self._regions = instance.regions
+        self._sessions = instance.sessions
         self._words = instance.words
         self._bad_actions = (instance.control + at.BAD_ACTIONS) >> 2
         self._run_seconds = instance.module.limits.run_seconds
@@ -160,11 +162,11 @@ class CallLoop:
     def submitted(self) -> Session:
         """Return the session whose submit the guest is suspended in."""
         record = self.fiber.record
-        region = self._regions[record]
-        session: Session | None = region.session
-        if session is None:
-            session = region.session = self.services.session_at(record)
-        return session
+        try:
+            return self._sessions[record]
+        except KeyError:
+            session = self._sessions[record] = self.services.session_at(record)
+            return session
 
     def submitted_region(self) -> Region:
         """Return the rows of the submit that the guest is suspended in. Raises GuestFailed."""
@@ -184,13 +186,15 @@ class CallLoop:
         """
         Answer the submit that the guest is suspended in, by the policy of its session.
 
-        Returns what the guest waits for before it goes on.
+        Returns what the guest waits for before it goes on. Raises PolicyFailed.
         """
         session = self.submitted()
         try:
             session.answer()
         except AbiError as error:
             self.refuse(error)
+        except PolicyFailed as error:
+            raise PolicyFailed(f"{self.name}: {error}") from error.__cause__
         except Exception:
             logger.exception("%s: its policy failed, a bug of the host", self.name)
             self.fiber.answer(ErrorCode.INTERNAL_ERROR)

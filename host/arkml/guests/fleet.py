@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from arkml.closing import Closing
+from arkml.closing import Closing, Unique
 from arkml.errors import GuestError, UsageError
 from arkml.guests.batching import Batcher
 from arkml.guests.blocking import settle
@@ -42,7 +42,7 @@ class FleetResult:
     failures: dict[int, GuestError] = field(default_factory=dict)
 
 
-class Fleet(Closing):
+class Fleet(Unique, Closing):
     """
     Guests of one module in one thread.
 
@@ -60,8 +60,8 @@ class Fleet(Closing):
         call_guard: CallGuard,
         make: Callable[[int], Guest],
     ) -> None:
-        self.guests = list(guests)
-        self.name = guests[0].module.name
+        self.guests: list[Guest] = list(guests)
+        self.name: str = guests[0].module.name
         self._limits = guests[0].module.limits
         self._arena = engine.arena
         self._flight = call_guard
@@ -224,7 +224,11 @@ class _Participants:
                     submitted.sort()  # regions side by side are read as one view
                 if submitted:
                     guests = self.guests
-                    rounds.answer([guests[position] for position in submitted])
+                    errors = rounds.answer([guests[position] for position in submitted])
+                    if errors:
+                        for place, error in errors.items():
+                            self._abandon(submitted[place], error)
+                        submitted = [p for i, p in enumerate(submitted) if i not in errors]
                     for admitted in rounds.held():
                         while not admitted(_PATIENCE):
                             guests[submitted[0]].fiber.call_guard.check_interrupt()

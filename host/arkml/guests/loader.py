@@ -19,8 +19,9 @@ from arkml.guests.fleet import Fleet
 from arkml.guests.guest import Guest
 from arkml.guests.instance import Instance, SharedResources
 from arkml.limits import Limits
+from arkml.policies.given import ObjectPolicy, PolicyFunction
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.models import ModelCache
+from arkml.policies.model_cache import ModelCache
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
@@ -58,7 +59,7 @@ class GuestLoader:
         limits: Limits,
         *,
         wasi: WasiGrant | None,
-        override: bytes | None,
+        override: bytes | ObjectPolicy | PolicyFunction | None,
         seed: int,
         deterministic: bool,
         gateways: Gateways,

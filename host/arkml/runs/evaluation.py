@@ -10,8 +10,8 @@ import numpy as np
 from arkml.abi.codes import EpisodeState, SnapshotFormat
 from arkml.errors import ArkmlError, NotFound, Unavailable
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.memory import PolicyMemory
-from arkml.policies.training import Rows, TrainingPolicy, Version
+from arkml.policies.training import PolicyVersion, Rows, TrainingPolicy
+from arkml.policies.workspace import PolicyWorkspace
 from arkml.runs.gateway import HiveRunGateway, settings_of
 from arkml.sessions.run import ExperimentInfo, Pending, Run, settled
 from arkml.sessions.run_request import HiveAddress, TrainingRequest
@@ -88,7 +88,7 @@ class RunEvaluation:
             raise Unavailable(f"{request.experiment!r} is not being trained yet")
         shape = membership.shape
         if self._policy is None:
-            self._policy = _policy(*shape, self.episodes, self._library.memory)
+            self._policy = _policy(*shape, self.episodes, self._library.workspace)
             self.refresh()
         return settled(TrainingStart(self._policy, *shape))
 
@@ -101,7 +101,7 @@ class RunEvaluation:
         if membership is None or policy is None or membership.latest is None:
             return
         self.version, data = membership.latest
-        policy.offer(Version(self.version, self._library.load_version(data, policy)))
+        policy.offer(PolicyVersion(self.version, self._library.load_version(data, policy)))
         self.episodes.clear()
 
 
@@ -135,9 +135,9 @@ class PolicyEvaluation:
         try:
             settings = settings_of(request, {})
             shape = settings.features, settings.actions
-            policy = _policy(*shape, self.episodes, PolicyMemory())
+            policy = _policy(*shape, self.episodes, PolicyWorkspace())
             rated = self._library.load(b"", SnapshotFormat.ONNX, *shape)
-            policy.offer(Version(self.version, rated))
+            policy.offer(PolicyVersion(self.version, rated))
         except ArkmlError as error:
             self.failure = error
             raise
@@ -184,8 +184,14 @@ def play_episodes(
 
 
 def _policy(
-    features: int, actions: int, episodes: EpisodeRecorder, memory: PolicyMemory
+    features: int, actions: int, episodes: EpisodeRecorder, workspace: PolicyWorkspace
 ) -> TrainingPolicy:
     return TrainingPolicy(
-        "evaluation", features, actions, sink=episodes, seed=0, memory=memory, deterministic=True
+        "evaluation",
+        features,
+        actions,
+        sink=episodes,
+        seed=0,
+        workspace=workspace,
+        deterministic=True,
     )

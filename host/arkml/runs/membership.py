@@ -20,18 +20,18 @@ from arkml.errors import (
     Unavailable,
 )
 from arkml.hive.client import HiveClient
-from arkml.hive.protocol.rows import NO_ROW, Kind
+from arkml.hive.protocol.rows import NO_ROW, RowKind
 from arkml.hive.protocol.runs import Role, RunInfo
 from arkml.hive.session import RunSession
 from arkml.policies.agents import AgentTable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import Words, streams
-from arkml.policies.training import Marks, Rows, TrainingPolicy, Version, episode_ends
+from arkml.policies.training import Marks, PolicyVersion, Rows, TrainingPolicy, episode_ends
 from arkml.sessions.session import Origin, Ready
 
 log = logging.getLogger(__name__)
 
-_KINDS = {Origin.AUGMENTED: Kind.AUGMENTED, Origin.DEMONSTRATION: Kind.DEMONSTRATION}
+_KINDS = {Origin.AUGMENTED: RowKind.AUGMENTED, Origin.DEMONSTRATION: RowKind.DEMONSTRATION}
 _LOOK = 0.5  # seconds between two checks that the session has not ended
 _FIRST_POLICY = 60.0  # seconds; a learner that has to be started takes eight of them at most
 
@@ -70,7 +70,7 @@ class RunMembership:
         self._joined: Future[RunSession] = Future()
         self._session: RunSession | None = None
         self._policy: TrainingPolicy | None = None
-        self._others: dict[Kind, AgentTable] = {}
+        self._others: dict[RowKind, AgentTable] = {}
         self._frame: tuple[int, Words, Marks | None] = 0, np.zeros(0, np.uint64), None
         joining = client.join(
             run.id,
@@ -135,7 +135,7 @@ class RunMembership:
                 f"{origin.value} rows come with {policy.num_actions} actions each"
             )
         kind = _KINDS[origin]
-        agents = self._others.setdefault(kind, AgentTable(memory=policy.memory))
+        agents = self._others.setdefault(kind, AgentTable(workspace=policy.workspace))
         visit = agents.visit(batch.keys, rows["id"])
         steps = agents.steps(visit)
         states = rows["state"]
@@ -216,7 +216,7 @@ class RunMembership:
             self._run.actions,
             sink=self,
             seed=int(streams(self._run.seed, index, np.zeros(1, np.uint64))[0]),
-            memory=self._library.memory,
+            workspace=self._library.workspace,
         )
         self._session = session
         self._joined.set_result(session)
@@ -251,7 +251,7 @@ class RunMembership:
                 self._acting.set_exception(Unavailable(str(error)))
             return
         self.latest = version, data
-        policy.offer(Version(version, loaded))
+        policy.offer(PolicyVersion(version, loaded))
         session.loaded(version)
         if not self._acting.done():
             self._acting.set_result(policy)

@@ -12,7 +12,7 @@ from arkml.abi.codes import EpisodeState, SnapshotFormat
 from arkml.batches import ROW, Batch, Floats, Metadata, MetadataLog
 from arkml.errors import InvalidArguments, Unavailable
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.models import ModelCache
+from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
 
 
@@ -126,7 +126,7 @@ class MemoryQueue:
     def __init__(self, num_features: int, num_actions: int, *, key: int = 0) -> None:
         self.num_features = num_features
         self.num_actions = num_actions
-        self.is_open = True
+        self.is_open: bool = True
         self._key: npt.NDArray[np.uint64] = np.array(key, np.uint64)
         self._rows: list[tuple[int, int, float, float, int, int, int]] = []
         self._features: list[Floats] = []

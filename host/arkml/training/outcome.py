@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from arkml.guests.fleet import Fleet
     from arkml.guests.guest import Guest
     from arkml.hive.client import HiveClient
+    from arkml.hive.protocol.results import SnapshotKind
     from arkml.hive.protocol.runs import RunInfo
 
 T = TypeVar("T")
@@ -119,7 +120,7 @@ def gather(
     try:
         for name in curves:
             points = answers.wait(client.series(run.id, name))
-            curves[name] = points
+            curves[name] = [(point.step, point.value) for point in points]
         metrics = {name: value for name, value, _ in answers.wait(client.metrics(run.id))}
         info = answers.wait(client.run(run.id))
     except HiveError as error:
@@ -131,9 +132,9 @@ def gather(
 def fetch(
     client: HiveClient,
     run_id: str,
-    kinds: Sequence[PolicyKind],
+    kinds: Sequence[SnapshotKind],
     wait: Callable[[Future[bytes]], bytes] = Future.result,
-) -> tuple[PolicyKind, bytes]:
+) -> tuple[SnapshotKind, bytes]:
     """
     Return the first of the kinds "now", "best" and "latest" that a run has, and its ONNX file.
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arkml.atomic_files import write_file
 from arkml.errors import HiveError, UsageError
+from arkml.output_files import write_file
 from arkml.runs.access import HiveGrant, RunIdentity
 
 if TYPE_CHECKING:
@@ -98,10 +98,10 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _first_run(data: Path) -> RunIdentity | None:
     """Return the first run of a hive, None without one. Raises UsageError for a damaged one."""
-    from arkml.server.document import NAME, read_document
+    from arkml.server.document import DOCUMENT_NAME, read_document
 
     documents = []
-    for path in data.glob(f"runs/*/{NAME}"):
+    for path in data.glob(f"runs/*/{DOCUMENT_NAME}"):
         try:
             documents.append(read_document(path.parent))
         except (OSError, HiveError):

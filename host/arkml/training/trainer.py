@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from arkml.atomic_files import make_directory
 from arkml.closing import Closing
 from arkml.errors import HiveUnreachable, NotFound
 from arkml.host import Host, Source, hives_of, read_source
 from arkml.limits import RUN_SECONDS, Limits
+from arkml.output_files import make_directory
 from arkml.runs.access import EMBEDDED
 from arkml.runtime.module.description import ModuleKind
 from arkml.training.evaluation import PeriodicEvaluation

@@ -1,0 +1,70 @@
+"""The choice of a run's best policy version."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from arkml.errors import HiveRefused
+from arkml.hive.protocol.runs import Best
+from arkml.server.document import Document
+from arkml.server.policy_versions import PolicyVersions
+
+EVALUATION, TRAINING = "evaluation", "training"
+
+_KEEP_EVERY = 10.0
+"""Seconds between two best policies that are rated by training alone."""
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean, which is finite if all values are: their sum need not be."""
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:
+        half = math.fsum(value / len(values) / 2 for value in values)
+        return min(max(2 * half, min(values)), max(values))
+
+
+class BestPolicy:
+    """
+    The rating of policy versions: by evaluations or, before the first one, by training.
+
+    A version that is the best is kept as a file. Its methods may block, and are called from one
+    thread at a time.
+    """
+
+    def __init__(self, document: Document, policies: PolicyVersions) -> None:
+        self._document = document
+        self._policies = policies
+        self._kept_at = float("-inf")
+
+    def rate_evaluation(self, version: int, returns: Sequence[float]) -> Best | None:
+        """
+        Rate a version by the returns of its evaluation; None if it is not the best.
+
+        Raises HiveRefused without episodes, and OSError.
+        """
+        if not returns:
+            raise HiveRefused("an evaluation has at least one episode", 422)
+        score = mean(returns)
+        best = self._document.best
+        if best is not None and best.by == EVALUATION and best.score >= score:
+            return None
+        return self._keep(EVALUATION, score, version)
+
+    def rate_training(self, score: float) -> Best | None:
+        """Rate the newest version by the episodes of training; None if it is not the best."""
+        best, newest = self._document.best, self._policies.newest
+        if newest is None or time.monotonic() - self._kept_at < _KEEP_EVERY:
+            return None
+        if best is not None and (best.by == EVALUATION or best.score >= score):
+            return None
+        return self._keep(TRAINING, score, newest.version)
+
+    def _keep(self, by: str, score: float, version: int) -> Best | None:
+        newest = self._policies.newest
+        if newest is None or not self._policies.keep_best(version):
+            return None
+        self._kept_at = time.monotonic()
+        return Best(by, score, version, newest.n_opts)

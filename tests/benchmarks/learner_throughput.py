@@ -1,0 +1,102 @@
+"""Updates of a learner while a host plays, against a bare loop of `train()`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.benchmarks.bench import Bench
+from tests.benchmarks.companion import Companion
+from tests.benchmarks.measuring import Spread, quotients
+from tests.benchmarks.playing import AGENTS, FEATURES, HIDDEN, play
+from tests.benchmarks.rows import AtLeast, Row
+from tests.benchmarks.training_host import TrainingHost, until
+
+LIMIT = AtLeast(0.9)
+ROWS = 20_000  # in the memory before anything is measured
+
+
+def rows(bench: Bench, topic: str) -> Iterator[Row]:
+    bench.say("updates while a host plays")
+    seconds = 2.0 if bench.quick else 4.0
+    bench.note(
+        topic,
+        f"Updates: {AGENTS} agents at 60 frames a second, hidden layers of {HIDDEN}, batches of"
+        " 256, one torch thread. The bare loop has the same rows in a memory of its own and calls"
+        " the same train(); the learner stands still meanwhile.",
+    )
+    with TrainingHost(AGENTS, FEATURES, hidden=HIDDEN, memory_min_size=1_000) as training:
+        while training.session.ledger.accepted < ROWS:
+            play(training.train, 30)
+            for _ in range(60):
+                training.train()
+            training.drain()
+        audit = training.client.memory(training.session.run_id).result()
+        segment, offset = audit.cursor
+        bare = Companion("bare_training", training.directory, segment, offset, seconds)
+        with bare:
+            blocks = {
+                "ours": lambda: _updates(training, seconds),
+                "bare": lambda: _alone(training, bare),
+            }
+            figures = bench.interleave(blocks, rounds=3 if bench.quick else 7)
+    yield Row(
+        topic,
+        "updates while a host plays",
+        "/s",
+        Spread.of(figures["ours"]),
+        LIMIT,
+        "train() in a bare loop",
+        Spread.of(figures["bare"]),
+        quotients(figures["ours"], figures["bare"]),
+    )
+
+
+def _updates(training: TrainingHost, seconds: float) -> float:
+    """Updates a second, counted from one message of the learner to another."""
+    start, before = _updates_reported(training)
+    play(training.train, int(60 * seconds))
+    end, after = _updates_reported(training)
+    return (after - before) / (end - start)
+
+
+def _updates_reported(training: TrainingHost) -> tuple[float, int]:
+    """When the learner told of more updates, and how many there are."""
+    client, run = training.client, training.session.run_id
+    before = after = client.run(run).result().n_opts
+
+    def is_more() -> bool:
+        nonlocal after
+        after = client.run(run).result().n_opts
+        return after > before
+
+    until(is_more)
+    return time.perf_counter(), after
+
+
+def _alone(training: TrainingHost, bare: Companion) -> float:
+    with _stopped(_children(training.server)):
+        return bare.measure()
+
+
+@contextmanager
+def _stopped(processes: list[int]) -> Iterator[None]:
+    try:
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        yield
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
+
+
+def _children(process: int) -> list[int]:
+    """The learners of a hive: that of the run, and the one that is kept ready."""
+    found: list[int] = []
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        found += map(int, path.read_text().split())
+    return found

@@ -1,0 +1,394 @@
+"""The memory of a learner: links, n-step returns, drawing, statistics of episodes."""
+
+import resource
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arkml.abi.codes import EpisodeState
+from arkml.hive.protocol.audit import checksum, row_hashes
+from arkml.hive.protocol.rows import RowColumns, RowKind
+from arkml.learning.replay_buffer import ReplayBuffer
+from arkml.learning.trajectories import TrajectoryIndex, linear_recurrence
+
+RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
+
+
+def columns(rows):
+    """Rows of (agent, step, state, reward); the feature tells a row apart from all others."""
+    found = RowColumns.empty(len(rows), 1, 1)
+    for number, (agent, step, state, reward) in enumerate(rows):
+        found.agent[number], found.step[number], found.state[number] = agent, step, state
+        found.reward[number] = reward
+        found.features[number] = agent * 1_000 + step
+        found.action[number] = step / 100
+    return found
+
+
+def episode(agent, length, end=TERMINAL, start=0):
+    """An episode's rows. The reward that leads to a row is the number of the row's step."""
+    states = [INITIAL, *[RUNNING] * (length - 1), end]
+    return [(agent, step, states[step], float(step)) for step in range(start, length + 1)]
+
+
+def memory(*bodies, capacity=1_000, gamma=0.5, masking=True, kind=RowKind.TRAINING):
+    made = ReplayBuffer(capacity, 1, 1, gamma=gamma, masking=masking)
+    for rows in bodies:
+        made.add(0, kind, columns(rows))
+    return made
+
+
+def transitions(of, length=1):
+    """All transitions, as (from, action, to, reward, done, discount)."""
+    linked = np.flatnonzero(of._next[: of.held] >= 0)
+    found = of.gather(linked, length)
+    parts = (
+        found.features[:, 0],
+        found.actions[:, 0],
+        found.following[:, 0],
+        found.rewards,
+        found.dones,
+        found.discounts,
+    )
+    return {tuple(float(part[row]) for part in parts) for row in range(len(linked))}
+
+
+def pairs(of):
+    return {(int(t[0]), int(t[2])) for t in transitions(of)}
+
+
+def test_rows_of_consecutive_steps_are_linked_within_a_body_and_across_bodies():
+    rows = episode(1, 4)
+
+    assert pairs(memory(rows)) == {(1000, 1001), (1001, 1002), (1002, 1003), (1003, 1004)}
+    assert pairs(memory(rows[:2], rows[2:])) == pairs(memory(rows))
+    assert pairs(memory(*[[row] for row in rows])) == pairs(memory(rows))
+
+
+def test_the_newest_row_makes_no_transition():
+    made = memory([(1, 0, INITIAL, 0.0)])
+
+    assert made.transitions == 0
+    assert made.held == 1
+
+
+def test_a_gap_ends_a_chain_without_a_terminal():
+    rows = episode(1, 5)
+    made = memory(rows[:3] + rows[4:])
+
+    assert pairs(made) == {(1000, 1001), (1001, 1002), (1004, 1005)}
+    assert {t[4] for t in transitions(made, 5) if t[0] < 1003} == {0.0}
+
+
+def test_only_terminal_says_that_nothing_follows_and_only_with_masking():
+    over = {(1000.0, 0.0, 1001.0, 1.0, 1.0, 0.5)}
+    going_on = {(1000.0, 0.0, 1001.0, 1.0, 0.0, 0.5)}
+
+    assert transitions(memory(episode(1, 1, TERMINAL))) == over
+    assert transitions(memory(episode(1, 1, INTERRUPTED))) == going_on
+    assert transitions(memory(episode(1, 1, TERMINAL), masking=False)) == going_on
+
+
+def test_nothing_follows_the_end_of_an_episode():
+    made = memory([*episode(1, 2), (1, 3, RUNNING, 0.0)], [(1, 4, RUNNING, 0.0)])
+
+    assert (1002, 1003) not in pairs(made)
+
+
+def test_an_initial_row_follows_nothing():
+    made = memory([(1, 0, INITIAL, 0.0), (1, 1, INITIAL, 0.0)])
+
+    assert made.transitions == 0
+
+
+def test_sessions_and_kinds_have_agents_of_their_own():
+    made = ReplayBuffer(100, 1, 1, gamma=0.5)
+    first, second = columns([(1, 0, INITIAL, 0.0)]), columns([(1, 1, RUNNING, 0.0)])
+    made.add(0, RowKind.TRAINING, first)
+    made.add(1, RowKind.TRAINING, second)
+    made.add(0, RowKind.AUGMENTED, second)
+    alone = made.transitions
+    made.add(0, RowKind.TRAINING, second)
+
+    assert alone == 0
+    assert made.transitions == 1
+
+
+def test_lost_rows_end_all_chains_of_their_session():
+    made = ReplayBuffer(100, 1, 1, gamma=0.5)
+    for session in (0, 1):
+        made.add(session, RowKind.TRAINING, columns([(1, 0, INITIAL, 0.0)]))
+    made.cut(0)
+    for session in (0, 1):
+        made.add(session, RowKind.TRAINING, columns([(1, 1, RUNNING, 0.0)]))
+
+    assert made.transitions == 1
+
+
+def test_n_steps_stop_at_the_end_at_a_gap_and_at_the_newest_row():
+    ended = transitions(memory(episode(1, 3)), 3)
+    open_ = transitions(memory(episode(1, 9)[:4]), 3)
+
+    assert ended == {
+        (1000.0, 0.0, 1003.0, 1 + 2 / 2 + 3 / 4, 1.0, 0.125),
+        (1001.0, float(np.float32(0.01)), 1003.0, 2 + 3 / 2, 1.0, 0.25),
+        (1002.0, float(np.float32(0.02)), 1003.0, 3.0, 1.0, 0.5),
+    }
+    assert {(t[0], t[2], t[4], t[5]) for t in open_} == {
+        (1000.0, 1003.0, 0.0, 0.125),
+        (1001.0, 1003.0, 0.0, 0.25),
+        (1002.0, 1003.0, 0.0, 0.5),
+    }
+
+
+def test_overwritten_rows_are_gone_and_link_nothing():
+    made = memory(*[[row] for row in episode(1, 9)], capacity=4)
+    late = memory([(1, 0, INITIAL, 0.0)], episode(2, 4), [(1, 1, RUNNING, 0.0)], capacity=4)
+
+    assert pairs(made) == {(1006, 1007), (1007, 1008), (1008, 1009)}
+    assert made.transitions == 3
+    assert made.rows == 10
+    assert not any(a < 2000 for a, _ in pairs(late))
+
+
+def test_a_body_larger_than_the_memory_leaves_its_newest_rows():
+    made = memory(episode(1, 30), capacity=8)
+
+    assert pairs(made) == {(1000 + step, 1001 + step) for step in range(23, 30)}
+    assert made.audit().checksum == checksum(row_hashes(0, 0, columns(episode(1, 30)[-8:])))
+
+
+def test_actions_are_given_back_within_their_bounds():
+    made = ReplayBuffer(10, 1, 1, gamma=0.5)
+    rows = columns(episode(1, 1))
+    rows.action[:] = 7.0
+    made.add(0, RowKind.AUGMENTED, rows)
+
+    assert made.gather(np.array([0]), 1).actions[0, 0] == 1.0
+
+
+def test_a_share_of_what_is_drawn_comes_from_demonstrations():
+    made = memory(episode(1, 50))
+    made.add(0, RowKind.DEMONSTRATION, columns(episode(2, 3)))
+    random = np.random.default_rng(0)
+    shown = made._kinds[made.draw(random, 64, 0.25)] == RowKind.DEMONSTRATION
+
+    assert shown.sum() == 16
+
+
+def test_whatever_the_share_there_is_something_to_draw_as_long_as_there_are_transitions():
+    random = np.random.default_rng(0)
+    without = memory(episode(1, 5))
+    only = memory(episode(1, 5), kind=RowKind.DEMONSTRATION)
+
+    assert len(without.draw(random, 8, 0.5)) == 8
+    assert len(only.draw(random, 8, 0.5)) == 8
+
+
+def test_drawing_finds_the_few_rows_that_are_linked_and_each_as_often():
+    alone = [(agent, 0, INITIAL, 0.0) for agent in range(10, 500)]
+    made = memory(episode(1, 4), alone)
+    drawn = made.draw(np.random.default_rng(0), 4_000)
+
+    assert np.bincount(drawn, minlength=4)[:4].sum() == 4_000
+    assert np.bincount(drawn).min() > 800
+
+
+def test_whole_episodes_are_counted_and_others_are_not():
+    made = ReplayBuffer(100, 1, 1, gamma=0.5)
+    cut = episode(2, 4)
+    body = columns([*episode(1, 3), *cut[:1], *cut[2:], *episode(3, 2, INTERRUPTED)])
+    found = made.add(0, RowKind.TRAINING, body).episodes
+
+    assert found.returns.tolist() == [6.0, 3.0]
+    assert found.lengths.tolist() == [3, 2]
+
+
+def test_the_return_of_an_episode_in_many_bodies_is_whole():
+    made = ReplayBuffer(100, 1, 1, gamma=0.5)
+    found = [made.add(0, RowKind.TRAINING, columns([row])) for row in episode(1, 4)]
+
+    assert found[-1].episodes.returns.tolist() == [10.0]
+    assert [added.returns.tolist() for added in found] == [[], [1.0], [2.5], [4.25], [6.125]]
+
+
+def test_agents_that_vanish_do_not_pile_up():
+    made = ReplayBuffer(1_000, 1, 1, gamma=0.5)
+    for start in range(0, 20_000, 1_000):
+        made.add(0, 0, columns([(start + n, 0, INITIAL, 0.0) for n in range(1_000)]))
+
+    assert sum(map(len, made._chains.values())) <= 2 * 4_096
+
+
+def test_an_empty_body_changes_nothing():
+    made = memory(episode(1, 2))
+    added = made.add(0, 0, columns([]))
+
+    assert len(added.returns) == 0
+    assert made.transitions == 2
+
+
+def test_an_audit_says_what_is_held_of_each_session():
+    made = ReplayBuffer(100, 1, 1, gamma=0.5)
+    rows = columns(episode(1, 2))
+    made.add(4, 0, rows)
+    made.add(9, 1, rows)
+    held = made.audit()
+
+    assert held.rows == 6
+    assert held.sessions == {
+        4: (3, checksum(row_hashes(4, 0, rows))),
+        9: (3, checksum(row_hashes(9, 1, rows))),
+    }
+    assert held.checksum == held.sessions[4][1] ^ held.sessions[9][1]
+
+
+def test_every_part_of_a_row_has_a_say_in_its_hash():
+    rows = columns(episode(1, 2))
+    other = columns(episode(1, 2))
+    other.reward[0] = -0.0
+    hashes = [
+        *row_hashes(0, 0, rows).tolist(),
+        row_hashes(1, 0, rows)[0],
+        row_hashes(0, 1, rows)[0],
+        row_hashes(0, 0, other)[0],
+        row_hashes(0, 0, columns(episode(2, 2)))[0],
+    ]
+
+    assert len(set(map(int, hashes))) == 7
+    assert checksum(row_hashes(0, 0, columns([]))) == 0
+
+
+@given(
+    st.lists(st.floats(-10, 10), max_size=70),
+    st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=70, max_size=70),
+)
+def test_a_recurrence_is_what_a_loop_computes(values, factors):
+    found = linear_recurrence(np.array(values), np.array(factors[: len(values)]))
+    expected, last = [], 0.0
+    for number, value in enumerate(values):
+        last = value + (factors[number] * last if number else 0.0)
+        expected.append(last)
+
+    assert found == pytest.approx(expected)
+
+
+@st.composite
+def streams(draw):
+    """Frames of a few agents that come, end or vanish, and the sizes of the bodies they go in."""
+    rows, steps, fresh = [], {}, 0
+    for _ in range(draw(st.integers(1, 25))):
+        if draw(st.booleans()) and len(steps) < 4:
+            steps[fresh] = -1
+            fresh += 1
+        for agent in sorted(steps):
+            steps[agent] += 1
+            state = draw(st.sampled_from([RUNNING, RUNNING, RUNNING, TERMINAL, INTERRUPTED]))
+            if not steps[agent]:
+                state = INITIAL
+            rows.append((agent, steps[agent], state, float(draw(st.integers(-3, 3)))))
+            if state in (TERMINAL, INTERRUPTED) or draw(st.integers(0, 15)) == 0:
+                del steps[agent]
+    return rows, draw(st.lists(st.integers(1, 7), min_size=1, max_size=40))
+
+
+def in_bodies(rows, sizes):
+    found, at = [], 0
+    while at < len(rows):
+        size = sizes[len(found) % len(sizes)]
+        found.append(rows[at : at + size])
+        at += size
+    return found
+
+
+@settings(deadline=None, max_examples=60)
+@given(streams(), st.data())
+def test_dropped_rows_never_make_a_transition_that_was_not_there(stream, data):
+    rows, sizes = stream
+    kept = [row for row in rows if data.draw(st.integers(0, 3))]
+
+    assert transitions(memory(*in_bodies(kept, sizes))) <= transitions(memory(rows))
+
+
+@settings(deadline=None, max_examples=60)
+@given(streams(), st.integers(1, 6), st.integers(3, 60), st.data())
+def test_n_steps_are_what_a_loop_over_rows_finds(stream, length, capacity, data):
+    rows, sizes = stream
+    rows = [row for row in rows if data.draw(st.integers(0, 5))]
+    made = memory(*in_bodies(rows, sizes), capacity=capacity)
+
+    assert transitions(made, length) == expected_transitions(rows, length, capacity)
+    assert made.transitions == len(transitions(made))
+
+
+def expected_transitions(rows, length, capacity):
+    held = rows[-capacity:]
+    after = {(agent, step): (state, reward) for agent, step, state, reward in held}
+    found = set()
+    for agent, step, state, _ in held:
+        total, discount, at, last = 0.0, 1.0, step, state
+        while at < step + length and last not in (TERMINAL, INTERRUPTED):
+            if (agent, at + 1) not in after:
+                break
+            at += 1
+            last, reward = after[agent, at]
+            total += discount * reward
+            discount /= 2
+        if at > step:
+            places = (float(agent * 1_000 + step), float(agent * 1_000 + at))
+            action = float(np.float32(step / 100))
+            done = float(last == TERMINAL)
+            found.add((places[0], action, places[1], total, done, discount))
+    return found
+
+
+def test_a_memory_takes_as_much_as_the_rows_that_came_and_not_as_those_that_may_come():
+    rows = RowColumns.empty(10, 7_056, 1)
+    tracemalloc.start()
+    made = ReplayBuffer(1_000_000, 7_056, 1, gamma=0.5)
+    made.add(0, RowKind.TRAINING, rows)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert made.held == 10
+    assert peak < 1 << 30  # all of them would be 26 times that
+
+
+def test_rows_stay_what_they_were_while_the_memory_grows_and_wraps_around():
+    long = [(1, step, RUNNING if step else INITIAL, 1.0) for step in range(12_000)]
+    bodies = [long[at : at + 700] for at in range(0, 12_000, 700)]
+    growing, whole = memory(*bodies, capacity=9_000), memory(long, capacity=9_000)
+
+    assert transitions(growing, 3) == transitions(whole, 3)
+    assert pairs(growing) == {(1_000 + n, 1_001 + n) for n in range(3_000, 11_999)}
+    assert growing.audit() == whole.audit()
+
+
+def test_rows_for_which_there_is_no_memory_change_nothing():
+    made = ReplayBuffer(1 << 40, 1, 1, gamma=0.5)
+    made.add(0, RowKind.TRAINING, columns(episode(1, 3)))
+    before = transitions(made)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    rows = RowColumns.empty(8 << 20, 1, 1)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), limits[1]))
+    try:
+        with pytest.raises(MemoryError, match=r"rows of 1 features.*memory_max_size"):
+            made.add(0, RowKind.TRAINING, rows)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+    assert (made.rows, made.held, transitions(made)) == (4, 4, before)
+
+
+def test_chains_take_agent_ids_of_64_bits():
+    chains = TrajectoryIndex(0.5)
+    rows = columns(episode(0, 1))
+    rows.agent[:] = 2**64 - 1
+    found = chains.extend(rows, 0)
+
+    assert found.previous.tolist() == [-1, 0]
