@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from arkml.runtime.module.description import EntryPoint, ModuleInfo, ModuleKind
     from arkml.runtime.wasi.linking import Directory, WasiGrant
     from arkml.training.evaluation import evaluate
+    from arkml.training.guest_trainer import train
     from arkml.training.results import (
         EvaluationResult,
         LearningCurve,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
         TrainingProgress,
         TrainingResult,
     )
-    from arkml.training.trainer import train
 
     __version__: str
 
@@ -141,7 +141,7 @@ _HOMES = {
     "UsageError": "arkml.errors",
     "WasiGrant": "arkml.runtime.wasi.linking",
     "evaluate": "arkml.training.evaluation",
-    "train": "arkml.training.trainer",
+    "train": "arkml.training.guest_trainer",
 }
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import os
+import pickle
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,14 @@ from tests.integration.command_line import GUESTS
 import arkml
 from arkml import GuestEnv, Limits
 from arkml.cli import train_command
-from arkml.errors import InvalidArguments, ModuleError, NotFound, NotTrainable, UsageError
+from arkml.errors import (
+    InvalidArguments,
+    ModuleError,
+    NotFound,
+    NotTrainable,
+    PolicyFailed,
+    UsageError,
+)
 from arkml.policies.cervo import is_cervo
 from arkml.policies.constant import zeros
 from arkml.training.options import DEFAULT_MINUTES, Goal
@@ -97,6 +105,17 @@ def test_progress_comes_about_once_a_second_and_grows(trained):
     assert 0 < last.updates <= result.updates
     assert last.metrics["train/n_updates"] > 0
     assert all(state.warnings == () for state in states)
+
+
+def test_a_result_and_a_failed_training_are_pickled(trained):
+    result, _, _ = trained
+    failure = arkml.TrainingFailed("the hive is gone", result)
+    again, failed = pickle.loads(pickle.dumps((result, failure)))
+
+    assert (again.run_id, again.best) == (result.run_id, result.best)
+    assert again.training_curve.pairs() == result.training_curve.pairs()
+    assert str(failed) == "the hive is gone"
+    assert failed.result.files == result.files
 
 
 def test_a_training_leaves_signal_handlers_as_they_were(trained):
@@ -282,6 +301,26 @@ def test_an_evaluation_of_a_trained_policy_is_repeatable_and_takes_its_path(trai
 
     assert first.returns.tolist() == again.returns.tolist()
     assert first.returns.tolist() != noisy.returns.tolist()
+
+
+def test_an_evaluation_takes_a_function():
+    shapes = set()
+
+    def still(observations):
+        shapes.add(observations.shape)
+        return np.zeros((len(observations), ACTIONS), "f4")
+
+    result = arkml.evaluate(REACH, still)
+
+    assert shapes == {(AGENTS, FEATURES)}
+    assert (
+        result.returns.tolist() == arkml.evaluate(REACH, zeros(FEATURES, ACTIONS)).returns.tolist()
+    )
+
+
+def test_an_error_of_a_policy_ends_its_evaluation():
+    with pytest.raises(PolicyFailed, match="returned actions of shape"):
+        arkml.evaluate(REACH, lambda observations: observations)
 
 
 @pytest.mark.parametrize(

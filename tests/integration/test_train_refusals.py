@@ -84,8 +84,8 @@ def test_another_guest_does_not_go_on_where_only_the_hive_says_of_what(trained, 
         document.write_text(damage)
     refused = arkml("train", PENDULUM, "--frames", "50", "--out", out, "--resume", "--json")
     told = {
-        None: "run 'reach' of 'reach' (4 features, 2 actions) is to go on here",
-        "nonsense": f"{document} does not say which training is to go on",
+        None: "run 'reach' of 'reach' (4 features, 2 actions) is to be resumed here",
+        "nonsense": f"{document} does not say which training is to be resumed",
     }[damage]
 
     assert refused.status == 2, refused.err

@@ -9,6 +9,7 @@ from arkml.errors import InvalidSettings
 from arkml.hive.protocol.settings import Settings
 from arkml.runs.settings import LearnerSettings
 
+
 def test_the_keywords_are_the_fields_that_a_host_may_set():
     keywords, fields = get_type_hints(LearnerSettings), get_type_hints(Settings)
     for name in ("features", "actions", "other", "refusal"):

@@ -11,7 +11,7 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import Job, print_json
-from arkml.cli.launch import HostOptions
+from arkml.cli.launch import HostGrants
 from arkml.cli.logs import LogOptions
 from arkml.cli.values import whole_number
 from arkml.errors import UsageError
@@ -47,7 +47,7 @@ class BenchOptions:
     warmup: int | None
     instances: int
     known: tuple[str, ...]
-    host: HostOptions
+    host: HostGrants
     logs: LogOptions
     as_json: bool
 
@@ -96,7 +96,7 @@ def command(
 ) -> Job:
     """Measure the time of a frame or a call."""
     level = log_level or (None if verbose or debug else "warning")
-    host = HostOptions(
+    host = HostGrants(
         policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directory or ()), stub_missing
     )
     measurement = BenchOptions(

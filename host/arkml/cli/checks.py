@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from arkml.cli.files import named, read_module
 from arkml.cli.guest_task import idle_policy
-from arkml.cli.launch import HostOptions, open_host
+from arkml.cli.launch import HostGrants, open_host
 from arkml.cli.tasks import TaskOptions, choose
 from arkml.cli.timing import Steps
 from arkml.cli.units import counted, duration, size
@@ -59,7 +59,7 @@ class Check:
 class SmokeTest:
     """A smoke test with its options, for any number of guests."""
 
-    host: HostOptions
+    host: HostGrants
     frames: int = 120
     cmdlet: str | None = None
     input: Path | None = None
@@ -208,7 +208,7 @@ def _linked(module: CompiledModule) -> str:
     return f"{counted(count, 'import')}, " + (f"{stubs:,} of them stubs" if stubs else "all there")
 
 
-def _actions(guest: Guest, options: HostOptions) -> Check:
+def _actions(guest: Guest, options: HostGrants) -> Check:
     done = guest.statistics
     if idle := idle_policy(options, done):
         return Check("actions", False, idle)

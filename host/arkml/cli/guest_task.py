@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from arkml.cli.exits import FAILED, GOOD, print_error
 from arkml.cli.files import read_module
-from arkml.cli.launch import HostOptions
+from arkml.cli.launch import HostGrants
 from arkml.cli.timing import Steps
 from arkml.errors import GuestError
 from arkml.limits import RUN_SECONDS, Budget
@@ -30,7 +30,7 @@ def compile_file(host: Host, path: Path) -> CompiledModule:
     return compile_module(host, read_module(path), path.name)
 
 
-def budget_of(task: Task, options: HostOptions) -> Budget:
+def budget_of(task: Task, options: HostGrants) -> Budget:
     """Return the time limit of one call: of any if the user set it, else of frames only."""
     return RUN_SECONDS if options.has_budget or task.kind is ModuleKind.APPLET else None
 
@@ -67,14 +67,14 @@ def perform(
         raise KeyboardInterrupt(f"after {done:,} frames" if done else "") from None
 
 
-def complaints_of(options: HostOptions, runner: TaskRunner, instances: int) -> tuple[str, ...]:
+def complaints_of(options: HostGrants, runner: TaskRunner, instances: int) -> tuple[str, ...]:
     """Return sentences about guests that failed and about a policy that never acted."""
     failed = [failure_summary(runner.failures, instances)] if runner.failures else []
     idle = idle_policy(options, runner.statistics)
     return (*failed, *([idle] if idle else []))
 
 
-def idle_policy(options: HostOptions, statistics: Statistics) -> str | None:
+def idle_policy(options: HostGrants, statistics: Statistics) -> str | None:
     """Return a sentence about a policy of the user that never acted, as it does not fit."""
     if options.policy is None or statistics.submits or not statistics.errors:
         return None

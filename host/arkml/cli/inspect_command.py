@@ -14,7 +14,7 @@ from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.logs import LogOptions
 
 if TYPE_CHECKING:
-    from arkml.cli.inspection import Import, Inspection
+    from arkml.cli.inspection import ImportReport, Inspection
 
 _EPILOG = options.epilog(
     "arkml inspect npc.wasm",
@@ -135,7 +135,7 @@ def _show(inspection: Inspection, *, verbose: bool) -> None:
         show("Exports", grid(("name", "type"), [(e.name, str(e.type)) for e in info.exports]))
 
 
-def _type(entry: Import, verbose: bool) -> str:
+def _type(entry: ImportReport, verbose: bool) -> str:
     """Return the type of an import, with the host's type if that does not meet it."""
     if not entry.is_met:
         return f"{entry.wants}  ← missing, the host has {entry.has}"

@@ -22,7 +22,7 @@ from arkml.runtime.module.wasm_types import PAGE, MemoryType
 
 
 @dataclass(frozen=True, slots=True)
-class Import:
+class ImportReport:
     """An import: its type in the guest and its type in the host, as text."""
 
     module: str
@@ -38,11 +38,11 @@ class Inspection:
 
     name: str
     info: ModuleInfo
-    imports: tuple[Import, ...]
+    imports: tuple[ImportReport, ...]
     refused: str | None
 
     @property
-    def missing(self) -> list[Import]:
+    def missing(self) -> list[ImportReport]:
         """The imports that this host does not provide, with WASI granted."""
         return [each for each in self.imports if not each.is_met]
 
@@ -63,7 +63,9 @@ def inspect_file(path: Path, limits: Limits) -> Inspection:
         for entry in info.imports:
             lacks = missing.get((entry.module, entry.name))
             has = lacks.provided if lacks else _has(entry)
-            imports.append(Import(entry.module, entry.name, str(entry.type), has, lacks is None))
+            imports.append(
+                ImportReport(entry.module, entry.name, str(entry.type), has, lacks is None)
+            )
     finally:
         engine.close()
     return Inspection(path.name, info, tuple(imports), _refusal(data, limits))

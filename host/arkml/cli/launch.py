@@ -44,7 +44,7 @@ def require_hive(*, embedded: bool = True) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class HostOptions:
+class HostGrants:
     """The options of a command about its host; texts are as the user gave them."""
 
     policy: Path | None = None
@@ -58,12 +58,12 @@ class HostOptions:
 
     @property
     def has_budget(self) -> bool:
-        """Whether the user set the time limit of a call."""
+        """True if the user set the time limit of a call."""
         return any(limit.replace("-", "_").startswith("run_seconds") for limit in self.limits)
 
 
 def open_host(
-    options: HostOptions, *, name: str = "guest", arguments: str = "", keep_stdout: bool = False
+    options: HostGrants, *, name: str = "guest", arguments: str = "", keep_stdout: bool = False
 ) -> Host:
     """
     Make the host of a command.
@@ -101,7 +101,7 @@ def read_policy(path: Path, limits: Limits) -> bytes:
     return data
 
 
-def _wasi(options: HostOptions, arguments: list[str], *, keep_stdout: bool) -> WasiGrant | None:
+def _wasi(options: HostGrants, arguments: list[str], *, keep_stdout: bool) -> WasiGrant | None:
     if not options.wasi and not options.directories:
         return None
     from arkml.runtime.wasi.linking import WasiGrant

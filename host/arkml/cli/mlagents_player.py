@@ -14,7 +14,7 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
-from arkml.cli.launch import HostOptions, open_host
+from arkml.cli.launch import HostGrants, open_host
 from arkml.cli.logs import LogOptions
 from arkml.cli.values import LAST_PORT, rate, whole_number
 from arkml.errors import UsageError
@@ -47,7 +47,7 @@ class PlayerOptions:
     configure: str | None
     numbers: str | None
     spec: Path | None
-    host_options: HostOptions
+    host_options: HostGrants
     areas: int | None
     seed: int | None
 
@@ -196,7 +196,7 @@ def command(
         configure,
         configure_numbers,
         spec,
-        HostOptions(limits=tuple(limit or ()), wasi=wasi),
+        HostGrants(limits=tuple(limit or ()), wasi=wasi),
         num_areas,
         seed,
     )

@@ -14,7 +14,7 @@ import typer
 from arkml.cli import options
 from arkml.cli.exits import Job, print_json
 from arkml.cli.files import keep_apart
-from arkml.cli.launch import HostOptions, read_token
+from arkml.cli.launch import HostGrants, read_token
 from arkml.cli.logs import LogOptions, print_echoes
 from arkml.cli.values import rate, whole_number
 from arkml.errors import UsageError
@@ -57,7 +57,7 @@ class RunOptions:
     fps: float | None
     instances: int
     out: Path | None
-    host: HostOptions
+    host: HostGrants
     known: tuple[str, ...]
     logs: LogOptions
     as_json: bool
@@ -126,7 +126,7 @@ def command(
             fps=fps,
             instances=instances,
             out=out,
-            host=HostOptions(
+            host=HostGrants(
                 policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directory or ()),
                 stub_missing, _grant(hive, allow_hive, data, fps),
             ),

@@ -14,7 +14,7 @@ import typer
 from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, Job, print_json
 from arkml.cli.files import keep_apart
-from arkml.cli.launch import HostOptions
+from arkml.cli.launch import HostGrants
 from arkml.cli.logs import LogOptions
 from arkml.cli.values import whole_number
 from arkml.output_files import write_file
@@ -80,7 +80,7 @@ def command(
     """Check that guests load, link, run and clean up."""
     from arkml.cli.checks import SmokeTest
 
-    host = HostOptions(
+    host = HostGrants(
         policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directory or ()), stub_missing
     )
     level = log_level or (None if verbose or debug else "warning")

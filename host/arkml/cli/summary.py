@@ -45,7 +45,7 @@ class Summary:
 
     @property
     def is_of_frames(self) -> bool:
-        """Whether the calls are the frames of an applet."""
+        """True if the calls are the frames of an applet."""
         return self.function == "ark_applet_update"
 
     def document(self) -> dict[str, Any]:

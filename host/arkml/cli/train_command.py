@@ -13,18 +13,18 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, Job, exit_code, print_failure, print_json, sentence
-from arkml.cli.launch import HostOptions, read_token, require_hive
+from arkml.cli.launch import HostGrants, read_token, require_hive
 from arkml.cli.logs import LogOptions
 from arkml.cli.signals import SIGNALS
 from arkml.cli.values import rate, read_limits, whole_number
-from arkml.errors import UsageError
+from arkml.errors import HiveUnreachable, NotFound, RunAborted, UsageError
 
 if TYPE_CHECKING:
     from arkml.cli.training_display import TrainingDisplay
     from arkml.runs.settings import LearnerSettings
+    from arkml.training.guest_trainer import GuestTrainer
     from arkml.training.options import TrainingOptions
     from arkml.training.results import TrainingResult
-    from arkml.training.trainer import Trainer
 
 _EPILOG = options.epilog(
     "arkml train pendulum.wasm --minutes 2",
@@ -153,7 +153,7 @@ def command(
         eval_every=eval_every,
         seed=seed,
         limits=read_limits(tuple(limit or ())),
-        budgets_every_call=HostOptions(limits=tuple(limit or ())).has_budget,
+        budgets_every_call=HostGrants(limits=tuple(limit or ())).has_budget,
     )
     logs = LogOptions(log_level, verbose, debug)
     return partial(train, guest, training, logs, as_json=as_json)
@@ -164,12 +164,12 @@ def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: b
     from arkml.cli.files import read_module
     from arkml.cli.guest_task import announce
     from arkml.cli.training_display import TrainingDisplay
-    from arkml.training.trainer import Trainer
+    from arkml.training.guest_trainer import GuestTrainer
 
     logs.start()
     require_hive(embedded=options.grant.is_embedded)
     display = TrainingDisplay()
-    with Trainer(read_module(guest), options, display) as trainer:
+    with GuestTrainer(read_module(guest), options, display) as trainer:
         announce(trainer.module, options.instances)
         SIGNALS.keep()
         _play(trainer, display)
@@ -185,7 +185,7 @@ def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: b
         return SIGNALS.ended(status)
 
 
-def _play(trainer: Trainer, display: TrainingDisplay) -> None:
+def _play(trainer: GuestTrainer, display: TrainingDisplay) -> None:
     """Train to the end; no signal interrupts afterwards."""
     try:
         with display:
@@ -215,9 +215,6 @@ def _show(guest: Path, options: TrainingOptions, result: TrainingResult, *, as_j
 
 def _status(errors: Sequence[Exception]) -> int:
     """Return the exit code: 1 for a hive that is gone, a run that was aborted, and no policy."""
-    from arkml.errors import HiveUnreachable, NotFound
-    from arkml.training.monitor import RunAborted
-
     if not errors:
         return GOOD
     is_late = isinstance(errors[0], HiveUnreachable | RunAborted | NotFound)

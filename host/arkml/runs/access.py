@@ -87,7 +87,7 @@ class HiveGrant:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the hive is one of the host's own."""
+        """True for a hive that the host starts."""
         return self.hive == EMBEDDED
 
 
@@ -240,8 +240,8 @@ class HiveAccess(Closing):
         asked = RunIdentity(request.game, request.name, widths.features, widths.actions)
         if expected is not None and asked != expected and not self._started:
             raise NotTrainable(
-                f"{expected} is to go on here, and the guest starts {asked}: train it in another"
-                " directory"
+                f"{expected} is to be resumed here, and the guest starts {asked}: train it in"
+                " another directory"
             )
 
     def _connect(

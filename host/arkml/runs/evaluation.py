@@ -152,7 +152,7 @@ class PolicyEvaluation:
         self.episodes.clear()
 
 
-class Played(NamedTuple):
+class PlayedEpisodes(NamedTuple):
     """
     Episodes that have ended.
 
@@ -167,7 +167,7 @@ class Played(NamedTuple):
 
 def play_episodes(
     gateway: RunEvaluation | PolicyEvaluation, step: Callable[[], None], episodes: int, frames: int
-) -> Played:
+) -> PlayedEpisodes:
     """
     Step a guest of `gateway` until `episodes` have ended, or for `frames` steps.
 
@@ -180,7 +180,7 @@ def play_episodes(
         step()
         stepped += 1
     recorded = gateway.episodes
-    return Played(gateway.version, recorded.returns, recorded.lengths, stepped)
+    return PlayedEpisodes(gateway.version, recorded.returns, recorded.lengths, stepped)
 
 
 def _policy(

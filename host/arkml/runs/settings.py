@@ -12,7 +12,7 @@ _WIDTHS = ("features", "actions")  # compared with the guest's when a run starts
 
 class LearnerSettings(TypedDict, total=False):
     """
-    How a run learns; a key that is missing keeps what the guest asks for, or the default.
+    Settings of a learner; a missing key keeps the value that the guest asks for, or the default.
 
     docs/training.md explains each key. Names and types are those of the fields of
     `arkml.hive.protocol.settings.Settings`.

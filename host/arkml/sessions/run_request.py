@@ -32,7 +32,7 @@ class TrainingRequest:
 
     `experiment` is the name of the run and `namespace` that of the game. `configuration` comes back
     to the guest byte for byte. The run starts from `checkpoint` if it is not empty, and ends after
-    `seconds`; None is no limit.
+    `seconds`, never for None.
     """
 
     hive: HiveAddress

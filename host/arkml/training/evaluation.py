@@ -15,7 +15,9 @@ from arkml.guests.fleet import Fleet
 from arkml.guests.guest import Guest, calls_of
 from arkml.host import Host, Source, hives_of, loader_of, read_source
 from arkml.limits import RUN_SECONDS, Limits
+from arkml.policies.given import PolicyFunction
 from arkml.policies.library import PolicyLibrary
+from arkml.policies.policy import Policy
 from arkml.runs.evaluation import PolicyEvaluation, RunEvaluation, play_episodes
 from arkml.runs.gateway import HiveRunGateway
 from arkml.runtime.compiled_module import CompiledModule
@@ -39,7 +41,7 @@ FRAMES = 5_000
 
 def evaluate(
     module: Source,
-    policy: Source,
+    policy: Source | Policy | PolicyFunction,
     *,
     episodes: int = EPISODES,
     frames: int = FRAMES,
@@ -51,22 +53,22 @@ def evaluate(
     """
     Play episodes of a guest with a policy, and return their returns and lengths.
 
-    `module` is the path or the bytes of a guest that starts trainings, `policy` whatever
-    `Host(policy=…)` takes: it answers in the place of the run that the guest starts, and there is
-    no hive and no learner. The guest is stepped as fast as it can until `episodes` episodes have
+    `module` is the path or the bytes of a guest that starts trainings, `policy` a path, bytes, a
+    `Policy` or a function, as `Host` takes it: it answers in the place of the run that the guest
+    starts, and there is no hive and no learner. The guest is stepped as fast as it can until `episodes` episodes have
     ended; those that end in one frame all count, so more may come back. After `frames` frames the
     episodes until then come back. `deterministic` leaves out the noise of a stochastic policy,
     `seed` seeds it. `cmdlet` are the arguments of a cmdlet that is run in the place of frames.
 
     Raises ModuleError, ModelRejected and UsageError before the guest runs; what the guest fails
     with; InvalidArguments if the policy does not fit it; and NotFound if it starts no training or
-    no episode ends. May be called from any thread, and from several at a time.
+    no episode ends, and PolicyFailed. May be called from any thread, and from several at a time.
     """
     for name, value in (("episodes", episodes), ("frames", frames)):
         if not isinstance(value, int) or value < 1:
             raise UsageError(f"{name} is {value!r}: it takes a whole number from 1")
     if policy is None:
-        raise UsageError("policy is None: give the path or the bytes of a model, or a policy")
+        raise UsageError("policy is None: give a path, bytes, a Policy or a function")
     data, label = read_source(module)
     with Host(policy=policy, seed=seed, deterministic=deterministic, limits=limits) as host:
         compiled = compile_module(host, data, label)

@@ -61,7 +61,7 @@ class TrainingLoop:
     def _run_once(self, step: Callable[[], None]) -> None:
         step()
         self.frames = self._monitor.frames = 1
-        self._monitor.require_hope()
+        self._monitor.raise_verdict()
         self.ended = "finished"
 
     def _run_until(
@@ -79,7 +79,7 @@ class TrainingLoop:
             if pacer is not None:
                 pacer.wait()
             if monitor.verdict is not None or not self._has_run():
-                monitor.require_hope()
+                monitor.raise_verdict()
                 continue
             self.frames += 1
             monitor.frames = self.frames

@@ -1,4 +1,4 @@
-"""Watches the run of a training from a thread: its metrics, and whether it can go on."""
+"""A thread that watches the run of a training: its metrics, its progress, its failure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from arkml.errors import (
     HiveRefused,
     HiveUnreachable,
     NotTrainable,
+    RunAborted,
     Unavailable,
 )
 from arkml.hive.protocol.runs import RunInfo, Status
@@ -37,17 +38,13 @@ _FINAL = (401, 403, 507)  # a hive that wants another token, or whose disk is fu
 _ENDING = 0.5  # seconds that the thread gets to end
 
 
-class RunAborted(HiveError):
-    """The run that is trained cannot go on."""
-
-
 class RunMonitor(Closing):
     """
     A thread that asks the hive about the run once a second, and reports to `progress`.
 
     `on_run` is called with the run once there is one; the ArkmlError that it raises is a warning.
     `frames` is set by the training loop. `metrics`, `info` and `curves`, mean returns by rows, are
-    the last answers of the hive. `verdict` is the error that makes it pointless to go on, or None;
+    the last answers of the hive. `verdict` is the error that ends the training, or None;
     an exception out of `progress` is one. `is_stopped` says that `progress` returned False.
     `warnings` are all that came up.
     """
@@ -77,7 +74,7 @@ class RunMonitor(Closing):
 
     @property
     def has_run(self) -> bool:
-        """Whether the guest takes part in a run."""
+        """True if the guest takes part in a run."""
         return self._hives.is_training
 
     @property
@@ -85,8 +82,8 @@ class RunMonitor(Closing):
         """Mean of the last 100 training episodes, None before the first."""
         return self.metrics.get(TRAINING_RETURN)
 
-    def require_hope(self) -> None:
-        """Raise what makes it pointless to go on: NotTrainable, HiveUnreachable or RunAborted."""
+    def raise_verdict(self) -> None:
+        """Raise `verdict`, or the error with which the hives refuse to train, if there is one."""
         verdict = self.verdict or self._refusal()
         if verdict is not None:
             raise verdict

@@ -35,7 +35,7 @@ class Goal:
 
     @property
     def is_open(self) -> bool:
-        """Whether no end is given."""
+        """True if no end is given."""
         return self.frames is None and self.minutes is None and self.mean_return is None
 
     def of(self, task: Task) -> Goal | None:

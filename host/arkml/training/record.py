@@ -23,7 +23,7 @@ class TrainingRecord:
     """
     The guest and the run of a training, in `training.json` in its directory.
 
-    `grant` is that of the training; if it is resumed, it expects the run that goes on.
+    `grant` is that of the training; if it is resumed, it expects the recorded run.
     """
 
     def __init__(self, data: bytes, options: TrainingOptions) -> None:
@@ -93,7 +93,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (KeyError, TypeError, ValueError):
-        raise UsageError(f"{path} does not say which training is to go on") from None
+        raise UsageError(f"{path} does not say which training is to be resumed") from None
 
 
 def _first_run(data: Path) -> RunIdentity | None:
@@ -105,7 +105,7 @@ def _first_run(data: Path) -> RunIdentity | None:
         try:
             documents.append(read_document(path.parent))
         except (OSError, HiveError):
-            raise UsageError(f"{path} does not say which training is to go on") from None
+            raise UsageError(f"{path} does not say which training is to be resumed") from None
     if not documents:
         return None
     request = min(documents, key=lambda document: document.started_at).request

@@ -14,7 +14,7 @@ from arkml.errors import ArkmlError
 
 TrainingEnd = Literal["frames", "minutes", "return", "finished", "stopped", "interrupted", "failed"]
 """
-Why a training ended.
+Reason for the end of a training.
 
 One of its goals was reached ("frames", "minutes", "return"), the guest ran to its end
 ("finished"), `progress` returned False ("stopped"), Ctrl-C ("interrupted"), an error ("failed").
@@ -30,7 +30,6 @@ hive did not answer ("held").
 """
 
 Series = Sequence[tuple[int, float]]
-
 
 TRAINING_RETURN, EVALUATION_RETURN = "rollout/ep_rew_mean", "eval/mean_reward"
 """Metrics of a run: mean returns of training episodes and of evaluations."""
@@ -85,14 +84,6 @@ class LearningCurve:
     rows: npt.NDArray[np.int64]
     mean_returns: npt.NDArray[np.float64]
 
-    @classmethod
-    def of(cls, series: Series) -> LearningCurve:
-        """Return the curve of (rows, mean return) pairs."""
-        return cls(
-            np.array([rows for rows, _ in series], np.int64),
-            np.array([value for _, value in series], np.float64),
-        )
-
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -106,10 +97,18 @@ class LearningCurve:
         return list(zip(self.rows.tolist(), self.mean_returns.tolist(), strict=True))
 
 
+def curve_of(series: Series) -> LearningCurve:
+    """Return the curve of (rows, mean return) pairs."""
+    return LearningCurve(
+        np.array([rows for rows, _ in series], np.int64),
+        np.array([value for _, value in series], np.float64),
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingResult:
     """
-    What a training made.
+    Result of a training.
 
     `best` and `last` are policies as ONNX files; they are the same version where none was rated.
     `training_curve` has means of the last 100 training episodes, `evaluation_curve` means of

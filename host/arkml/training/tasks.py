@@ -41,7 +41,7 @@ class Task:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the function can be called again in the same guest."""
+        """True if the function can be called again in the same guest."""
         return bool(self.function) and self.kind is not ModuleKind.WASI_COMMAND
 
     @property

@@ -25,12 +25,12 @@ from arkml.training.options import Goal, TrainingOptions, training_grant
 from arkml.training.outcome import RunOutcome, gather
 from arkml.training.record import TrainingRecord
 from arkml.training.results import (
-    LearningCurve,
     ProgressFunction,
     TrainedPolicy,
     TrainingEnd,
     TrainingFailed,
     TrainingResult,
+    curve_of,
 )
 from arkml.training.task_runner import make_runner
 from arkml.training.tasks import compile_module, find_task
@@ -116,7 +116,7 @@ def train(
     return _train(data, options, progress)
 
 
-class Trainer(Closing):
+class GuestTrainer(Closing):
     """
     A host, a guest or a fleet, and the run that it starts.
 
@@ -235,8 +235,8 @@ class Trainer(Closing):
             ended=self._ended,
             best=TrainedPolicy(outcome.kind, outcome.best, files.get("onnx")),
             last=TrainedPolicy(outcome.last_kind, outcome.last, files.get("last")),
-            training_curve=LearningCurve.of(outcome.training),
-            evaluation_curve=LearningCurve.of(outcome.evaluations),
+            training_curve=curve_of(outcome.training),
+            evaluation_curve=curve_of(outcome.evaluations),
             evaluation_returns=np.array(loop.evaluated, np.float64),
             frames=loop.frames,
             seconds=loop.seconds,
@@ -254,7 +254,7 @@ class Trainer(Closing):
 def _train(
     data: bytes, options: TrainingOptions, progress: ProgressFunction | None
 ) -> TrainingResult:
-    with Trainer(data, options, progress) as trainer:
+    with GuestTrainer(data, options, progress) as trainer:
         interrupt: KeyboardInterrupt | None = None
         try:
             trainer.play()
