@@ -19,7 +19,13 @@ from tests.integration.test_embedded_hive import children_of, is_alive
 REACH = GUESTS / "c_reach.wasm"
 QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
 LONG = 60.0
-FILES = {"c_reach.onnx", "c_reach.crvo", "learning_curve.png", "training.json"}
+FILES = {
+    "c_reach.onnx",
+    "c_reach.last.onnx",
+    "c_reach.crvo",
+    "learning_curve.png",
+    "training.json",
+}
 
 
 @pytest.fixture

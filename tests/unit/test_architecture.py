@@ -27,7 +27,7 @@ OWNERS = {
     "msgspec": ("arkml.hive", "arkml.server", "arkml.runs", "arkml.envs.core"),
     "typer": ("arkml.cli",),
     "rich": ("arkml.cli",),
-    "matplotlib": ("arkml.cli",),
+    "matplotlib": ("arkml.training",),
     "httpx": ("arkml.hive", "arkml.envs.llapi.registry"),
     "starlette": ("arkml.server",),
     "uvicorn": ("arkml.server",),
@@ -55,7 +55,6 @@ HEAVY = {
 }
 TABLES = SOURCE / "arkml" / "abi"
 LONGEST = 400
-NOT_FREE_OF_CIRCLES = ("arkml.cli.",)
 WIRE_ENDS = {
     "PolicyFile": "the message `policy` of a learner",
     "PolicyVersion": "GET /v1/runs/{id}/policy",
@@ -63,7 +62,6 @@ WIRE_ENDS = {
 }
 """Public classes that may share a name, as the two ends of one wire: the name and the wire."""
 PENDING = {
-    "Import",
     "Instance",
     "Run",
 }
@@ -160,9 +158,8 @@ def test_a_circle_is_found():
 def test_no_modules_import_each_other():
     """Neither late nor for types only: modules that need each other are cut in the wrong place."""
     modules = {name_of(path): path for path in MODULES}
-    free = {n: p for n, p in modules.items() if not n.startswith(NOT_FREE_OF_CIRCLES)}
 
-    assert circles(imports_among(free)) == []
+    assert circles(imports_among(modules)) == []
 
 
 def public_classes():

@@ -22,11 +22,9 @@ MODELS = ("httpx", "httpcore", "h11", "wasmtime", "starlette", "gymnasium")
 
 # Packages and modules of arkml, and guides, that are not in plain English yet.
 PENDING = {
-    "cli",
     "envs",
     "errors",
     "guests",
-    "runs",
     "runtime.call_guard",
     "runtime.exported_function",
     "runtime.fiber",
@@ -36,8 +34,6 @@ PENDING = {
     "runtime.shim",
     "runtime.traps",
     "runtime.waits",
-    "sessions.run_request",
-    "testing",
 }
 PENDING_GUIDES: set[str] = set()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from arkml.sessions.run import ExperimentInfo, Pending, Run
-from arkml.sessions.run_request import HiveAddress, Launch
+from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session_table import TrainingStart
 
 
@@ -24,7 +24,7 @@ class RunGateway(Protocol):
 
     def find(self, address: HiveAddress, run_id: str) -> Run: ...
 
-    def start(self, launch: Launch) -> Pending[TrainingStart]:
+    def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
         """Start a run, or join one of that name; raises InvalidArguments for its settings."""
         ...
 

@@ -12,7 +12,7 @@ from arkml.sessions import results
 from arkml.sessions.futures import ResultType
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.run import Pending, Run, mapped
-from arkml.sessions.run_request import HiveAddress, Launch
+from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session import TrainingSession
 from arkml.sessions.state import Family
 
@@ -32,10 +32,10 @@ class HiveRequests(Family):
             raise Unavailable(f"guest {self._guest.name} wants to {purpose}: no hive is configured")
         return hives
 
-    def _launch(self, launch: Launch) -> int:
-        hives = self._hives(f"start experiment {launch.experiment!r} on {launch.hive}")
+    def _start_training(self, request: TrainingRequest) -> int:
+        hives = self._hives(f"start experiment {request.experiment!r} on {request.hive}")
         self._guest.sessions.require_room()
-        return self._bring(results.TRAINING, lambda: hives.start(launch))
+        return self._bring(results.TRAINING, lambda: hives.start(request))
 
     def _own(self, context: int, purpose: str) -> Run:
         run = self._guest.sessions.get(context, TrainingSession).run

@@ -18,7 +18,7 @@ from arkml.policies.constant import zeros
 from arkml.policies.external import ExternalPolicy
 from arkml.runtime.wasi.virtual import World
 from arkml.sessions.run import ExperimentInfo, ExperimentShape, Metric, Pending, Run, settled
-from arkml.sessions.run_request import HiveAddress, Launch
+from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session import Origin, Ready
 from arkml.sessions.session_table import TrainingStart
 
@@ -71,7 +71,7 @@ class Experiments:
     Answers a guest as a hive would, at once.
 
     `snapshot` is what it downloads, else a policy that does nothing. `shape_of` finds the widths
-    that a launch asks for, `declarations` what its rows mean; `refused` is what contradicts them.
+    that a request asks for, `declarations` what its rows mean; `refused` is what contradicts them.
     Ids and times come from `world`. Of `behaviors`, if there are any, agents are stepped; others
     take zeros. Demonstrations and augmented rows are kept until `take_given`.
     """
@@ -79,7 +79,7 @@ class Experiments:
     def __init__(
         self,
         snapshot: bytes | None,
-        shape_of: Callable[[Launch], tuple[int, int]],
+        shape_of: Callable[[TrainingRequest], tuple[int, int]],
         declarations: Declarations,
         behaviors: Collection[str] | None,
         world: World,
@@ -111,12 +111,12 @@ class Experiments:
         del address
         return self._found(run_id)
 
-    def start(self, launch: Launch) -> Pending[TrainingStart]:
+    def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
         """Start an experiment; one name with one shape is one behavior of the environment."""
-        if launch.workers:
-            raise Unavailable(f"{launch.workers} remote workers were asked for: there are none")
-        features, actions = self._shape_of(launch)
-        name = launch.experiment
+        if request.workers:
+            raise Unavailable(f"{request.workers} remote workers were asked for: there are none")
+        features, actions = self._shape_of(request)
+        name = request.experiment
         for run in self.started.values():
             if run.behavior.name == name and run.sessions:
                 raise InvalidArguments(f"experiment {name!r} runs already")
@@ -125,10 +125,14 @@ class Experiments:
             uuid.UUID(bytes=self.world.random(16), version=4).hex,
             ExternalPolicy(name, features, actions, is_stepped=is_stepped),
             Behavior(
-                name, features, actions, self._spec(launch, features, actions), launch.configuration
+                name,
+                features,
+                actions,
+                self._spec(request, features, actions),
+                request.configuration,
             ),
             self.world.time_of_day(),
-            launch.seconds or 0,
+            request.seconds or 0,
             self._snapshot or zeros(features, actions),
         )
         self.started[run.id] = run
@@ -149,8 +153,8 @@ class Experiments:
         while self._given_rows > _KEPT and len(self._given) > 1:
             self._given_rows -= len(self._given.pop(0).rows)
 
-    def _spec(self, launch: Launch, features: int, actions: int) -> Spec:
-        name, configuration = launch.experiment, launch.configuration
+    def _spec(self, request: TrainingRequest, features: int, actions: int) -> Spec:
+        name, configuration = request.experiment, request.configuration
         try:
             return self._declarations.of(name, features, actions, configuration)
         except InvalidSpec as error:

@@ -28,7 +28,7 @@ from arkml.limits import Limits
 from arkml.runs.gateway import settings_of
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.wasi.linking import WasiGrant
-from arkml.sessions.run_request import Launch
+from arkml.sessions.run_request import TrainingRequest
 
 IDLE_CALLS = 1_000
 
@@ -291,8 +291,8 @@ def _require_same(module: Source, program: CompiledModule, digest: str | None) -
         raise UsageError(f"{module!r} is another module than when the environment was pickled")
 
 
-def _shape_of(launch: Launch) -> tuple[int, int]:
-    settings = settings_of(launch, {})
+def _shape_of(request: TrainingRequest) -> tuple[int, int]:
+    settings = settings_of(request, {})
     return settings.features, settings.actions
 
 
