@@ -27,6 +27,7 @@ from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.engine import Engine
 from arkml.runtime.interrupts import GUARD
+from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.mappings import require_mappings
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.wasi.linking import WasiGrant
@@ -143,7 +144,8 @@ class Host(Closing):
         library = self._library()
         rated = EvaluationGateway(hives, library)
         columns = Columns(self._engine.arena, self.limits)
-        shared = Shared(columns, library, rated, CallGuard(self._engine.ticker))
+        lockstep = Lockstep(self._engine.arena)
+        shared = Shared(columns, library, rated, CallGuard(self._engine.ticker), lockstep)
         name = f"{trained.program.name} (evaluation)"
         return Evaluator(self._make(trained.program, name, next(self._numbers), shared), rated)
 
@@ -158,14 +160,19 @@ class Host(Closing):
             require_mappings(instances)
             self._require_room(instances)
         columns = Columns(self._engine.arena, self.limits, siblings=instances)
-        return SharedResources(columns, CallGuard(self._engine.ticker), unclosed)
+        call_guard, lockstep = CallGuard(self._engine.ticker), Lockstep(self._engine.arena)
+        return SharedResources(columns, call_guard, lockstep, unclosed)
 
     def driven(
-        self, program: CompiledModule, hives: RunGateway, world: World, resources: SharedResources
+        self,
+        program: CompiledModule,
+        hives: RunGateway,
+        world: World,
+        resources: SharedResources,
     ) -> Guest:
-        """A new guest, not initialized, with the experiments of `hives` and the time of `world`."""
-        columns, call_guard, unclosed = resources
-        shared = Shared(columns, self._library(), hives, call_guard, world, unclosed)
+        """Make a guest, not initialized, with the runs of `hives` and the time of `world`."""
+        columns, call_guard, lockstep, unclosed = resources
+        shared = Shared(columns, self._library(), hives, call_guard, lockstep, world, unclosed)
         return self._make(program, program.name, next(self._numbers), shared)
 
     def fleet(
@@ -199,7 +206,7 @@ class Host(Closing):
             for guest in guests:
                 guest.close()
             raise
-        return Fleet(guests, self._engine, columns, shared.call_guard, make)
+        return Fleet(guests, self._engine, columns, shared.call_guard, shared.lockstep, make)
 
     def close(self) -> None:
         """Close every guest. Raises GuestBusy if one is in a call. Safe to call again."""
@@ -263,10 +270,15 @@ class Host(Closing):
                 block = program.info.kind is not ModuleKind.APPLET
             spec = program.info.spec
             hives = HiveRunGateway(self._hives, library, block=block, spec=spec)
-        return Shared(columns, library, hives, CallGuard(self._engine.ticker))
+        call_guard, lockstep = CallGuard(self._engine.ticker), Lockstep(self._engine.arena)
+        return Shared(columns, library, hives, call_guard, lockstep)
 
     def _make(
-        self, program: CompiledModule, name: str, number: int, shared: Shared | None
+        self,
+        program: CompiledModule,
+        name: str,
+        number: int,
+        shared: Shared | None,
     ) -> Guest:
         if self._closed:
             raise UsageError("this host is closed")
@@ -285,6 +297,7 @@ class Host(Closing):
                 hives=shared.hives,
                 wasi=self.wasi,
                 call_guard=shared.call_guard,
+                lockstep=shared.lockstep,
                 world=shared.world,
                 unclosed=shared.unclosed,
                 released=partial(self._forget, key),
@@ -300,6 +313,7 @@ class Shared(NamedTuple):
     library: PolicyLibrary
     hives: RunGateway | None
     call_guard: CallGuard
+    lockstep: Lockstep
     world: World | None = None
     unclosed: Unclosed | None = None
 

@@ -14,7 +14,6 @@ from arkml.errors import (
     GuestError,
     GuestTrap,
 )
-from arkml.guests.blocking import give_way, sleep, sleep_async
 from arkml.guests.instance import Instance
 from arkml.runtime.bindings import Address
 from arkml.runtime.deadline import TICK
@@ -64,9 +63,10 @@ class CallLoop(Instance):
                     self.count_features()
                     event = self.answer()
                 if isinstance(event, Wait):
-                    await sleep_async(event, self.fiber)
+                    await event.block_async(self.fiber.call_guard)
+                    self.fiber.settle(event)
                 if event is Pause.TURN or time.perf_counter() - turn > TICK:
-                    await give_way()
+                    await _give_way()
                     turn = time.perf_counter()
         except BaseException as error:
             self.abandon(error)
@@ -89,9 +89,9 @@ class CallLoop(Instance):
                 entry = self.entry(function)
         limit = self._limits.run_seconds if budget == DEFAULT_BUDGET else budget
         self.fiber.start(entry, arguments, limit)
-        if data or self.fiber.imports:  # else there is nothing to forget
+        if data or self.place in self._touched:  # else there is nothing to forget
             self.services.begin_call(data)
-            self.fiber.imports = len(data)
+            (self._touched.add if data else self._touched.discard)(self.place)
         return entry
 
     def run_to_submit(
@@ -119,7 +119,7 @@ class CallLoop(Instance):
             event = fiber.proceed() if is_suspended else fiber.advance()
             while event is not None:
                 if isinstance(event, Wait):
-                    sleep(event, fiber)
+                    self._block(event)
                 else:
                     if event is Pause.SUBMIT_NON_FINITE:
                         self.count_features()
@@ -128,10 +128,10 @@ class CallLoop(Instance):
                         fiber.park()
                         return session
                     if (waiting := self.answer()) is not None:
-                        sleep(waiting, fiber)
+                        self._block(waiting)
                 event = fiber.advance()
         except BaseException as error:
-            self.abandon(error, landed=fiber.is_parked)
+            (self.fail if fiber.is_parked else self.abandon)(error)
             raise
         self.end(entry)
         return None
@@ -162,9 +162,9 @@ class CallLoop(Instance):
         self.fiber.answer(error_code(error))
 
     def end(self, entry: ExportedFunction) -> Any:
-        """The call ended by itself: return its result, or raise what it left."""
-        if entry.failed():
-            error = self.failure_of(*entry.errors())
+        """Return the result of a call that ended, or raise the error that it left."""
+        if self.fiber.failed():
+            error = self.failure_of(*self.fiber.take_errors())
             self.abandon(error)
             raise error
         self.fiber.finish()
@@ -172,12 +172,15 @@ class CallLoop(Instance):
             self._tell_actions()
         return entry.result() if entry.results else None
 
-    def abandon(self, error: BaseException, *, landed: bool = False) -> None:
-        """
-        Drop a call that failed or is not wanted any more: the guest is failed from now on.
+    def abandon(self, error: BaseException) -> None:
+        """Drop a call that failed or is not wanted any more, as `fail`, and end the call guard."""
+        try:
+            self.fail(error)
+        finally:
+            self.fiber.call_guard.end()
 
-        `landed` says that the caller ends the call guard.
-        """
+    def fail(self, error: BaseException) -> None:
+        """Drop the call; the guest is failed from now on, with `error` or as cancelled by it."""
         self.fiber.drop()
         self.fiber.call_guard.lost += 1
         if isinstance(error, GuestError):
@@ -186,11 +189,7 @@ class CallLoop(Instance):
             self.failure = GuestCancelled(
                 f"{self.name}: its call was cancelled ({type(error).__name__})"
             )
-        try:
-            self.services.close()
-        finally:
-            if not landed:
-                self.fiber.call_guard.end()
+        self.services.close()
 
     def cancel(self) -> None:
         """Let the call in progress raise GuestCancelled when it next gives way. From any thread."""
@@ -206,11 +205,16 @@ class CallLoop(Instance):
                     self.count_features()
                     event = self.answer()
                 if isinstance(event, Wait):
-                    sleep(event, self.fiber)
+                    self._block(event)
         except BaseException as error:
             self.abandon(error)
             raise
         return self.end(entry)
+
+    def _block(self, wait: Wait) -> None:
+        """Block until a wait is over. Raises KeyboardInterrupt after SIGINT."""
+        wait.block(self.fiber.call_guard)
+        self.fiber.settle(wait)
 
     def failure_of(self, trap: Address, error_address: Address) -> GuestError:
         """The error of a call that left a trap or an error, with the panic that went before it."""
@@ -220,3 +224,10 @@ class CallLoop(Instance):
             text = f"{self.name} panicked: {panic}{backtrace(error.frames)}"
             return GuestTrap(text, code=error.code, panic=panic, frames=error.frames)
         return error
+
+
+async def _give_way() -> None:
+    """Let other tasks run."""
+    import asyncio  # 20 ms at start that only coroutines need
+
+    await asyncio.sleep(0)

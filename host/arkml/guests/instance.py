@@ -25,6 +25,7 @@ from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.fiber import Fiber
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.linker import Handlers
+from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.memory import GuestMemory
 from arkml.runtime.sandbox import Sandbox
 from arkml.runtime.shim import control as at
@@ -59,6 +60,7 @@ class Instance(Closing):
         hives: RunGateway | None = None,
         wasi: WasiGrant | None = None,
         call_guard: CallGuard | None = None,
+        lockstep: Lockstep | None = None,
         world: World | None = None,
         unclosed: Unclosed | None = None,
         released: Callable[[], object] = lambda: None,
@@ -76,8 +78,13 @@ class Instance(Closing):
         self._told: set[str] = set()
         self._bad_features = 0
         self._final: Statistics | None = None
-        self._sandbox = sandbox = Sandbox(engine, program, columns, wasi, virtual=world is not None)
+        self._sandbox = sandbox = Sandbox(
+            engine, program, columns, lockstep or Lockstep(engine.arena), wasi,
+            virtual=world is not None,
+        )  # fmt: skip
         self.control = sandbox.control
+        self.place = sandbox.place
+        self._touched = sandbox.lockstep.touched
         self._bad_actions_word = (sandbox.control + at.BAD_ACTIONS) >> 2
         self._entries = sandbox.entries
         self._regions = sandbox.records.regions
@@ -114,10 +121,9 @@ class Instance(Closing):
             )
         return found
 
-    def repeated(self, function: str) -> ExportedFunction | None:
-        """A call of the exported function again and again, where it can be called so."""
-        with GUARD.held_back():
-            return self._sandbox.repeated(function)
+    def loop(self, function: str) -> ExportedFunction | None:
+        """Return the loop of frames over the exported function, where there can be one."""
+        return self._sandbox.loop(function)
 
     def submitted(self) -> Session:
         """The session whose submit the guest is suspended in."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from arkml.closing import Unclosed
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns
+from arkml.runtime.lockstep import Lockstep
 
 
 class SharedResources(NamedTuple):
@@ -14,4 +15,5 @@ class SharedResources(NamedTuple):
 
     columns: Columns
     call_guard: CallGuard
+    lockstep: Lockstep
     unclosed: Unclosed

@@ -151,7 +151,7 @@ class Instance:
         )
 
     def export(self, name: str) -> Any:
-        """The export called `name`, a wasmtime_extern_t, or None."""
+        """Return the export called `name`, a wasmtime_extern_t, or None."""
         extern = raw.wasmtime_extern_t()
         found = raw.wasmtime_instance_export_get(
             self._context, byref(self._instance), *_text(name), byref(extern)
@@ -165,6 +165,14 @@ class Instance:
         setattr(item.of, kind, value)
         extern = self.export(name)
         check(raw.wasmtime_global_set(self._context, byref(extern.of.global_), byref(item)))
+
+    def set_table(self, name: str, index: int, function: Any) -> None:
+        """Put a function, a wasmtime_extern_t, into an exported table."""
+        item = raw.wasmtime_val_t()
+        item.kind = ffi.WASMTIME_FUNCREF
+        item.of.funcref = function.of.func
+        table = self.export(name).of.table
+        check(raw.wasmtime_table_set(self._context, byref(table), index, byref(item)))
 
 
 def define(linker: wasmtime.Linker, context: Any, module: str, name: str, extern: Any) -> None:

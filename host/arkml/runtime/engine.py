@@ -15,7 +15,7 @@ from arkml.limits import KIB, MIB, Limits
 from arkml.runtime import bindings
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import Ticker
-from arkml.runtime.shim import render, repeat
+from arkml.runtime.shim import render
 from arkml.runtime.wasi.linking import WasiLinker
 
 TABLES = (*APIS, *FOREIGN, *INTERNAL)
@@ -70,11 +70,6 @@ class Engine:
         except wasmtime.WasmtimeError as error:
             reason = " ".join(str(error).split())
             raise ModuleRejected(f"{name} is not a module that this host runs: {reason}") from None
-
-    @cached_property
-    def repeat(self) -> wasmtime.Module:
-        """What calls a guest's frame again and again."""
-        return wasmtime.Module(self.engine, repeat.TEXT)
 
     @cached_property
     def wasi(self) -> WasiLinker:

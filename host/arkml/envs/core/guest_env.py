@@ -198,7 +198,7 @@ class GuestEnv(Closing):
         return [] if self._life is None else self._life.experiments.take_given()
 
     def born(self, seed: int, resources: SharedResources) -> EnvInstance:
-        """A new instance, before its first call, which this environment does not step."""
+        """Make an instance, before its first call, which this environment does not step."""
         world = SeededWorld(seed, self.pace)
         experiments = Experiments(
             self._snapshot, _shape_of, self._declarations, self._behaviors, world

@@ -1,4 +1,4 @@
-"""The queues of many guests that hold one row each, read and written together."""
+"""Queues of many guests that hold one row each, read and written together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arkml.batches import ROW, Floats
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Slab
-from arkml.runtime.parked import Positions
+from arkml.runtime.lockstep import Marks, Places
 from arkml.runtime.shim import control as at
 
 
@@ -42,18 +42,18 @@ class SingleRows:
             (slab, _indices(rows), _indices(places)) for slab, rows, places in by_slab.values()
         ]
 
-    def single(self, positions: Positions) -> npt.NDArray[np.bool_]:
-        """Whose queue holds one row, bool, [n]."""
+    def single(self, positions: Places) -> Marks:
+        """Return for each guest whether its queue holds one row, bool, [n]."""
         holds_one = self._words[self._counts[positions]] == 1
-        found: npt.NDArray[np.bool_] = holds_one & self._has[positions]
-        return found
+        marks: Marks = holds_one & self._has[positions]
+        return marks
 
     def rows(self) -> npt.NDArray[Any]:
-        """A copy of the rows without their features, [guests]; zeros where there is no queue."""
-        found = np.zeros(len(self._has), ROW)
+        """Copy the rows without their features, ROW, [guests]; zeros where there is no queue."""
+        copy = np.zeros(len(self._has), ROW)
         for slab, rows, positions in self._moves:
-            found[positions] = slab.view(at.ROWS)[rows]
-        return found
+            copy[positions] = slab.view(at.ROWS)[rows]
+        return copy
 
     def read(self, features: Floats) -> None:
         """Copy the features, float32, [guests, num_features]."""
@@ -68,7 +68,7 @@ class SingleRows:
 
 
 def _indices(numbers: list[int]) -> Any:
-    """The same as a slice, where they count up by a step."""
+    """Return the numbers as a slice if they count up by a step, else as an array."""
     step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
     if step > 0 and numbers == list(range(numbers[0], numbers[0] + step * len(numbers), step)):
         return slice(numbers[0], numbers[-1] + 1, step)

@@ -21,11 +21,13 @@ from arkml.runtime.shim.control import Kind, Reason
 from arkml.runtime.shim.frame import FRAME
 
 BLOCK = 64  # floats copied between two epoch checks
+NAME = "arkml-shim"
+"""Name of the module in backtraces."""
 
 
 def module(apis: Sequence[Api]) -> str:
     """Render the shim; import number k of the host lane suspends with FIRST_IMPORT + k."""
-    lines = ["(module", FRAME]
+    lines = [f"(module ${NAME}", FRAME]
     for index, (api, function) in enumerate(host_imports(apis)):
         lines += _host_lane(api, function, Reason.FIRST_IMPORT + index)
     for api in apis:

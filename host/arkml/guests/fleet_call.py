@@ -1,0 +1,194 @@
+"""A call of one exported function of many guests, served round by round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from arkml.errors import GuestError
+from arkml.guests.batching import Batcher
+from arkml.guests.guest import Guest
+from arkml.runtime.call_guard import CallGuard
+from arkml.runtime.exported_function import ExportedFunction, Number, ResultRoom
+from arkml.runtime.fiber import Pause
+from arkml.runtime.lockstep import Lockstep
+from arkml.runtime.waits import Wait
+
+_PAUSE = 0.001  # seconds, when each guest that is left waits for something
+_PATIENCE = 0.02  # seconds between two looks at SIGINT, when a learner's pace holds all up
+
+
+class FleetParts(NamedTuple):
+    """Parts of a fleet that its calls share."""
+
+    call_guard: CallGuard
+    lockstep: Lockstep
+    batcher: Batcher
+
+
+class FleetCall:
+    """
+    One kind of call of a fleet: the guests that take part, and the errors of those that cannot.
+
+    It serves call after call, while no guest joins, fails or is closed. Frames are run in the
+    shim's loop where the function takes and returns nothing: there a guest is parked at the end of
+    its frame until the next one.
+    """
+
+    def __init__(
+        self,
+        parts: FleetParts,
+        chosen: Sequence[Guest],
+        function: str,
+        *,
+        is_frame: bool = False,
+    ) -> None:
+        """Raises EntryPointMissing."""
+        self._call_guard, self._lockstep, self._batcher = parts
+        self._count = len(chosen)
+        self._refused: dict[int, GuestError] = {}
+        self._failed: dict[int, GuestError] = {}
+        self._guests: dict[int, Guest] = {}
+        self._order: dict[int, int] = {}
+        self._budget: float | None = None
+        for index, guest in enumerate(chosen):
+            if refusal := guest.refusal():
+                self._refused[index] = refusal
+            else:
+                self._guests[guest.place] = guest
+                self._order[guest.place] = index
+        self._places = tuple(self._guests)
+        self._everyone = tuple(self._guests.values())
+        self._entries = [guest.entry(function) for guest in self._everyone]
+        self._room = ResultRoom(self._entries) if self._entries else None
+        self._loops = _loops(self._everyone, function) if is_frame else None
+
+    def run(self, arguments: Sequence[Number], budget: float | None) -> None:
+        """Run the calls, or the next frames, to their ends. Raises UsageError before anything."""
+        places, lockstep = self._places, self._lockstep
+        self._failed = {}
+        if self._room is None:
+            return
+        if arguments or self._entries[0].params:
+            self._entries[0].set_arguments(arguments)
+        if lockstep.touched:
+            self._forget_inputs()
+        self._budget = budget
+        lockstep.allow(budget)
+        if self._loops is None:
+            lockstep.begin_calls(places, self._room.calls)
+        else:
+            lockstep.begin_frames(places, self._loops)
+        try:
+            self._serve(places)
+        except BaseException as error:
+            for place in places:
+                if lockstep.is_in_frame(place):
+                    self._fail(place, error)
+            raise
+
+    def results(self) -> list[Any]:
+        """Return what each call returned in the order of `chosen`, or why it did not."""
+        results = [] if self._room is None else self._room.results()
+        if self._refused:
+            results = self._with_refused(results)
+        for place, error in self._failed.items():
+            results[self._order[place]] = error
+        return results
+
+    def _forget_inputs(self) -> None:
+        """Begin the calls for the services of guests that left something in them."""
+        touched = self._lockstep.touched
+        for place in touched.intersection(self._places):
+            self._guests[place].services.begin_call()
+            touched.discard(place)
+
+    def _with_refused(self, returned: list[Any]) -> list[Any]:
+        results: list[Any] = [None] * self._count
+        for index, refusal in self._refused.items():
+            results[index] = refusal
+        for place, value in zip(self._places, returned, strict=True):
+            results[self._order[place]] = value
+        return results
+
+    def _serve(self, places: Sequence[int]) -> None:
+        """Run guests and answer them, round after round, until all are at the end."""
+        lockstep = self._lockstep
+        running, waiting = places, dict[int, Wait]()
+        while running or waiting:
+            turn = lockstep.advance(running)
+            self._end(turn.ended)
+            if turn.is_late:
+                self._call_guard.check_interrupt()
+            running = turn.submitted
+            if turn.other:  # in order: regions side by side are read as one view
+                also = [place for place in turn.other if self._serve_one(place, waiting)]
+                running = sorted([*running, *also])
+            if running:
+                self._answer(running)
+            if waiting:
+                running = sorted([*running, *self._woken(waiting, patient=not running)])
+
+    def _answer(self, places: Sequence[int]) -> None:
+        """Answer guests in submits by one policy run, and wait for a learner that is behind."""
+        guests = self._guests
+        everyone = places is self._places
+        submitted = self._everyone if everyone else tuple(guests[place] for place in places)
+        self._batcher.answer(submitted)
+        for admitted in self._batcher.held():
+            while not admitted(_PATIENCE):
+                self._call_guard.check_interrupt()
+
+    def _serve_one(self, place: int, waiting: dict[int, Wait]) -> bool:
+        """
+        Let the fiber of one guest serve what it wants, which is not a plain submit.
+
+        Returns True if it is in a submit then; one that waits for something joins `waiting`.
+        """
+        lockstep, guest = self._lockstep, self._guests[place]
+        fiber = guest.fiber
+        fiber.set_budget(self._budget)
+        try:
+            if lockstep.used[place] > lockstep.alert:
+                fiber.look_at_budget()
+            event = fiber.proceed()
+        except GuestError as error:
+            self._fail(place, error)
+            return False
+        if event is None:
+            if lockstep.is_in_frame(place):
+                self._end([place])
+        elif isinstance(event, Wait):
+            waiting[place] = event
+        elif event is Pause.SUBMIT_NON_FINITE:
+            guest.count_features()
+        return isinstance(event, Pause)
+
+    def _end(self, places: Sequence[int]) -> None:
+        """Delete calls that ended; those that left an error fail."""
+        if places:
+            for place in self._lockstep.end(places):
+                guest = self._guests[place]
+                self._fail(place, guest.failure_of(*guest.fiber.take_errors()))
+
+    def _fail(self, place: int, error: BaseException) -> None:
+        self._guests[place].fail(error)
+        if isinstance(error, GuestError):
+            self._failed[place] = error
+
+    def _woken(self, waiting: dict[int, Wait], *, patient: bool) -> list[int]:
+        """Take out of `waiting` those whose wait is over; with `patient` look after a moment."""
+        over = [place for place, wait in waiting.items() if wait.ready(0.0)]
+        for place in over:
+            self._guests[place].fiber.settle(waiting.pop(place))
+        if patient and not over:
+            time.sleep(_PAUSE)
+            self._call_guard.check_interrupt()
+        return over
+
+
+def _loops(guests: Sequence[Guest], function: str) -> list[Any] | None:
+    """Return the loops of frames of all guests, or None if the function can have none."""
+    loops: list[ExportedFunction | None] = [guest.loop(function) for guest in guests]
+    return None if None in loops else [loop.raw for loop in loops if loop is not None]
