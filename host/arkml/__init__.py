@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arkml.envs.core.guest_env import GuestEnv
     from arkml.errors import ArkmlError, GuestError, ModuleError
+    from arkml.guests.calls import Reply
     from arkml.guests.counts import Statistics
     from arkml.guests.fleet import Fleet
-    from arkml.guests.guest import Guest, Reply
+    from arkml.guests.fleet_call import FleetResult
+    from arkml.guests.guest import Guest
     from arkml.host import Host
-    from arkml.limits import Limits
+    from arkml.limits import RUN_SECONDS, Limits
     from arkml.runs.access import HiveGrant
     from arkml.runtime.compiled_module import CompiledModule
     from arkml.runtime.module.description import EntryPoint, ModuleInfo, ModuleKind
     from arkml.runtime.wasi.linking import Directory, WasiGrant
 
 __all__ = [
+    "RUN_SECONDS",
     "ArkmlError",
     "CompiledModule",
     "Directory",
     "EntryPoint",
     "Fleet",
+    "FleetResult",
     "Guest",
     "GuestEnv",
     "GuestError",
@@ -44,6 +48,7 @@ _HOMES = {
     "Directory": "arkml.runtime.wasi.linking",
     "EntryPoint": "arkml.runtime.module.description",
     "Fleet": "arkml.guests.fleet",
+    "FleetResult": "arkml.guests.fleet_call",
     "Guest": "arkml.guests.guest",
     "GuestEnv": "arkml.envs.core.guest_env",
     "GuestError": "arkml.errors",
@@ -54,7 +59,8 @@ _HOMES = {
     "ModuleInfo": "arkml.runtime.module.description",
     "ModuleKind": "arkml.runtime.module.description",
     "CompiledModule": "arkml.runtime.compiled_module",
-    "Reply": "arkml.guests.guest",
+    "Reply": "arkml.guests.calls",
+    "RUN_SECONDS": "arkml.limits",
     "Statistics": "arkml.guests.counts",
     "WasiGrant": "arkml.runtime.wasi.linking",
 }

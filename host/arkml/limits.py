@@ -1,8 +1,11 @@
-"""What one guest may use. Every limit is on by default and has an error of its own."""
+"""Limits of one guest. Every limit is on by default and has its own error."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Final, Literal, TypeAlias
 
 from arkml.errors import UsageError
 
@@ -47,3 +50,28 @@ class Limits:
                 wanted = "a whole number from 0"
             if not fits:
                 raise UsageError(f"Limits.{field.name} is {value!r}: it takes {wanted}")
+
+
+class DefaultBudget(Enum):
+    """Type of `RUN_SECONDS`."""
+
+    RUN_SECONDS = "Limits.run_seconds"
+
+    def __repr__(self) -> str:
+        return "RUN_SECONDS"
+
+
+RUN_SECONDS: Final = DefaultBudget.RUN_SECONDS
+"""The default time budget of a call: `Limits.run_seconds` of the host."""
+
+Budget: TypeAlias = float | Literal[DefaultBudget.RUN_SECONDS] | None
+"""Seconds that a guest may run in one call; None: no limit."""
+
+
+def budget_seconds(budget: Budget) -> float | None:
+    """Return a budget that was given for one call. Raises UsageError for a negative one."""
+    if budget is None or (
+        isinstance(budget, int | float) and not math.isnan(budget) and budget >= 0
+    ):
+        return budget
+    raise UsageError(f"budget is {budget!r}: it takes a number of seconds from 0, or None")

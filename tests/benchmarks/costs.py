@@ -23,6 +23,7 @@ from tests.benchmarks.subjects import (
 
 from arkml import Guest, Host
 from arkml.batches import Batch
+from arkml.guests.guest import calls_of
 
 TOPIC = "costs"
 FEATURES = 64
@@ -98,7 +99,7 @@ def _act(bench: Bench, agents: int) -> Row:
 
 
 def _session(guest: Guest) -> Any:
-    (region,) = guest._sandbox.records.regions.values()
+    (region,) = calls_of(guest).instance._sandbox.records.regions.values()
     return region.session
 
 

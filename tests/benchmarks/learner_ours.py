@@ -16,6 +16,7 @@ from tests.benchmarks.games import Game, Numbers
 from tests.benchmarks.learner_runs import Act, Journal
 
 from arkml import HiveGrant, Host
+from arkml.guests.guest import calls_of
 
 GUESTS = Path(ROOT, "fixtures", "guests")
 TRAINING = 1  # what the guest's `mode` says
@@ -32,7 +33,7 @@ def learn(configuration: Configuration, game: Game, seed: int, seconds: float) -
             guest.update()
             time.sleep(0.001)
         journal = Journal(game.steps, seconds)
-        hives: Any = guest.services.hives
+        hives: Any = calls_of(guest).services.hives
         while not journal.is_full:
             guest.update()
             steps = guest.statistics.rows - guest.call("episodes")  # last rows are no steps

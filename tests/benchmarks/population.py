@@ -18,6 +18,7 @@ from tests.benchmarks.spinner import control
 from tests.benchmarks.subjects import BENCH_GUEST, open_sessions
 
 from arkml import Fleet, Host
+from arkml.guests.guest import calls_of
 
 TOPIC = "population"
 SIZES = (100, 1_000, 10_000)
@@ -111,7 +112,7 @@ def _touched(fleet: Fleet) -> int:
     total = 0
     with Path("/proc/self/pagemap").open("rb", buffering=0) as pages:
         for guest in fleet.guests:
-            memory = guest._sandbox.native_memory
+            memory = calls_of(guest).instance._sandbox.native_memory
             count = memory.pages() * (65_536 // PAGE)
             pages.seek(memory.base // PAGE * 8)
             entries = struct.unpack(f"<{count}Q", pages.read(8 * count))

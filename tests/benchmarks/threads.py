@@ -104,8 +104,8 @@ def _fleet(host: Host) -> Fleet:
     model = policy_path(FEATURES).read_bytes()
     for guest in fleet.guests:
         guest.write_memory(65_536, model)
-    check(*fleet.call("open", FEATURES, ACTIONS, len(model)))
-    check(*fleet.call("step", 1))
+    check(*fleet.call("open", FEATURES, ACTIONS, len(model)).values)
+    check(*fleet.call("step", 1).values)
     return fleet
 
 
@@ -137,7 +137,7 @@ def _seconds(fleets: list[Fleet], turns: int, steps: int = 8) -> float:
         def steps_of() -> None:
             ready.wait()
             for _ in range(steps):
-                check(*fleet.call("step", turns))
+                check(*fleet.call("step", turns).values)
 
         return steps_of
 

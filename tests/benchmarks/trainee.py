@@ -11,6 +11,7 @@ from tests.benchmarks.subjects import ACTIONS, check
 
 from arkml import HiveGrant, Host
 from arkml.closing import Closing
+from arkml.guests.guest import calls_of
 from arkml.hive.client import HiveClient
 from arkml.hive.session import RunSession
 from arkml.runs.access import HiveAccess
@@ -151,7 +152,7 @@ class Trainee(Closing):
 
     @property
     def session(self) -> RunSession:
-        hives: Any = self.guest.services.hives
+        hives: Any = calls_of(self.guest).services.hives
         session: RunSession = hives.first._session
         return session
 

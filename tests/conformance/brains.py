@@ -6,6 +6,8 @@ from tests.conformance import models as build
 from tests.conformance.driver import MODEL, step
 from tests.conformance.world import MODEL as LINEAR
 
+from arkml.guests.guest import calls_of
+
 V0 = "ark-ml-inference-v0.ml_inference__"
 
 
@@ -36,7 +38,7 @@ class Guest:
 
     def __init__(self, run):
         self.run = run
-        self.services = run.guest.services
+        self.services = calls_of(run.guest).services
         self.runtime = self.create()
 
     def create(self):

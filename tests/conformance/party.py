@@ -52,8 +52,12 @@ class Party:
     @classmethod
     def fleet(cls, host, program, count):
         fleet = host.fleet(program, count)
-        fleet.initialize()
-        party = cls(fleet.guests, lambda places: fleet.call("entry", 0, 0, only=places))
+
+        def call(places):
+            result = fleet.call("entry", 0, 0, only=places)
+            return [result.failures.get(n, value) for n, value in enumerate(result.values)]
+
+        party = cls(fleet.guests, call)
         party.of = fleet
         return party
 

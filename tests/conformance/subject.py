@@ -7,6 +7,7 @@ from tests.conformance.fakes import Copied, Sink
 from tests.conformance.storm import CELLS, FIRST_PAGES, MAX_CELLS, SCRIPT, TAGS, Storm
 
 from arkml.errors import Unavailable
+from arkml.guests.guest import calls_of
 from arkml.limits import Limits
 from arkml.sessions import results
 from arkml.sessions.session import Session
@@ -51,7 +52,7 @@ class Subject:
         self.run = Driver(self.guest, script=SCRIPT)
         self.policies = {}
         self.sinks = {}
-        state = self.guest.services._guest
+        state = calls_of(self.guest).services._guest
         state.library = self
         self._handles = state.handles
         memory = bytearray(chance.randbytes(FIRST_PAGES * PAGE))
@@ -71,7 +72,7 @@ class Subject:
     def future(self, tag, num_features, num_actions):
         policy = self.policies[tag] = Recorder(num_features, num_actions, self._handles)
         sink = self.sinks[tag] = Sink()
-        handle, future = self.guest.services.futures.open(results.TRAINING)
+        handle, future = calls_of(self.guest).services.futures.open(results.TRAINING)
         future.resolve(TrainingStart(policy, num_features, num_actions, sink))
         return handle
 

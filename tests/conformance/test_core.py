@@ -8,6 +8,7 @@ from tests.conformance.world import MODEL
 
 from arkml.abi.codes import ErrorCode
 from arkml.errors import GuestTrap
+from arkml.guests.guest import calls_of
 
 CORE = "ark-core-v{}.core__{}"
 RETURN = CORE.format(0, "return_slice")
@@ -85,7 +86,7 @@ def test_a_vector_may_be_fetched_to_the_very_end_of_memory(packed):
 
 def test_a_newer_vector_takes_the_place_of_an_older_one(packed):
     run, pack = packed
-    handle, future = run.guest.services.futures.open(_text())
+    handle, future = calls_of(run.guest).services.futures.open(_text())
     future.resolve("new")
     codes = run(pack, step("ark-ml-v4.ml__take_future_string", handle, 64), step(TAKE, 8192, 3))
 

@@ -11,6 +11,7 @@ from tests.conformance.subject import LIMITS, Subject
 
 from arkml import Host
 from arkml.errors import GuestFailed, GuestTimeout
+from arkml.guests.guest import calls_of
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ def test_a_dropped_call_leaves_what_was_done_and_nothing_to_the_next_guest(host,
 
         with pytest.raises(GuestFailed):
             subject.guest.call("run", SCRIPT, 0, SCRIPT)
-        assert subject.guest.services.live_handles == 0
+        assert calls_of(subject.guest).services.live_handles == 0
         subject.guest.close()
         neighbor = Subject(host, program, chance)
         play(neighbor, 1_000)

@@ -11,6 +11,7 @@ from tests.conformance.test_noise_and_memory import WIDTH, Stage, row
 from arkml import Host
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.errors import GuestBusy, GuestError, GuestFailed, Unavailable, UsageError
+from arkml.guests.guest import calls_of
 from arkml.sessions.session_table import TrainingStart
 
 SEVERAL = (1, 3, 5)
@@ -201,7 +202,7 @@ def opened(party, policies):
     """Give each guest a training session of a policy."""
     for place, policy in enumerate(policies):
         start = TrainingStart(policy, WIDTH, WIDTH)
-        party._handles[place] = party.guests[place].services.roster.open_training(start)
+        party._handles[place] = calls_of(party.guests[place]).services.roster.open_training(start)
     party._width = WIDTH
 
 
@@ -253,7 +254,7 @@ def test_rows_of_training_sessions_reach_one_policy_with_their_actions(fakes, sp
     party, first, _ = fakes
     opened(party, [first] * 4)
     if spare:
-        party.guests[1].services.roster.open_training(TrainingStart(first, WIDTH, WIDTH))
+        calls_of(party.guests[1]).services.roster.open_training(TrainingStart(first, WIDTH, WIDTH))
     for place in range(4):
         submitted(party, place, (0x80 + 12, WIDTH) if place % 2 else (0, 0))
     party.of.call("entry", 0, 0)

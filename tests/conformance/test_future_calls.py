@@ -19,6 +19,7 @@ from arkml.errors import (
     NotFound,
     Unavailable,
 )
+from arkml.guests.guest import calls_of
 from arkml.sessions.results import ExperimentInfo, Metric
 from arkml.sessions.session import TrainingSession
 from arkml.sessions.session_table import TrainingStart
@@ -246,7 +247,7 @@ def test_a_taken_training_handle_names_a_session(world):
     count = world.room(4)
 
     assert code == 0
-    assert world.guest.services.roster.get(handle, TrainingSession).num_actions == ACTIONS
+    assert calls_of(world.guest).services.roster.get(handle, TrainingSession).num_actions == ACTIONS
     name = "ark-ml-v1.ml__experiment_feature_count"
     assert world.call(name, handle, count, writes=[(count, 4)]) == 0
     assert world.read(count, 4) == struct.pack("<I", FEATURES)
@@ -273,7 +274,7 @@ def test_a_run_whose_session_finds_no_room_is_left(world):
 
 
 def test_a_string_is_fetched_like_any_vector(run):
-    handle, future = run.guest.services.futures.open(FUTURES["ark-ml-v4", "string"][0])
+    handle, future = calls_of(run.guest).services.futures.open(FUTURES["ark-ml-v4", "string"][0])
     future.resolve("größer")
     run.put(64, b"?" * 64)
     codes = run(
@@ -289,7 +290,7 @@ def test_a_string_is_fetched_like_any_vector(run):
 
 
 def test_an_empty_string_has_a_size_too(run):
-    handle, future = run.guest.services.futures.open(FUTURES["ark-ml-v4", "string"][0])
+    handle, future = calls_of(run.guest).services.futures.open(FUTURES["ark-ml-v4", "string"][0])
     future.resolve("")
     codes = run(
         step("ark-ml-v4.ml__take_future_string", handle, 64),

@@ -9,6 +9,7 @@ from tests.conformance.world import FUTURES, ROWS, future_of, name_of
 from arkml.abi.codes import ErrorCode
 from arkml.abi.schema import U32, Handle
 from arkml.errors import GuestTrap
+from arkml.guests.guest import calls_of
 from arkml.sessions import results
 from arkml.sessions.session_table import TrainingStart
 
@@ -208,7 +209,7 @@ def test_a_32_bit_handle_has_a_12_bit_generation_and_its_slot_is_retired_in_the_
     assert len(set(handles)) == 4400
     assert {handle & 0xF_FFFF for handle in handles[:4096]} == {1}
     assert {handle & 0xF_FFFF for handle in handles[4096:]} == {2}
-    assert run.guest.services.live_handles == 0
+    assert calls_of(run.guest).services.live_handles == 0
 
 
 def test_handles_of_ml_inference_have_their_index_in_the_low_20_bits(make_world):
@@ -235,7 +236,7 @@ def test_destroying_a_runtime_kills_its_brains_and_loads_and_no_others(make_worl
 
 
 def test_the_handles_of_a_guest_that_failed_are_freed(run):
-    services, sink = run.guest.services, Sink()
+    services, sink = calls_of(run.guest).services, Sink()
     training = services.roster.open_training(TrainingStart(Echo(3, 2), 3, 2, sink))
     services.futures.open(results.BOOL)
     before = services.live_handles, services.live_futures

@@ -10,6 +10,7 @@ from tests.conformance.driver import PAGE, step
 from tests.conformance.fakes import Echo
 
 from arkml.abi.codes import EpisodeState, ErrorCode
+from arkml.guests.guest import calls_of
 
 WRONG, MISSING, LATER = (
     ErrorCode.INVALID_ARGUMENTS,
@@ -236,7 +237,7 @@ def test_a_session_that_was_stopped_answers_nothing(session):
 
 def test_a_policy_that_fails_fails_the_submit_and_empties_the_queue(run, caplog):
     policy = Echo(1, 1)
-    handle = run.guest.services.roster.open_inference(policy, 1, 1)
+    handle = calls_of(run.guest).services.roster.open_inference(policy, 1, 1)
     session = Session(run, handle, 1)
     session.push(1, [0.0])
     policy.error = RuntimeError("a bug")

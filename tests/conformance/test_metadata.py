@@ -11,6 +11,7 @@ from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.abi.layout import pack
 from arkml.abi.ml_v1 import METRIC_V1
 from arkml.abi.ml_v3 import METRIC_V3
+from arkml.guests.guest import calls_of
 from arkml.sessions.session import Session
 from arkml.sessions.session_table import TrainingStart
 
@@ -28,7 +29,7 @@ class Pusher:
         self.run = run
         self.kind = kind
         self.sink = Sink()
-        roster = run.guest.services.roster
+        roster = calls_of(run.guest).services.roster
         if kind == "training":
             self.handle = roster.open_training(TrainingStart(Echo(1, 2), 1, 2, self.sink))
         else:

@@ -8,6 +8,7 @@ from tests.conformance.fakes import Echo
 
 from arkml import Host
 from arkml.abi.codes import ErrorCode, SnapshotFormat
+from arkml.guests.guest import calls_of
 from arkml.limits import Limits
 
 WRONG, LATER = ErrorCode.INVALID_ARGUMENTS, ErrorCode.UNAVAILABLE
@@ -21,7 +22,7 @@ def test_a_snapshot_that_does_not_fit_starts_nothing(run):
         assert run.value(8, name, *shape, 0x200, len(model), 0) == (WRONG, None)
     assert run.value(8, name, 3, 3, 0x200, len(model), 1) == (WRONG, None)
     assert run.value(8, name, 3, 3, 0x200, len(model) - 1, 0) == (WRONG, None)
-    assert run.guest.services.live_handles == 0
+    assert calls_of(run.guest).services.live_handles == 0
 
 
 def test_a_cervo_container_is_known_by_its_first_bytes(run):
@@ -101,7 +102,7 @@ def test_a_snapshot_over_the_limit_is_refused(limited):
 def test_the_row_limit_is_exact(rows):
     with Host(limits=Limits(rows=rows)) as host:
         run = Driver(host.load(module(), name="driver"))
-        handle = run.guest.services.roster.open_inference(Echo(1, 1), 1, 1)
+        handle = calls_of(run.guest).services.roster.open_inference(Echo(1, 1), 1, 1)
         session = Session(run, handle, 1)
         codes = [session.push(agent, [0.0]) for agent in range(rows + 1)]
 

@@ -12,6 +12,7 @@ from tests.conformance.world import MODEL as LINEAR
 
 from arkml import Host
 from arkml.abi.codes import EpisodeState, ErrorCode
+from arkml.guests.guest import calls_of
 from arkml.limits import Limits
 from arkml.sessions.session_table import TrainingStart
 
@@ -87,7 +88,7 @@ def start(run, model=LINEAR, form=0):
 def session(run, request):
     """A session of either kind with 3 features and 2 actions, `row + action / 16`."""
     policy = Echo(3, 2)
-    roster = run.guest.services.roster
+    roster = calls_of(run.guest).services.roster
     if request.param == "training":
         handle = roster.open_training(TrainingStart(policy, 3, 2, Sink()))
     else:
@@ -224,7 +225,9 @@ def test_what_is_not_finite_is_counted_and_goes_out_as_zeros(run, caplog):
 @pytest.mark.parametrize("version", [1, 5])
 def test_a_submit_returns_when_the_run_lets_the_guest_go_on(run, version):
     sink = Holding(looks=3)
-    handle = run.guest.services.roster.open_training(TrainingStart(Echo(3, 2), 3, 2, sink))
+    handle = calls_of(run.guest).services.roster.open_training(
+        TrainingStart(Echo(3, 2), 3, 2, sink)
+    )
     session = Session(run, handle, "training")
     session.push(1, [0, 0, 0])
     where = (0x4000, 2, 0x4010, 1) if version == 1 else (0x4000,)
@@ -262,13 +265,13 @@ def test_a_bad_snapshot_starts_nothing(run):
     codes = [run.value(8, START, MODEL, size, form)[0] for size, form in ((8, 0), (0, 0), (8, 2))]
 
     assert codes == [WRONG] * 3
-    assert run.guest.services.live_handles == 0
+    assert calls_of(run.guest).services.live_handles == 0
 
 
 def test_the_row_limit_comes_before_the_count_of_a_byte():
     with Host(limits=Limits(rows=3)) as host:
         run = Driver(host.load(module(), name="driver"))
-        handle = run.guest.services.roster.open_inference(Echo(3, 2), 3, 2)
+        handle = calls_of(run.guest).services.roster.open_inference(Echo(3, 2), 3, 2)
         session = Session(run, handle, "inference")
         codes = [session.push(agent, [0, 0, 0]) for agent in range(4)]
 

@@ -13,6 +13,7 @@ from arkml.abi.schema import (
     Bytes,
     Text,
 )
+from arkml.guests.guest import calls_of
 from arkml.sessions import results
 from arkml.sessions.session_table import TrainingStart
 
@@ -98,7 +99,7 @@ class World:
         return self.guest.read_memory(pointer, size)
 
     def alive(self):
-        services = self.guest.services
+        services = calls_of(self.guest).services
         return services.live_handles, services.live_futures
 
     def fetch(self, name, *arguments):
@@ -122,12 +123,12 @@ class World:
     def training(self, policy=None, sink=None):
         policy = policy or self.policy
         start = TrainingStart(policy, policy.num_features, policy.num_actions, sink or self.sink)
-        return self.guest.services.roster.open_training(start)
+        return calls_of(self.guest).services.roster.open_training(start)
 
     def future(self, key, value=None):
         """A ready future; returns its handle."""
         result, usual, _ = FUTURES[key]
-        handle, future = self.guest.services.futures.open(result)
+        handle, future = calls_of(self.guest).services.futures.open(result)
         if value is None:
             start = TrainingStart(self.policy, FEATURES, ACTIONS, self.sink)
             value = start if result is results.TRAINING else usual
@@ -135,7 +136,7 @@ class World:
         return handle
 
     def pending(self, key):
-        return self.guest.services.futures.open(FUTURES[key][0])
+        return calls_of(self.guest).services.futures.open(FUTURES[key][0])
 
     def runtime(self):
         return self.handle("ark-ml-inference-v0.ml_inference__create_runtime")
@@ -158,7 +159,7 @@ class World:
         return self.call(name, handle, agent, state, 0.5, pointer, len(row), *given, 4, 0)
 
     def _everything(self):
-        pages = self.guest._sandbox.native_memory.pages()
+        pages = calls_of(self.guest).instance._sandbox.native_memory.pages()
         return bytearray(self.guest.read_memory(0, pages * 65_536))
 
 

@@ -2,6 +2,8 @@
 
 from tests.integration.guest_text import ACTION, ACTOR, HANDLE
 
+from arkml.guests.guest import calls_of
+
 FAKE_ACTION = 7.0
 
 
@@ -25,7 +27,7 @@ class Acting:
 def answered_by(guest, act):
     """Let a guest of ACTOR use a session that `act` answers."""
     policy = Acting(act)
-    handle = guest.services.roster.open_inference(policy, 2, 1)
+    handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
     guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     return policy
 

@@ -20,7 +20,8 @@ from tests.integration.guest_text import ACTOR
 from arkml import GuestEnv, Host
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.errors import GuestFailed, UsageError
-from arkml.guests.guest import Guest
+from arkml.guests.instance import Instance
+from arkml.guests.loader import GuestLoader
 from arkml.runtime.store import GuestStore
 
 PENDULUM = GUESTS / "c_pendulum.wasm"
@@ -38,7 +39,6 @@ def guest():
 def fleet():
     host = Host()
     made = host.fleet(GUESTS / "c_applet.wasm", 3)
-    made.initialize()
     made.update()
     return made, host
 
@@ -119,7 +119,15 @@ def owned_guest():
     return Owner()
 
 
-KINDS = (wasmtime.Store, wasmtime.SharedMemory, wasmtime.Managed, Guest, Host, Wrapper, Owner)
+KINDS = (
+    wasmtime.Store,
+    wasmtime.SharedMemory,
+    wasmtime.Managed,
+    Instance,
+    GuestLoader,
+    Wrapper,
+    Owner,
+)
 """What has a finalizer; an object belongs to the first of these that it is an instance of."""
 
 
@@ -183,7 +191,7 @@ def main(what):
         gc.collect()
         assert names, f"{order}: dropped in silence"
         assert not GuestStore._open, f"{order}: a Store is left"
-        assert not any(isinstance(item, Guest) for item in gc.get_objects()), "a guest is left"
+        assert not any(isinstance(item, Instance) for item in gc.get_objects()), "a guest is left"
         print(*names, sep=", ", file=sys.stderr)
     print(len(orders))
 

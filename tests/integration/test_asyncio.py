@@ -16,6 +16,7 @@ from arkml.errors import (
     GuestTrap,
     UsageError,
 )
+from arkml.guests.guest import calls_of
 from arkml.sessions.results import BOOL
 
 
@@ -61,7 +62,7 @@ async def test_other_tasks_run_while_a_guest_does(host, name):
 
 async def test_other_tasks_run_while_a_guest_polls(host):
     guest = host.load(ACTOR)
-    handle, future = guest.services.futures.open(BOOL)
+    handle, future = calls_of(guest).services.futures.open(BOOL)
     asyncio.get_running_loop().call_later(0.1, future.resolve, True)
     async with counting(0.002) as gaps:
         polls = await guest.call_async("poll_until_ready", handle, budget=None)
@@ -117,7 +118,7 @@ async def test_a_call_can_be_cancelled_wherever_the_guest_is(host, name):
 
     assert time.perf_counter() - started < 0.2
     assert isinstance(guest.failure, GuestCancelled)
-    assert guest.services.live_handles == 0
+    assert calls_of(guest).services.live_handles == 0
     with pytest.raises(GuestFailed, match=r"cancelled"):
         await guest.call_async("answer")
     assert_host_works(host)

@@ -21,6 +21,7 @@ from arkml.errors import (
     InvalidActions,
     UsageError,
 )
+from arkml.guests.guest import calls_of
 
 PENDULUM, CARTPOLE = GUESTS / "c_pendulum.wasm", GUESTS / "c_cartpole.wasm"
 CMDLET, APPLET = (GUESTS / "ark_api" / f"{kind}_train_016.wasm" for kind in ("cmdlet", "applet"))
@@ -379,7 +380,7 @@ def test_wrong_actions_are_refused_and_nothing_has_moved(make, actions, named):
         env.step(actions)
 
     assert env.decision is before
-    assert env.guest.fiber.is_parked
+    assert calls_of(env.guest).fiber.is_parked
     assert len(env.step([[0.0], [1.0]]).decisions[0]) == 2
 
 

@@ -42,6 +42,7 @@ from arkml.errors import (
     StackExhausted,
     UsageError,
 )
+from arkml.guests.guest import calls_of
 from arkml.limits import KIB, Limits
 from arkml.runtime import bindings, fiber
 from arkml.runtime.deadline import TICK
@@ -158,8 +159,8 @@ def test_a_failed_guest_leaves_nothing_to_later_guests(host, function_name):
     second = host.load(program)
 
     assert first.failure is error.value
-    assert first.services.live_handles == 0
-    assert first.services.live_futures == 0
+    assert calls_of(first).services.live_handles == 0
+    assert calls_of(first).services.live_futures == 0
     assert second.call("open") == 0
     assert second.call("submit", 0) == 0  # no row of the first guest is left in the queue
     assert_works(second)
@@ -189,7 +190,7 @@ def test_a_failing_guest_does_not_disturb_one_that_is_suspended(host):
 
     assert waiting.call("step", 4) == 0
     assert waiting.call("action", 3) == FAKE_ACTION
-    assert failing.services.live_handles == 0
+    assert calls_of(failing).services.live_handles == 0
 
 
 def test_two_thousand_cancelled_calls_take_no_memory(host):
@@ -199,9 +200,9 @@ def test_two_thousand_cancelled_calls_take_no_memory(host):
     def cancel():
         guest = host.load(program)
         guest.call("open")
-        guest.begin("step", (4,))
-        assert guest.fiber.advance() is Pause.SUBMIT
-        guest.abandon(GuestCancelled("dropped"))
+        calls_of(guest).begin("step", (4,))
+        assert calls_of(guest).fiber.advance() is Pause.SUBMIT
+        calls_of(guest).abandon(GuestCancelled("dropped"))
         guest.close()
 
     def resident():
@@ -227,7 +228,7 @@ async def test_a_cancelled_task_drops_its_call(host):
         await task
 
     assert isinstance(guest.failure, GuestCancelled)
-    assert guest.services.live_handles == 0
+    assert calls_of(guest).services.live_handles == 0
     with pytest.raises(GuestFailed):
         guest.call("answer")
     guest.close()
@@ -252,7 +253,7 @@ def test_turns_that_are_taken_away_between_submits_change_no_answer(host):
 def test_the_ticker_rests_while_no_call_is_in_flight(host):
     guest = host.load(ACTOR)
     guest.call("answer")
-    ticker = host._engine.ticker
+    ticker = host._loader.engine.ticker
     deadline = time.monotonic() + 10
     while not ticker.parked and time.monotonic() < deadline:
         time.sleep(TICK)
@@ -287,7 +288,7 @@ def test_what_is_no_error_goes_through_the_call_and_fails_the_guest(host, actor,
         actor.call("step", 2)
 
     assert actor.failure is not None
-    assert actor.services.live_handles == 0
+    assert calls_of(actor).services.live_handles == 0
     assert_host_works(host)
 
 
@@ -401,8 +402,8 @@ with Host() as host:
     except GuestTimeout:
         print("fine")
     fleet = host.fleet(ACTOR, 50)
-    assert fleet.call("open") == [0] * 50
-    assert fleet.call("step", 3) == [0] * 50
+    assert fleet.call("open").values == [0] * 50
+    assert fleet.call("step", 3).values == [0] * 50
 """
     run = python(script)
 
@@ -628,20 +629,20 @@ def test_memory_may_be_written_and_read_by_the_host_between_calls_after_growth(a
 
 
 def test_a_call_may_be_resumed_on_other_threads(actor, on_thread):
-    entry = actor.begin("step", (6,))
-    assert actor.fiber.advance() is Pause.SUBMIT
-    on_thread(actor.answer).result()
-    assert on_thread(actor.fiber.advance).result() is None
+    entry = calls_of(actor).begin("step", (6,))
+    assert calls_of(actor).fiber.advance() is Pause.SUBMIT
+    on_thread(calls_of(actor).answer).result()
+    assert on_thread(calls_of(actor).fiber.advance).result() is None
 
-    assert actor.end(entry) == 0
+    assert calls_of(actor).end(entry) == 0
     assert actor.call("action", 5) == ACTION
     assert on_thread(lambda: actor.call("step", 2)).result() == 0
 
 
 def test_a_suspended_call_may_be_dropped_on_another_thread(host, actor, on_thread):
-    actor.begin("step", (6,))
-    assert actor.fiber.advance() is Pause.SUBMIT
-    on_thread(lambda: actor.abandon(GuestCancelled("dropped"))).result()
+    calls_of(actor).begin("step", (6,))
+    assert calls_of(actor).fiber.advance() is Pause.SUBMIT
+    on_thread(lambda: calls_of(actor).abandon(GuestCancelled("dropped"))).result()
     on_thread(actor.close).result()
 
     assert_host_works(host)
@@ -660,13 +661,14 @@ def test_a_process_ends_well_with_a_suspended_guest(ending):
     script = f"""
 import gc, sys
 from arkml import Host
+from arkml.guests.guest import calls_of
 from tests.integration.guest_text import ACTOR
 host = Host()
 program = host.compile(ACTOR)
 guest = host.load(program)
 guest.call("open")
-guest.begin("step", (4,))
-guest.fiber.advance()
+calls_of(guest).begin("step", (4,))
+calls_of(guest).fiber.advance()
 print("suspended")
 {ending}
 """
@@ -709,8 +711,8 @@ def test_a_guest_that_is_forgotten_in_a_call_takes_nothing_with_it(host):
     for _ in range(20):
         guest = host.load(program)
         guest.call("open")
-        guest.begin("step", (4,))
-        guest.fiber.advance()
+        calls_of(guest).begin("step", (4,))
+        calls_of(guest).fiber.advance()
         del guest
         gc.collect()
 

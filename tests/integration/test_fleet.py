@@ -33,8 +33,10 @@ from arkml.errors import (
     GuestTimeout,
     GuestTrap,
     InstanceLimitExceeded,
+    StackExhausted,
     UsageError,
 )
+from arkml.guests.guest import calls_of
 from arkml.limits import Limits
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.results import BOOL
@@ -108,11 +110,16 @@ def wanted(offset, rows):
     return [-(offset + row) - 1.5 * 0.5 for row in range(rows)]
 
 
+def outcomes(result):
+    """Return the values of a call of a fleet, with the errors of guests that failed among them."""
+    return [result.failures.get(place, value) for place, value in enumerate(result.values)]
+
+
 @pytest.fixture
 def fleet(host):
     """Eight guests of SCRIPTED with open sessions; guest n has offset 10 n."""
     made = host.fleet(SCRIPTED, 8)
-    assert made.call("open") == [0] * 8
+    assert made.call("open").values == [0] * 8
     for number, guest in enumerate(made.guests):
         write(guest, [1] * 64, 10 * number)
     return made
@@ -120,7 +127,7 @@ def fleet(host):
 
 def test_every_guest_gets_its_own_answers(fleet):
     for _ in range(5):
-        assert fleet.call("frame") == [0] * 8
+        assert fleet.call("frame").values == [0] * 8
 
     assert [actions(guest, 1) for guest in fleet.guests] == [wanted(10 * n, 1) for n in range(8)]
     assert fleet.statistics.submits == 40
@@ -132,7 +139,7 @@ def test_guests_that_push_different_numbers_of_rows_change_nothing_for_others(fl
     for guest, count, number in zip(fleet.guests, counts, range(8), strict=True):
         write(guest, [count, 1, count], 10 * number)
     for _ in range(3):
-        assert fleet.call("frame") == [0] * 8
+        assert fleet.call("frame").values == [0] * 8
 
     for number, (guest, count) in enumerate(zip(fleet.guests, counts, strict=True)):
         assert actions(guest, count) == wanted(10 * number, count), number
@@ -141,7 +148,7 @@ def test_guests_that_push_different_numbers_of_rows_change_nothing_for_others(fl
 def test_guests_that_skip_a_frame_change_nothing_for_others(fleet):
     for number, guest in enumerate(fleet.guests):
         write(guest, [1, SKIP if number % 3 == 0 else 1, 1], 10 * number)
-    codes = [fleet.call("frame") for _ in range(3)]
+    codes = [fleet.call("frame").values for _ in range(3)]
 
     assert codes[0] == codes[2] == [0] * 8
     assert codes[1] == [SKIPPED, 0, 0, SKIPPED, 0, 0, SKIPPED, 0]
@@ -152,15 +159,15 @@ def test_guests_that_skip_a_frame_change_nothing_for_others(fleet):
 def test_guests_that_fail_change_nothing_for_others(fleet, failing):
     for number in failing:
         write(fleet.guests[number], [1, TRAP])
-    assert fleet.call("frame") == [0] * 8
-    second, third = fleet.call("frame"), fleet.call("frame")
+    assert fleet.call("frame").values == [0] * 8
+    second, third = outcomes(fleet.call("frame")), outcomes(fleet.call("frame"))
 
     for number, guest in enumerate(fleet.guests):
         if number in failing:
             assert isinstance(second[number], GuestTrap)
             assert isinstance(third[number], GuestFailed)
             assert guest.failure is second[number]
-            assert guest.services.live_handles == 0
+            assert calls_of(guest).services.live_handles == 0
         else:
             assert (second[number], third[number]) == (0, 0)
             assert actions(guest, 1) == wanted(10 * number, 1)
@@ -168,16 +175,16 @@ def test_guests_that_fail_change_nothing_for_others(fleet, failing):
 
 def test_a_guest_that_never_ends_is_dropped_and_the_others_are_answered(fleet):
     write(fleet.guests[2], [SPIN])
-    results = fleet.call("frame", budget=0.06)
+    results = outcomes(fleet.call("frame", budget=0.06))
 
     assert isinstance(results[2], GuestTimeout)
     assert [r for n, r in enumerate(results) if n != 2] == [0] * 7
-    assert fleet.call("frame")[3:] == [0] * 5
+    assert fleet.call("frame").values[3:] == [0] * 5
 
 
 def test_a_guest_whose_submit_is_refused_changes_nothing_for_others(fleet):
     write(fleet.guests[5], [1, WRONG, 1], 50)
-    codes = [fleet.call("frame") for _ in range(3)]
+    codes = [fleet.call("frame").values for _ in range(3)]
 
     assert codes[1] == [0, 0, 0, 0, 0, REFUSED, 0, 0]
     assert codes[2] == [0] * 8
@@ -195,7 +202,7 @@ def test_each_submit_is_a_step_however_many_a_guest_makes_in_one_call(fleet):
     assert alone == sum(range(1, 9))
     for guest in fleet.guests:
         guest.write_memory(4096, bytes([2] * 64))
-    assert fleet.call("frames", 5) == [0] * 8
+    assert fleet.call("frames", 5).values == [0] * 8
     assert fleet.statistics.submits == alone + 40
     for number, guest in enumerate(fleet.guests):
         assert actions(guest, 2) == wanted(10 * number, 2)
@@ -206,11 +213,11 @@ def test_a_round_answers_all_suspended_guests_by_one_policy_run(host):
     batches = []
     policy = Acting(lambda batch: batches.append(len(batch)))
     for guest in fleet.guests:
-        handle = guest.services.roster.open_inference(policy, 2, 1)
+        handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
-    assert fleet.call("step", 4) == [0] * 6
-    assert fleet.call("step", 1) == [0] * 6
-    assert fleet.call("step", 3, only=[1, 4]) == [0] * 2
+    assert fleet.call("step", 4).values == [0] * 6
+    assert fleet.call("step", 1).values == [0] * 6
+    assert fleet.call("step", 3, only=[1, 4]).values == [0] * 2
 
     assert batches == [24, 6, 6]
     assert fleet.guests[4].call("action", 2) == FAKE_ACTION
@@ -221,9 +228,9 @@ def test_guests_of_two_policies_are_answered_by_two_runs(host):
     runs = []
     policies = [Acting(lambda b, n=n: runs.append((n, len(b)))) for n in range(2)]
     for number, guest in enumerate(fleet.guests):
-        handle = guest.services.roster.open_inference(policies[number % 2], 2, 1)
+        handle = calls_of(guest).services.roster.open_inference(policies[number % 2], 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
-    assert fleet.call("step", 2) == [0] * 6
+    assert fleet.call("step", 2).values == [0] * 6
 
     assert sorted(runs) == [(0, 6), (1, 6)]
 
@@ -236,13 +243,13 @@ def test_a_policy_that_fails_fails_no_guest(host, caplog):
 
     bad, good = Acting(fail), Acting(lambda _batch: None)
     for number, guest in enumerate(fleet.guests):
-        handle = guest.services.roster.open_inference(bad if number < 2 else good, 2, 1)
+        handle = calls_of(guest).services.roster.open_inference(bad if number < 2 else good, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
 
-    assert fleet.call("step", 2) == [4, 4, 0, 0]
+    assert fleet.call("step", 2).values == [4, 4, 0, 0]
     assert "a bug of the policy" in caplog.text
     assert all(guest.failure is None for guest in fleet.guests)
-    assert fleet.call("submit", 0) == [0] * 4
+    assert fleet.call("submit", 0).values == [0] * 4
 
 
 def test_full_adjacent_regions_are_one_view_and_others_are_compacted_once(host):
@@ -251,9 +258,9 @@ def test_full_adjacent_regions_are_one_view_and_others_are_compacted_once(host):
     addresses = []
     policy = Acting(lambda batch: addresses.append(batch.features.ctypes.data))
     for guest in fleet.guests:
-        handle = guest.services.roster.open_inference(policy, 2, 1)
+        handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
-    arena = host._engine.arena
+    arena = host._loader.engine.arena
     for _ in range(2):
         fleet.call("step", 1)
     fleet.call("step", 1, only=[0, 2, 3])
@@ -266,21 +273,20 @@ def test_a_fleet_acts_as_its_guests_would_alone(make_host):
     program_file = GUESTS / "c_applet.wasm"
     host, single = make_host(), make_host().load(program_file)
     fleet = host.fleet(program_file, 30)
-    assert fleet.initialize() == [None] * 30
     for guest in fleet.guests[::4]:
         guest.call("resize", 11)
     single.call("resize", 8)
     other = make_host().load(program_file)
     other.call("resize", 11)
     for _ in range(102):
-        assert fleet.update() == [None] * 30
+        assert fleet.update() == {}
         single.update()
         other.update()
 
-    returns = fleet.call("mean_return")
+    returns = fleet.call("mean_return").values
     assert set(returns[::4]) == {other.call("mean_return")}
     assert set(returns[1::4] + returns[2::4]) == {single.call("mean_return")}
-    assert fleet.call("status") == [0] * 30
+    assert fleet.call("status").values == [0] * 30
 
 
 def test_noise_does_not_depend_on_the_size_of_the_fleet(make_host):
@@ -307,7 +313,7 @@ def test_noise_does_not_depend_on_the_size_of_the_fleet(make_host):
 
     def play(size, only=None):
         with make_host(seed=11).fleet(text, size) as fleet:
-            assert fleet.call("open") == [0] * size
+            assert fleet.call("open").values == [0] * size
             for _ in range(3):
                 fleet.call("step", only=only)
             return [guest.read_memory(128, 12) for guest in fleet.guests]
@@ -323,9 +329,9 @@ def test_noise_does_not_depend_on_the_size_of_the_fleet(make_host):
 
 
 def test_only_some_guests_can_be_called(fleet):
-    assert fleet.call("frame", only=[6, 1]) == [0, 0]
+    assert fleet.call("frame", only=[6, 1]).values == [0, 0]
     assert [guest.statistics.submits for guest in fleet.guests] == [0, 1, 0, 0, 0, 0, 1, 0]
-    assert fleet.call("frame", only=[]) == []
+    assert fleet.call("frame", only=[]).values == []
 
 
 def test_guests_may_join_later(fleet):
@@ -334,7 +340,7 @@ def test_guests_may_join_later(fleet):
     assert late.call("open") == 0
     write(late, [1] * 8, 80)
     for _ in range(3):
-        assert fleet.call("frame") == [0] * 9
+        assert fleet.call("frame").values == [0] * 9
 
     assert len(fleet) == 9
     assert actions(late, 1) == wanted(80, 1)
@@ -343,18 +349,17 @@ def test_guests_may_join_later(fleet):
 
 def test_those_who_join_are_initialized(host):
     fleet = host.fleet(GUESTS / "c_applet.wasm", 2)
-    fleet.initialize()
     fleet.update()
     fleet.join(3)
-    assert fleet.update() == [None] * 5
+    assert fleet.update() == {}
 
-    assert fleet.call("frames") == [2, 2, 1, 1, 1]
-    assert fleet.call("status") == [0] * 5
+    assert fleet.call("frames").values == [2, 2, 1, 1, 1]
+    assert fleet.call("status").values == [0] * 5
 
 
 def test_a_guest_may_be_closed_while_the_others_go_on(fleet):
     fleet.guests[3].close()
-    results = fleet.call("frame")
+    results = outcomes(fleet.call("frame"))
 
     assert isinstance(results[3], GuestFailed)
     assert [r for n, r in enumerate(results) if n != 3] == [0] * 7
@@ -363,7 +368,7 @@ def test_a_guest_may_be_closed_while_the_others_go_on(fleet):
 def test_guests_may_be_called_one_by_one_between_calls(fleet):
     fleet.call("frame")
     assert fleet.guests[4].call("frame") == 0
-    assert fleet.call("frame") == [0] * 8
+    assert fleet.call("frame").values == [0] * 8
     assert fleet.guests[4].statistics.submits == 3
 
 
@@ -379,12 +384,12 @@ def test_a_call_inside_a_call_of_the_fleet_is_refused(host):
 
     policy = Acting(act)
     for guest in fleet.guests:
-        handle = guest.services.roster.open_inference(policy, 2, 1)
+        handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
-    assert fleet.call("step", 2) == [0] * 3
+    assert fleet.call("step", 2).values == [0] * 3
 
     assert refused == [True, True]
-    assert fleet.call("answer") == [42] * 3
+    assert fleet.call("answer").values == [42] * 3
 
 
 def test_nothing_of_a_fleet_changes_while_it_is_in_a_call(host):
@@ -399,13 +404,13 @@ def test_nothing_of_a_fleet_changes_while_it_is_in_a_call(host):
 
     policy = Acting(act)
     for guest in fleet.guests:
-        handle = guest.services.roster.open_inference(policy, 2, 1)
+        handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
-    assert fleet.call("step", 2) == [0] * 3
+    assert fleet.call("step", 2).values == [0] * 3
 
     assert len(refused) == 5
     assert len(fleet) == 3
-    assert fleet.call("answer") == [42] * 3
+    assert fleet.call("answer").values == [42] * 3
 
 
 def test_other_guests_may_be_loaded_and_called_from_the_policy_of_a_fleet(host):
@@ -415,14 +420,14 @@ def test_other_guests_may_be_loaded_and_called_from_the_policy_of_a_fleet(host):
     def act(_batch):
         with host.load(ACTOR) as other:
             assert_works(other)
-        found.append(host.fleet(ACTOR, 2).call("answer"))
+        found.append(host.fleet(ACTOR, 2).call("answer").values)
 
     policy = Acting(act)
     for guest in fleet.guests:
-        handle = guest.services.roster.open_inference(policy, 2, 1)
+        handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
 
-    assert fleet.call("step", 2) == [0] * 2
+    assert fleet.call("step", 2).values == [0] * 2
     assert found == [[42, 42]]
 
 
@@ -431,22 +436,22 @@ def test_a_guest_takes_part_in_a_call_once(fleet, only):
     with pytest.raises(UsageError, match="only"):
         fleet.call("frame", only=only)
 
-    assert fleet.call("frame") == [0] * 8
+    assert fleet.call("frame").values == [0] * 8
 
 
 def test_guests_that_submit_for_ever_use_up_their_own_budgets(host):
     fleet = host.fleet(ACTOR, 3)
     fleet.call("open")
-    results = fleet.call("submit_for_ever", budget=0.05)
+    results = outcomes(fleet.call("submit_for_ever", budget=0.05))
 
     assert [type(result) for result in results] == [GuestTimeout] * 3
-    assert all(guest.services.live_handles == 0 for guest in fleet.guests)
+    assert all(calls_of(guest).services.live_handles == 0 for guest in fleet.guests)
 
 
 def test_a_guest_that_pushes_for_ever_is_dropped_while_others_sit_in_a_submit(fleet):
     for number, guest in enumerate(fleet.guests):
         write(guest, [1, 1] if number != 4 else [1, SPIN], 10 * number)
-    results = fleet.call("frames", 2, budget=0.06)
+    results = outcomes(fleet.call("frames", 2, budget=0.06))
 
     assert isinstance(results[4], GuestTimeout)
     assert [r for n, r in enumerate(results) if n != 4] == [0] * 7
@@ -456,7 +461,7 @@ def test_a_guest_that_pushes_for_ever_is_dropped_while_others_sit_in_a_submit(fl
 def test_features_that_are_not_finite_concern_only_their_own_guest(fleet):
     write(fleet.guests[2], [2] * 4, float("nan"))
     for _ in range(2):
-        assert fleet.call("frame") == [0] * 8
+        assert fleet.call("frame").values == [0] * 8
 
     bad = fleet.guests[2].statistics
     assert (bad.non_finite_features, bad.non_finite_actions) == (4, 4)
@@ -473,7 +478,7 @@ def test_a_guest_of_a_fleet_can_be_cancelled_from_another_thread(host, on_thread
     outcome = running.result()
 
     assert isinstance(outcome, GuestCancelled) or all(
-        isinstance(result, GuestCancelled) for result in outcome
+        isinstance(error, GuestCancelled) for error in outcome.failures.values()
     )
 
 
@@ -487,7 +492,7 @@ def test_what_concerns_all_is_raised_and_fails_nobody(fleet):
     with pytest.raises(UsageError):
         fleet.join(0)
 
-    assert fleet.call("frame") == [0] * 8
+    assert fleet.call("frame").values == [0] * 8
 
 
 def test_an_interrupt_in_the_policy_drops_every_call(host):
@@ -498,13 +503,13 @@ def test_an_interrupt_in_the_policy_drops_every_call(host):
 
     policy = Acting(act)
     for guest in fleet.guests:
-        handle = guest.services.roster.open_inference(policy, 2, 1)
+        handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     with pytest.raises(KeyboardInterrupt):
         fleet.call("step", 2)
 
     assert all(guest.failure is not None for guest in fleet.guests)
-    assert all(guest.services.live_handles == 0 for guest in fleet.guests)
+    assert all(calls_of(guest).services.live_handles == 0 for guest in fleet.guests)
     fleet.close()
     assert_works(host.load(ACTOR))
 
@@ -522,10 +527,10 @@ def test_results_come_in_the_order_of_the_guests_and_with_their_types(host):
     for number, guest in enumerate(fleet.guests):
         guest.write_memory(0, (number - 1).to_bytes(4, "little", signed=True))
 
-    assert fleet.call("double", 1.25) == [2.5] * 3
-    assert fleet.call("pair") == [(-1, -2)] * 3
-    assert fleet.call("nothing") == [None] * 3
-    assert fleet.call("own") == [-1, 0, 1]
+    assert fleet.call("double", 1.25).values == [2.5] * 3
+    assert fleet.call("pair").values == [(-1, -2)] * 3
+    assert fleet.call("nothing").values == [None] * 3
+    assert fleet.call("own").values == [-1, 0, 1]
 
 
 def test_guests_that_start_by_a_start_function_are_started_together(host):
@@ -535,19 +540,53 @@ def test_guests_that_start_by_a_start_function_are_started_together(host):
             function("own", "(i32.load (i32.const 0))", result="i32"),
         ),
         3,
+        initialize=False,
     )
-    assert fleet.call("own") == [0] * 3
+    assert fleet.call("own").values == [0] * 3
 
-    assert fleet.initialize() == [None] * 3
-    assert fleet.call("own") == [7] * 3
+    assert fleet.initialize() == {}
+    assert fleet.call("own").values == [7] * 3
 
 
 def test_a_guest_that_fails_to_initialize_is_told_and_the_others_go_on(host):
-    fleet = host.fleet(ACTOR.replace(b'"recurse"', b'"_initialize"'), 2)
-    results = fleet.initialize()
+    fleet = host.fleet(ACTOR.replace(b'"recurse"', b'"_initialize"'), 2, initialize=False)
+    failures = fleet.initialize()
 
-    assert [type(result).__name__ for result in results] == ["StackExhausted"] * 2
-    assert [type(result) for result in fleet.call("answer")] == [GuestFailed] * 2
+    assert list(failures) == [0, 1]
+    assert {type(error).__name__ for error in failures.values()} == {"StackExhausted"}
+    assert [type(result) for result in outcomes(fleet.call("answer"))] == [GuestFailed] * 2
+
+
+def test_a_fleet_whose_guests_fail_to_initialize_is_not_made(host):
+    broken = ACTOR.replace(b'"recurse"', b'"_initialize"')
+    with pytest.raises(StackExhausted, match=r"guest#0"):
+        host.fleet(broken, 2)
+
+    assert len(host._loader._instances) == 0
+
+
+def test_a_fleet_is_as_before_when_those_who_join_fail_to_initialize(host):
+    text = module(
+        function("_initialize", "(if (i32.load (i32.const 0)) (then unreachable))"),
+        function("own", "(i32.const 1)", result="i32"),
+    )
+    fleet = host.fleet(text, 2)
+    make = fleet._make
+
+    def poisoned(number):
+        guest = make(number)
+        memory = calls_of(guest).instance._sandbox.memory
+        memory.pages = 1
+        memory.write(0, b"\x01")
+        return guest
+
+    fleet._make = poisoned
+    with pytest.raises(GuestTrap):
+        fleet.join(3)
+
+    assert len(fleet) == 2
+    assert fleet.call("own").values == [1, 1]
+    assert len(host._loader._instances) == 2
 
 
 # Waiting.
@@ -570,7 +609,7 @@ def test_guests_that_sleep_wait_together(make_host):
     for number, guest in enumerate(fleet.guests):
         guest.write_memory(256, (40_000_000 * (number + 1)).to_bytes(8, "little"))
     started = time.perf_counter()
-    assert fleet.call("sleep", budget=0.05) == [0] * 4
+    assert fleet.call("sleep", budget=0.05).values == [0] * 4
 
     assert 0.16 <= time.perf_counter() - started < 0.36
 
@@ -579,12 +618,12 @@ def test_guests_that_poll_wait_without_burning_the_processor(host):
     fleet = host.fleet(ACTOR, 3)
     handles = []
     for guest in fleet.guests:
-        handle, future = guest.services.futures.open(BOOL)
+        handle, future = calls_of(guest).services.futures.open(BOOL)
         handles.append(handle)
         threading.Timer(0.15, future.resolve, (True,)).start()
     assert len(set(handles)) == 1
     started, used = time.perf_counter(), time.process_time()
-    polls = fleet.call("poll_until_ready", handles[0], budget=None)
+    polls = fleet.call("poll_until_ready", handles[0], budget=None).values
     used, passed = time.process_time() - used, time.perf_counter() - started
 
     assert all(64 < count < 1000 for count in polls)
@@ -594,9 +633,9 @@ def test_guests_that_poll_wait_without_burning_the_processor(host):
 
 def test_guests_that_poll_for_ever_use_up_their_budget(host):
     fleet = host.fleet(ACTOR, 3)
-    handles = [guest.services.futures.open(BOOL)[0] for guest in fleet.guests]
+    handles = [calls_of(guest).services.futures.open(BOOL)[0] for guest in fleet.guests]
     started = time.perf_counter()
-    results = fleet.call("poll_until_ready", handles[0], budget=0.2)
+    results = outcomes(fleet.call("poll_until_ready", handles[0], budget=0.2))
 
     assert [type(result) for result in results] == [GuestTimeout] * 3
     assert 0.18 <= time.perf_counter() - started < 5
@@ -614,7 +653,7 @@ def test_guests_that_exit_leave_the_others_in_the_fleet(make_host):
     )
     fleet = make_host(wasi=WasiGrant()).fleet(leaver, 4)
     fleet.guests[2].write_memory(0, b"\x05\0\0\0")
-    results = fleet.call("leave")
+    results = outcomes(fleet.call("leave"))
 
     assert [results[0], results[1], results[3]] == [42] * 3
     assert isinstance(results[2], GuestExit)
@@ -626,11 +665,11 @@ def test_guests_that_exit_leave_the_others_in_the_fleet(make_host):
 
 def test_a_large_fleet_acts_rightly_and_is_given_back(host):
     fleet = host.fleet(SCRIPTED, 500)
-    assert fleet.call("open") == [0] * 500
+    assert fleet.call("open").values == [0] * 500
     for number, guest in enumerate(fleet.guests):
         write(guest, [1 + number % 2, 1, 1], number)
     for _ in range(3):
-        assert fleet.call("frame") == [0] * 500
+        assert fleet.call("frame").values == [0] * 500
     found = [actions(guest, 1) for guest in fleet.guests]
     fleet.close()
 
@@ -662,9 +701,9 @@ def test_a_fleet_has_at_least_one_guest(host, count):
 
 def test_a_fleet_of_one_acts_like_a_guest(host):
     with host.fleet(ACTOR, 1) as fleet:
-        assert fleet.call("open") == [0]
-        assert fleet.call("step", 3) == [0]
-        assert fleet.call("action", 2) == [ACTION]
+        assert fleet.call("open").values == [0]
+        assert fleet.call("step", 3).values == [0]
+        assert fleet.call("action", 2).values == [ACTION]
 
 
 def test_ctrl_c_drops_a_whole_fleet():

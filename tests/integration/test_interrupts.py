@@ -33,6 +33,7 @@ def report(what, times):
 
 IN_PROCESS = """
 import logging, sys, time
+from arkml.guests.guest import calls_of
 from arkml import Host
 from arkml.errors import GuestFailed
 from arkml.runtime.wasi.linking import WasiGrant
@@ -53,7 +54,7 @@ with Host(wasi=WasiGrant()) as host:
             guest.call(function, budget=None)
         except KeyboardInterrupt:
             print("caught", flush=True)
-        assert guest.failure is not None and guest.services.live_handles == 0
+        assert guest.failure is not None and calls_of(guest).services.live_handles == 0
         try:
             guest.call(function)
         except GuestFailed:

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.integration.command_line import GUESTS
 
 from arkml import Host
+from arkml.guests.guest import calls_of
 
 STATE = 8_192
 SNAPSHOT = 1_024
@@ -71,7 +72,7 @@ def test_a_guest_with_too_many_agents_is_refused_alone(actor):
     with Host() as host, host.fleet(actor, 3) as fleet:
         fleet.call("open")
         fleet.guests[0].call("observe", 17_000)  # more than fit into the state of one policy
-        codes = fleet.call("step")
+        codes = fleet.call("step").values
 
     assert codes[0] != 0
     assert codes[1:] == [0, 0]
@@ -83,7 +84,7 @@ def test_refused_pushes_leave_nothing_behind_in_the_host(actor):
         guest.call("open")
         guest.call("push_metadata", 20_000, 30_000)  # each over the limit, by another size
 
-        assert len(guest._told) < 10
+        assert len(calls_of(guest).instance._warned) < 10
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_a_guest_is_made_however_slow_that_is_while_others_run():
     is_over = threading.Event()
     with Host() as host:
         program = host.compile(GUESTS / "c_cartpole.wasm")
-        engine = host._engine.engine
+        engine = host._loader.engine.engine
 
         def hurry():
             while not is_over.is_set():

@@ -14,6 +14,7 @@ from tests.unit.policy_models import linear
 from arkml import Host
 from arkml.abi.codes import EpisodeState
 from arkml.errors import Unavailable
+from arkml.guests.guest import calls_of
 from arkml.runs.gateway import settings_of
 from arkml.sessions.session_table import TrainingStart
 from arkml.testing import ConstantPolicy, RecordingPolicies, ThreadedHost
@@ -369,7 +370,7 @@ def test_a_guest_plays_when_its_run_does_not_come(starting, game):
 
     assert (guest.call("status"), guest.call("mode")) == (0, 2)
     assert guest.call("frames") == 5
-    assert guest.services.live_futures == 0
+    assert calls_of(guest).services.live_futures == 0
 
 
 @pytest.mark.parametrize("game", GAMES)

@@ -13,6 +13,7 @@ from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT
 from tests.integration.guest_text import ACTOR
 
 from arkml import GuestEnv, HiveGrant, Host
+from arkml.guests.guest import calls_of
 from arkml.runtime.store import GuestStore
 
 APPLET = GUESTS / "c_applet.wasm"
@@ -113,13 +114,13 @@ def test_a_guest_keeps_its_host():
 
 def test_a_guest_that_is_collected_while_its_host_allocates_does_not_block_it(host):
     """The collector runs in the middle of what it likes, also where a lock is held."""
-    arena = host._engine.arena
+    arena = host._loader.engine.arena
     guest = host.load(ACTOR)
     guest.call("open")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
-        with arena._lock, guest._columns._lock:
-            done = threading.Thread(target=guest.__del__)
+        with arena._lock, calls_of(guest).instance._columns._lock:
+            done = threading.Thread(target=calls_of(guest).instance.__del__)
             done.start()
             done.join(10)
 
@@ -132,7 +133,7 @@ def test_a_host_may_be_closed_on_the_thread_of_its_own_ticker(make_host):
     """The collector, and so a finalizer that closes a host, runs on any thread."""
     host = make_host()
     host.load(ACTOR).call("open")
-    ticker = host._engine.ticker
+    ticker = host._loader.engine.ticker
     ticker._thread, before = threading.current_thread(), ticker._thread
     host.close()
     before.join(10)
@@ -142,7 +143,7 @@ def test_a_host_may_be_closed_on_the_thread_of_its_own_ticker(make_host):
 
 def test_what_interrupts_the_closing_of_a_host_leaves_nothing_open(monkeypatch):
     host = Host(hive=HiveGrant())
-    engine = host._engine
+    engine = host._loader.engine
     monkeypatch.setattr(host.hives, "close", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         host.close()

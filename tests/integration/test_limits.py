@@ -28,6 +28,7 @@ from arkml.errors import (
     StackExhausted,
     TableLimitExceeded,
 )
+from arkml.guests.guest import calls_of
 from arkml.limits import KIB, Limits
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.results import BOOL
@@ -160,7 +161,7 @@ def test_the_limit_of_handles_is_kept(make_host):
     guest = make_host(limits=Limits(handles=3)).load(ACTOR)
 
     assert [guest.call("open") for _ in range(4)] == [0, 0, 0, UNAVAILABLE]
-    assert guest.services.live_handles == 3
+    assert calls_of(guest).services.live_handles == 3
     assert guest.call("close") == 0
     assert guest.call("open") == 0
     assert guest.call("step", 2) == 0
@@ -170,7 +171,7 @@ def test_the_limit_of_futures_is_kept(make_host):
     guest = make_host(limits=Limits(futures=3)).load(ACTOR)
 
     assert [guest.call("connect") for _ in range(4)] == [0, 0, 0, UNAVAILABLE]
-    assert guest.services.live_futures == 3
+    assert calls_of(guest).services.live_futures == 3
     assert_works(guest)
 
 
@@ -246,7 +247,7 @@ def test_the_limit_of_column_bytes_holds_for_a_new_session(make_host):
     guest = make_host(limits=Limits(column_bytes=1000)).load(ACTOR)
 
     assert guest.call("open") == UNAVAILABLE
-    assert guest.services.live_handles == 0
+    assert calls_of(guest).services.live_handles == 0
 
 
 def test_the_limit_of_snapshot_bytes_is_kept(make_host, caplog):
@@ -374,13 +375,13 @@ def test_no_budget_is_no_limit(make_host):
 
 def test_a_guest_that_polls_for_ever_runs_into_the_deadline(host):
     guest = host.load(ACTOR)
-    handle, _ = guest.services.futures.open(BOOL)
+    handle, _ = calls_of(guest).services.futures.open(BOOL)
     started = time.perf_counter()
     with pytest.raises(GuestTimeout):
         guest.call("poll_until_ready", handle, budget=0.1)
 
     assert 0.1 <= time.perf_counter() - started < 0.1 + SLACK
-    assert guest.services.live_futures == 0
+    assert calls_of(guest).services.live_futures == 0
 
 
 def test_a_flood_of_import_calls_runs_into_the_deadline(host):

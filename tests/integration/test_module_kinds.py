@@ -25,6 +25,7 @@ from arkml.errors import (
     GuestTrap,
     UsageError,
 )
+from arkml.guests.guest import calls_of
 from arkml.runtime.module.description import ModuleKind
 from arkml.sessions.results import BOOL
 
@@ -169,7 +170,7 @@ def test_a_cmdlet_that_blocks_on_a_future_gets_the_answer(host):
 
 def test_a_guest_that_blocks_on_poll_sleeps(host):
     guest = host.load(ACTOR)
-    handle, future = guest.services.futures.open(BOOL)
+    handle, future = calls_of(guest).services.futures.open(BOOL)
     timer = threading.Timer(0.3, future.resolve, (True,))
     timer.start()
     started, used = time.perf_counter(), time.process_time()
@@ -185,8 +186,8 @@ def test_a_guest_that_blocks_on_poll_sleeps(host):
 def test_a_guest_that_blocks_on_poll_wakes_when_its_future_changes(host):
     """The waits are of 1 ms; a change of a future ends one at once."""
     guest = host.load(ACTOR)
-    handle, future = guest.services.futures.open(BOOL)
-    other, _ = guest.services.futures.open(BOOL)
+    handle, future = calls_of(guest).services.futures.open(BOOL)
+    other, _ = calls_of(guest).services.futures.open(BOOL)
     for _ in range(200):
         assert guest.call("poll", other) == 0
     threading.Timer(0.02, future.resolve, (False,)).start()
@@ -198,7 +199,7 @@ def test_a_guest_that_blocks_on_poll_wakes_when_its_future_changes(host):
 
 def test_the_first_sixty_four_polls_of_a_call_do_not_wait(host):
     guest = host.load(ACTOR)
-    handle, _ = guest.services.futures.open(BOOL)
+    handle, _ = calls_of(guest).services.futures.open(BOOL)
     started = time.perf_counter()
     for _ in range(200):
         assert guest.call("poll", handle) == 0

@@ -8,6 +8,7 @@ import pytest
 from tests.integration.guest_text import GUESTS, POINTMASS, ROOT
 
 from arkml.errors import CmdletFailed, GuestError, GuestTrap
+from arkml.guests.guest import calls_of
 from arkml.runtime.wasi.linking import WasiGrant
 
 ARK = GUESTS / "ark_api"
@@ -27,8 +28,8 @@ def test_the_inference_cmdlets_pass_all_their_checks(make_host, said, version, s
     guest.run_cmdlet("infer all", budget=None)
 
     assert said()[-1] == "all checks passed"
-    assert guest.services.live_handles == 0
-    assert guest.services.live_futures == 0
+    assert calls_of(guest).services.live_handles == 0
+    assert calls_of(guest).services.live_futures == 0
     assert guest.failure is None
 
 
@@ -50,7 +51,7 @@ def test_the_inference_cmdlets_pass_each_check_alone(host, said, version, part):
     guest.run_cmdlet(f"infer {part}", budget=None)
 
     assert said()
-    assert guest.services.live_handles == 0
+    assert calls_of(guest).services.live_handles == 0
 
 
 @pytest.mark.parametrize("version", ["016", "017"])
@@ -94,7 +95,7 @@ def test_the_training_cmdlet_fails_cleanly_without_a_hive(host):
 
     assert error.value.status == 1
     assert guest.failure is None
-    assert guest.services.live_futures == 0
+    assert calls_of(guest).services.live_futures == 0
 
 
 def test_the_training_applet_fails_cleanly_without_a_hive(host):
@@ -105,7 +106,7 @@ def test_the_training_applet_fails_cleanly_without_a_hive(host):
     assert guest.call("status") == 2
     assert guest.return_slice
     assert guest.failure is None
-    assert guest.services.live_futures == 0
+    assert calls_of(guest).services.live_futures == 0
 
 
 def test_the_training_applet_takes_its_configuration(host):
@@ -157,7 +158,7 @@ def test_applets_take_another_policy(host, guest_file):
     assert guest.invoke("configure", b"no model").status == 5
     assert guest.invoke("configure", POINTMASS).status == 0
     guest.update()
-    assert guest.services.live_handles == 1
+    assert calls_of(guest).services.live_handles == 1
 
 
 def test_the_c_applet_takes_packed_policies_and_other_crowds(host):
@@ -239,7 +240,7 @@ def test_no_guest_leaves_a_trace_in_the_next(make_host):
         if path.name == "wasi_command.wasm":
             continue
         guest = host.load(path)
-        if "ark_applet_update" in guest.program.functions:
+        if "ark_applet_update" in guest.module.functions:
             for _ in range(4):
                 try:
                     guest.update()

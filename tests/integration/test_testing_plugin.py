@@ -77,7 +77,7 @@ def test_a_test_suite_names_its_guest_and_options_itself(run_pytest):
     run = run_pytest(
         "def test_it(guest, host, arkml_host):\n"
         "    guest.update()\n"
-        "    assert guest.guest.program.limits.rows == 7\n"
+        "    assert guest.guest.module.limits.rows == 7\n"
         "    assert guest.statistics.errors\n"
         "    assert host is arkml_host\n",
         conftest="import pytest\nfrom arkml import Limits\n"

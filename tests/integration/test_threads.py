@@ -7,6 +7,7 @@ from tests.integration.acting import assert_host_works, assert_works
 from tests.integration.guest_text import ACTION, ACTOR, GUESTS, SLEEPER
 
 from arkml.errors import GuestBusy, GuestCancelled, GuestTimeout
+from arkml.guests.guest import calls_of
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.results import BOOL
 
@@ -15,21 +16,19 @@ def test_two_threads_step_a_fleet_each(make_host, on_thread):
     host = make_host()
     program = host.compile(GUESTS / "c_applet.wasm")
     alone = host.fleet(program, 1)
-    alone.initialize()
     fleets = [host.fleet(program, 20) for _ in range(2)]
 
     def play(fleet):
-        assert fleet.initialize() == [None] * 20
         for _ in range(60):
-            assert fleet.update() == [None] * 20
-        return fleet.call("mean_return")
+            assert fleet.update() == {}
+        return fleet.call("mean_return").values
 
     running = [on_thread(lambda fleet=fleet: play(fleet)) for fleet in fleets]
     returns = [one.result() for one in running]
     for _ in range(60):
         alone.update()
 
-    assert returns[0] == returns[1] == alone.call("mean_return") * 20
+    assert returns[0] == returns[1] == alone.call("mean_return").values * 20
     assert all(fleet.statistics.submits == 1200 for fleet in fleets)
 
 
@@ -175,14 +174,14 @@ def test_a_call_can_be_cancelled_from_another_thread(host, on_thread, name):
     assert isinstance(outcome, GuestCancelled)
     assert time.perf_counter() - started < 0.5
     assert guest.failure is outcome
-    assert guest.services.live_handles == 0
+    assert calls_of(guest).services.live_handles == 0
     assert_host_works(host)
 
 
 def test_a_sleep_and_a_poll_can_be_cancelled_from_another_thread(make_host, on_thread):
     host = make_host(wasi=WasiGrant())
     sleeper, poller = host.load(SLEEPER), host.load(ACTOR)
-    handle, _ = poller.services.futures.open(BOOL)
+    handle, _ = calls_of(poller).services.futures.open(BOOL)
     for guest, arguments in ((sleeper, ("sleep_long",)), (poller, ("poll_until_ready", handle))):
         running = on_thread(lambda g=guest, a=arguments: g.call(*a, budget=None), announced=True)
         started = time.perf_counter()

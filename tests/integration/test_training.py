@@ -11,6 +11,7 @@ from tests.integration.trainee import ACTIONS, FEATURES, LOCAL, QUICK, V1, V2, V
 
 from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState, ErrorCode, SnapshotFormat
+from arkml.guests.guest import calls_of
 
 TRAIN, APPLET = (GUESTS / "ark_api" / f"{kind}_train_016.wasm" for kind in ("cmdlet", "applet"))
 
@@ -136,7 +137,7 @@ def test_submits_are_answered_and_learned_from(guest):
     assert not ended[0].any()
     assert not ended[1].any()
     assert ended[2].any()
-    model = guest.guest.services.handlers[V1]
+    model = calls_of(guest.guest).services.handlers[V1]
     assert model.start_inference(FEATURES, ACTIONS, snapshot, SnapshotFormat.ONNX)
     metrics = guest.vector(V3, "vec_metric", guest.handle(V3, "download_metrics", context), 72)
     assert len(metrics) % 72 == 0

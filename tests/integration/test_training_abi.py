@@ -520,7 +520,6 @@ def test_rows_that_are_not_finite_are_answered_with_zeros_and_told_once(
 
 def test_the_guests_of_a_fleet_learn_one_run_together(host):
     with host.fleet(GUEST_FILE, 4) as fleet:
-        fleet.initialize()
         until(lambda: fleet.update() is not None and all(g.call("mode") == 1 for g in fleet.guests))
         for _ in range(30):
             fleet.update()

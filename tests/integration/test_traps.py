@@ -23,6 +23,7 @@ from arkml.errors import (
     ModuleError,
     StackExhausted,
 )
+from arkml.guests.guest import calls_of
 
 TRAPS = {
     "unreachable": ("unreachable", "unreachable"),
@@ -233,12 +234,12 @@ def test_a_trapped_guest_refuses_calls_and_its_handles_are_freed(host):
     guest = host.load(ACTOR)
     guest.call("open")
     guest.call("connect")
-    assert (guest.services.live_handles, guest.services.live_futures) == (1, 1)
+    assert (calls_of(guest).services.live_handles, calls_of(guest).services.live_futures) == (1, 1)
     with pytest.raises(GuestTrap) as error:
         guest.call("push_then_boom")
 
     assert guest.failure is error.value
-    assert (guest.services.live_handles, guest.services.live_futures) == (0, 0)
+    assert (calls_of(guest).services.live_handles, calls_of(guest).services.live_futures) == (0, 0)
     for work in (
         lambda: guest.call("answer"),
         lambda: guest.call("no such function"),

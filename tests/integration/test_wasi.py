@@ -10,6 +10,7 @@ from tests.integration.acting import assert_host_works
 from tests.integration.guest_text import ACTOR, GUESTS, function, module, python, wasi
 
 from arkml.errors import GuestError, GuestExit, GuestTimeout, LinkError, UsageError
+from arkml.guests.guest import calls_of
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.wasi.linking import Directory, WasiGrant
 
@@ -197,7 +198,7 @@ def test_every_exit_status_arrives(granted, status):
         guest.call("exit", status)
 
     assert error.value.status == status
-    assert guest.services.live_handles == 0
+    assert calls_of(guest).services.live_handles == 0
 
 
 @pytest.mark.parametrize("status", [126, 255, 1000, 0x7FFF_FFFF, 0xFFFF_FFFF])

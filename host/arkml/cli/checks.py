@@ -26,7 +26,7 @@ from arkml.errors import (
     StackExhausted,
     TableLimitExceeded,
 )
-from arkml.guests.calls import DEFAULT_BUDGET
+from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.module.description import ModuleKind
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class _Performance:
         self._guest = guest
         self._task = task
         in_its_own_time = task.kind is ModuleKind.APPLET or trial.grants.has_budget
-        self._budget = DEFAULT_BUDGET if in_its_own_time else _PATIENCE
+        self._budget: Budget = RUN_SECONDS if in_its_own_time else _PATIENCE
         self._any_status = (
             task.kind in (ModuleKind.SERVLET, ModuleKind.MODULE_RUN) and trial.input is None
         )
@@ -168,9 +168,9 @@ class _Performance:
         if reached:
             told = ", ".join(f"{name} {count} times" for name, count in sorted(reached.items()))
             return Check("limits", False, f"import calls were refused: {told}")
-        limits = self._guest.program.limits
+        limits = self._guest.module.limits
         slowest = self.steps.timings.quantiles(1.0)[0]
-        allowed = limits.run_seconds if self._budget == DEFAULT_BUDGET else self._budget
+        allowed = limits.run_seconds if self._budget is RUN_SECONDS else self._budget
         budget = "no limit" if allowed is None else duration(allowed)
         return Check(
             "limits",
@@ -189,8 +189,7 @@ class _Performance:
             self.steps.timings.steps.append(0.0)
 
     def _live(self) -> int:
-        services = self._guest.services
-        return services.live_handles + services.live_futures
+        return self._guest.live_handles
 
 
 def _count(task: Task, trial: Trial) -> int:

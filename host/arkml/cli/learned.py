@@ -109,10 +109,11 @@ def learned(
 def held_policy(player: Player) -> tuple[int, bytes] | None:
     """The newest version that a host has loaded of its first run, and its ONNX file."""
     from arkml.guests.fleet import Fleet
+    from arkml.guests.guest import calls_of
     from arkml.runs.gateway import HiveRunGateway
 
     subject = player.subject
     guest = subject.guests[0] if isinstance(subject, Fleet) else subject
-    hives = guest.services.hives
+    hives = calls_of(guest).services.hives
     part = hives.first if isinstance(hives, HiveRunGateway) else None
     return None if part is None else part.latest

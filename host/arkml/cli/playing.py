@@ -13,7 +13,7 @@ from arkml.cli.task_runner import Player, Solo, Together
 from arkml.cli.tasks import Task
 from arkml.cli.timing import Pacer, Steps
 from arkml.errors import GuestError, ModuleError
-from arkml.guests.calls import DEFAULT_BUDGET
+from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.module.description import ModuleKind
 
 if TYPE_CHECKING:
@@ -35,17 +35,17 @@ def compiled(host: Host, path: Path) -> CompiledModule:
         raise ModuleError(named(path, str(error))) from error
 
 
-def budget_of(task: Task, grants: Grants) -> float | None:
+def budget_of(task: Task, grants: Grants) -> Budget:
     """What one call may take: the limit for a frame, and for anything if the user set it."""
-    return DEFAULT_BUDGET if grants.has_budget or task.kind is ModuleKind.APPLET else None
+    return RUN_SECONDS if grants.has_budget or task.kind is ModuleKind.APPLET else None
 
 
 def player_of(
-    host: Host, program: CompiledModule, task: Task, *, instances: int, budget: float | None
+    host: Host, program: CompiledModule, task: Task, *, instances: int, budget: Budget
 ) -> Player:
     """Make the guest, or the fleet. None of its instructions has run yet."""
     if instances > 1:
-        return Together(host.fleet(program, instances), task, budget)
+        return Together(host.fleet(program, instances, initialize=False), task, budget)
     return Solo(host.load(program, initialize=False), task, budget)
 
 

@@ -11,9 +11,11 @@ from arkml.errors import CmdletFailed, GuestError, GuestExit, UsageError
 from arkml.runtime.module.description import ModuleKind
 
 if TYPE_CHECKING:
+    from arkml.guests.calls import Reply
     from arkml.guests.counts import Statistics
     from arkml.guests.fleet import Fleet
-    from arkml.guests.guest import Guest, Reply
+from arkml.guests.guest import Guest
+from arkml.limits import Budget
 
 
 class FleetFailed(GuestError):
@@ -39,7 +41,7 @@ class Player(Protocol):
 class Solo:
     """One guest. What it raises ends the run."""
 
-    def __init__(self, guest: Guest, task: Task, budget: float | None) -> None:
+    def __init__(self, guest: Guest, task: Task, budget: Budget) -> None:
         self.guest = guest
         self.result: Any = None
         self.returned = b""
@@ -97,7 +99,7 @@ class Solo:
 class Together:
     """A fleet. It goes on while one of its guests does."""
 
-    def __init__(self, fleet: Fleet, task: Task, budget: float | None) -> None:
+    def __init__(self, fleet: Fleet, task: Task, budget: Budget) -> None:
         if task.kind not in (ModuleKind.APPLET, ModuleKind.PLAIN):
             raise UsageError(f"--instances is for applets and numbers, not for {task.kind.value}s")
         self.result: Any = None
@@ -108,16 +110,16 @@ class Together:
         self._failures: list[GuestError] = []
 
     def initialize(self) -> None:
-        if any(isinstance(result, GuestError) for result in self._fleet.initialize()):
+        if self._fleet.initialize():
             self._note()
 
     def step(self) -> None:
         task = self._task
         results = self._fleet.call(task.function, *task.arguments, budget=self._budget)
-        if any(isinstance(result, GuestError) for result in results):
+        if results.failures:
             self._note()
         first = next(g for g, guest in enumerate(self._fleet.guests) if guest.failure is None)
-        self.result = results[first]
+        self.result = results.values[first]
         self.returned = self._fleet.guests[first].return_slice or b""
 
     @property

@@ -1,58 +1,80 @@
-"""The loop that serves a guest's calls: it joins the wasm of `runtime` and the ML of `sessions`."""
+"""Loop that serves a guest's calls: it joins the wasm of `runtime` and the ML of `sessions`."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from arkml.abi.codes import ErrorCode
 from arkml.errors import (
     AbiError,
+    EntryPointMissing,
     GuestCancelled,
     GuestError,
     GuestTrap,
+    InvalidArguments,
 )
 from arkml.guests.instance import Instance
+from arkml.limits import RUN_SECONDS, Budget, budget_seconds
 from arkml.runtime.bindings import Address
+from arkml.runtime.columns.region import Region
 from arkml.runtime.deadline import TICK
 from arkml.runtime.exported_function import ExportedFunction, Number
 from arkml.runtime.fiber import Pause
 from arkml.runtime.linker import error_code
+from arkml.runtime.shim import control as at
 from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
 from arkml.sessions.session import Session
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_BUDGET = -1.0  # seconds; stands for Limits.run_seconds
+_ALIGNMENT = 8  # bytes, of what `ark_alloc` is asked for
+_U32 = 0xFFFF_FFFF
 
 
-class CallLoop(Instance):
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer of an entry point that takes bytes: its status, and what it gave to `return_slice`."""
+
+    status: int
+    data: bytes
+
+
+class CallLoop:
     """
-    An instance whose calls are served.
+    Serves the calls of one instance.
 
     `begin` starts a call, `fiber.advance` runs it, `answer` and the waits serve it, and `end` or
     `abandon` ends it. `call` and `call_async` are that loop for one guest; a fleet runs it for
     many.
     """
 
-    def call(self, function: str, *arguments: Number, budget: float | None = DEFAULT_BUDGET) -> Any:
-        """
-        Call an exported function and return its result.
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.name = instance.name
+        self.fiber = instance.fiber
+        self.services = instance.services
+        self.control = instance.control
+        self.place = instance.place
+        self._touched = instance.lockstep.touched
+        self._entries = instance.entries
+        self._regions = instance.regions
+        self._words = instance.words
+        self._bad_actions = (instance.control + at.BAD_ACTIONS) >> 2
+        self._run_seconds = instance.module.limits.run_seconds
 
-        Integers come back signed, several results as a tuple. `budget` is how many seconds the
-        guest may run, without policies and suspension; None is no limit, the default is
-        `Limits.run_seconds`. Raises GuestBusy, GuestFailed, EntryPointMissing, UsageError,
-        GuestTrap, GuestTimeout, GuestExit, and KeyboardInterrupt after Ctrl-C.
-        """
+    def call(self, function: str, arguments: tuple[Number, ...], budget: Budget) -> Any:
+        """Call an exported function and return its result; see `Guest.call`."""
         return self._run(self.begin(function, arguments, budget))
 
-    async def call_async(
-        self, function: str, *arguments: Number, budget: float | None = DEFAULT_BUDGET
-    ) -> Any:
-        """Like `call`, but other tasks run while the guest waits, and after each 10 ms it ran."""
+    async def call_async(self, function: str, arguments: tuple[Number, ...], budget: Budget) -> Any:
+        """Call an exported function while other tasks run; see `Guest.call_async`."""
         entry = self.begin(function, arguments, budget)
         turn = time.perf_counter()
         try:
@@ -77,17 +99,18 @@ class CallLoop(Instance):
         self,
         function: str,
         arguments: tuple[Number, ...] = (),
-        budget: float | None = DEFAULT_BUDGET,
+        budget: Budget = RUN_SECONDS,
         data: bytes = b"",
     ) -> ExportedFunction:
         """Start a call; `data` is its input for `core__get_input_slice`."""
-        if (self.failure is not None or self._closed) and (refusal := self.refusal()):
+        instance = self.instance
+        if (instance.failure is not None or instance.is_closed) and (refusal := instance.refusal()):
             raise refusal
         entry = self._entries.get(function)
         if entry is None:
             with self.fiber.call_guard.kept(self.name):
-                entry = self.entry(function)
-        limit = self._limits.run_seconds if budget == DEFAULT_BUDGET else budget
+                entry = instance.entry(function)
+        limit = self._run_seconds if budget is RUN_SECONDS else budget_seconds(budget)
         self.fiber.start(entry, arguments, limit)
         if data or self.place in self._touched:  # else there is nothing to forget
             self.services.begin_call(data)
@@ -105,12 +128,12 @@ class CallLoop(Instance):
         Run a call up to the next submit of a driven session, and return that session.
 
         The guest stays suspended in the submit, parked: other guests may be called, and this one
-        goes on when its batch is filled, `fiber.answer` was called, and then this method again,
-        with a whole budget. One that `is_suspended` in something that nobody looked at is served
-        that first. Returns None when the call has ended. Raises as `call` does.
+        is resumed when its batch is filled, `fiber.answer` was called, and then this method again,
+        with a whole budget. One that `is_suspended` in something not served yet is served that
+        first. Returns None when the call, or its frame in a loop, has ended. Raises as `call` does.
         """
         fiber = self.fiber
-        if self._closed and (refusal := self.refusal()):
+        if self.instance.is_closed and (refusal := self.instance.refusal()):
             raise refusal
         if fiber.is_parked:
             self.services.pending_polls = 0
@@ -131,16 +154,39 @@ class CallLoop(Instance):
                         self._block(waiting)
                 event = fiber.advance()
         except BaseException as error:
-            (self.fail if fiber.is_parked else self.abandon)(error)
+            (self.fail if fiber.is_parked else self.abandon)(error)  # `park` ended the call guard
             raise
         self.end(entry)
         return None
+
+    def submitted(self) -> Session:
+        """Return the session whose submit the guest is suspended in."""
+        record = self.fiber.record
+        region = self._regions[record]
+        session: Session | None = region.session
+        if session is None:
+            session = region.session = self.services.session_at(record)
+        return session
+
+    def submitted_region(self) -> Region:
+        """Return the rows of the submit that the guest is suspended in. Raises GuestFailed."""
+        if self.instance.is_closed and (refusal := self.instance.refusal()):
+            raise refusal
+        return self._regions[self.fiber.record]
+
+    def count_features(self) -> None:
+        """Count the non-finite features of the submit that the guest is suspended in."""
+        features = self.submitted().queue.batch().features
+        self.instance.non_finite_features += int(np.count_nonzero(~np.isfinite(features)))
+        self.instance.warn_once(
+            "features", "non-finite features are passed on to the policy as they are"
+        )
 
     def answer(self) -> Wait | None:
         """
         Answer the submit that the guest is suspended in, by the policy of its session.
 
-        Returns what the guest waits for before it goes on.
+        Returns what the guest waits for before it is resumed.
         """
         session = self.submitted()
         try:
@@ -162,14 +208,16 @@ class CallLoop(Instance):
         self.fiber.answer(error_code(error))
 
     def end(self, entry: ExportedFunction) -> Any:
-        """Return the result of a call that ended, or raise the error that it left."""
+        """Return the result of a call that ended by itself, or raise the error that it left."""
         if self.fiber.failed():
             error = self.failure_of(*self.fiber.take_errors())
             self.abandon(error)
             raise error
         self.fiber.finish()
-        if self._arena.words[self._bad_actions_word]:
-            self._tell_actions()
+        if self._words[self._bad_actions]:
+            self.instance.warn_once(
+                "actions", "the policy gave non-finite actions or values: answered as zeros"
+            )
         return entry.result() if entry.results else None
 
     def abandon(self, error: BaseException) -> None:
@@ -180,20 +228,16 @@ class CallLoop(Instance):
             self.fiber.call_guard.end()
 
     def fail(self, error: BaseException) -> None:
-        """Drop the call; the guest is failed from now on, with `error` or as cancelled by it."""
+        """Drop the call: the guest is failed from now on, by `error` or as cancelled by it."""
         self.fiber.drop()
         self.fiber.call_guard.lost += 1
         if isinstance(error, GuestError):
-            self.failure = error
+            self.instance.failure = error
         else:
-            self.failure = GuestCancelled(
+            self.instance.failure = GuestCancelled(
                 f"{self.name}: its call was cancelled ({type(error).__name__})"
             )
         self.services.close()
-
-    def cancel(self) -> None:
-        """Let the call in progress raise GuestCancelled when it next gives way. From any thread."""
-        self.fiber.call_guard.cancel()
 
     def _run(self, entry: ExportedFunction) -> Any:
         advance = self.fiber.advance
@@ -217,13 +261,65 @@ class CallLoop(Instance):
         self.fiber.settle(wait)
 
     def failure_of(self, trap: Address, error_address: Address) -> GuestError:
-        """The error of a call that left a trap or an error, with the panic that went before it."""
+        """Return the error of a call that left a trap or an error, with the panic before it."""
         error = failure(self.name, trap, error_address) or GuestTrap(f"{self.name} failed")
         panic = self.services.panic
         if panic is not None and isinstance(error, GuestTrap):
             text = f"{self.name} panicked: {panic}{backtrace(error.frames)}"
             return GuestTrap(text, code=error.code, panic=panic, frames=error.frames)
         return error
+
+    def invoke(self, function: str, data: bytes, budget: Budget) -> Reply:
+        """Call a function that takes bytes; see `Guest.invoke`."""
+        self._require_bytes(function, data)
+        pointer = self._lend(data)
+        try:
+            status = self._run(self._begin_lent(function, pointer, data, budget)) or 0
+            returned = self.services.returned or b""
+        finally:
+            if data and self.instance.failure is None:
+                self.call("ark_free", (pointer, len(data), _ALIGNMENT), RUN_SECONDS)
+        return Reply(status & _U32, returned)
+
+    def begin_bytes(
+        self, function: str, data: bytes, budget: Budget = RUN_SECONDS
+    ) -> ExportedFunction:
+        """Start a call of a function that takes bytes, which stay in memory. Raises as `invoke`."""
+        self._require_bytes(function, data)
+        return self._begin_lent(function, self._lend(data), data, budget)
+
+    def _begin_lent(
+        self, function: str, pointer: int, data: bytes, budget: Budget
+    ) -> ExportedFunction:
+        return self.begin(function, (pointer, len(data)), budget, data)
+
+    def _require_bytes(self, function: str, data: bytes) -> None:
+        module = self.instance.module
+        functions = module.functions
+        if function not in functions:
+            raise EntryPointMissing(f"{self.name} exports no function {function!r}")
+        if functions[function].params != ("i32", "i32"):
+            raise EntryPointMissing(
+                f"{function} of {self.name} is {functions[function]}: it does not take bytes"
+            )
+        if data and not module.info.takes_bytes:
+            raise EntryPointMissing(
+                f"{self.name} exports no ark_alloc and ark_free, so the {len(data)} bytes for"
+                f" {function} have no place in its memory: export both, or give no bytes"
+            )
+
+    def _lend(self, data: bytes) -> int:
+        """Copy `data` into memory that the guest allocates; for no bytes the alignment stands."""
+        if not data:
+            return _ALIGNMENT
+        pointer = int(self.call("ark_alloc", (len(data), _ALIGNMENT), RUN_SECONDS)) & _U32
+        if pointer == 0:
+            raise GuestError(f"{self.name} has no memory for {len(data)} bytes of input")
+        try:
+            self.instance.memory().write(pointer, data)
+        except InvalidArguments as error:
+            raise GuestError(f"{self.name}: ark_alloc gave room outside memory: {error}") from None
+        return pointer
 
 
 async def _give_way() -> None:

@@ -1,9 +1,10 @@
-"""What a guest did, in numbers."""
+"""Counts of a guest's submits, rows and errors."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -33,3 +34,14 @@ class Statistics:
             self.errors + other.errors,
             self.limits + other.limits,
         )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the counts as plain ints and dicts, as JSON takes them."""
+        return {
+            "submits": self.submits,
+            "rows": self.rows,
+            "non_finite_features": self.non_finite_features,
+            "non_finite_actions": self.non_finite_actions,
+            "errors": dict(self.errors),
+            "limits": dict(self.limits),
+        }

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from arkml.closing import Closing
-from arkml.errors import ArkmlError, UsageError
+from arkml.errors import GuestError, UsageError
 from arkml.guests.batching import Batcher
-from arkml.guests.calls import DEFAULT_BUDGET
 from arkml.guests.counts import Statistics
-from arkml.guests.fleet_call import FleetCall, FleetParts
-from arkml.guests.guest import Guest, initializers
-from arkml.runtime.call_guard import CallGuard
-from arkml.runtime.columns.slabs import Columns
+from arkml.guests.fleet_call import FleetCall, FleetParts, FleetResult
+from arkml.guests.guest import Guest, calls_of, initializers
+from arkml.guests.instance import SharedResources
+from arkml.limits import RUN_SECONDS, Budget, budget_seconds
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import Number
-from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.mappings import require_mappings
 
 
@@ -26,7 +24,7 @@ class Fleet(Closing):
 
     A call runs in rounds: each guest runs until it submits or ends, then one policy run answers
     all that submitted. A guest that fails, or does not submit, changes nothing for the others.
-    The guests share one call_guard: while the fleet, or one of them, is in a call, another call
+    The guests share one call guard: while the fleet, or one of them, is in a call, another call
     raises GuestBusy.
     """
 
@@ -34,20 +32,19 @@ class Fleet(Closing):
         self,
         guests: Sequence[Guest],
         engine: Engine,
-        columns: Columns,
-        call_guard: CallGuard,
-        lockstep: Lockstep,
+        shared: SharedResources,
         make: Callable[[int], Guest],
     ) -> None:
         self.guests = list(guests)
-        self.name = guests[0].program.name
-        self._limits = guests[0].program.limits
-        self._call_guard = call_guard
+        self.name = guests[0].module.name
+        self._limits = guests[0].module.limits
+        self._call_guard = shared.call_guard
         self._make = make
-        batcher = Batcher(engine.arena, columns)
-        self._parts = FleetParts(call_guard, lockstep, batcher)
-        self._calls: dict[tuple[str, tuple[int, ...] | None, bool], FleetCall] = {}
-        self._lost = call_guard.lost
+        self._parts = FleetParts(
+            shared.call_guard, shared.lockstep, Batcher(engine.arena, shared.columns)
+        )
+        self._calls: dict[_Wanted, FleetCall] = {}
+        self._lost = shared.call_guard.lost
 
     def __len__(self) -> int:
         return len(self.guests)
@@ -56,28 +53,38 @@ class Fleet(Closing):
         self,
         function: str,
         *arguments: Number,
-        budget: float | None = DEFAULT_BUDGET,
+        budget: Budget = RUN_SECONDS,
         only: Iterable[int] | None = None,
-    ) -> list[Any]:
+    ) -> FleetResult:
         """
         Call an exported function of every guest, or of those whose indices are in `only`.
 
-        Returns what each call returned, in order; for a guest that failed, now or before, the
-        GuestError. Raises what concerns all: EntryPointMissing, UsageError, GuestBusy, and
-        KeyboardInterrupt after Ctrl-C, with every call dropped.
+        Raises what concerns all: EntryPointMissing, UsageError, GuestBusy, and KeyboardInterrupt
+        after Ctrl-C, with every call dropped.
         """
-        return self._run(function, arguments, budget, only)
+        wanted = _Wanted(function, None if only is None else tuple(only))
+        return self._run(wanted, arguments, budget)
 
-    def update(self, *, budget: float | None = DEFAULT_BUDGET) -> list[Any]:
-        """Run one frame of every guest of an applet."""
-        return self._run("ark_applet_update", (), budget, is_frame=True)
+    def update(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
+        """
+        Run one frame of every guest and return the errors of failed guests, by index.
 
-    def initialize(self, *, budget: float | None = DEFAULT_BUDGET) -> list[Any]:
-        """Run the start function of every guest and what else it wants to be called first."""
+        Frame after frame this is cheaper than `call`: a guest stays in one call, parked at the end
+        of its frame, where nothing of the next one has run. Ctrl-C drops the guests that are inside
+        of a frame; the others live. Raises what `call` raises.
+        """
+        return self._run(_FRAME, (), budget).failures
+
+    def initialize(self, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
+        """Run the initializers of every guest and return the errors of failed ones, by index."""
         return self._initialize(range(len(self.guests)), budget)
 
     def join(self, count: int = 1) -> list[Guest]:
-        """Add new guests, initialized, and return them."""
+        """
+        Add new guests, initialized, and return them.
+
+        Raises the error of one whose initializers fail; the fleet is as before then.
+        """
         if count < 1:
             raise UsageError(f"{count} guests to join: 1 at least")
         first = len(self.guests)
@@ -88,16 +95,15 @@ class Fleet(Closing):
                 added.extend(map(self._make, range(first, first + count)))
                 self.guests += added
                 self._calls.clear()
+            raise_first(self._initialize(range(first, first + count), RUN_SECONDS))
         except BaseException:
-            for guest in added:
-                guest.close()
+            self._remove(added)
             raise
-        self._initialize(range(first, first + count), DEFAULT_BUDGET)
         return added
 
     @property
     def statistics(self) -> Statistics:
-        """What all guests did so far."""
+        """Counts of all guests together, since they were loaded."""
         return sum((guest.statistics for guest in self.guests), Statistics())
 
     def close(self) -> None:
@@ -105,15 +111,18 @@ class Fleet(Closing):
         for guest in self.guests:
             guest.close()
 
-    def _initialize(self, indices: range, budget: float | None) -> list[Any]:
-        results: list[Any] = [None] * len(indices)
-        for name in initializers(self.guests[0].program):
-            outcomes = self.call(name, budget=budget, only=indices)
-            results = [
-                before if isinstance(before, ArkmlError) else outcome
-                for before, outcome in zip(results, outcomes, strict=True)
-            ]
-        return results
+    def _initialize(self, indices: range, budget: Budget) -> dict[int, GuestError]:
+        failures: dict[int, GuestError] = {}
+        for name in initializers(self.guests[0].module):
+            now = self.call(name, budget=budget, only=indices).failures
+            failures = {**now, **failures}  # the first error of a guest, not that it failed before
+        return {indices[place]: error for place, error in failures.items()}
+
+    def _remove(self, guests: Sequence[Guest]) -> None:
+        for guest in guests:
+            guest.close()
+        self.guests = [guest for guest in self.guests if guest not in guests]
+        self._calls.clear()
 
     def _choose(self, only: tuple[int, ...]) -> list[Guest]:
         """Return the guests whose indices are in `only`. Raises UsageError."""
@@ -122,35 +131,45 @@ class Fleet(Closing):
             raise UsageError(f"only={list(only)}: each an index from 0 to {count - 1}, and once")
         return [self.guests[index] for index in only]
 
-    def _run(
-        self,
-        function: str,
-        arguments: tuple[Number, ...],
-        budget: float | None,
-        only: Iterable[int] | None = None,
-        *,
-        is_frame: bool = False,
-    ) -> list[Any]:
-        limit = self._limits.run_seconds if budget == DEFAULT_BUDGET else budget
+    def _run(self, wanted: _Wanted, arguments: tuple[Number, ...], budget: Budget) -> FleetResult:
+        limit = self._limits.run_seconds if budget is RUN_SECONDS else budget_seconds(budget)
         self._call_guard.begin(self.name)
         try:
-            call = self._call(function, None if only is None else tuple(only), is_frame)
+            call = self._call(wanted)
             call.run(arguments, limit)
-            return call.results()
+            return call.result()
         finally:
             self._call_guard.end()
 
-    def _call(self, function: str, only: tuple[int, ...] | None, is_frame: bool) -> FleetCall:
-        """Return the call of these guests, kept as long as no guest joins or is lost."""
+    def _call(self, wanted: _Wanted) -> FleetCall:
+        """Return a call of these guests, kept as long as no guest joins or is lost."""
         if self._lost != self._call_guard.lost:
             self._lost = self._call_guard.lost
             self._calls.clear()
-        call = self._calls.get((function, only, is_frame))
+        call = self._calls.get(wanted)
         if call is None:
-            chosen = self.guests if only is None else self._choose(only)
+            chosen = self.guests if wanted.only is None else self._choose(wanted.only)
             if len(self._calls) > 64:
                 self._calls.clear()
-            call = self._calls[function, only, is_frame] = FleetCall(
-                self._parts, chosen, function, is_frame=is_frame
+            guests = [calls_of(guest) for guest in chosen]
+            call = self._calls[wanted] = FleetCall(
+                self._parts, guests, wanted.function, is_frame=wanted.is_frame
             )
         return call
+
+
+class _Wanted(NamedTuple):
+    """Kinds of calls: a function of guests by their indices, None for all; or frames of it."""
+
+    function: str
+    only: tuple[int, ...] | None = None
+    is_frame: bool = False
+
+
+_FRAME = _Wanted("ark_applet_update", is_frame=True)
+
+
+def raise_first(failures: Mapping[int, GuestError]) -> None:
+    """Raise the first of these errors, if there are any."""
+    for error in failures.values():
+        raise error

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from arkml.errors import GuestError
 from arkml.guests.batching import Batcher
-from arkml.guests.guest import Guest
+from arkml.guests.calls import CallLoop
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.exported_function import ExportedFunction, Number, ResultRoom
 from arkml.runtime.fiber import Pause
@@ -17,6 +18,20 @@ from arkml.runtime.waits import Wait
 
 _PAUSE = 0.001  # seconds, when each guest that is left waits for something
 _PATIENCE = 0.02  # seconds between two looks at SIGINT, when a learner's pace holds all up
+
+
+@dataclass(frozen=True, slots=True)
+class FleetResult:
+    """
+    Results of one call of many guests.
+
+    `values` are those that the calls returned, in the order of the guests, None where a call
+    failed or returns nothing. `failures` are the errors of guests that failed, in this call or
+    before, by their place in `values`.
+    """
+
+    values: list[Any]
+    failures: dict[int, GuestError] = field(default_factory=dict)
 
 
 class FleetParts(NamedTuple):
@@ -39,7 +54,7 @@ class FleetCall:
     def __init__(
         self,
         parts: FleetParts,
-        chosen: Sequence[Guest],
+        chosen: Sequence[CallLoop],
         function: str,
         *,
         is_frame: bool = False,
@@ -49,18 +64,18 @@ class FleetCall:
         self._count = len(chosen)
         self._refused: dict[int, GuestError] = {}
         self._failed: dict[int, GuestError] = {}
-        self._guests: dict[int, Guest] = {}
+        self._guests: dict[int, CallLoop] = {}
         self._order: dict[int, int] = {}
         self._budget: float | None = None
         for index, guest in enumerate(chosen):
-            if refusal := guest.refusal():
+            if refusal := guest.instance.refusal():
                 self._refused[index] = refusal
             else:
                 self._guests[guest.place] = guest
                 self._order[guest.place] = index
         self._places = tuple(self._guests)
         self._everyone = tuple(self._guests.values())
-        self._entries = [guest.entry(function) for guest in self._everyone]
+        self._entries = [guest.instance.entry(function) for guest in self._everyone]
         self._room = ResultRoom(self._entries) if self._entries else None
         self._loops = _loops(self._everyone, function) if is_frame else None
 
@@ -88,14 +103,20 @@ class FleetCall:
                     self._fail(place, error)
             raise
 
-    def results(self) -> list[Any]:
-        """Return what each call returned in the order of `chosen`, or why it did not."""
-        results = [] if self._room is None else self._room.results()
-        if self._refused:
-            results = self._with_refused(results)
-        for place, error in self._failed.items():
-            results[self._order[place]] = error
-        return results
+    def result(self) -> FleetResult:
+        """Return the values of the calls, and the errors of those that failed."""
+        values = [] if self._room is None else self._room.results()
+        if not (self._failed or self._refused):
+            return FleetResult(values)
+        by_index: list[Any] = [None] * self._count
+        failures = dict(self._refused)
+        for place, value in zip(self._places, values, strict=True):
+            index = self._order[place]
+            if (error := self._failed.get(place)) is None:
+                by_index[index] = value
+            else:
+                failures[index] = error
+        return FleetResult(by_index, dict(sorted(failures.items())))
 
     def _forget_inputs(self) -> None:
         """Begin the calls for the services of guests that left something in them."""
@@ -103,14 +124,6 @@ class FleetCall:
         for place in touched.intersection(self._places):
             self._guests[place].services.begin_call()
             touched.discard(place)
-
-    def _with_refused(self, returned: list[Any]) -> list[Any]:
-        results: list[Any] = [None] * self._count
-        for index, refusal in self._refused.items():
-            results[index] = refusal
-        for place, value in zip(self._places, returned, strict=True):
-            results[self._order[place]] = value
-        return results
 
     def _serve(self, places: Sequence[int]) -> None:
         """Run guests and answer them, round after round, until all are at the end."""
@@ -188,7 +201,7 @@ class FleetCall:
         return over
 
 
-def _loops(guests: Sequence[Guest], function: str) -> list[Any] | None:
+def _loops(guests: Sequence[CallLoop], function: str) -> list[Any] | None:
     """Return the loops of frames of all guests, or None if the function can have none."""
-    loops: list[ExportedFunction | None] = [guest.loop(function) for guest in guests]
+    loops: list[ExportedFunction | None] = [guest.instance.loop(function) for guest in guests]
     return None if None in loops else [loop.raw for loop in loops if loop is not None]

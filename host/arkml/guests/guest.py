@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
-from arkml.errors import (
-    CmdletFailed,
-    EntryPointMissing,
-    GuestError,
-    GuestExit,
-    InvalidArguments,
-)
-from arkml.guests.calls import DEFAULT_BUDGET, CallLoop
+from arkml.closing import Closing
+from arkml.errors import CmdletFailed, EntryPointMissing, GuestError, GuestExit, UsageError
+from arkml.guests.calls import CallLoop, Reply
+from arkml.guests.counts import Statistics
+from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.compiled_module import CompiledModule
-from arkml.runtime.exported_function import ExportedFunction
+from arkml.runtime.exported_function import Number
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.normalize import START_NAME
 
-_ALIGNMENT = 8
 _U32 = 0xFFFF_FFFF
 INITIALIZERS = ("_initialize", "ark_register_panic_hook", "ark_initialize")
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What an entry point answered: its status, and the bytes it gave to `return_slice`."""
-
-    status: int
-    data: bytes
-
-
-class Guest(CallLoop):
+class Guest(Closing):
     """
     One sandboxed instance of a module.
 
@@ -39,32 +28,94 @@ class Guest(CallLoop):
     handles are freed, and every later call raises GuestFailed.
     """
 
+    def __init__(self, calls: CallLoop) -> None:
+        self._calls = calls
+        self._instance = calls.instance
+
+    def __repr__(self) -> str:
+        return f"<Guest {self.name} {self._instance.state}>"
+
+    @property
+    def name(self) -> str:
+        """Name of the guest in messages: that of its module, in a fleet with its index."""
+        return self._instance.name
+
+    @property
+    def module(self) -> CompiledModule:
+        """The compiled module that this is an instance of."""
+        return self._instance.module
+
     @property
     def info(self) -> ModuleInfo:
-        """What the module is: its kind, entry points, imports, exports and required APIs."""
-        return self.program.info
+        """Description of the module: its kind, entry points, imports, exports, required APIs."""
+        return self._instance.module.info
+
+    @property
+    def failure(self) -> GuestError | None:
+        """The error that ended the guest, or None while it can be called."""
+        return self._instance.failure
+
+    @property
+    def statistics(self) -> Statistics:
+        """Counts of submits, rows, refused calls and values that were not finite, since loading."""
+        return self._instance.statistics
+
+    @property
+    def live_handles(self) -> int:
+        """Number of sessions, models, loads and futures that the guest has not dropped yet."""
+        services = self._instance.services
+        return services.live_handles + services.live_futures
 
     @property
     def return_slice(self) -> bytes | None:
-        """What the last call gave to `core__return_slice`, or None."""
-        return self.services.returned
+        """Bytes that the last call gave to `core__return_slice`, or None."""
+        return self._instance.services.returned
 
-    def initialize(self, *, budget: float | None = DEFAULT_BUDGET) -> None:
-        """Run the start function and what else a module wants to be called first."""
-        for name in initializers(self.program):
-            self.call(name, budget=budget)
+    def call(self, function: str, *arguments: Number, budget: Budget = RUN_SECONDS) -> Any:
+        """
+        Call an exported function and return its result.
 
-    def update(self, *, budget: float | None = DEFAULT_BUDGET) -> None:
+        Integers come back signed, several results as a tuple. `budget` is the number of seconds
+        that the guest may run, without policies and suspension; None is no limit. Raises
+        GuestBusy, GuestFailed, EntryPointMissing, UsageError, GuestTrap, GuestTimeout, GuestExit,
+        and KeyboardInterrupt after Ctrl-C.
+        """
+        return self._calls.call(function, arguments, budget)
+
+    async def call_async(
+        self, function: str, *arguments: Number, budget: Budget = RUN_SECONDS
+    ) -> Any:
+        """
+        Call an exported function while other tasks of the event loop run.
+
+        They run where the guest waits, and after each 10 ms that it ran. Takes, returns and raises
+        what `call` does.
+        """
+        return await self._calls.call_async(function, arguments, budget)
+
+    def cancel(self) -> None:
+        """Let the call in progress raise GuestCancelled when it next gives way. From any thread."""
+        self._calls.fiber.call_guard.cancel()
+
+    def initialize(self, *, budget: Budget = RUN_SECONDS) -> None:
+        """Run the start function and the initializers that the module exports."""
+        for name in initializers(self.module):
+            self._calls.call(name, (), budget)
+
+    def update(self, *, budget: Budget = RUN_SECONDS) -> None:
         """Run one frame of an applet."""
-        self.call("ark_applet_update", budget=budget)
+        self._calls.call("ark_applet_update", (), budget)
 
-    def run_cmdlet(self, arguments: str = "", *, budget: float | None = DEFAULT_BUDGET) -> bytes:
+    def run_cmdlet(
+        self, arguments: str | Sequence[str] = "", *, budget: Budget = RUN_SECONDS
+    ) -> bytes:
         """
-        Run a cmdlet with arguments that are separated by single spaces.
+        Run a cmdlet with its arguments: a sequence, or a text that separates them by single spaces.
 
-        Returns what it gave to `return_slice`; raises CmdletFailed if its status is not 0.
+        Returns what it gave to `return_slice`. Raises CmdletFailed if its status is not 0, and
+        UsageError for an argument of a sequence that holds a space: guests split at spaces.
         """
-        reply = self.invoke("ark_cmdlet_run", arguments.encode(), budget=budget)
+        reply = self.invoke("ark_cmdlet_run", _joined(arguments).encode(), budget=budget)
         if reply.status:
             text = reply.data.decode("utf-8", "replace") or "it gave no message"
             raise CmdletFailed(
@@ -73,57 +124,38 @@ class Guest(CallLoop):
         return reply.data
 
     def help(self) -> str:
-        """The help text of a cmdlet."""
-        name = next(
-            (n for n in ("ark_cmdlet_help", "ark_wasi_cmdlet_help") if n in self.program.functions),
-            None,
-        )
+        """Return the help text of a cmdlet. Raises EntryPointMissing if it has none."""
+        names = ("ark_cmdlet_help", "ark_wasi_cmdlet_help")
+        name = next((name for name in names if name in self.module.functions), None)
         if name is None:
             raise EntryPointMissing(f"{self.name} has no help: it exports no ark_cmdlet_help")
         self.call(name)
         return (self.return_slice or b"").decode("utf-8", "replace")
 
-    def run_command(self, *, budget: float | None = None) -> int:
+    def run_command(self, *, budget: Budget = None) -> int:
         """Run a WASI command and return its exit status."""
         try:
-            self.call("_start", budget=budget)
+            self._calls.call("_start", (), budget)
         except GuestExit as leaving:
             return leaving.status
         return 0
 
-    def invoke(
-        self, function: str, data: bytes = b"", *, budget: float | None = DEFAULT_BUDGET
-    ) -> Reply:
+    def invoke(self, function: str, data: bytes = b"", *, budget: Budget = RUN_SECONDS) -> Reply:
         """
         Call a function that takes bytes: `(ptr, len) -> status`.
 
         The bytes lie in memory from `ark_alloc` while the function runs. Raises EntryPointMissing
         if the module does not export the function or, with bytes to give, the allocator.
         """
-        self._require_bytes(function, data)
-        pointer = self._lend(data)
-        try:
-            status = self._run(self._begin_lent(function, pointer, data, budget)) or 0
-            returned = self.return_slice or b""
-        finally:
-            if data and self.failure is None:
-                self.call("ark_free", pointer, len(data), _ALIGNMENT)
-        return Reply(status & _U32, returned)
+        return self._calls.invoke(function, data, budget)
 
-    def begin_bytes(
-        self, function: str, data: bytes = b"", *, budget: float | None = DEFAULT_BUDGET
-    ) -> ExportedFunction:
-        """Start such a call; the bytes stay in memory. Raises what `invoke` raises of it."""
-        self._require_bytes(function, data)
-        return self._begin_lent(function, self._lend(data), data, budget)
-
-    def request(self, data: bytes, *, budget: float | None = DEFAULT_BUDGET) -> bytes:
-        """Let a servlet answer a request; raises CmdletFailed if its status is not 0."""
+    def request(self, data: bytes, *, budget: Budget = RUN_SECONDS) -> bytes:
+        """Send a request to a servlet and return its answer. Raises CmdletFailed for a status."""
         return self._successful("ark_servlet_request", data, budget)
 
     def persist(self) -> bytes:
-        """The state of the guest, as it wants to be restored."""
-        if "ark_state_persist" not in self.program.functions:
+        """Return the state of the guest, for `restore`."""
+        if "ark_state_persist" not in self.module.functions:
             raise EntryPointMissing(f"{self.name} exports no ark_state_persist")
         status = self.call("ark_state_persist")
         if status:
@@ -132,28 +164,32 @@ class Guest(CallLoop):
 
     def restore(self, state: bytes) -> None:
         """Give a guest the state that `persist` returned."""
-        self._successful("ark_state_restore", state, DEFAULT_BUDGET)
+        self._successful("ark_state_restore", state, RUN_SECONDS)
 
     def allocations(self) -> tuple[int, int, int, int] | None:
-        """Allocations, bytes allocated, frees, bytes freed; None if the guest counts none."""
-        if "ark_get_alloc_stats" not in self.program.functions:
+        """Return allocations, bytes allocated, frees and bytes freed; None if none are counted."""
+        if "ark_get_alloc_stats" not in self.module.functions:
             return None
         pointer = self.call("ark_get_alloc_stats") & _U32
-        words = self._readable().read(pointer, 32)
+        words = self.read_memory(pointer, 32)
         count, size, frees, freed = (
             int.from_bytes(words[i : i + 8], "little") for i in range(0, 32, 8)
         )
         return count, size, frees, freed
 
     def read_memory(self, pointer: int, size: int) -> bytes:
-        """A copy of guest memory; raises InvalidArguments outside of it."""
-        return self._readable().read(pointer, size)
+        """Return a copy of guest memory. Raises InvalidArguments outside of it."""
+        return self._instance.memory().read(pointer, size)
 
     def write_memory(self, pointer: int, data: bytes) -> None:
-        """Write guest memory; raises InvalidArguments outside of it."""
-        self._readable().write(pointer, data)
+        """Write guest memory. Raises InvalidArguments outside of it."""
+        self._instance.memory().write(pointer, data)
 
-    def _successful(self, function: str, data: bytes, budget: float | None) -> bytes:
+    def close(self) -> None:
+        """Free the guest. Raises GuestBusy while a call is in progress. Safe to call again."""
+        self._instance.close()
+
+    def _successful(self, function: str, data: bytes, budget: Budget) -> bytes:
         reply = self.invoke(function, data, budget=budget)
         if reply.status:
             text = reply.data.decode("utf-8", "replace")
@@ -163,40 +199,25 @@ class Guest(CallLoop):
             )
         return reply.data
 
-    def _begin_lent(
-        self, function: str, pointer: int, data: bytes, budget: float | None
-    ) -> ExportedFunction:
-        return self.begin(function, (pointer, len(data)), budget, data)
 
-    def _require_bytes(self, function: str, data: bytes) -> None:
-        functions = self.program.functions
-        if function not in functions:
-            raise EntryPointMissing(f"{self.name} exports no function {function!r}")
-        if functions[function].params != ("i32", "i32"):
-            raise EntryPointMissing(
-                f"{function} of {self.name} is {functions[function]}: it does not take bytes"
+def calls_of(guest: Guest) -> CallLoop:
+    """Return the loop that serves a guest's calls, for the packages above `guests`."""
+    return guest._calls  # noqa: SLF001
+
+
+def initializers(module: CompiledModule) -> list[str]:
+    """Return the functions that a new instance runs before any other, in this order."""
+    names = [name for name in INITIALIZERS if name in module.functions]
+    return [START_NAME, *names] if module.has_start else names
+
+
+def _joined(arguments: str | Sequence[str]) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    for argument in arguments:
+        if not isinstance(argument, str) or not argument or " " in argument:
+            raise UsageError(
+                f"the argument {argument!r} cannot be given to a cmdlet: each is a text that is"
+                " not empty and holds no space"
             )
-        if data and not self.info.takes_bytes:
-            raise EntryPointMissing(
-                f"{self.name} exports no ark_alloc and ark_free, so the {len(data)} bytes for"
-                f" {function} have no place in its memory: export both, or give no bytes"
-            )
-
-    def _lend(self, data: bytes) -> int:
-        """Put `data` into memory of the guest's own; the alignment stands for the empty one."""
-        if not data:
-            return _ALIGNMENT
-        pointer = int(self.call("ark_alloc", len(data), _ALIGNMENT)) & _U32
-        if pointer == 0:
-            raise GuestError(f"{self.name} has no memory for {len(data)} bytes of input")
-        try:
-            self._readable().write(pointer, data)
-        except InvalidArguments as error:
-            raise GuestError(f"{self.name}: ark_alloc gave room outside memory: {error}") from None
-        return pointer
-
-
-def initializers(program: CompiledModule) -> list[str]:
-    """What a new instance runs before anything else, in this order."""
-    names = [name for name in INITIALIZERS if name in program.functions]
-    return [START_NAME, *names] if program.has_start else names
+    return " ".join(arguments)

@@ -6,11 +6,10 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-
-import numpy as np
+from typing import NamedTuple
 
 from arkml.abi.codes import ErrorCode
-from arkml.closing import Closing, Unclosed
+from arkml.closing import Unclosed
 from arkml.errors import EntryPointMissing, GuestError, GuestFailed
 from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
@@ -36,131 +35,120 @@ from arkml.runtime.wasi.virtual import VirtualCalls, World
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U64_LAYOUT
 from arkml.sessions.services import Services
-from arkml.sessions.session import Session
 
 
-class Instance(Closing):
+class SharedResources(NamedTuple):
+    """
+    Parts that the guests of one thread share.
+
+    Their submits wait in `columns`, `library` opens their policies, `lockstep` owns their calls,
+    and `call_guard` lets one call at a time through. `gateway` reaches the runs that they may take
+    part in, None without a hive. Their clocks and random numbers are the machine's, or those of
+    `world`. `unclosed` warns once if they are dropped without `close`; None: each warns by itself.
+    """
+
+    columns: Columns
+    library: PolicyLibrary
+    gateway: RunGateway | None
+    call_guard: CallGuard
+    lockstep: Lockstep
+    world: World | None = None
+    unclosed: Unclosed | None = None
+
+
+class Instance:
     """
     A sandbox, the services that answer its imports, and the fiber that its calls run on.
 
-    Time and chance are the machine's, or those of `world`. `unclosed` warns where the instance is
-    dropped without `close`, and `released` is called when it is closed or dropped.
-    `failure` is why the instance cannot be called any more, or None.
+    `number` is unique among the guests of a host. `released` is called when the instance is closed
+    or dropped. `failure` is the reason why the instance takes no more calls, or None.
     """
 
     def __init__(
         self,
         engine: Engine,
-        program: CompiledModule,
+        module: CompiledModule,
+        shared: SharedResources,
         *,
         name: str,
         number: int,
-        columns: Columns,
-        library: PolicyLibrary,
-        hives: RunGateway | None = None,
         wasi: WasiGrant | None = None,
-        call_guard: CallGuard | None = None,
-        lockstep: Lockstep | None = None,
-        world: World | None = None,
-        unclosed: Unclosed | None = None,
         released: Callable[[], object] = lambda: None,
     ) -> None:
         self.name = name
         self.number = number
-        self.program = program
+        self.module = module
         self.failure: GuestError | None = None
-        self._limits = program.limits
-        self._arena = engine.arena
-        self._closed = True  # until there is something to close
-        self._unclosed = unclosed or Unclosed(f"<{type(self).__name__} {name}>")
-        self._columns = columns
+        self.is_closed = True  # until there is something to close
+        self.words = engine.arena.words
+        self._unclosed = shared.unclosed or Unclosed(f"<Guest {name}>")
+        self._columns = shared.columns
         self._released = released
-        self._told: set[str] = set()
-        self._bad_features = 0
+        world = shared.world
+        self._warned: set[str] = set()
+        self.non_finite_features = 0
         self._final: Statistics | None = None
         self._sandbox = sandbox = Sandbox(
-            engine, program, columns, lockstep or Lockstep(engine.arena), wasi,
-            virtual=world is not None,
-        )  # fmt: skip
+            engine, module, shared.columns, shared.lockstep, wasi, virtual=world is not None
+        )
         self.control = sandbox.control
-        self.place = sandbox.place
-        self._touched = sandbox.lockstep.touched
-        self._bad_actions_word = (sandbox.control + at.BAD_ACTIONS) >> 2
-        self._entries = sandbox.entries
-        self._regions = sandbox.records.regions
+        self.lockstep, self.place = sandbox.lockstep, sandbox.place
+        self.entries = sandbox.entries
+        """Exported functions that were called before, by name."""
+        self.regions = sandbox.records.regions
+        """The queue of each session, by the index of its record."""
         try:
             self.services = Services(
                 name,
                 number,
-                limits=program.limits,
-                library=library,
+                limits=module.limits,
+                library=shared.library,
                 open_queue=self._open_queue,
-                hives=hives,
+                hives=shared.gateway,
                 clock=time.time_ns if world is None else world.time_of_day,
             )
             wasi_calls = self._serve_imports(wasi or WasiGrant(), world)
             waiting = Waiting(self.services, wasi_calls)
-            call_guard = call_guard or CallGuard(engine.ticker)
-            self.fiber = Fiber(sandbox, call_guard, self._handlers, waiting.after_import)
+            self.fiber = Fiber(sandbox, shared.call_guard, self._handlers, waiting.after_import)
         except BaseException:
             sandbox.close()
             raise
-        self._closed = False
+        self.is_closed = False
 
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else "failed" if self.failure else "ready"
-        return f"<{type(self).__name__} {self.name} {state}>"
+    @property
+    def state(self) -> str:
+        """Closed, failed or ready."""
+        return "closed" if self.is_closed else "failed" if self.failure else "ready"
 
     def entry(self, function: str) -> ExportedFunction:
-        """The exported function, or raise EntryPointMissing."""
-        found = self._sandbox.entry(function)
-        if found is None:
-            exported = ", ".join(sorted(self.program.functions)) or "none"
+        """Return the exported function; raises EntryPointMissing."""
+        entry = self._sandbox.entry(function)
+        if entry is None:
+            exported = ", ".join(sorted(self.module.functions)) or "none"
             raise EntryPointMissing(
                 f"{self.name} exports no function {function!r}; it exports {exported}"
             )
-        return found
+        return entry
 
     def loop(self, function: str) -> ExportedFunction | None:
-        """Return the loop of frames over the exported function, where there can be one."""
+        """Return the shim's loop of frames over the export; None if that is not `() -> ()`."""
         return self._sandbox.loop(function)
-
-    def submitted(self) -> Session:
-        """The session whose submit the guest is suspended in."""
-        record = self.fiber.record
-        region = self._regions[record]
-        session: Session | None = region.session
-        if session is None:
-            session = region.session = self.services.session_at(record)
-        return session
-
-    def submitted_region(self) -> Region:
-        """Where the rows of the submit lie that the guest is suspended in. Raises GuestFailed."""
-        if self._closed and (refusal := self.refusal()):
-            raise refusal
-        return self._regions[self.fiber.record]
-
-    def count_features(self) -> None:
-        """The submit that the guest is suspended in has features that are not finite."""
-        features = self.submitted().queue.batch().features
-        self._bad_features += int(np.count_nonzero(~np.isfinite(features)))
-        self._tell("features", "non-finite features are passed on to the policy as they are")
 
     @property
     def statistics(self) -> Statistics:
-        """What the guest did so far."""
+        """Counts since the instance was made; after `close` those of its end."""
         return self._final or self._count()
 
     def close(self) -> None:
         """Free the instance. Raises GuestBusy while a call is in progress. Safe to call again."""
-        if self._closed:
+        if self.is_closed:
             return
         with GUARD.held_back(), self.fiber.call_guard.kept(self.name):
             self._release()
 
     def refusal(self) -> GuestFailed | None:
-        """Why the instance takes no call, or None if it does."""
-        if self._closed:
+        """Return the error for a call of an instance that is closed or failed, else None."""
+        if self.is_closed:
             return GuestFailed(f"{self.name} is closed")
         if self.failure is None:
             return None
@@ -175,13 +163,13 @@ class Instance(Closing):
         It is the one finalizer of its call, its Store and its column memory: see `GuestStore`. In
         a cycle others of its parts may have been finalized before.
         """
-        if not (sys.is_finalizing() or getattr(self, "_closed", True)):
+        if not (sys.is_finalizing() or getattr(self, "is_closed", True)):
             self._release()
             self._unclosed.warn(self)
 
     def _release(self) -> None:
-        """Free what the collector does not know of: the call, the Store, the column memory."""
-        self._closed = True
+        """Free native parts: the call in progress, the Store, the column memory."""
+        self.is_closed = True
         try:
             self._final = self._count()
             self._released()
@@ -191,9 +179,9 @@ class Instance(Closing):
         finally:
             self._sandbox.close()
 
-    def _readable(self) -> GuestMemory:
-        """The guest's memory, between calls; raises GuestBusy during one."""
-        if self._closed and (refusal := self.refusal()):
+    def memory(self) -> GuestMemory:
+        """Return the guest's memory, to be used between calls; raises GuestBusy during one."""
+        if self.is_closed and (refusal := self.refusal()):
             raise refusal
         memory = self._sandbox.memory
         with self.fiber.call_guard.kept(self.name):
@@ -201,25 +189,25 @@ class Instance(Closing):
         return memory
 
     def _count(self) -> Statistics:
-        words, control = self._arena.words, self._sandbox.control
+        words, control = self.words, self.control
         errors = {code.name: count for code, count in self._handlers.errors.items()}
-        found = Statistics(
-            non_finite_features=self._bad_features,
+        statistics = Statistics(
+            non_finite_features=self.non_finite_features,
             non_finite_actions=self.services.non_finite_actions,
         )
-        found.errors.update(errors)
-        found.limits.update(self._handlers.limits)
-        found.submits = words[(control + at.SUBMITS) >> 2]
-        found.rows = words[(control + at.ANSWERED_ROWS) >> 2]
-        found.non_finite_actions += words[self._bad_actions_word]
+        statistics.errors.update(errors)
+        statistics.limits.update(self._handlers.limits)
+        statistics.submits = words[(control + at.SUBMITS) >> 2]
+        statistics.rows = words[(control + at.ANSWERED_ROWS) >> 2]
+        statistics.non_finite_actions += words[(control + at.BAD_ACTIONS) >> 2]
         start = (control + at.ERRORS) >> 2
         for code in ErrorCode:
             if count := words[start + code]:
-                found.errors[code.name] += count
-        return found
+                statistics.errors[code.name] += count
+        return statistics
 
     def _serve_imports(self, grant: WasiGrant, world: World | None) -> WasiCalls:
-        """Gather the handlers of all imports; returns those of WASI."""
+        """Gather the handlers of all imports and return those of WASI."""
         services, memory = self.services, self._sandbox.memory
         if world is None:
             wasi_calls = WasiCalls(grant, memory)
@@ -227,13 +215,13 @@ class Instance(Closing):
             wasi_calls = VirtualCalls(grant, memory, world)
         environment = EnvironmentCalls(memory, services.register_panic)
         modules = {**services.handlers, OURS: wasi_calls, "env": environment}
-        self._handlers = Handlers(modules, services.offer, self._tell)
+        self._handlers = Handlers(modules, services.offer, self.warn_once)
         return wasi_calls
 
     def _open_queue(
         self, handle: int, *, training: bool, num_features: int, num_actions: int, key: int
     ) -> Region:
-        """Make the queue of a new session and tell the shim of it."""
+        """Make the queue of a new session and publish its address to the shim."""
         columns, records = self._columns, self._sandbox.records
         index = U64_LAYOUT.index(handle)
         shape = Shape(num_features, num_actions, training, columns.first_rows)
@@ -242,11 +230,8 @@ class Instance(Closing):
         region.publish(handle, Kind.TRAINING if training else Kind.INFERENCE)
         return region
 
-    def _tell_actions(self) -> None:
-        self._tell("actions", "the policy gave non-finite actions or values: answered as zeros")
-
-    def _tell(self, kind: str, text: str) -> None:
-        """Say `text`, unless something of that kind was said before."""
-        if kind not in self._told:
-            self._told.add(kind)
+    def warn_once(self, kind: str, text: str) -> None:
+        """Log `text` as a warning, once for each `kind`."""
+        if kind not in self._warned:
+            self._warned.add(kind)
             self.services.log.say(logging.WARNING, text)

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 from arkml.closing import Closing, Unclosed
 from arkml.errors import GuestError
-from arkml.guests.calls import DEFAULT_BUDGET
+from arkml.guests.calls import Reply
 from arkml.guests.counts import Statistics
-from arkml.guests.guest import Guest, Reply
-from arkml.host import Host, Shared
+from arkml.guests.guest import Guest
+from arkml.host import Host, loader_of
+from arkml.limits import RUN_SECONDS, Budget
 from arkml.policies.library import PolicyLibrary
-from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.module.description import ModuleInfo
 from arkml.testing.worker import Worker
@@ -35,7 +35,7 @@ class ThreadedGuest(Closing):
         self.guest = guest
         self._worker = worker
 
-    def call(self, function: str, *arguments: float, budget: float | None = DEFAULT_BUDGET) -> Any:
+    def call(self, function: str, *arguments: float, budget: Budget = RUN_SECONDS) -> Any:
         """Call an exported function of numbers and return its result."""
         return self._run(partial(self.guest.call, function, *arguments, budget=budget))
 
@@ -43,12 +43,12 @@ class ThreadedGuest(Closing):
         """Run the start function and what else a module wants to be called first."""
         self._run(self.guest.initialize)
 
-    def update(self, frames: int = 1, *, budget: float | None = DEFAULT_BUDGET) -> None:
+    def update(self, frames: int = 1, *, budget: Budget = RUN_SECONDS) -> None:
         """Run frames of an applet."""
         for _ in range(frames):
             self._run(partial(self.guest.update, budget=budget))
 
-    def run_cmdlet(self, arguments: str = "", *, budget: float | None = DEFAULT_BUDGET) -> bytes:
+    def run_cmdlet(self, arguments: str = "", *, budget: Budget = RUN_SECONDS) -> bytes:
         """Run a cmdlet; raises CmdletFailed if its status is not 0."""
         return self._run(partial(self.guest.run_cmdlet, arguments, budget=budget))
 
@@ -56,17 +56,15 @@ class ThreadedGuest(Closing):
         """The help text of a cmdlet."""
         return self._run(self.guest.help)
 
-    def run_command(self, *, budget: float | None = None) -> int:
+    def run_command(self, *, budget: Budget = None) -> int:
         """Run a WASI command and return its exit status."""
         return self._run(partial(self.guest.run_command, budget=budget))
 
-    def invoke(
-        self, function: str, data: bytes = b"", *, budget: float | None = DEFAULT_BUDGET
-    ) -> Reply:
+    def invoke(self, function: str, data: bytes = b"", *, budget: Budget = RUN_SECONDS) -> Reply:
         """Call a function that takes bytes."""
         return self._run(partial(self.guest.invoke, function, data, budget=budget))
 
-    def request(self, data: bytes, *, budget: float | None = DEFAULT_BUDGET) -> bytes:
+    def request(self, data: bytes, *, budget: Budget = RUN_SECONDS) -> bytes:
         """Let a servlet answer a request."""
         return self._run(partial(self.guest.request, data, budget=budget))
 
@@ -109,7 +107,7 @@ class ThreadedGuest(Closing):
     @property
     def live_handles(self) -> int:
         """Sessions, runtimes, brains, loads and futures that the guest did not give back yet."""
-        return self.guest.services.live_handles + self.guest.services.live_futures
+        return self.guest.live_handles
 
     def close(self) -> None:
         """Free the instance."""
@@ -126,24 +124,12 @@ class _NoWarning(Unclosed):
         """Give no warning."""
 
 
-class _Host(Host):
-    """A host that acts with the policies of a test while it loads a guest."""
-
-    policies: PolicyLibrary | None = None
-
-    def _library(self) -> PolicyLibrary:
-        return super()._library() if self.policies is None else self.policies
-
-    def _shared(self, program: CompiledModule, columns: Columns) -> Shared:
-        return super()._shared(program, columns)._replace(unclosed=_NoWarning("a test's guest"))
-
-
 class ThreadedHost:
     """A host whose guests run on a thread; takes what `arkml.Host` takes."""
 
     def __init__(self, **options: Any) -> None:
         self._worker = Worker()
-        self._host = self._worker.run(partial(_Host, **options))
+        self._host = self._worker.run(partial(Host, **options))
         self._programs: dict[tuple[str, bytes], CompiledModule] = {}
 
     def load(
@@ -186,8 +172,7 @@ class ThreadedHost:
         program = self._programs.get((name, data))
         if program is None:
             program = self._programs[name, data] = self._host.compile(data, name=name)
-        self._host.policies = policies
-        try:
-            return self._host.load(program, initialize=False)
-        finally:
-            self._host.policies = None
+        loader = loader_of(self._host)
+        shared = loader.trained(program, library=policies)
+        shared = shared._replace(unclosed=_NoWarning("a test's guest"))
+        return Guest(loader.load(program, program.name, shared))

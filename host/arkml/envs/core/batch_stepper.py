@@ -13,7 +13,7 @@ from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.single_rows import SingleRows
 from arkml.envs.core.world import Pace
-from arkml.guests.shared import SharedResources
+from arkml.guests.instance import SharedResources
 from arkml.runtime.columns.region import Region
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.lockstep import Marks, Places
@@ -170,7 +170,7 @@ class BatchStepper:
             or self._places[guest] in self._lockstep.touched
         ):
             return None
-        return None if instance.guest.fiber.failed() else instance.loop
+        return None if instance.calls.fiber.failed() else instance.loop
 
     def _is_as_planned(self, guest: int) -> bool:
         instance = self._lives[guest]
@@ -184,10 +184,10 @@ class BatchStepper:
     def _plan(self) -> None:
         """Note where the rows of all guests lie."""
         regions: list[Region | None] = [
-            None if one is None or one.pending is None else one.guest.submitted_region()
+            None if one is None or one.pending is None else one.calls.submitted_region()
             for one in self._lives
         ]
-        self._places = np.array([0 if one is None else one.guest.place for one in self._lives])
+        self._places = np.array([0 if one is None else one.calls.place for one in self._lives])
         self._records = self._lockstep.records(self._places)
         self._rows = SingleRows(self._resources.columns.arena, regions)
         self._planned = list(self._lives)

@@ -14,6 +14,7 @@ from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.submit_loop import Calls, SubmitLoop
 from arkml.envs.core.world import SeededWorld
 from arkml.errors import GuestError
+from arkml.guests.calls import CallLoop
 from arkml.guests.guest import Guest
 from arkml.policies.external import ExternalPolicy
 from arkml.runtime.exported_function import ExportedFunction
@@ -39,8 +40,8 @@ class EnvInstance(Closing):
 
     def __init__(
         self,
-        guest: Guest,
-        calls: Calls,
+        calls: CallLoop,
+        script: Calls,
         experiments: Experiments,
         world: SeededWorld,
         declarations: Declarations,
@@ -51,7 +52,8 @@ class EnvInstance(Closing):
         idle: int,
         seconds: float | None,
     ) -> None:
-        self.guest = guest
+        self.calls = calls
+        self.guest = Guest(calls)
         self.experiments = experiments
         self.pending: Pending | None = None
         self.world = world
@@ -62,8 +64,8 @@ class EnvInstance(Closing):
         self._trackers: dict[int, AgentTracker] = {}
         self._loop: ExportedFunction | None = None
         self.stepping = SubmitLoop(
-            guest,
-            world.framed(calls),
+            calls,
+            world.framed(script),
             self.is_driven,
             idle=idle,
             seconds=seconds,
@@ -90,7 +92,7 @@ class EnvInstance(Closing):
     def look(self) -> Step:
         """The same for a guest that was run, and submits to the session that it did before."""
         self.pending = None
-        step = self.show(self.guest.submitted())
+        step = self.show(self.calls.submitted())
         return self.run() if step is None else step
 
     def go_on(self) -> Step:
@@ -151,9 +153,9 @@ class EnvInstance(Closing):
 
     @property
     def loop(self) -> ExportedFunction | None:
-        """The loop of frames, where there can be one."""
+        """The shim's loop of frames, where there can be one."""
         if self._loop is None and self._frame is not None:
-            self._loop = self.guest.loop(self._frame)
+            self._loop = self.calls.instance.loop(self._frame)
         return self._loop
 
     def _through(self, resume: Callable[[], Session | None]) -> Step:
@@ -175,7 +177,7 @@ class EnvInstance(Closing):
     def _answered(self) -> None:
         if self._frame is None:  # all is one call: what it submits are its frames
             self.world.tick()
-        self.guest.fiber.answer(0)
+        self.calls.fiber.answer(0)
 
     def _behavior(self, session: Session) -> Behavior:
         for run in self.experiments.started.values():

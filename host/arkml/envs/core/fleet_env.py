@@ -43,7 +43,7 @@ class FleetEnv(Closing):
         self._call = NonReentrant(self.template.program.name)
         self._behavior: Behavior | None = None
         try:
-            self._resources = self.template.host.resources(self.template.unclosed, num_guests)
+            self._resources = self.template.shared(num_guests)
         except BaseException:
             self.template.close()
             raise

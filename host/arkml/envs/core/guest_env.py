@@ -22,8 +22,8 @@ from arkml.envs.core.script import Script
 from arkml.envs.core.world import FRAME, Pace, SeededWorld
 from arkml.errors import GuestStalled, InvalidActions, UsageError
 from arkml.guests.guest import Guest
-from arkml.guests.shared import SharedResources
-from arkml.host import Host
+from arkml.guests.instance import SharedResources
+from arkml.host import Host, loader_of
 from arkml.limits import Limits
 from arkml.runs.gateway import settings_of
 from arkml.runtime.compiled_module import CompiledModule
@@ -102,7 +102,7 @@ class GuestEnv(Closing):
         self.unclosed = Unclosed(f"<{type(self).__name__} of {self.program.name}>")
         """Warns if the environment is dropped without `close`."""
         if self._owned is not None:
-            self._owned.unclosed = self.unclosed
+            loader_of(self._owned).unclosed = self.unclosed
         self._snapshot = snapshot
         self._inference = inference
         self._behaviors = behaviors
@@ -159,7 +159,7 @@ class GuestEnv(Closing):
             drawn = drawn_seed(self._random) if seed is None else seed
             self._end_instance()
             before = time.perf_counter()
-            self._life = self.born(drawn, self.host.resources(self.unclosed))
+            self._life = self.born(drawn, self.shared())
             step = self._run(self._life)
             self.reset_seconds = time.perf_counter() - before
             if step.error is not None:
@@ -197,16 +197,25 @@ class GuestEnv(Closing):
         """The rows with actions of their own that the guest gave since the last call."""
         return [] if self._life is None else self._life.experiments.take_given()
 
+    def shared(self, instances: int = 1) -> SharedResources:
+        """
+        Return what `instances` guests of this environment share that are stepped together.
+
+        Raises InstanceLimitExceeded if the machine has no room for them.
+        """
+        return loader_of(self.host).shared(unclosed=self.unclosed, instances=instances)
+
     def born(self, seed: int, resources: SharedResources) -> EnvInstance:
         """Make an instance, before its first call, which this environment does not step."""
         world = SeededWorld(seed, self.pace)
         experiments = Experiments(
             self._snapshot, _shape_of, self._declarations, self._behaviors, world
         )
-        guest = self.host.driven(self.program, experiments, world, resources)
+        shared = resources._replace(gateway=experiments, world=world)
+        calls = loader_of(self.host).load(self.program, self.program.name, shared)
         return EnvInstance(
-            guest,
-            self.script.calls(guest, seed),
+            calls,
+            self.script.calls(calls, seed),
             experiments,
             world,
             self._declarations,

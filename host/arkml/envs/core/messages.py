@@ -6,7 +6,8 @@ import logging
 from collections import deque
 
 from arkml.errors import EntryPointMissing
-from arkml.guests.guest import Guest
+from arkml.guests.calls import CallLoop
+from arkml.limits import RUN_SECONDS
 from arkml.runtime.compiled_module import CompiledModule
 
 log = logging.getLogger(__name__)
@@ -42,9 +43,9 @@ class Messages:
             self._waiting.append(message)
         return self.are_heard
 
-    def hand_over(self, guest: Guest) -> None:
+    def hand_over(self, guest: CallLoop) -> None:
         """Call the export for each message. A refusal is logged. Raises GuestError for a trap."""
         while self._waiting:
-            reply = guest.invoke(EXPORT, self._waiting.popleft())
+            reply = guest.invoke(EXPORT, self._waiting.popleft(), RUN_SECONDS)
             if reply.status:
                 log.warning("%s: %s answered %s", guest.name, EXPORT, reply.status)

@@ -9,7 +9,8 @@ from functools import partial
 from arkml.envs.core.messages import Messages
 from arkml.envs.core.submit_loop import Calls
 from arkml.errors import EntryPointMissing, UsageError
-from arkml.guests.guest import Guest, initializers
+from arkml.guests.calls import CallLoop
+from arkml.guests.guest import initializers
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.module.description import ModuleKind
@@ -80,7 +81,7 @@ class Script:
                 self._program.name,
             )
 
-    def calls(self, guest: Guest, seed: int) -> Calls:
+    def calls(self, guest: CallLoop, seed: int) -> Calls:
         """The calls of a new instance, one after another."""
         for name in initializers(self._program):
             if name == "ark_initialize":
@@ -91,11 +92,11 @@ class Script:
         yield from self._configuring(guest, seed)
         yield from self._playing(guest, seed)
 
-    def _seeding(self, guest: Guest, seed: int) -> Iterator[partial[ExportedFunction]]:
+    def _seeding(self, guest: CallLoop, seed: int) -> Iterator[partial[ExportedFunction]]:
         if _SEED_EXPORT in self._program.functions:
             yield partial(guest.begin, _SEED_EXPORT, (seed,))
 
-    def _configuring(self, guest: Guest, seed: int) -> Iterator[partial[ExportedFunction]]:
+    def _configuring(self, guest: CallLoop, seed: int) -> Iterator[partial[ExportedFunction]]:
         given = self._configure
         if isinstance(given, str):
             yield partial(guest.begin_bytes, _CONFIGURE, _filled(given, seed))
@@ -103,7 +104,7 @@ class Script:
             numbers = tuple(seed if number == SEED else int(number) for number in given)
             yield partial(guest.begin, _CONFIGURE, numbers)
 
-    def _playing(self, guest: Guest, seed: int) -> Iterator[partial[ExportedFunction]]:
+    def _playing(self, guest: CallLoop, seed: int) -> Iterator[partial[ExportedFunction]]:
         if self._takes_bytes:
             self.messages.hand_over(guest)
             yield partial(guest.begin_bytes, self._entry, _filled(self._args, seed))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from arkml.errors import GuestStalled
-from arkml.guests.guest import Guest
+from arkml.guests.calls import CallLoop
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.sessions.session import Session
 
@@ -24,7 +24,7 @@ class SubmitLoop:
 
     def __init__(
         self,
-        guest: Guest,
+        guest: CallLoop,
         calls: Calls,
         is_driven: Callable[[Session], bool],
         *,

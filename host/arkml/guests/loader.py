@@ -1,0 +1,228 @@
+"""Loader of guests: the engine and the models that they share, and the list of those that live."""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import itertools
+import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Protocol
+
+from arkml.closing import Unclosed
+from arkml.errors import InstanceLimitExceeded, UsageError
+from arkml.guests.calls import CallLoop
+from arkml.guests.fleet import Fleet
+from arkml.guests.guest import Guest
+from arkml.guests.instance import Instance, SharedResources
+from arkml.limits import Limits
+from arkml.policies.library import PolicyLibrary
+from arkml.policies.models import ModelCache
+from arkml.runtime.call_guard import CallGuard
+from arkml.runtime.columns.slabs import Columns
+from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.engine import Engine
+from arkml.runtime.interrupts import GUARD
+from arkml.runtime.lockstep import Lockstep
+from arkml.runtime.mappings import require_mappings
+from arkml.runtime.wasi.linking import WasiGrant
+from arkml.runtime.wasi.virtual import World
+from arkml.sessions.gateway import RunGateway
+
+
+class Gateways(Protocol):
+    """Opens the ways of guests to the runs that they may train."""
+
+    def open(self, module: CompiledModule, library: PolicyLibrary) -> RunGateway | None:
+        """Return the gateway of new guests of `module`, None without a hive."""
+
+    def close(self) -> None:
+        """Deliver the rows that are on their way and leave the runs."""
+
+
+class GuestLoader:
+    """
+    Makes the guests of one host, which keep it alive.
+
+    `override` answers every guest in the place of the models that it loads. `seed` and
+    `deterministic` rule the noise of stochastic policies. A loader that is dropped without
+    `close` gives a ResourceWarning.
+    """
+
+    _open_engine: Engine | None = None
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        wasi: WasiGrant | None,
+        override: bytes | None,
+        seed: int,
+        deterministic: bool,
+        gateways: Gateways,
+    ) -> None:
+        self.limits = limits
+        self.wasi = wasi
+        self._override = override
+        self._seed = seed
+        self._deterministic = deterministic
+        self._gateways = gateways
+        self.unclosed = Unclosed("<Host>")
+        self._open_engine = Engine(limits)
+        self._models = ModelCache(limits)
+        self._numbers = itertools.count()
+        self._instances: dict[int, weakref.ref[Instance]] = {}
+        self._keys = itertools.count()
+        GUARD.install()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that all guests share. Raises UsageError once the host is closed."""
+        if self._open_engine is None:
+            raise UsageError("this host is closed")
+        return self._open_engine
+
+    def library(self) -> PolicyLibrary:
+        """Return a new library of policies, for the guests of one thread."""
+        return PolicyLibrary(
+            self._models,
+            seed=self._seed,
+            deterministic=self._deterministic,
+            override=self._override,
+            limits=self.limits,
+        )
+
+    def shared(
+        self,
+        *,
+        gateway: RunGateway | None = None,
+        library: PolicyLibrary | None = None,
+        world: World | None = None,
+        unclosed: Unclosed | None = None,
+        instances: int = 1,
+    ) -> SharedResources:
+        """
+        Return what `instances` guests of one thread share.
+
+        Raises InstanceLimitExceeded if the machine has no room for all of them.
+        """
+        if instances > 1:
+            require_mappings(instances)
+            self._require_room(instances)
+        engine = self.engine
+        return SharedResources(
+            Columns(engine.arena, self.limits, siblings=instances),
+            library or self.library(),
+            gateway,
+            CallGuard(engine.ticker),
+            Lockstep(engine.arena),
+            world,
+            unclosed,
+        )
+
+    def trained(
+        self, module: CompiledModule, instances: int = 1, library: PolicyLibrary | None = None
+    ) -> SharedResources:
+        """Return what guests of a module share that may take part in runs of the host's hives."""
+        library = library or self.library()
+        gateway = self._gateways.open(module, library)
+        return self.shared(gateway=gateway, library=library, instances=instances)
+
+    def load(self, module: CompiledModule, name: str, shared: SharedResources) -> CallLoop:
+        """Make a guest, not initialized."""
+        return self._make(module, name, next(self._numbers), shared)
+
+    def fleet(self, module: CompiledModule, name: str, instances: int) -> Fleet:
+        """Make guests of one module that are stepped together, not initialized."""
+        unclosed = Unclosed(f"<Fleet of {instances} guests of {name}>")
+        shared = self.trained(module, instances)._replace(unclosed=unclosed)
+
+        def make(number: int) -> Guest:
+            return Guest(self._make(module, f"{name}#{number}", number, shared))
+
+        guests: list[Guest] = []
+        try:
+            with _collector_paused():
+                guests.extend(map(make, range(instances)))
+        except BaseException:
+            for guest in guests:
+                guest.close()
+            raise
+        return Fleet(guests, self.engine, shared, make)
+
+    def close(self) -> None:
+        """
+        Free every guest, the models and the engine, and leave the runs.
+
+        Raises GuestBusy if a guest is in a call. Safe to call again.
+        """
+        if self._open_engine is None:
+            return
+        for reference in list(self._instances.values()):
+            instance = reference()
+            if instance is not None:
+                instance.close()
+        engine, self._open_engine = self._open_engine, None
+        with ExitStack() as stack:  # Ctrl-C while rows are on their way leaves nothing behind
+            stack.callback(GUARD.uninstall)
+            stack.callback(self._models.close)
+            stack.callback(engine.close)
+            stack.callback(self._gateways.close)
+
+    def __del__(self) -> None:
+        """
+        Give back what a loader held that was dropped without `close`, with a ResourceWarning.
+
+        Its guests are gone already, or free themselves in the same collection.
+        """
+        if self._open_engine is None or sys.is_finalizing():
+            return
+        self._open_engine = None
+        _thread.start_new_thread(self._gateways.close, ())  # waits for rows: no finalizer may
+        GUARD.uninstall()
+        self.unclosed.warn(self)
+
+    def _make(
+        self, module: CompiledModule, name: str, number: int, shared: SharedResources
+    ) -> CallLoop:
+        engine = self.engine
+        self._require_room(1)
+        key = next(self._keys)
+        with GUARD.held_back():
+            instance = Instance(
+                engine,
+                module,
+                shared,
+                name=name,
+                number=number,
+                wasi=self.wasi,
+                released=partial(self._forget, key),
+            )
+            self._instances[key] = weakref.ref(instance)
+            return CallLoop(instance)
+
+    def _forget(self, key: int) -> None:
+        """Forget an instance that was freed. Bound to the loader, it keeps it as long."""
+        self._instances.pop(key, None)
+
+    def _require_room(self, count: int) -> None:
+        live, limit = len(self._instances), self.limits.instances
+        if live + count > limit:
+            raise InstanceLimitExceeded(
+                f"this host has {live} guests: {count} more are over its limit of {limit}"
+            )
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep the collector from going through many new objects that stay, again and again."""
+    paused = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
