@@ -11,7 +11,7 @@ from arkml.errors import GuestError
 from arkml.guests.batching import Batcher
 from arkml.guests.calls import CallLoop
 from arkml.runtime.call_guard import CallGuard
-from arkml.runtime.exported_function import ExportedFunction, Number, ResultRoom
+from arkml.runtime.exported_function import Number, RawCall, ResultRoom
 from arkml.runtime.fiber import Pause
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.waits import Wait
@@ -75,25 +75,26 @@ class FleetCall:
                 self._order[guest.place] = index
         self._places = tuple(self._guests)
         self._everyone = tuple(self._guests.values())
-        self._entries = [guest.instance.entry(function) for guest in self._everyone]
-        self._room = ResultRoom(self._entries) if self._entries else None
         self._loops = _loops(self._everyone, function) if is_frame else None
+        self._room: ResultRoom | None = None
+        if self._loops is None and self._everyone:
+            self._room = ResultRoom([guest.instance.entry(function) for guest in self._everyone])
 
     def run(self, arguments: Sequence[Number], budget: float | None) -> None:
         """Run the calls, or the next frames, to their ends. Raises UsageError before anything."""
-        places, lockstep = self._places, self._lockstep
+        places, lockstep, room = self._places, self._lockstep, self._room
         self._failed = {}
-        if self._room is None:
+        if not places:
             return
-        if arguments or self._entries[0].params:
-            self._entries[0].set_arguments(arguments)
+        if room is not None:
+            room.set_arguments(arguments)
         if lockstep.touched:
             self._forget_inputs()
         self._budget = budget
         lockstep.allow(budget)
-        if self._loops is None:
-            lockstep.begin_calls(places, self._room.calls)
-        else:
+        if room is not None:
+            lockstep.begin_calls(places, room.calls)
+        elif self._loops is not None:
             lockstep.begin_frames(places, self._loops)
         try:
             self._serve(places)
@@ -105,7 +106,8 @@ class FleetCall:
 
     def result(self) -> FleetResult:
         """Return the values of the calls, and the errors of those that failed."""
-        values = [] if self._room is None else self._room.results()
+        room = self._room
+        values = [None] * len(self._places) if room is None else room.results()
         if not (self._failed or self._refused):
             return FleetResult(values)
         by_index: list[Any] = [None] * self._count
@@ -201,7 +203,12 @@ class FleetCall:
         return over
 
 
-def _loops(guests: Sequence[CallLoop], function: str) -> list[Any] | None:
+def _loops(guests: Sequence[CallLoop], function: str) -> list[RawCall] | None:
     """Return the loops of frames of all guests, or None if the function can have none."""
-    loops: list[ExportedFunction | None] = [guest.instance.loop(function) for guest in guests]
-    return None if None in loops else [loop.raw for loop in loops if loop is not None]
+    loops: list[RawCall] = []
+    for guest in guests:
+        loop = guest.instance.loop(function)
+        if loop is None:
+            return None
+        loops.append(loop.raw)
+    return loops

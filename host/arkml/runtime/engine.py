@@ -60,7 +60,7 @@ class Engine:
         self._root = wasmtime.Store(self.engine)
         bindings.define_shared_memory(self.linker, self._root, "columns", self.arena.memory)
         bindings.define_suspend(self.linker, "arkml", "suspend")
-        text = render.module(TABLES)
+        text = render.module(TABLES, self.arena.base)
         self.shim = bindings.prepare(self.linker, wasmtime.Module(self.engine, text))
 
     def compile(self, wasm: bytes, name: str) -> wasmtime.Module:

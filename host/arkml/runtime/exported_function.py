@@ -118,6 +118,7 @@ class ResultRoom:
     """Room for the results of one exported function of many guests, side by side."""
 
     def __init__(self, entries: Sequence[ExportedFunction]) -> None:
+        self._first = entries[0]
         self._kinds = entries[0].results
         self._count = len(entries)
         self._size = bindings.VALUE_SIZE * max(1, len(self._kinds))
@@ -127,6 +128,11 @@ class ResultRoom:
             entry.sharing(entries[0], room + i * self._size) for i, entry in enumerate(entries)
         ]
         """Arguments of `bindings.call_async` for each guest, with the arguments of the first."""
+
+    def set_arguments(self, arguments: Sequence[Number]) -> None:
+        """Store the arguments of all calls, or raise UsageError."""
+        if arguments or self._first.params:
+            self._first.set_arguments(arguments)
 
     def results(self) -> list[Any]:
         """Return what each call returned, meaningless for one that failed."""

@@ -200,7 +200,8 @@ class Fiber:
 
         Raises KeyboardInterrupt if SIGINT came.
         """
-        self.drop()
+        self.lockstep.drop(self.place)
+        self.is_parked = False
         self.call_guard.end()
 
     def drop(self) -> None:
@@ -228,7 +229,7 @@ class Fiber:
         if ticks != self._turn:
             self._turn = ticks
             bindings.yield_at_deadline(self._sandbox.context, ticks)
-            bindings.set_epoch_deadline(self._sandbox.context_address, ticks)
+            bindings.set_epoch_deadline(self._sandbox.context, ticks)
 
     def _serve(self, reason: int) -> Event:
         """Serve a suspension; returns None if the guest may be resumed at once."""

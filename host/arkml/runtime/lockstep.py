@@ -20,6 +20,8 @@ from arkml.runtime.shim.control import Reason
 
 _clock = time.perf_counter
 _poll = bindings.poll
+_call_async = bindings.call_async
+_RUNNING, _SUBMIT, _FRAME_END = int(Reason.RUNNING), int(Reason.SUBMIT), int(Reason.FRAME_END)
 
 Places: TypeAlias = npt.NDArray[np.intp]
 Marks: TypeAlias = npt.NDArray[np.bool_]
@@ -64,6 +66,7 @@ class Lockstep:
         """Seconds in a call or frame from which on `advance` leaves a guest to its fiber."""
         self._spent = 0.0  # seconds that all guests ran since `allow`
         self._controls: list[int] = []
+        self._reasons: list[int] = []  # indices of words
         self._free: list[int] = []  # places, a heap
         self._scalars = arena.words
         self._words = arena.word_array
@@ -74,14 +77,17 @@ class Lockstep:
 
     def enter(self, control: int) -> int:
         """Return the place of a new guest, the first that is free; `control` is its block."""
+        reason = (control + at.REASON) >> 2
         if self._free:
             place = heappop(self._free)
             self._controls[place] = control
+            self._reasons[place] = reason
         else:
             place = len(self.futures)
             self.futures.append(0)
             self.used.append(0.0)
             self._controls.append(control)
+            self._reasons.append(reason)
         self._fields = self._chosen = None
         return place
 
@@ -96,23 +102,22 @@ class Lockstep:
         if self.futures[place]:
             self.drop(place)
         self.used[place] = 0.0
-        self.futures[place] = bindings.call_async(*call)
+        self.futures[place] = _call_async(*call)
 
     def drop(self, place: int) -> None:
         """Delete the call of one guest, if there is one. Runs no guest code."""
         future, self.futures[place] = self.futures[place], 0
         if future:
             bindings.delete_future(future)
-        self._scalars[(self._controls[place] + at.REASON) >> 2] = Reason.RUNNING
+        self._scalars[self._reasons[place]] = _RUNNING
 
     def is_in_frame(self, place: int) -> bool:
         """Whether a guest is in a call, and not at the end of a frame."""
-        reason = self._scalars[(self._controls[place] + at.REASON) >> 2]
-        return self.futures[place] != 0 and reason != Reason.FRAME_END
+        return self.futures[place] != 0 and self._scalars[self._reasons[place]] != _FRAME_END
 
     def begin_calls(self, places: Sequence[int], calls: Sequence[RawCall]) -> None:
         """Begin a call of each guest; those that are parked are let out of their loops first."""
-        call_async, futures = bindings.call_async, self.futures
+        call_async, futures = _call_async, self.futures
         for place, call in zip(places, calls, strict=True):
             if futures[place]:
                 self.drop(place)
@@ -120,7 +125,7 @@ class Lockstep:
 
     def begin_frames(self, places: Sequence[int], loops: Sequence[RawCall]) -> None:
         """Let each guest have its next frame: in its loop, which is begun if it is in none."""
-        call_async, futures = bindings.call_async, self.futures
+        call_async, futures = _call_async, self.futures
         for place, loop in zip(places, loops, strict=True):
             if not futures[place]:
                 futures[place] = call_async(*loop)
@@ -151,16 +156,16 @@ class Lockstep:
                 alive = [place for place in alive if place not in gone]
             reasons = self._words[self._at(_REASON, alive)]
         if self._spent <= self.alert:  # so each guest ran for less
-            if (reasons == Reason.SUBMIT).all():
+            if (reasons == _SUBMIT).all():
                 return Turn(ended, alive, (), is_late)
-            if (reasons == Reason.FRAME_END).all():
+            if (reasons == _FRAME_END).all():
                 return Turn(ended, (), (), is_late)
         submitted: list[int] = []
         other: list[int] = []
         for place, reason in zip(alive, reasons.tolist(), strict=True):
-            if reason == Reason.SUBMIT and self.used[place] <= self.alert:
+            if reason == _SUBMIT and self.used[place] <= self.alert:
                 submitted.append(place)
-            elif reason != Reason.FRAME_END:
+            elif reason != _FRAME_END:
                 other.append(place)
         return Turn(ended, submitted, other, is_late)
 
@@ -190,11 +195,11 @@ class Lockstep:
         futures = self.futures
         ended = np.array([_poll(futures[place]) for place in places.tolist()], bool)
         reasons = self._words[self._at(_REASON, places)]
-        tired = (reasons == Reason.RUNNING) & ~ended
+        tired = (reasons == _RUNNING) & ~ended
         if tired.any():
             ended[tired] = [_poll(futures[place]) for place in places[tired].tolist()]
             reasons = self._words[self._at(_REASON, places)]
-        return ended | (reasons == Reason.FRAME_END), reasons == Reason.SUBMIT
+        return ended | (reasons == _FRAME_END), reasons == _SUBMIT
 
     def run_ahead(self, places: Places, frames: int) -> None:
         """Let loops run on, without a suspension, for `frames` frames after the present one."""
@@ -235,7 +240,7 @@ class Lockstep:
         return [
             place
             for place, reason in zip(places, reasons.tolist(), strict=True)
-            if reason == Reason.RUNNING and used[place] <= alert
+            if reason == _RUNNING and used[place] <= alert
         ]
 
     def _at(self, field: int, places: Sequence[int] | Places) -> Places:

@@ -66,7 +66,7 @@ class Sandbox:
             raise
         self._store = GuestStore(store, arena.memory, lockstep, self.control)
         self.place = self._store.place
-        self.context, self.context_address = self._store.context, self._store.context_address
+        self.context = self._store.context
         self._errors = arena.base + self.control + at.TRAP
         try:
             self._build(virtual=virtual)
@@ -85,7 +85,7 @@ class Sandbox:
             if kind is None:
                 return None
             entry = self.entries[name] = ExportedFunction(
-                self.context_address,
+                self.context,
                 self._guest.export(name),
                 name,
                 self._errors,
@@ -106,7 +106,7 @@ class Sandbox:
             frame_function = self._guest.export(name) if entry is None else entry.extern
             self._shim.set_table(frame.LOOPED, 0, frame_function)
             extern = self._shim.export(frame.LOOP)
-            loop = ExportedFunction(self.context_address, extern, name, self._errors)
+            loop = ExportedFunction(self.context, extern, name, self._errors)
             self._loop = loop
         return loop if loop is not None and loop.name == name else None
 
@@ -140,8 +140,6 @@ class Sandbox:
         arena = engine.arena
         shim = self._shim = bindings.Instance.of(context, engine.shim)
         shim.set_global("base", "i32", self.control)
-        continuation = arena.base + self.control + at.CONTINUATION
-        shim.set_global("continuation", "i64", continuation)
         arena.numbers[(self.control + at.CONTINUATION) >> 3] = bindings.STRLEN
         arena.numbers[(self.control + at.CONTINUATION + 8) >> 3] = arena.base + self.control
         memory = shim.export("memory")
@@ -165,7 +163,7 @@ class Sandbox:
                     bindings.define(linker, context, stub.module, stub.name, extern)
             self._guest = bindings.Instance.linked(context, linker, self.program.module)
         bindings.yield_at_deadline(context, TURN_TICKS)
-        bindings.set_epoch_deadline(self.context_address, TURN_TICKS)
+        bindings.set_epoch_deadline(self.context, TURN_TICKS)
 
     def _reserve(self, memory: bindings.Memory, pages: int) -> None:
         if pages:

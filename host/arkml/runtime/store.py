@@ -21,7 +21,7 @@ class GuestStore:
     called by one finalizer: that of the guest.
     """
 
-    __slots__ = ("_columns", "_lockstep", "_pointer", "context", "context_address", "place")
+    __slots__ = ("_columns", "_lockstep", "_pointer", "context", "place")
 
     _open: ClassVar[set[GuestStore]] = set()
 
@@ -33,7 +33,6 @@ class GuestStore:
         control: int,
     ) -> None:
         self.context = bindings.context_of(store)
-        self.context_address = bindings.address_of(self.context)
         self._lockstep = lockstep
         self.place = lockstep.enter(control)
         self._columns = columns

@@ -17,17 +17,21 @@ from arkml.abi.layout import output_name, results, slots, struct_size
 from arkml.abi.schema import Api, Function, Lane, Outcome, Param, Slice, Struct
 from arkml.batches import ROW, row_offset
 from arkml.runtime.shim import control as at
+from arkml.runtime.shim import frame
 from arkml.runtime.shim.control import Kind, Reason
-from arkml.runtime.shim.frame import FRAME
 
 BLOCK = 64  # floats copied between two epoch checks
 NAME = "arkml-shim"
 """Name of the module in backtraces."""
 
 
-def module(apis: Sequence[Api]) -> str:
-    """Render the shim; import number k of the host lane suspends with FIRST_IMPORT + k."""
-    lines = [f"(module ${NAME}", FRAME]
+def module(apis: Sequence[Api], columns: int) -> str:
+    """
+    Render the shim; import number k of the host lane suspends with FIRST_IMPORT + k.
+
+    The column memory begins at address `columns` of the host.
+    """
+    lines = [f"(module ${NAME}", frame.text(columns)]
     for index, (api, function) in enumerate(host_imports(apis)):
         lines += _host_lane(api, function, Reason.FIRST_IMPORT + index)
     for api in apis:
