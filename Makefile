@@ -72,15 +72,17 @@ check: $(READY) ## Lint, types, import contracts, generated files
 	@$(VENV)/bin/lint-imports
 	@$(RUN) -m arkml.abi.generate --check
 	@$(RUN) -m arkml.envs.llapi.generate --check
+	@$(RUN) -m arkml.server.openapi --check
 
 bench: $(READY) ## Measure: a table, bench.json; options: PEER=PROGRAM, BENCH="--quick --only learning"
 	@PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --quiet --disable-pip-version-check \
 	  -e '.[bench]'
 	@$(RUN) -m tests.benchmarks.run $(if $(PEER),--peer $(PEER)) $(BENCH)
 
-generate: $(READY) ## Rewrite what is derived from the ABI tables and the messages of players
+generate: $(READY) ## Rewrite what is derived: from the ABI tables, messages of players, routes
 	@$(RUN) -m arkml.abi.generate
 	@$(RUN) -m arkml.envs.llapi.generate
+	@$(RUN) -m arkml.server.openapi
 
 fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py

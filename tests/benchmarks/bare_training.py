@@ -10,7 +10,6 @@ import torch
 from tests.benchmarks.companion import serve
 
 from arkml.hive.protocol.segments import Place
-from arkml.learning.building import build
 from arkml.learning.learner import Learner
 
 UPDATES = 10  # by each call
@@ -18,7 +17,7 @@ UPDATES = 10  # by each call
 
 def main(directory: Path, place: Place, seconds: float) -> None:
     torch.set_num_threads(1)
-    learner = build(directory)
+    learner = Learner.open(directory)
     learner.commit(place)
     while learner.ingest():
         pass

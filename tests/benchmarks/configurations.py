@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
+from msgspec import NODEFAULT
+from msgspec.structs import fields
 from tests.benchmarks.games import AGENTS, ROWS_PER_UPDATE, Game
 
 from arkml.hive.protocol.settings import Settings
@@ -46,7 +48,7 @@ def _tuned(game: Game) -> Mapping[str, Any]:
 
 
 _DEFAULTS: Mapping[str, Any] = {
-    item.name: item.default for item in fields(Settings) if item.default is not MISSING
+    item.name: item.default for item in fields(Settings) if item.default is not NODEFAULT
 }
 
 TUNED = Configuration("tuned", AGENTS, 3, _tuned)

@@ -99,8 +99,9 @@ def _act(bench: Bench, agents: int) -> Row:
 
 
 def _session(guest: Guest) -> Any:
-    (region,) = calls_of(guest).instance._sandbox.records.regions.values()
-    return region.session
+    calls = calls_of(guest)
+    (record,) = calls.instance.regions
+    return calls.services.session_at(record)
 
 
 def _suspensions(guest: Guest, seconds: float) -> Block:

@@ -43,14 +43,14 @@ def rows(bench: Bench, topic: str) -> Iterator[Row]:
 
 def _send(trainee: Trainee, seconds: float) -> tuple[float, float]:
     """Thousands of rows that were acknowledged in a second, and MB that were written."""
-    delivery = trainee.session._delivery
-    start, before, disk = time.perf_counter(), delivery.ledger.accepted, _written(trainee.server)
+    ledger = trainee.session.ledger
+    start, before, disk = time.perf_counter(), ledger.accepted, _written(trainee.server)
     while (now := time.perf_counter()) < start + seconds:
         if trainee.waiting < AHEAD:
             trainee.train()
         else:
             time.sleep(0.001)
-    accepted = delivery.ledger.accepted - before
+    accepted = ledger.accepted - before
     return accepted / (now - start) / 1e3, (_written(trainee.server) - disk) / (now - start) / 1e6
 
 

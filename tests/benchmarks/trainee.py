@@ -160,7 +160,7 @@ class Trainee(Closing):
     def waiting(self) -> int:
         """Rows that the hive does not have yet."""
         session = self.session
-        return session.outbox.appended - session._delivery.arrived
+        return session.outbox.appended - session.settled
 
     @property
     def server(self) -> int:

@@ -30,13 +30,13 @@ def rows(bench: Bench, topic: str) -> Iterator[Row]:
         " the same train(); the learner stands still meanwhile.",
     )
     with Trainee(AGENTS, FEATURES, hidden=HIDDEN, memory_min_size=1_000) as trainee:
-        while trainee.session._delivery.ledger.accepted < ROWS:
+        while trainee.session.ledger.accepted < ROWS:
             play(trainee.train, 30)
             for _ in range(60):
                 trainee.train()
             trainee.drain()
-        found = trainee.client.memory(trainee.session.run_id).result()
-        segment, offset = found["cursor"]
+        audit = trainee.client.memory(trainee.session.run_id).result()
+        segment, offset = audit.cursor
         bare = Companion("bare_training", trainee.directory, segment, offset, seconds)
         with bare:
             blocks = {

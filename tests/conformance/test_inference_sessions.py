@@ -2,6 +2,7 @@
 
 import logging
 import math
+import weakref
 
 import pytest
 from tests.conformance import models
@@ -233,6 +234,31 @@ def test_a_session_that_was_stopped_answers_nothing(session):
     assert session.stop() == MISSING
     assert session.push(1, [1, 2, 3]) == MISSING
     assert session.submit(1) == (MISSING, None, None)
+
+
+def test_a_session_in_the_place_of_one_that_was_stopped_has_a_policy_of_its_own(run):
+    first = start(run, models.same(1), 1, 1)
+    first.push(1, [5])
+    assert first.submit(1) == (0, [[5]], [0])
+    first.stop()
+    second = start(run, models.valued(1), 1, 1)
+    second.push(1, [5])
+
+    assert second.handle & 0xFFFF_FFFF == first.handle & 0xFFFF_FFFF
+    assert second.submit(1) == (0, [[5]], [10])
+
+
+def test_a_session_that_was_stopped_gives_its_policy_up(run):
+    policy = Echo(1, 1)
+    dropped = weakref.ref(policy)
+    session = Session(run, run.guest.services.roster.open_inference(policy, 1, 1), 1)
+    session.push(1, [1])
+    assert session.submit(1)[0] == 0
+    del policy
+    assert dropped() is not None
+    session.stop()
+
+    assert dropped() is None
 
 
 def test_a_policy_that_fails_fails_the_submit_and_empties_the_queue(run, caplog):

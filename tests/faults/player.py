@@ -17,7 +17,7 @@ from arkml.hive.protocol.rows import Columns, Kind
 from arkml.hive.protocol.runs import OnConflict, RunRequest
 from arkml.hive.protocol.settings import Settings
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.models import ModelCache
+from arkml.policies.model_cache import ModelCache
 from arkml.policies.noise import streams
 from arkml.runs.access import HiveAccess
 from arkml.runs.membership import RunMembership
@@ -188,7 +188,7 @@ class Player:
 
     def settled(self):
         """Whether every row has arrived."""
-        return self.session._delivery.arrived + self.session.outbox.dropped >= AGENTS * self.frames
+        return self.session.settled + self.session.outbox.dropped >= AGENTS * self.frames
 
     def audit(self, held=None):
         """What the learner holds, once that is `held` rows, or any, or time is up."""
@@ -206,7 +206,7 @@ def audit(client, run_id, held=None, seconds=60):
     def is_read():
         # A learner that has just died is one that cannot answer yet.
         with contextlib.suppress(HiveRefused):
-            found.update(client.memory(run_id).result())
+            found.update(client.memory(run_id).result().as_json())
         return found and held in (None, found["held"])
 
     until(is_read, seconds)

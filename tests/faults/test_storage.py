@@ -53,7 +53,7 @@ def test_rows_wait_while_the_disk_is_full(player, tmp_path):
 
 
 def test_rows_that_a_full_disk_keeps_too_long_are_counted(player, tmp_path):
-    player.session.outbox._limit = 4_096  # rows: those of 64 MiB would take an hour
+    player.session.outbox.max_rows = 4_096  # rows: those of 64 MiB would take an hour
     player.pause = 0.001
     with player.playing():
         assert player.gets_a_version()

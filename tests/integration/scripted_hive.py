@@ -105,6 +105,8 @@ class ScriptedHive:
             case "leave":
                 self.left.append(told)
                 self.say(handler, 200, {})
+            case "health":
+                self.say(handler, 200, {"service": "arkml-hive", "protocol": 1})
             case "policy":
                 self.say(handler, 204)
             case _:

@@ -31,7 +31,7 @@ from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError,
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import NO_ROW, Kind
-from arkml.hive.protocol.runs import BATCH_ROWS, Role
+from arkml.hive.protocol.runs import BATCH_ROWS, Health, Role
 from arkml.hive.transport import HiveTransport
 
 FEATURES, ACTIONS = 3, 2
@@ -74,7 +74,7 @@ def until(condition, seconds=30):
 
 
 def settled(session):
-    return session._delivery.arrived == session.outbox.appended
+    return session.settled == session.outbox.appended
 
 
 def checksum_of(hive, without=()):
@@ -156,11 +156,11 @@ def test_a_hive_that_does_not_let_us_in_ends_the_session_with_its_reason(hive, c
 def test_rows_that_cannot_go_anywhere_are_bounded_and_the_oldest_are_given_up(hive, client):
     hive.gate.clear()
     session = join(client)
-    session.outbox._limit = 20_000
+    session.outbox.max_rows = 20_000
     started = time.perf_counter()
     for place in range(200):
         append(session, 1_000 * place, 1_000)
-        assert session.outbox.appended - session.outbox._released <= 2 * 20_000 + BATCH_ROWS
+        assert session.outbox.outstanding <= 2 * 20_000 + BATCH_ROWS
     took = time.perf_counter() - started
     hive.gate.set()
     until(lambda: session.outbox.is_empty and settled_all(session, 200_000))
@@ -728,11 +728,11 @@ def test_an_answer_that_is_too_large_is_not_read(hive, reply):
     hive.scripts["health"] = [reply]
 
     async def ask():
-        link = HiveTransport(hive.locate, max_answer=1 << 20)
+        transport = HiveTransport(hive.locate, max_answer=1 << 20)
         try:
-            return await link.fetch("GET", "/health")
+            return await transport.fetch("GET", "/health", Health)
         finally:
-            await link.close()
+            await transport.close()
 
     with pytest.raises(ProtocolError, match="1048576 bytes"):
         asyncio.run(ask())

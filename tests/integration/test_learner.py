@@ -12,13 +12,13 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 import pytest
+from msgspec.structs import replace
 
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.audit import checksum, row_hashes
@@ -481,7 +481,7 @@ def test_a_run_starts_from_a_checkpoint_of_another(tmp_path, start):
     ("changes", "reason"),
     [
         ({"checkpoint": "nobody@5"}, "nobody@5"),
-        ({"checkpoint": "../../etc@5"}, "names no checkpoint"),
+        ({"checkpoint": "../../etc@5"}, "is not of the form RUN or RUN@UPDATES"),
     ],
 )
 def test_what_cannot_work_ends_with_status_3(tmp_path, start, changes, reason):

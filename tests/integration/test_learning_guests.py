@@ -312,24 +312,15 @@ class Gateway:
         return self.answer
 
 
-class HostOf(Host):
-    """A host whose guests find one gateway."""
-
-    gateway = None
-
-    def _shared(self, program, columns):
-        return super()._shared(program, columns)._replace(hives=self.gateway)
-
-
 @pytest.fixture
 def starting():
     """A guest whose run is being started, its gateway, and the policy and the sink of the run."""
     hosts = []
 
     def start(game):
-        host, gateway = HostOf(), Gateway()
+        host, gateway = Host(), Gateway()
         hosts.append(host)
-        host.gateway = gateway
+        host._gateways.open = lambda module, library: gateway  # noqa: ARG005
         guest = host.load(GUESTS / f"c_{game}.wasm")
         policy, sink = ConstantPolicy(*WIDTHS[game]), Sink()
         return guest, gateway, TrainingStart(policy, *WIDTHS[game], sink)

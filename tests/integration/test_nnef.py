@@ -10,8 +10,8 @@ import pytest
 
 from arkml.errors import ModelRejected, Unavailable
 from arkml.limits import Limits
-from arkml.policies.cervo import Kind, unpack
-from arkml.policies.models import ModelCache
+from arkml.policies.cervo import AssetKind, unpack
+from arkml.policies.model_cache import ModelCache
 from arkml.policies.nnef import NnefModel
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def test_every_asset_gives_what_cervo_gave(name, kind, count):
     feeds, expected = recorded(name)
     held, data = payload(f"{name}.{kind}")
     cache = ModelCache()
-    model = cache.onnx(data) if held == Kind.ONNX else cache.nnef(data)
+    model = cache.onnx(data) if held == AssetKind.ONNX else cache.nnef(data)
     actions = np.zeros((count, 3), np.float32)
     rows = {key: np.ascontiguousarray(array[:count]) for key, array in feeds.items()}
     for call in model.prepare(count, rows, {"actions": actions}):
@@ -66,7 +66,7 @@ def test_no_rows_need_no_run(model):
 
 
 def test_rows_of_another_shape_are_not_sent(model):
-    with pytest.raises(ValueError, match=r"obs is \(2, 9\), not \(2, 8\)"):
+    with pytest.raises(ValueError, match=r"obs has shape \(2, 9\), expected \(2, 8\)"):
         model.run({"obs": np.zeros((2, 9), np.float32)})
 
 

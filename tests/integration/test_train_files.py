@@ -2,11 +2,11 @@
 
 import json
 import logging
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 from tests.integration.guest_text import ACTOR
 from tests.integration.hive_service import wait_for
 from tests.integration.scripted_hive import ScriptedHive, raw

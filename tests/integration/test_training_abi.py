@@ -328,7 +328,7 @@ def test_rows_with_actions_of_their_own_reach_the_memory(guest, host, details):
             assert code is ErrorCode.SUCCESS
     client, run = host.hives.client(), details("own actions").run.id
 
-    assert until(lambda: client.memory(run).result()["held"] == 10)
+    assert until(lambda: client.memory(run).result().held == 10)
 
 
 def test_an_id_that_comes_back_in_the_submit_of_its_end_is_not_learned_from(
@@ -346,7 +346,7 @@ def test_an_id_that_comes_back_in_the_submit_of_its_end_is_not_learned_from(
     assert code is ErrorCode.SUCCESS
     assert not actions.any()
     assert not any(values[4:])
-    assert until(lambda: client.memory(run).result()["held"] == 4)
+    assert until(lambda: client.memory(run).result().held == 4)
     assert {number for number in (7, 9) if f"agent {number}: its episode" in caplog.text} == {7, 9}
 
 
@@ -515,7 +515,7 @@ def test_rows_that_are_not_finite_are_answered_with_zeros_and_told_once(
     assert all(found[1].any() for found in broken)
     assert not actions.any()
     assert len(told) == 2
-    assert until(lambda: client.memory(run).result()["held"] == 5)
+    assert until(lambda: client.memory(run).result().held == 5)
 
 
 def test_the_guests_of_a_fleet_learn_one_run_together(host):

@@ -6,7 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 from arkml.abi.codes import SnapshotFormat
 from arkml.batches import ROW, Batch
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.models import ModelCache
+from arkml.policies.model_cache import ModelCache
 
 CACHE = ModelCache()
 RUNNING, TERMINAL, INTERRUPTED, INITIAL = range(4)

@@ -3,7 +3,7 @@ import pytest
 
 from arkml.errors import Unavailable
 from arkml.policies.agents import AgentTable
-from arkml.policies.memory import PolicyMemory
+from arkml.policies.workspace import PolicyWorkspace
 
 
 def words(*values):
@@ -170,7 +170,7 @@ def test_many_sessions_may_hold_more_together_than_one_of_them_may():
 
 def test_the_sessions_of_one_guest_share_what_it_may_keep():
     entry = AgentTable(4)._entry_bytes
-    table = AgentTable(4, memory=PolicyMemory(agent_bytes=20 * entry))
+    table = AgentTable(4, workspace=PolicyWorkspace(agent_bytes=20 * entry))
     first, second, other = 7 << 32, 7 << 32 | 1, 8 << 32
     act(table, range(15), key=first)
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from arkml.errors import ModelRejected
-from arkml.policies.cervo import Kind, is_cervo, pack_onnx, unpack
+from arkml.policies.cervo import AssetKind, is_cervo, pack_onnx, unpack
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "policies" / "cervo"
 
@@ -13,7 +13,7 @@ def test_a_container_of_the_onnx_kind_is_eight_bytes_and_the_model(name):
     model = (FIXTURES / f"{name}.onnx").read_bytes()
     container = (FIXTURES / f"{name}.onnx.crvo").read_bytes()
 
-    assert unpack(container) == (Kind.ONNX, model)
+    assert unpack(container) == (AssetKind.ONNX, model)
     assert pack_onnx(model) == container
 
 
@@ -21,7 +21,7 @@ def test_a_container_of_the_onnx_kind_is_eight_bytes_and_the_model(name):
 def test_a_container_of_the_nnef_kind_holds_a_tar(name):
     kind, payload = unpack((FIXTURES / f"{name}.crvo").read_bytes())
 
-    assert kind == Kind.NNEF
+    assert kind == AssetKind.NNEF
     assert payload.startswith(b"graph.nnef\0")
 
 
@@ -32,7 +32,7 @@ def test_only_the_magic_makes_a_container():
 
 
 def test_the_three_bytes_before_the_kind_are_ignored_as_cervo_ignores_them():
-    assert unpack(b"CRVO\1\2\3\2payload") == (Kind.NNEF, b"payload")
+    assert unpack(b"CRVO\1\2\3\2payload") == (AssetKind.NNEF, b"payload")
 
 
 @pytest.mark.parametrize(

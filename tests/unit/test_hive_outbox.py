@@ -111,8 +111,8 @@ def test_the_oldest_rows_are_given_up_when_there_are_too_many():
 
     assert taken == list(range(128 - len(taken), 128))
     assert 0 < world.outbox.dropped == 128 - len(taken)
-    assert world.outbox.untold() == world.outbox.dropped
-    assert world.outbox.untold() == 0
+    assert world.outbox.take_dropped() == world.outbox.dropped
+    assert world.outbox.take_dropped() == 0
 
 
 def test_a_writer_whose_reader_is_stuck_uses_a_bounded_amount_of_memory():

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from tests.integration.scripted_hive import ScriptedHive, status
 
-from arkml.hive import transport
 from arkml.hive.transport import HiveTransport
 
 
@@ -17,15 +16,15 @@ def hive():
     made.close()
 
 
-def refusal_after(hive, *paths):
+def refusal_after(hive, *paths, **options):
     """Post to these paths, and return what counts as a refusal then."""
 
     async def ask():
-        link = HiveTransport(hive.locate)
+        transport = HiveTransport(hive.locate, **options)
         for path in paths:
-            await link.send("POST", path)
-        found = link.refusal(0)
-        await link.close()
+            await transport.send("POST", path)
+        found = transport.refusal(0)
+        await transport.close()
         return found
 
     return asyncio.run(ask())
@@ -40,7 +39,5 @@ def test_what_was_refused_once_or_is_no_part_of_a_session_is_none(hive):
     assert refusal_after(hive, *["/runs/run/evaluations"] * 2) == ""
 
 
-def test_a_refusal_that_was_long_ago_counts_no_more(hive, monkeypatch):
-    monkeypatch.setattr(transport, "_FRESH", 0.0)
-
-    assert refusal_after(hive, "/sessions/s1/rows", "/sessions/s1/rows") == ""
+def test_a_refusal_that_was_long_ago_counts_no_more(hive):
+    assert refusal_after(hive, "/sessions/s1/rows", "/sessions/s1/rows", fresh=0.0) == ""

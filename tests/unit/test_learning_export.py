@@ -13,7 +13,7 @@ from arkml.learning.export import ExportWrong, check, to_onnx
 from arkml.learning.normalizer import Scaling
 from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.models import ModelCache
+from arkml.policies.model_cache import ModelCache
 from arkml.policies.vetting import vet
 
 SCALING = Scaling(np.float32([1.0, -2.0]), np.float32([0.5, 4.0]), 10.0)

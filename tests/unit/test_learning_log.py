@@ -5,7 +5,7 @@ import pytest
 
 from arkml.hive.protocol.rows import Columns, encode
 from arkml.hive.protocol.segments import Place, frame, segment_name
-from arkml.learning.log import Log
+from arkml.learning.log_reader import LogReader
 
 
 def record(first, count=2):
@@ -25,7 +25,7 @@ def steps(log, rows=1_000):
 def test_only_what_is_committed_is_read_and_only_once(tmp_path):
     one, two = record(0), record(2)
     write(tmp_path, 0, one + two, size=1 << 16)
-    log = Log(tmp_path)
+    log = LogReader(tmp_path)
     before = steps(log)
     log.commit(Place(0, len(one)))
     first = steps(log)
@@ -40,7 +40,7 @@ def test_only_what_is_committed_is_read_and_only_once(tmp_path):
 def test_a_segment_is_read_to_its_last_record_before_the_next_begins(tmp_path):
     write(tmp_path, 3, record(0) + record(2), size=1 << 16)
     write(tmp_path, 5, record(4))
-    log = Log(tmp_path)
+    log = LogReader(tmp_path)
     log.commit(Place(5, len(record(4))))
 
     assert steps(log) == [0, 1, 2, 3, 4, 5]
@@ -48,7 +48,7 @@ def test_a_segment_is_read_to_its_last_record_before_the_next_begins(tmp_path):
 
 def test_no_more_records_are_read_than_were_asked_for(tmp_path):
     write(tmp_path, 0, record(0) + record(2) + record(4))
-    log = Log(tmp_path)
+    log = LogReader(tmp_path)
     log.commit(Place(0, 3 * len(record(0))))
 
     assert steps(log, 3) == [0, 1, 2, 3]
@@ -58,7 +58,7 @@ def test_no_more_records_are_read_than_were_asked_for(tmp_path):
 def test_deleted_segments_are_stepped_over(tmp_path):
     for number in range(3):
         write(tmp_path, number, record(2 * number))
-    log = Log(tmp_path)
+    log = LogReader(tmp_path)
     log.commit(Place(2, len(record(4))))
     first = steps(log, 1)
     (tmp_path / segment_name(1)).unlink()
@@ -69,7 +69,7 @@ def test_deleted_segments_are_stepped_over(tmp_path):
 def test_a_segment_that_grows_or_is_cut_is_read_on(tmp_path):
     path = tmp_path / segment_name(0)
     path.write_bytes(record(0))
-    log = Log(tmp_path)
+    log = LogReader(tmp_path)
     log.commit(Place(0, len(record(0))))
     found = steps(log)
     with path.open("ab") as file:
@@ -90,7 +90,7 @@ def test_a_damaged_record_is_passed_over_and_those_after_it_are_learned_from(tmp
     parts[1][at] ^= 0x10
     write(tmp_path, 1, b"".join(parts), size=1 << 12)
     write(tmp_path, 2, record(6))
-    log = Log(tmp_path)
+    log = LogReader(tmp_path)
     log.commit(Place(2, len(record(6))))
 
     if at < 28 or at >= 32:  # between the two nothing is said
@@ -107,7 +107,7 @@ def test_a_damaged_record_at_the_end_of_what_is_committed_does_not_hold_up_what_
     torn = bytearray(record(2))
     torn[-1] ^= 1
     write(tmp_path, 1, record(0) + torn, size=1 << 12)
-    log = Log(tmp_path)
+    log = LogReader(tmp_path)
     log.commit(Place(1, len(record(0) + torn)))
     before, is_read = steps(log), log.is_read
     write(tmp_path, 1, record(0) + torn + record(4), size=1 << 12)
@@ -121,7 +121,7 @@ def test_a_damaged_record_at_the_end_of_what_is_committed_does_not_hold_up_what_
 def test_rows_that_were_deleted_before_they_were_read_are_not_lost(tmp_path):
     for number in (1, 2, 4):
         write(tmp_path, number, record(2 * number))
-    log = Log(tmp_path)
+    log = LogReader(tmp_path)
     log.commit(Place(4, len(record(8))))
     first = steps(log, 1)
     (tmp_path / segment_name(2)).unlink()
@@ -132,7 +132,7 @@ def test_rows_that_were_deleted_before_they_were_read_are_not_lost(tmp_path):
 
 def test_a_new_segment_without_rows_is_read_at_once(tmp_path):
     write(tmp_path, 0, record(0))
-    log = Log(tmp_path)
+    log = LogReader(tmp_path)
     log.commit(Place(1, 0))
 
     assert steps(log) == [0, 1]

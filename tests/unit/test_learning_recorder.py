@@ -1,12 +1,17 @@
 """Events for TensorBoard, on disks with room and without."""
 
+import ast
 import resource
 import struct
+from pathlib import Path
 
 import pytest
 from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import masked_crc32c
+from tensorboardX.summary import scalar
 
+from arkml.learning import recorder as module
 from arkml.learning.recorder import Recorder
 
 
@@ -61,3 +66,46 @@ def test_a_full_disk_loses_events_and_leaves_those_that_are_there(tmp_path, limi
         (1, [("a", 1.0)]),
         (40, [("a", 3.0)]),
     ]
+
+
+def test_the_names_of_tensorboardx_that_are_not_in_its_documentation_are_these():
+    """Another version fails here first."""
+    tree = ast.parse(Path(module.__file__).read_text())
+    names = {
+        (node.module, alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("tensorboardX")
+        for alias in node.names
+    }
+
+    assert names == {
+        ("tensorboardX.proto.event_pb2", "Event"),
+        ("tensorboardX.proto.summary_pb2", "Summary"),
+        ("tensorboardX.record_writer", "masked_crc32c"),
+        ("tensorboardX.summary", "scalar"),
+    }
+
+
+def test_a_scalar_of_tensorboardx_is_one_value_as_it_is():
+    (value,) = scalar("train/ent_coef_loss", 0.1).value
+
+    assert value.tag == "train/ent_coef_loss"
+    assert value.simple_value == pytest.approx(0.1)
+    assert value.WhichOneof("value") == "simple_value"
+
+
+def test_events_of_tensorboardx_have_the_fields_and_numbers_of_tensorflow():
+    numbers = {f.name: f.number for f in Event.DESCRIPTOR.fields}
+    values = Summary.Value.DESCRIPTOR.fields_by_name
+
+    assert {name: numbers[name] for name in ("wall_time", "step", "file_version", "summary")} == {
+        "wall_time": 1, "step": 2, "file_version": 3, "summary": 5,
+    }  # fmt: skip
+    assert (values["tag"].number, values["simple_value"].number) == (1, 2)
+
+
+def test_the_checksum_of_tensorboardx_is_crc32c_masked_as_in_a_tfrecord():
+    crc = 0xE306_9283  # the check value of CRC-32C, of b"123456789"
+    rotated = (crc >> 15 | crc << 17) & 0xFFFF_FFFF
+
+    assert masked_crc32c(b"123456789") == (rotated + 0xA282_EAD8) & 0xFFFF_FFFF

@@ -13,9 +13,9 @@ from tests.unit.policy_models import acted
 from arkml.abi.codes import SnapshotFormat
 from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
-from arkml.policies import session
+from arkml.policies import onnx_model
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.models import ModelCache
+from arkml.policies.model_cache import ModelCache
 
 CERVO = Path(__file__).parents[2] / "fixtures" / "policies" / "cervo"
 ONNX, CERVO_FORMAT = SnapshotFormat.ONNX, SnapshotFormat.CERVO
@@ -25,7 +25,7 @@ COUNT_THREADS = """
 import os
 import threading
 from pathlib import Path
-from arkml.policies.models import ModelCache
+from arkml.policies.model_cache import ModelCache
 before = len(os.listdir("/proc/self/task"))
 ModelCache().onnx(Path("{model}").read_bytes())
 for thread in threading.enumerate():
@@ -136,9 +136,9 @@ def test_a_policy_that_nobody_uses_is_gone(library):
 
 def test_libraries_share_the_models_of_their_cache(monkeypatch):
     opened = []
-    open_session = session.open_session
+    open_session = onnx_model.open_session
     monkeypatch.setattr(
-        session, "open_session", lambda *given: opened.append(1) or open_session(*given)
+        onnx_model, "open_session", lambda *given: opened.append(1) or open_session(*given)
     )
     models = ModelCache()
     policies = [PolicyLibrary(models).load(SMALL, ONNX, 1, 1) for _ in range(3)]
@@ -230,7 +230,7 @@ def test_onnxruntime_prints_nothing_about_a_model_it_refuses(library, capfd):
 
 def test_a_cache_keeps_no_large_models_that_nobody_uses(monkeypatch):
     datas = [build.linear([[number]]) for number in range(8)]
-    monkeypatch.setattr("arkml.policies.models._RECENT_BYTES", 3 * len(datas[0]))
+    monkeypatch.setattr("arkml.policies.model_cache._RECENT_BYTES", 3 * len(datas[0]))
     models = ModelCache()
     for data in datas:
         models.onnx(data)

@@ -7,8 +7,8 @@ from tests.unit import policy_models as build
 from tests.unit.policy_models import INITIAL, INTERRUPTED, RUNNING, TERMINAL, acted, batch, load
 
 from arkml.errors import ModelRejected, Unavailable
-from arkml.policies import library, models, session
-from arkml.policies.memory import PolicyMemory
+from arkml.policies import library, model_cache, onnx_model
+from arkml.policies.workspace import PolicyWorkspace
 
 POLICIES = Path(__file__).parents[2] / "fixtures" / "policies"
 
@@ -271,7 +271,7 @@ def test_a_recurrent_model_with_a_fixed_batch_remembers():
 
 def load_fresh(data, **options):
     """A policy of a model that is not in the shared cache."""
-    library = build.PolicyLibrary(models.ModelCache(**options))
+    library = build.PolicyLibrary(model_cache.ModelCache(**options))
     return library.load(data, build.SnapshotFormat.ONNX, None, None)
 
 
@@ -289,8 +289,9 @@ def hungry():
     )
 
 
-def test_rows_that_need_much_memory_run_in_smaller_chunks():
-    policy = load(hungry())
+def test_rows_that_need_much_memory_run_in_smaller_chunks(monkeypatch):
+    monkeypatch.setattr(onnx_model, "_QUICK", 1e9)  # no timer, however busy the machine is
+    policy = load_fresh(hungry())
     asked = batch(np.ones((40, 1448)), 1)
     policy.act(asked)
 
@@ -299,7 +300,7 @@ def test_rows_that_need_much_memory_run_in_smaller_chunks():
 
 
 def test_a_run_over_the_memory_cap_fails_and_the_next_one_does_not(monkeypatch):
-    monkeypatch.setattr(session, "_CHUNK_BYTES", 1 << 40)
+    monkeypatch.setattr(onnx_model, "_CHUNK_BYTES", 1 << 40)
     greedy = load_fresh(hungry())
 
     with pytest.raises(Unavailable, match="the model failed"):
@@ -323,7 +324,7 @@ def deep(width, layers, *, remember):
 
 
 def test_a_batch_that_takes_too_long_is_given_up_and_nobody_moves_on(monkeypatch):
-    monkeypatch.setattr(session, "_QUICK", 1e-9)
+    monkeypatch.setattr(onnx_model, "_QUICK", 1e-9)
     policy = load_fresh(deep(256, 200, remember=True), seconds=0.3)
     ones = np.ones((20_000, 256), np.float32)
     acted(policy, ones[:1])
@@ -377,7 +378,7 @@ def test_rows_that_take_turns_see_the_masks_too():
 
 
 def limited(monkeypatch, data, size):
-    monkeypatch.setattr(library, "PolicyMemory", partial(PolicyMemory, batch_bytes=size))
+    monkeypatch.setattr(library, "PolicyWorkspace", partial(PolicyWorkspace, batch_bytes=size))
     return load(data, deterministic=True)
 
 

@@ -10,7 +10,7 @@ import pytest
 from arkml.errors import HiveError
 from arkml.hive.protocol.rows import Columns, Header, encode, parse_header
 from arkml.hive.protocol.segments import Place, frame, read_records, segment_name
-from arkml.server.files import inside, lock, write_whole
+from arkml.server.files import inside, lock
 from arkml.server.recovery import open_log
 from arkml.server.session_counts import Tally
 
@@ -432,12 +432,3 @@ def test_a_directory_is_locked_by_one_only(tmp_path):
 def test_a_file_outside_its_directory_is_refused(tmp_path, name):
     with pytest.raises(HiveError):
         inside(tmp_path, name)
-
-
-def test_a_file_is_replaced_as_a_whole(tmp_path):
-    path = tmp_path / "file"
-    write_whole(path, b"one")
-    write_whole(path, b"two")
-
-    assert path.read_bytes() == b"two"
-    assert list(tmp_path.iterdir()) == [path]

@@ -51,7 +51,7 @@ def test_epsilon_is_told_by_its_name(name):
 
 
 def test_epsilon_of_another_width_than_the_actions_is_refused():
-    with pytest.raises(InvalidArguments, match="2 numbers of epsilon for 3 actions"):
+    with pytest.raises(InvalidArguments, match="epsilon of width 2 for 3 actions"):
         signature([OBS, Port("epsilon", (2,))], [ACTIONS])
 
 

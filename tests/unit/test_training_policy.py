@@ -11,8 +11,8 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import ROW, Batch
 from arkml.errors import ModelRejected, Unavailable
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.models import ModelCache
-from arkml.policies.training import TrainingPolicy, Version
+from arkml.policies.model_cache import ModelCache
+from arkml.policies.training import PolicyVersion, TrainingPolicy
 
 RUNNING, TERMINAL, INITIAL = EpisodeState.RUNNING, EpisodeState.TERMINAL, EpisodeState.INITIAL
 
@@ -70,14 +70,14 @@ class World:
         self.library = PolicyLibrary(ModelCache())
         self.sink = Sink()
         self.policy = TrainingPolicy(
-            "run", 2, 2, sink=self.sink, seed=3, memory=self.library.memory,
+            "run", 2, 2, sink=self.sink, seed=3, workspace=self.library.workspace,
             deterministic=deterministic,
         )  # fmt: skip
         self.offer(1, scale)
 
     def offer(self, number, scale):
         loaded = self.library.load_version(network(scale), self.policy)
-        self.policy.offer(Version(number, loaded))
+        self.policy.offer(PolicyVersion(number, loaded))
 
     def submit(self, *pushed, key=1):
         rows = np.zeros(len(pushed), ROW)
@@ -225,7 +225,7 @@ def test_without_noise_the_agents_steps_are_counted_all_the_same():
 def test_there_is_no_answer_before_the_first_version():
     library = PolicyLibrary(ModelCache())
     world = World()
-    world.policy = TrainingPolicy("run", 2, 2, sink=None, seed=0, memory=library.memory)
+    world.policy = TrainingPolicy("run", 2, 2, sink=None, seed=0, workspace=library.workspace)
 
     with pytest.raises(Unavailable, match="no policy yet"):
         world.submit((1, INITIAL))

@@ -6,7 +6,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from arkml.errors import ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
-from arkml.policies.operators.call import ROWS, Kind, Tensor
+from arkml.policies.operators.call import ROWS, ElementType, Tensor
 from arkml.policies.vetting import examine, vet
 
 LIMITS = Limits()
@@ -51,8 +51,8 @@ PERCEPTRON = proto(
 def test_a_perceptron_passes_and_its_sizes_are_known():
     vetted = examine(PERCEPTRON.SerializeToString(), LIMITS)
 
-    assert vetted.tensors["y"] == Tensor(Kind.FLOAT, (ROWS, 3))
-    assert vetted.tensors["w"] == Tensor(Kind.FLOAT, (8, 3), stored=True)
+    assert vetted.tensors["y"] == Tensor(ElementType.FLOAT, (ROWS, 3))
+    assert vetted.tensors["w"] == Tensor(ElementType.FLOAT, (8, 3), stored=True)
 
 
 def test_the_cost_of_a_row_is_what_one_works_out_by_hand():
@@ -122,7 +122,7 @@ def test_a_model_as_ml_agents_exports_it_passes():
 
     assert vetted.tensors["recurrent_out"].shape == (ROWS, 1, 8)
     assert vetted.tensors["continuous_actions"].shape == (ROWS, 2)
-    assert vetted.tensors["discrete_actions"] == Tensor(Kind.INT64, (ROWS, 1))
+    assert vetted.tensors["discrete_actions"] == Tensor(ElementType.INT64, (ROWS, 1))
 
 
 def test_shapes_that_exporters_compute_in_the_graph_are_followed():
@@ -200,7 +200,7 @@ def test_integers_are_divided_only_by_positive_constants(dtype, divisor):
         ([node("Tanh", "x", domain="a.b")], r"node 'y' \(Tanh\): operators of 'a.b'"),
         ([node("Add", "x z")], r"node 'y' \(Add\): nothing before it makes its input 'z'"),
         ([node("Cast", "x", to=8)], r"node 'y' \(Cast\): element type 8 is not allowed"),
-        ([node("Tanh", "x", "y z")], r"node 'y' \(Tanh\): 2 outputs"),
+        ([node("Tanh", "x", "y z")], r"node 'y' \(Tanh\): it has 2 outputs"),
         ([node("Tanh", "x", "q")], "output 'y': no node makes it"),
         ([node("Less", "x x")], "no output is FLOAT"),
         ([node("Tanh", "x")] * 2_001, "2001 nodes"),
@@ -235,8 +235,8 @@ def test_a_weight_in_another_file_is_refused():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"dims": [-1]}, r"a tensor of shape \[-1\]"),
-        ({"dims": [1 << 40]}, "a tensor of shape"),
+        ({"dims": [-1]}, r"its shape \[-1\] is not allowed"),
+        ({"dims": [1 << 40]}, "its shape"),
         ({"dims": [9]}, "32 bytes for 9 elements of FLOAT"),
         ({"data_type": 12}, "element type 12 is not allowed"),
         ({"float_data": [1.0]}, "32 bytes for 8 elements"),

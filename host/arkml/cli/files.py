@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from enum import Enum
 from pathlib import Path
 from typing import assert_never
 
 from arkml.errors import ModelRejected, ModuleError, ModuleRejected, UsageError
+from arkml.files import write_atomic
 from arkml.limits import Limits
 
 _WASM, _CERVO = b"\0asm", b"CRVO"
@@ -131,20 +131,10 @@ def named(name: str | Path, text: str) -> str:
 
 
 def _replace(target: Path, data: bytes) -> None:
-    exists = target.exists()
-    if exists and not os.access(target, os.W_OK):
+    if target.exists() and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    part = target.with_name(f".arkml-{os.getpid()}.part")
-    file = part.open("xb")
-    try:
-        with file:
-            file.write(data)
-        if exists:
-            shutil.copymode(target, part)
-        part.replace(target)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    part = target.with_name(f".arkml-{os.getpid()}.part")  # other commands may write it too
+    write_atomic(target, data, durable=False, temporary=part)
 
 
 def _is_same(target: Path, source: Path) -> bool:

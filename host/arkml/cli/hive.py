@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from arkml.hive.client import HiveClient
+    from arkml.hive.protocol.results import SnapshotKind
     from arkml.hive.protocol.runs import RunInfo
 
 _HERE = "127.0.0.1:12356"
@@ -230,7 +231,7 @@ def _find(client: HiveClient, wanted: str) -> RunInfo:
 
 
 def _write(
-    client: HiveClient, run: str, kinds: tuple[str, ...], output: Path, as_json: bool
+    client: HiveClient, run: str, kinds: tuple[SnapshotKind, ...], output: Path, as_json: bool
 ) -> int:
     from arkml.cli.snapshots import fetch, packed
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from arkml.runs.access import HiveGrant, RunIdentity
     from arkml.runtime.wasi.linking import WasiGrant
 
-_HIVE_NEEDS = ("torch", "stable_baselines3", "fastapi", "uvicorn", "tensorboardX")
+_HIVE_NEEDS = ("torch", "stable_baselines3", "starlette", "uvicorn", "tensorboardX")
 
 TOKEN = "ARKML_HIVE_TOKEN"
 """The variable of the environment that holds the token of a hive."""

@@ -98,7 +98,8 @@ def learned(
         missing = f"{error}; the policy is version {version}, which was at hand"
     try:
         for name in curves:
-            curves[name] = answers.wait(client.series(run.id, name))
+            points = answers.wait(client.series(run.id, name))
+            curves[name] = [(point.step, point.value) for point in points]
         metrics = {name: value for name, value, _ in answers.wait(client.metrics(run.id))}
         info = answers.wait(client.run(run.id))
     except HiveError as error:

@@ -11,7 +11,6 @@ from arkml.cli.exits import GOOD
 from arkml.cli.launch import TOKEN, require_hive
 from arkml.cli.logs import LogOptions
 from arkml.errors import UsageError
-from arkml.hive.protocol.settings import DEVICES
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,8 @@ def serve_hive(wish: Serve) -> int:
 
 def _check(wish: Serve, token: str | None) -> None:
     """Raise UsageError for options that make no sense."""
+    from arkml.hive.protocol.settings import DEVICES
+
     if wish.device not in DEVICES:
         raise UsageError(f"--device {wish.device}: it takes one of {', '.join(DEVICES)}")
     if not wish.idle_stop > 0:

@@ -11,6 +11,7 @@ from arkml.errors import HiveRefused, NotFound
 
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
+    from arkml.hive.protocol.results import SnapshotKind
 
 _ABSENT = (404, 503)  # there is none yet; there is no learner
 
@@ -18,7 +19,7 @@ _ABSENT = (404, 503)  # there is none yet; there is no learner
 def fetch(
     client: HiveClient,
     run_id: str,
-    kinds: tuple[str, ...],
+    kinds: tuple[SnapshotKind, ...],
     wait: Callable[[Future[bytes]], bytes] = Future.result,
 ) -> tuple[str, bytes]:
     """

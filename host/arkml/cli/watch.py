@@ -141,7 +141,8 @@ class Watch(Closing):
         info = client.run(run.id).result(_ANSWERED_WITHIN)
         if self.info is None:  # what was before, if it is resumed
             for name, curve in self.curves.items():
-                curve.update(client.series(run.id, name).result(_ANSWERED_WITHIN))
+                points = client.series(run.id, name).result(_ANSWERED_WITHIN)
+                curve.update((point.step, point.value) for point in points)
         self._judge(info, self.info)
         self.info = info
         found = client.metrics(run.id).result(_ANSWERED_WITHIN)

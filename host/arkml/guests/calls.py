@@ -65,6 +65,7 @@ class CallLoop:
         self._touched = instance.lockstep.touched
         self._entries = instance.entries
         self._regions = instance.regions
+        self._sessions = instance.sessions
         self._words = instance.words
         self._bad_actions = (instance.control + at.BAD_ACTIONS) >> 2
         self._run_seconds = instance.module.limits.run_seconds
@@ -162,11 +163,11 @@ class CallLoop:
     def submitted(self) -> Session:
         """Return the session whose submit the guest is suspended in."""
         record = self.fiber.record
-        region = self._regions[record]
-        session: Session | None = region.session
-        if session is None:
-            session = region.session = self.services.session_at(record)
-        return session
+        try:
+            return self._sessions[record]
+        except KeyError:
+            session = self._sessions[record] = self.services.session_at(record)
+            return session
 
     def submitted_region(self) -> Region:
         """Return the rows of the submit that the guest is suspended in. Raises GuestFailed."""

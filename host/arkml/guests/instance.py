@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from arkml.abi.codes import ErrorCode
@@ -35,6 +36,7 @@ from arkml.runtime.wasi.virtual import VirtualCalls, World
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U64_LAYOUT
 from arkml.sessions.services import Services
+from arkml.sessions.session import Session
 
 
 class SharedResources(NamedTuple):
@@ -95,8 +97,10 @@ class Instance:
         self.lockstep, self.place = sandbox.lockstep, sandbox.place
         self.entries = sandbox.entries
         """Exported functions that were called before, by name."""
-        self.regions = sandbox.records.regions
+        self.regions = sandbox.regions
         """The queue of each session, by the index of its record."""
+        self.sessions: dict[int, Session] = {}
+        """Sessions that have submitted, by the index of their record."""
         try:
             self.services = Services(
                 name,
@@ -225,8 +229,9 @@ class Instance:
         columns, records = self._columns, self._sandbox.records
         index = U64_LAYOUT.index(handle)
         shape = Shape(num_features, num_actions, training, columns.first_rows)
-        region = Region(columns, records.open(index), shape, key)
-        records.regions[index] = region
+        released = partial(self._forget_queue, index)
+        region = Region(columns, records.open(index), shape, key, released=released)
+        self.regions[index] = region
         region.publish(handle, Kind.TRAINING if training else Kind.INFERENCE)
         return region
 
@@ -235,3 +240,7 @@ class Instance:
         if kind not in self._warned:
             self._warned.add(kind)
             self.services.log.say(logging.WARNING, text)
+
+    def _forget_queue(self, index: int) -> None:
+        self.regions.pop(index, None)
+        self.sessions.pop(index, None)

@@ -20,7 +20,7 @@ from arkml.guests.guest import Guest
 from arkml.guests.instance import Instance, SharedResources
 from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.models import ModelCache
+from arkml.policies.model_cache import ModelCache
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
@@ -115,7 +115,7 @@ class GuestLoader:
         engine = self.engine
         return SharedResources(
             Columns(engine.arena, self.limits, siblings=instances),
-            library or self.library(),
+            self.library() if library is None else library,
             gateway,
             CallGuard(engine.ticker),
             Lockstep(engine.arena),
@@ -127,7 +127,7 @@ class GuestLoader:
         self, module: CompiledModule, instances: int = 1, library: PolicyLibrary | None = None
     ) -> SharedResources:
         """Return what guests of a module share that may take part in runs of the host's hives."""
-        library = library or self.library()
+        library = self.library() if library is None else library
         gateway = self._gateways.open(module, library)
         return self.shared(gateway=gateway, library=library, instances=instances)
 

@@ -1,1 +1,16 @@
-"""The hive as a host sees it: the wire, the client, the hive that lives and dies with its host."""
+"""The hive as a host sees it: the wire, the client, and the hive that a host starts itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+NICE = 5
+"""Added to the priority of threads that serve frames and may run after them."""
+
+
+def give_way() -> None:
+    """Let this thread run after those of the frames, where threads have priorities of their own."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

@@ -1,4 +1,4 @@
-"""A client of a hive: one thread with an event loop, and futures for everybody else."""
+"""A client of a hive: one thread with an event loop, and futures for all other threads."""
 
 from __future__ import annotations
 
@@ -9,14 +9,38 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+import httpx
+
 from arkml.closing import Closing
 from arkml.errors import HiveUnreachable, ProtocolError
-from arkml.hive.answers import understood
+from arkml.hive import give_way
 from arkml.hive.presence import Presence
-from arkml.hive.priority import give_way
-from arkml.hive.protocol.runs import Role, RunDetails, RunInfo, RunRequest
+from arkml.hive.protocol.results import (
+    CheckpointInfo,
+    CheckpointList,
+    CheckpointReply,
+    EvaluationReply,
+    EvaluationReport,
+    MetricsReply,
+    MetricValue,
+    ReplayAudit,
+    SeriesPoint,
+    SeriesReply,
+    SnapshotKind,
+)
+from arkml.hive.protocol.runs import (
+    DeletedRun,
+    Health,
+    Role,
+    RunDetails,
+    RunInfo,
+    RunList,
+    RunReply,
+    RunRequest,
+)
+from arkml.hive.protocol.wire import Nothing, WireStruct
 from arkml.hive.session import RunSession
-from arkml.hive.transport import HiveTransport, Locate
+from arkml.hive.transport import HiveTransport, Locate, read
 
 T = TypeVar("T")
 
@@ -25,139 +49,102 @@ _ENDING = 5.0  # seconds that the thread gets to end
 
 class HiveClient(Closing):
     """
-    Asks one hive. Every method returns at once; its future raises HiveUnreachable, HiveRefused, or
-    ProtocolError for an answer that makes no sense.
+    Requests to one hive.
 
-    `locate` says where the hive is, before the first request and after each one that failed.
+    Every method returns a future at once, from any thread. It raises HiveUnreachable, HiveRefused,
+    or ProtocolError for an answer that is not of the protocol. `locate` is called for the address
+    of the hive before the first request and after each one that failed. `transport` replaces real
+    HTTP, for tests.
     """
 
-    def __init__(self, locate: Locate) -> None:
+    def __init__(
+        self, locate: Locate, *, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
         self._loop = asyncio.new_event_loop()
         self._is_closed = False
         self._sessions: set[RunSession] = set()
-        ready: Future[HiveTransport] = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=(locate, ready), name="arkml-hive-client", daemon=True
-        )
-        self._thread.start()
-        self._link = ready.result()
-        self._presence = Presence(self._link)
+        self._transport = HiveTransport(locate, transport=transport)
+        self._presence = Presence(self._transport)
         self._watching: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="arkml-hive-client", daemon=True)
+        self._thread.start()
 
     @property
     def is_gone(self) -> bool:
-        """Whether the hive was there for a session and is not any more."""
+        """True while a hive that was there for a session is not there any more."""
         return self._presence.is_gone
 
-    def health(self) -> Future[dict[str, Any]]:
-        """What the hive says of itself."""
-        return self._start(self._link.fetch("GET", "/health"))
+    def health(self) -> Future[Health]:
+        """Ask if a hive is there."""
+        return self._ask("GET", "/health", lambda answer: read(answer, Health))
 
     def runs(self) -> Future[list[RunInfo]]:
-        """All runs, the newest first."""
-
-        async def runs() -> list[RunInfo]:
-            found = await self._link.fetch("GET", "/runs")
-            return understood(lambda: [RunInfo.from_json(run) for run in found["runs"]])
-
-        return self._start(runs())
+        """List all runs, the newest first."""
+        return self._ask("GET", "/runs", lambda answer: read(answer, RunList).runs)
 
     def create(self, request: RunRequest) -> Future[RunInfo]:
-        """A run as asked for, new or joined."""
-        return self._start(self._run_of("POST", "/runs", request.as_json()))
+        """Create a run, or join the one of that name, as the request says."""
+        return self._ask("POST", "/runs", _run_in, request)
 
     def run(self, run_id: str) -> Future[RunInfo]:
-        return self._start(self._run_of("GET", _path(run_id)))
+        """Look one run up."""
+        return self._ask("GET", _path(run_id), _run_in)
 
     def details(self, run_id: str) -> Future[RunDetails]:
-        """A run, how it learns, and its best policy."""
-
-        async def details() -> RunDetails:
-            return RunDetails.from_json(await self._link.fetch("GET", _path(run_id)))
-
-        return self._start(details())
+        """Look one run up, with its settings and its best policy."""
+        return self._ask("GET", _path(run_id), lambda answer: read(answer, RunDetails))
 
     def config(self, run_id: str) -> Future[str]:
-        """The configuration that a run was started with, byte for byte."""
+        """Fetch the configuration that a run was started with, byte for byte."""
+        return self._ask("GET", _path(run_id, "config"), _text)
 
-        async def config() -> str:
-            answer = await self._link.ask("GET", _path(run_id, "config"))
-            return understood(answer.content.decode)
+    def snapshot(self, run_id: str, which: SnapshotKind) -> Future[bytes]:
+        """Fetch a policy as an ONNX file."""
+        path = _path(run_id, f"snapshot?which={which}")
+        return self._ask("GET", path, lambda answer: answer.content)
 
-        return self._start(config())
+    def metrics(self, run_id: str) -> Future[list[MetricValue]]:
+        """Fetch the newest value of every metric."""
+        path = _path(run_id, "metrics")
+        return self._ask("GET", path, lambda answer: read(answer, MetricsReply).metrics)
 
-    def snapshot(self, run_id: str, which: str) -> Future[bytes]:
-        """A policy as an ONNX file: `which` is "now", "best" or "latest"."""
-
-        async def snapshot() -> bytes:
-            answer = await self._link.ask("GET", _path(run_id, f"snapshot?which={which}"))
-            return answer.content
-
-        return self._start(snapshot())
-
-    def metrics(self, run_id: str) -> Future[list[tuple[str, float, int]]]:
-        """The newest value of every metric, with the step it belongs to."""
-
-        async def metrics() -> list[tuple[str, float, int]]:
-            found = await self._link.fetch("GET", _path(run_id, "metrics"))
-            return understood(lambda: [(str(n), float(v), int(s)) for n, v, s in found["metrics"]])
-
-        return self._start(metrics())
-
-    def series(self, run_id: str, name: str, since: int = 0) -> Future[list[tuple[int, float]]]:
-        """The values of one metric from a step on, each with its step."""
-
-        async def series() -> list[tuple[int, float]]:
-            path = _path(run_id, f"series?name={quote(name, safe='')}&since={since}")
-            found = await self._link.fetch("GET", path)
-            return understood(
-                lambda: [(int(step), float(value)) for step, value, _ in found["series"]]
-            )
-
-        return self._start(series())
+    def series(self, run_id: str, name: str, since: int = 0) -> Future[list[SeriesPoint]]:
+        """Fetch the values of one metric from the step `since` on."""
+        path = _path(run_id, f"series?name={quote(name, safe='')}&since={since}")
+        return self._ask("GET", path, lambda answer: read(answer, SeriesReply).series)
 
     def evaluate(
-        self, run_id: str, version: int, returns: Sequence[float], lengths: Sequence[int]
+        self, run_id: str, version: int, returns: Sequence[float], lengths: Sequence[float]
     ) -> Future[bool]:
-        """Report episodes that a version of the policy played; whether it is the best so far."""
-        body = {"version": version, "returns": list(returns), "lengths": list(lengths)}
+        """Report episodes that a policy version played; true if it is the best so far."""
+        body = EvaluationReport(version, list(returns), list(lengths))
+        path = _path(run_id, "evaluations")
+        return self._ask("POST", path, lambda answer: read(answer, EvaluationReply).best, body)
 
-        async def evaluate() -> bool:
-            found = await self._link.fetch("POST", _path(run_id, "evaluations"), body=body)
-            return understood(lambda: bool(found["best"]))
+    def stop(self, run_id: str) -> Future[RunInfo]:
+        """Stop a run for all sessions."""
+        return self._ask("POST", _path(run_id, "stop"), _run_in, Nothing())
 
-        return self._start(evaluate())
-
-    def stop(self, run_id: str) -> Future[dict[str, Any]]:
-        """Stop a run for everybody."""
-        return self._start(self._link.fetch("POST", _path(run_id, "stop"), body={}))
-
-    def delete(self, run_id: str, *, force: bool = False) -> Future[dict[str, Any]]:
-        """Delete a run and all that is kept of it."""
+    def delete(self, run_id: str, *, force: bool = False) -> Future[str]:
+        """Delete a run and all its files; `force` stops it first. Gives the id of the run."""
         path = _path(run_id) + ("?force=1" if force else "")
-        return self._start(self._link.fetch("DELETE", path))
+        return self._ask("DELETE", path, lambda answer: read(answer, DeletedRun).deleted)
 
     def checkpoint(self, run_id: str) -> Future[str]:
-        """Save a checkpoint now; its name."""
+        """Save a checkpoint now, and give its name."""
+        path = _path(run_id, "checkpoints")
+        return self._ask(
+            "POST", path, lambda answer: read(answer, CheckpointReply).checkpoint, Nothing()
+        )
 
-        async def checkpoint() -> str:
-            found = await self._link.fetch("POST", _path(run_id, "checkpoints"), body={})
-            return understood(lambda: str(found["checkpoint"]))
+    def checkpoints(self, run_id: str) -> Future[list[CheckpointInfo]]:
+        """List the checkpoints of a run, the oldest first."""
+        path = _path(run_id, "checkpoints")
+        return self._ask("GET", path, lambda answer: read(answer, CheckpointList).checkpoints)
 
-        return self._start(checkpoint())
-
-    def checkpoints(self, run_id: str) -> Future[list[dict[str, Any]]]:
-        """The checkpoints of a run."""
-
-        async def checkpoints() -> list[dict[str, Any]]:
-            found = await self._link.fetch("GET", _path(run_id, "checkpoints"))
-            return understood(lambda: list(found["checkpoints"]))
-
-        return self._start(checkpoints())
-
-    def memory(self, run_id: str) -> Future[dict[str, Any]]:
-        """What the learner of a run holds: the audit of its memory."""
-        return self._start(self._link.fetch("GET", _path(run_id, "memory")))
+    def memory(self, run_id: str) -> Future[ReplayAudit]:
+        """Compare the log of a run with the replay buffer of its learner."""
+        return self._ask("GET", _path(run_id, "memory"), lambda answer: read(answer, ReplayAudit))
 
     def join(
         self,
@@ -171,28 +158,22 @@ class HiveClient(Closing):
         sync: bool = False,
     ) -> Future[RunSession]:
         """
-        A session of a run. `on_policy` is called on the client's thread with each newer policy.
+        Begin a session of a run.
 
-        With `block` the session has credit, with `sync` it is in lockstep with the learner.
+        `on_policy` is called on the client's thread with each newer policy version and its ONNX
+        file. With `block` the session has credit, with `sync` it is in lockstep with the learner.
         """
-
-        async def join() -> RunSession:
-            session = RunSession(
-                self._link, run_id, features, actions,
-                role=role, block=block, sync=sync, on_policy=on_policy,
-            )  # fmt: skip
-            await session.begin()
-            self._sessions.add(session)
-            if self._watching is None or self._watching.done():
-                watch = self._presence.watch(lambda: bool(self._sessions))
-                self._watching = asyncio.ensure_future(watch)
-            session.ended.add_done_callback(lambda _: self._sessions.discard(session))
-            return session
-
-        return self._start(join())
+        return self._start(
+            self._join(
+                RunSession(
+                    self._transport, self._loop, run_id, features, actions,
+                    role=role, block=block, sync=sync, on_policy=on_policy,
+                )
+            )
+        )  # fmt: skip
 
     def close(self) -> None:
-        """End the thread; what is asked for is cancelled. Safe to call again."""
+        """End the thread, and cancel all requests. Safe to call again."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -200,11 +181,28 @@ class HiveClient(Closing):
         if self._thread is not threading.current_thread():  # the collector runs anywhere
             self._thread.join(_ENDING)
 
-    async def _run_of(self, method: str, path: str, body: Any = None) -> RunInfo:
-        found = await self._link.fetch(method, path, body=body)
-        if "run" not in found:
-            raise ProtocolError(f"the hive answered with {sorted(found)} and no run")
-        return RunInfo.from_json(found["run"])
+    async def _join(self, session: RunSession) -> RunSession:
+        await session.begin()
+        self._sessions.add(session)
+        if self._watching is None or self._watching.done():
+            watch = self._presence.watch(lambda: bool(self._sessions))
+            self._watching = asyncio.ensure_future(watch)
+        session.ended.add_done_callback(lambda _: self._sessions.discard(session))
+        return session
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        reply: Callable[[httpx.Response], T],
+        body: WireStruct | None = None,
+    ) -> Future[T]:
+        """Make a request, and give what `reply` reads in the answer."""
+
+        async def ask() -> T:
+            return reply(await self._transport.ask(method, path, body=body))
+
+        return self._start(ask())
 
     def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         if self._is_closed:
@@ -214,14 +212,9 @@ class HiveClient(Closing):
             return failed
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def _run(self, locate: Locate, ready: Future[HiveTransport]) -> None:
+    def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         give_way()
-
-        async def begin() -> None:
-            ready.set_result(HiveTransport(locate))
-
-        self._loop.run_until_complete(begin())
         try:
             self._loop.run_forever()
         finally:
@@ -229,9 +222,20 @@ class HiveClient(Closing):
             for task in tasks:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            self._loop.run_until_complete(self._link.close())
+            self._loop.run_until_complete(self._transport.close())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
+
+
+def _run_in(answer: httpx.Response) -> RunInfo:
+    return read(answer, RunReply).run
+
+
+def _text(answer: httpx.Response) -> str:
+    try:
+        return answer.content.decode()
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"the hive answered with text that is not UTF-8: {error}") from None
 
 
 def _path(run_id: str, rest: str = "") -> str:

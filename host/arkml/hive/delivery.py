@@ -1,4 +1,4 @@
-"""Rows on their way to a hive: numbered, sent until they are there, counted."""
+"""Delivery of rows to a hive: numbered, sent until they are acknowledged, counted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError
-from arkml.hive.answers import Standing, refused_rows, understood, whole
 from arkml.hive.outbox import Outbox
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import (
@@ -29,24 +27,30 @@ from arkml.hive.protocol.rows import (
     parse_header,
 )
 from arkml.hive.protocol.runs import MAX_NAMES
-from arkml.hive.transport import GONE, RETRIED, HiveTransport, parsed, reason
+from arkml.hive.protocol.sessions import (
+    NamesReply,
+    NamesRequest,
+    OutOfTurn,
+    RowsReply,
+    SessionState,
+)
+from arkml.hive.transport import GONE, RETRIED, HiveTransport, read, reason
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LAST_PAUSE = 0.05, 2.0  # seconds between two tries
 _FORBIDDEN = (401, 403)
 _MOST_REFUSED = 1_024
-_MAX_NAME = (1 << 32) - 1
 _EMPTY = np.zeros(0, META)
 
 
 @dataclass(slots=True)
 class Ledger:
     """
-    What became of the rows of a session.
+    Counts of a session's rows by their fate.
 
-    `checksum` is the XOR of the hashes of all rows the hive has accepted (see `protocol.audit`).
-    `renewed` counts how often the session was joined again.
+    `checksum` is the XOR of the hashes of all accepted rows (see `protocol.audit`). `renewed` is
+    the number of times that the session was joined again.
     """
 
     accepted: int = 0
@@ -58,7 +62,7 @@ class Ledger:
 
 @dataclass(slots=True)
 class _Body:
-    """Rows that are on their way under one number; the columns are views of the data."""
+    """Rows that are sent under one number; the columns are views of the data."""
 
     seq: int
     kind: Kind
@@ -67,55 +71,55 @@ class _Body:
     dropped: int
 
 
-class Membership(Protocol):
-    """The part in a run that rows are sent for."""
+class Sender(Protocol):
+    """The session whose rows are sent."""
 
     run_id: str
     index: int
     sid: str
 
     async def join(self) -> int:
-        """Join, or join again; the number of the last body that the hive has."""
+        """Join, or join again; return the number of the last body that the hive has."""
         ...
 
-    def settle(self, standing: Standing) -> None:
-        """Take over what every answer to a session says."""
+    def update(self, state: SessionState) -> None:
+        """Take over the state in an answer of the hive."""
         ...
 
 
 class Delivery:
     """
-    Takes rows out of an outbox and sends them, one body at a time.
+    The sending of rows from an outbox, one body at a time.
 
-    `arrived` is how many of the rows that it took are settled: at the hive, or refused by it.
+    `settled` is the number of rows that are at the hive, refused by it, or discarded.
     """
 
-    def __init__(self, link: HiveTransport, outbox: Outbox, member: Membership) -> None:
-        self.arrived = 0
+    def __init__(self, transport: HiveTransport, outbox: Outbox, sender: Sender) -> None:
+        self.settled = 0
         self.ledger = Ledger()
         self.seq = 0
         """The number of the last body."""
-        self._link = link
+        self._transport = transport
         self._outbox = outbox
-        self._member = member
+        self._sender = sender
         self._names: dict[str, int] = {}
         self._refused: set[str] = set()
         self._is_sending = False
 
     async def send(self, *, partial: bool) -> bool:
         """
-        Send the oldest body, with `partial` one that is not full too; whether there was one.
+        Send the oldest full body, or with `partial` any rows; return false if there are none.
 
-        Raises HiveRefused and RunGone when the session can go on no more.
+        Raises HiveRefused and RunGone when the hive does not take the session's rows any more.
         """
         self._outbox.trim()
-        found = self._outbox.take(partial=partial)
-        if found is None:
+        taken = self._outbox.take(partial=partial)
+        if taken is None:
             return False
-        kind, columns = found
+        kind, columns = taken
         columns.meta = await self._meta()
         self.seq += 1
-        dropped = self._outbox.untold()
+        dropped = self._outbox.take_dropped()
         data = self._encoded(kind, columns, dropped)
         sent = decode(parse_header(data), memoryview(data)[HEADER_SIZE:], check=False)
         self._is_sending = True
@@ -126,7 +130,7 @@ class Delivery:
         return True
 
     def relieve(self) -> None:
-        """Give up the oldest rows while there are too many and a hive takes its time."""
+        """Drop the oldest rows while there are too many and the hive is slow."""
         if self._is_sending:  # otherwise rows that were taken may not be copied yet
             self._outbox.trim()
 
@@ -136,7 +140,7 @@ class Delivery:
         )
 
     async def _meta(self) -> npt.NDArray[Any]:
-        """The metrics noted so far, by the ids that the hive gave their names."""
+        """Return the metrics of the rows taken last, by the ids of their names: META, [m]."""
         notes = self._outbox.take_notes()
         if not notes:
             return _EMPTY
@@ -153,33 +157,35 @@ class Delivery:
         return np.array(known, META)
 
     async def _number(self, names: list[str]) -> None:
-        """Have the hive number these names. Those that it refuses are told once."""
-        path = f"/runs/{self._member.run_id}/names"
+        """Have the hive number these names. Each one that it refuses is logged once."""
+        path = f"/runs/{self._sender.run_id}/names"
         try:
-            found = await self._link.fetch("POST", path, body={"names": names})
-            ids, refused = understood(lambda: (dict(found["ids"]), dict(found.get("refused", {}))))
-            self._names.update(
-                {name: whole(ids, name, most=_MAX_NAME) for name in names if name not in refused}
-            )
+            reply = await self._transport.fetch("POST", path, NamesReply, body=NamesRequest(names))
+            if lacking := [name for name in names if name not in reply.ids | reply.refused]:
+                raise ProtocolError(f"the hive gave no number for {lacking[0][:80]!r}")
         except HiveError as error:
             log.warning("metrics %s are lost: %s", ", ".join(sorted(names)), error)
             return
         for name in names:
-            if name in refused:
-                self._refused.add(name)
-                log.warning("metric %r is not kept: %s", name, str(refused[name])[:200])
+            if name not in reply.refused:
+                self._names[name] = reply.ids[name]
+                continue
+            self._refused.add(name)
+            log.warning("metric %r is not kept: %s", name, reply.refused[name][:200])
         if len(self._refused) >= _MOST_REFUSED:
             log.warning("the hive refused %d metrics: no more are sent", len(self._refused))
 
     async def _deliver(self, body: _Body) -> None:
-        """Send a body until the hive has it, or says that it will never take it."""
+        """Send a body until the hive has it, or refuses it for good."""
         pause = FIRST_PAUSE
         headers = {"content-type": CONTENT_TYPE}
         while True:
             try:
-                path = f"/sessions/{self._member.sid}/rows"
-                answer = await self._link.send("POST", path, content=body.data, headers=headers)
-                if await self._understood(body, answer):
+                path = f"/sessions/{self._sender.sid}/rows"
+                answer = await self._transport.send(
+                    "POST", path, content=body.data, headers=headers
+                )
+                if await self._is_settled(body, answer):
                     return
             except (HiveUnreachable, ProtocolError) as error:
                 log.debug("%s", error)
@@ -187,11 +193,11 @@ class Delivery:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LAST_PAUSE)
 
-    async def _understood(self, body: _Body, answer: httpx.Response) -> bool:
-        """Whether the body is settled by this answer."""
+    async def _is_settled(self, body: _Body, answer: httpx.Response) -> bool:
+        """Return true if this answer settles the body; otherwise prepare it to be sent again."""
         status = answer.status_code
         if status == 200:
-            self._acknowledge(body, parsed(answer))
+            self._acknowledge(body, read(answer, RowsReply))
             return True
         if status in RETRIED:
             log.debug("the hive answered %d: %s", status, reason(answer))
@@ -202,24 +208,24 @@ class Delivery:
             await self._rejoin(body)
             return False
         if status == 409:
-            self._renumber(body, whole(parsed(answer), "expected", least=1))
+            self._renumber(body, read(answer, OutOfTurn).expected)
             return False
         log.warning(
             "%d rows are lost: the hive answered %d: %s",
             len(body.columns), status, reason(answer),
         )  # fmt: skip
         self.ledger.discarded += len(body.columns)
-        self.arrived += len(body.columns)
+        self.settled += len(body.columns)
         self._outbox.release(len(body.columns))
         body.columns = body.columns.take(slice(0))
         body.data = self._encoded(body.kind, body.columns, body.dropped)
         return False
 
     async def _rejoin(self, body: _Body) -> None:
-        """The hive does not know the session: join again; a body it has already comes twice."""
+        """Join again after the hive forgot the session; a body that it has is a duplicate then."""
         self.ledger.renewed += 1
         try:
-            acked = await self._member.join()
+            acked = await self._sender.join()
         except HiveUnreachable:
             return
         except HiveRefused as error:
@@ -236,15 +242,29 @@ class Delivery:
         body.seq = self.seq = expected
         body.data = self._encoded(body.kind, body.columns, body.dropped)
 
-    def _acknowledge(self, body: _Body, answer: Mapping[str, Any]) -> None:
+    def _acknowledge(self, body: _Body, reply: RowsReply) -> None:
         columns, ledger = body.columns, self.ledger
         count = len(columns)
-        standing = Standing.of(answer)
-        refused, marks = refused_rows(answer, count)
-        kept = columns.take(marks) if refused else columns
-        ledger.accepted += count - refused
-        ledger.refused += refused
-        ledger.checksum ^= checksum(row_hashes(self._member.index, body.kind, kept))
-        self.arrived += count
+        kept = columns.take(_kept_rows(reply, count)) if reply.refused_n else columns
+        ledger.accepted += count - reply.refused_n
+        ledger.refused += reply.refused_n
+        ledger.checksum ^= checksum(row_hashes(self._sender.index, body.kind, kept))
+        self.settled += count
         self._outbox.release(count)
-        self._member.settle(standing)
+        self._sender.update(reply)
+
+
+def _kept_rows(reply: RowsReply, count: int) -> npt.NDArray[np.bool_]:
+    """
+    Return the rows that are not known to be refused: bool, [count].
+
+    The hive names only the first ones that it refuses. Raises ProtocolError.
+    """
+    if reply.refused_n > count:
+        raise ProtocolError(f"the hive refused {reply.refused_n} of {count} rows")
+    kept = np.ones(count, bool)
+    for row, _ in reply.refused:
+        if not 0 <= row < count:
+            raise ProtocolError(f"the hive refused row {row} of {count}")
+        kept[row] = False
+    return kept

@@ -1,4 +1,4 @@
-"""A hive of a host's own: the same server as everywhere, as a child process on loopback."""
+"""The embedded hive: the server as a child process of a host, on loopback."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _log = logging.getLogger(__name__)
 
 _HOST = "127.0.0.1"
 _LOG = "hive.log"
-_TOLD = 300  # characters of a log's last line
-_LOOK = 0.1  # seconds between two looks at whether a hive that starts is closed
+_QUOTED = 300  # characters of a log's last line
+_INTERVAL = 0.1  # seconds between two checks if a hive that starts is closed
 _STARTING = 30.0
 _ENDING = 8.0
 """Seconds for the hive to answer, and for its learners' last checkpoints."""
 
 Where = tuple[str, int, str]
-"""Host, port and token of a hive."""
+"""Host, port and token of an embedded hive."""
 
 
 class EmbeddedHive(Closing):
     """
     A hive in a process that ends with this one, however this one ends.
 
-    `data` is its directory, or None for a temporary one that is removed at the end. `settings`
-    are what `arkml.server` takes besides, as JSON has them. Any thread may call anything.
+    `data` is its directory, or None for a temporary one that is removed at the end. `settings` are
+    further options of `arkml.server`, as JSON values. Any thread may call any method.
     """
 
     def __init__(self, data: Path | None = None, settings: Mapping[str, Any] | None = None) -> None:
@@ -55,24 +55,25 @@ class EmbeddedHive(Closing):
 
     @property
     def pid(self) -> int | None:
-        """The process, None if there is none."""
+        """The id of the process, None if there is none."""
         return self._process.pid if self._process else None
 
     @property
     def data(self) -> Path | None:
-        """Its directory; None for a temporary one that was not needed yet."""
+        """The directory; None for a temporary one that was not needed yet."""
         return self._data
 
     @property
     def is_dead(self) -> bool:
-        """Whether its process ended without being told to."""
+        """True if the process ended without `close`."""
         return self._process is not None and self._process.poll() is not None
 
     def locate(self) -> Where:
         """
-        Where the hive is. It is started if it is not there, or not any more, on the same directory.
+        Return the address of the hive, after starting it if it does not run.
 
-        May take seconds. Raises HiveUnreachable if it does not start, or was closed.
+        It is started again on the same directory. May take seconds. Raises HiveUnreachable if it
+        does not start, or was closed.
         """
         with self._lock:
             if self._is_closed:
@@ -86,8 +87,8 @@ class EmbeddedHive(Closing):
         """
         End the hive and its learners, which write a last checkpoint. Safe to call again.
 
-        One that is being started is given up. In a fork of the process that started the hive it
-        is only let go of.
+        A start in progress is abandoned. In a fork of the process that started the hive, the hive
+        keeps running.
         """
         self._is_closed = True  # before the lock, which is held while the hive starts
         if os.getpid() != self._owner:  # where the lock may never be free
@@ -99,14 +100,14 @@ class EmbeddedHive(Closing):
                 try:
                     self._process.wait(_ENDING)
                 except subprocess.TimeoutExpired:
-                    _log.warning("the embedded hive did not end within %g s", _ENDING)
+                    _log.warning("the embedded hive did not end within %g s and is killed", _ENDING)
             self._forget()
             if self._is_temporary and self._data is not None:
                 shutil.rmtree(self._data, ignore_errors=True)
                 self._data = None
 
     def _forget(self) -> None:
-        """Let go of a process, which ends if it has not and is a child of this one."""
+        """Forget the process, after killing it if it is a child of this one."""
         process, self._process, self._where = self._process, None, None
         if process is not None:
             process.kill()
@@ -114,24 +115,24 @@ class EmbeddedHive(Closing):
                 pass
 
     def _started(self) -> Where:
-        """Raises HiveUnreachable."""
+        """Start a hive, and return its address. Raises HiveUnreachable."""
         try:
-            found = self._begun()
+            said = self._begun()
         except (OSError, EOFError, TypeError, ValueError) as error:
             self._forget()
             raise HiveUnreachable(f"the embedded hive does not start: {error}") from error
         except BaseException:  # Ctrl-C while it starts
             self._forget()
             raise
-        if "error" in found:
+        if "error" in said:
             self._forget()
-            raise HiveUnreachable(f"the embedded hive does not start: {found['error']}")
-        return str(found["host"]), int(found["port"]), self._token
+            raise HiveUnreachable(f"the embedded hive does not start: {said['error']}")
+        return str(said["host"]), int(said["port"]), self._token
 
     def _begun(self) -> dict[str, Any]:
-        """What a new process says of itself. Raises OSError, EOFError, TypeError, ValueError."""
+        """Return a new process's first line. Raises OSError, EOFError, TypeError, ValueError."""
         data, process, begin = self._spawned()
-        told = {
+        options = {
             "host": _HOST,
             "port": 0,
             **self._settings,
@@ -142,14 +143,14 @@ class EmbeddedHive(Closing):
         }
         assert process.stdin is not None
         try:
-            process.stdin.write(json.dumps(told).encode() + b"\n")
+            process.stdin.write(json.dumps(options).encode() + b"\n")
             return self._announced(process)
         except (BrokenPipeError, EOFError):
             raise EOFError(f"its process ended: {_last_line(data / _LOG, begin)}") from None
 
     def _announced(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
         """
-        The line by which a hive says where it is.
+        Return the line in which a hive says its address.
 
         Raises OSError, TypeError or ValueError if no such line comes, OSError if the hive is closed
         meanwhile, EOFError if nothing comes.
@@ -160,19 +161,18 @@ class EmbeddedHive(Closing):
         while not line.endswith(b"\n"):
             if self._is_closed:
                 raise OSError("it was closed meanwhile")
-            if not select.select([process.stdout], [], [], _LOOK)[0]:
+            if not select.select([process.stdout], [], [], _INTERVAL)[0]:
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"it says nothing for {_STARTING:g} s")
+                    raise TimeoutError(f"it said nothing for {_STARTING:g} s")
                 continue
             read = process.stdout.read(4_096)
             if not read:
                 raise EOFError
             line += read
-        found = json.loads(line)
-        return dict(found)
+        return dict(json.loads(line))
 
     def _spawned(self) -> tuple[Path, subprocess.Popen[bytes], int]:
-        """The directory, a process that waits for its options, and where in the log it begins."""
+        """Return the directory, a process that waits for options, and the offset of its log."""
         try:
             if self._data is None:
                 self._data = Path(tempfile.mkdtemp(prefix="arkml-hive-"))
@@ -196,12 +196,12 @@ class EmbeddedHive(Closing):
 
 
 def _last_line(log: Path, begin: int) -> str:
-    """The last line that a process has logged. Raises OSError."""
+    """Return the last line that a process has logged. Raises OSError."""
     with log.open("rb") as file:
         file.seek(begin)
         lines = file.read().decode(errors="replace").split("\n")
-    found = next((line.strip() for line in reversed(lines) if line.strip()), "it logged nothing")
-    return found[-_TOLD:]
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it logged nothing")
+    return last[-_QUOTED:]
 
 
 def _environment() -> dict[str, str]:

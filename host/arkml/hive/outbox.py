@@ -1,4 +1,4 @@
-"""Rows on their way out: written by the thread of the frames, read by the thread of the client."""
+"""The queue of rows to be sent, from the thread of the frames to that of the client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arkml.hive.protocol.rows import META, NO_ROW, Columns, Kind, payload_size
 from arkml.hive.protocol.runs import BATCH_ROWS, BATCH_SECONDS
 
 MAX_BYTES = 64 << 20
-"""Rows beyond so many bytes are given up, the oldest first."""
+"""The bytes of rows that may wait; beyond them the oldest rows are dropped."""
 
 _MAX_NOTES = 1 << 16
 _POOL = 8  # chunks that are kept for later
@@ -22,10 +22,10 @@ _POOL = 8  # chunks that are kept for later
 
 class _Chunk:
     """
-    Room for so many rows of one kind.
+    A block of rows of one kind.
 
-    The writer moves `filled` on after it has written, the reader `taken` after it has read. A
-    chunk that `is_over` gets no more rows. `first` is how many rows were appended before its own.
+    The writer advances `filled` after it has written, the reader `taken` after it has read. A
+    chunk that `is_over` gets no more rows. `first` is the number of rows appended before its own.
     """
 
     __slots__ = ("columns", "filled", "first", "is_over", "kind", "taken")
@@ -44,12 +44,14 @@ class Outbox:
     """
     A queue of rows for one writer and one reader, without a lock.
 
-    The writer calls `begin`, `append`, `note` and `end`, the reader everything else, and `end` too
-    for a writer that does not go on. What each of
-    them writes, the other one only reads; single assignments and the ends of a deque are atomic.
-    The writer calls `wake` when a body is full, and `pause` with the rows of a frame, once in
-    BATCH_SECONDS at most. Rows between `begin` and `end` are not taken before `end`: their metrics
-    come after them, and go out with them.
+    The writer calls `begin`, `append`, `note` and `end`, the reader all other methods, and `end`
+    too for a writer that stopped. Each field is written by one of them and only read by the other;
+    single assignments and the ends of a deque are atomic. The writer calls `wake` when a body is
+    full, and `pause` with the rows of a frame, once in BATCH_SECONDS at most. Rows between `begin`
+    and `end` are not taken before `end`: their metrics are noted after them, and sent with them.
+
+    `max_rows` is the number of rows that may wait, those of `max_bytes` at first; beyond it the
+    oldest rows are dropped.
     """
 
     def __init__(
@@ -63,41 +65,41 @@ class Outbox:
         rows: int = BATCH_ROWS,
     ) -> None:
         self.appended = 0
-        """Rows that were appended and not refused at once. Written by the writer."""
+        """Number of rows that were appended and not refused at once. Written by the writer."""
         self._refused = 0  # by the writer
-        self._given_up = 0  # by the reader
-        self._told = 0  # of both, what was told to the hive
+        self._dropped = 0  # by the reader
+        self._reported = 0  # of both, those that `take_dropped` has returned
         self._released = 0
         self._features = features
         self._actions = actions
         self._rows = rows
         self._wake = wake
         self._pause = pause
-        self._due = 0.0  # when to say again that a frame is over
+        self._due = 0.0  # time of the next call of `pause`
         row_bytes = payload_size(1, features, actions, 0)
-        self._limit = max(rows, max_bytes // row_bytes)
+        self.max_rows = max(rows, max_bytes // row_bytes)
         self._open: _Chunk | None = None
         self._begun: int | None = None  # rows before those whose metrics may still come
-        self._seen: int | None = None  # `_begun` as the reader saw it last
-        self._is_full = False  # whether a body became full since `begin`
+        self._seen: int | None = None  # `_begun` at the reader's last check
+        self._is_full = False  # true if a body became full since `begin`
         self._last = (0, 0)  # the rows that were taken last: the first, and the one after them
         self._chunks: deque[_Chunk] = deque()
         self._free: deque[_Chunk] = deque()
         self._notes: deque[tuple[int, str, float]] = deque(maxlen=_MAX_NOTES)
 
     def begin(self) -> None:
-        """Announce rows whose metrics are noted after they were appended."""
+        """Begin rows whose metrics are noted after they are appended."""
         self._begun = self.appended
 
     def end(self) -> None:
-        """Release the rows since `begin`: all of their metrics were noted."""
+        """Release the rows since `begin`, now that all of their metrics are noted."""
         self._begun = None
         if self._is_full:
             self._is_full = False
             self._wake()
 
     def end_stale(self) -> None:
-        """Release the rows since a `begin` that was the last one at the last call already."""
+        """Release the rows since `begin` if it was the last `begin` at the previous call too."""
         seen, self._seen = self._seen, self._begun
         if seen is not None and seen == self._seen:
             self.end()
@@ -157,41 +159,42 @@ class Outbox:
             self._pause()
 
     def note(self, items: Iterable[tuple[int, str, float]]) -> None:
-        """Send metrics along: how many rows were appended before theirs, or NO_ROW; name, value."""
-        there = self.appended  # what comes after was refused
+        """Queue metrics: the number of rows appended before theirs, or NO_ROW; name; value."""
+        there = self.appended  # later rows were refused
         self._notes.extend(
             (row if row < there else NO_ROW, name, value) for row, name, value in items
         )
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits to be taken."""
+        """True if no rows wait to be taken."""
         return all(chunk.filled == chunk.taken for chunk in self._chunks)
 
     @property
     def outstanding(self) -> int:
-        """Rows that were appended and are neither settled nor given up."""
+        """Number of rows that were appended and are neither settled nor dropped."""
         return self.appended - self._released
 
     @property
     def dropped(self) -> int:
-        """Rows that were given up."""
-        return self._refused + self._given_up
+        """Number of rows that were dropped."""
+        return self._refused + self._dropped
 
-    def untold(self) -> int:
-        """Rows that were given up since the last call."""
-        told, self._told = self._told, self.dropped
-        return self._told - told
+    def take_dropped(self) -> int:
+        """Return the number of rows that were dropped since the last call."""
+        before, self._reported = self._reported, self.dropped
+        return self._reported - before
 
     def take(self, *, partial: bool) -> tuple[Kind, Columns] | None:
         """
-        The oldest rows, of a full body or with `partial` of any, or None.
+        Return the oldest rows if they fill a body, with `partial` any rows; None if there are none.
 
-        The columns are views, which `take` and `trim` end. Their meta is empty: see `take_notes`.
+        The columns are views, valid until the next `take` or `trim`. Their meta is empty: see
+        `take_notes`.
         """
         while self._chunks:
             chunk = self._chunks[0]
-            is_over = chunk.is_over  # before `filled`: what is over gets no more rows
+            is_over = chunk.is_over  # before `filled`: a chunk that is over gets no more rows
             filled = chunk.filled
             begun = self._begun  # after `filled`: rows are appended after it was written
             end = filled if begun is None else max(chunk.taken, min(filled, begun - chunk.first))
@@ -212,31 +215,31 @@ class Outbox:
     def take_notes(self) -> list[tuple[int, str, float]]:
         """Return the metrics of the rows taken last: place of the row or NO_ROW, name, value."""
         first, end = self._last
-        found = []
+        notes = []
         while self._notes and ((row := self._notes[0][0]) < end or row == NO_ROW):
             _, name, value = self._notes.popleft()
-            found.append((row - first if first <= row < end else NO_ROW, name, value))
-        return found
+            notes.append((row - first if first <= row < end else NO_ROW, name, value))
+        return notes
 
     def release(self, rows: int) -> None:
-        """So many of the rows that were taken are settled: at the hive, refused by it, or lost."""
+        """Note that `rows` of the rows taken are settled: at the hive, refused by it, or lost."""
         self._released += rows
 
     def trim(self) -> None:
-        """Give up the oldest rows while there are too many."""
-        while self.outstanding > self._limit and self._chunks:
+        """Drop the oldest rows while there are too many."""
+        while self.outstanding > self.max_rows and self._chunks:
             chunk = self._chunks[0]
             if not chunk.is_over:
                 return
             lost = chunk.filled - chunk.taken
             chunk.taken = chunk.filled
-            self._given_up += lost
+            self._dropped += lost
             self._released += lost
             self._recycle()
 
     def _begin(self, kind: Kind) -> _Chunk | None:
-        """A chunk for rows of a kind; None if far too many rows wait, and the reader is stuck."""
-        if self.outstanding >= 2 * self._limit:
+        """Return a new chunk; None if twice `max_rows` wait because the reader is stuck."""
+        if self.outstanding >= 2 * self.max_rows:
             return None
         if self._open is not None:
             self._open.is_over = True

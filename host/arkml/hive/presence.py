@@ -1,4 +1,4 @@
-"""Whether a hive is there, said in the log once when it is gone and once when it is back."""
+"""Presence of a hive, logged once when the hive is gone and once when it is back."""
 
 from __future__ import annotations
 
@@ -12,43 +12,44 @@ from arkml.hive.transport import HiveTransport
 
 log = logging.getLogger(__name__)
 
-_LOOK = 0.25  # seconds between two looks
+_INTERVAL = 0.25  # seconds between two checks
 _SILENCE = 1.0  # seconds without an answer after which the hive is asked for one
 _PATIENCE = 1.5
-"""Seconds that it has to answer then. With the others: what is gone is told within 3 s."""
+"""Seconds for that answer. Together with the others: a loss is logged within 3 s."""
 
 
 class Presence:
     """
-    Watches over one hive. A hive that answers, but takes nothing, is gone as well.
+    A watch over one hive. A hive that answers and takes nothing counts as gone too.
 
     `is_gone` may be read from any thread.
     """
 
-    def __init__(self, link: HiveTransport) -> None:
+    def __init__(self, transport: HiveTransport) -> None:
         self.is_gone = False
-        self._link = link
+        self._transport = transport
 
     async def watch(self, is_needed: Callable[[], bool]) -> None:
-        """Look again and again as long as that is needed."""
+        """Check the hive at intervals while `is_needed` returns true."""
         while is_needed():
-            await asyncio.sleep(_LOOK)
-            why = await self._trouble()
-            if why and not self.is_gone:
-                log.warning("the hive is gone: %s (rows wait for it, and policies stay)", why)
-            elif self.is_gone and not why:
+            await asyncio.sleep(_INTERVAL)
+            reason = await self._trouble()
+            if reason and not self.is_gone:
+                log.warning("the hive is gone: %s (rows wait for it, and policies stay)", reason)
+            elif self.is_gone and not reason:
                 log.warning("the hive is back")
-            self.is_gone = bool(why)
+            self.is_gone = bool(reason)
 
     async def _trouble(self) -> str:
-        """Why the hive is of no use, empty if it is."""
-        silence = monotonic() - self._link.answered
+        """Return the reason why the hive is of no use, empty if it is."""
+        silence = monotonic() - self._transport.answered
         if silence > _SILENCE:
             try:
-                await asyncio.wait_for(self._link.send("GET", "/health"), _PATIENCE)
+                await asyncio.wait_for(self._transport.send("GET", "/health"), _PATIENCE)
             except TimeoutError:
-                return self._link.trouble or f"it has not answered for {silence + _PATIENCE:.1f} s"
+                text = f"it has not answered for {silence + _PATIENCE:.1f} s"
+                return self._transport.trouble or text
             except HiveError as error:
                 return str(error)
-        refusal = self._link.refusal(_SILENCE)
+        refusal = self._transport.refusal(_SILENCE)
         return f"it takes nothing, {refusal}" if refusal else ""

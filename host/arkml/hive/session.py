@@ -1,4 +1,4 @@
-"""A session of a run, as the host holds it: its rows go out, newer policies come in."""
+"""A session of a run, as a host holds it: rows go out, newer policy versions come in."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
-from arkml.hive.answers import Standing, whole
 from arkml.hive.delivery import Delivery, Ledger
-from arkml.hive.following import Following
 from arkml.hive.outbox import Outbox
+from arkml.hive.policy_poll import PolicyPoll
 from arkml.hive.protocol.runs import BATCH_SECONDS, Role
+from arkml.hive.protocol.sessions import Joined, JoinRequest, LeaveRequest, SessionState
+from arkml.hive.protocol.wire import Nothing
 from arkml.hive.transport import GONE, RETRIED, HiveTransport
 
 log = logging.getLogger(__name__)
 
-_BEAT = 5.0  # seconds without rows after which the hive is told that the session lives
-_WAITING_BEAT = 0.05  # the same while the guest waits for credit
-_BREATH = 0.01
-"""Seconds, at most, from one body to the next where no frame may be late: half of what one took."""
+_BEAT = 5.0  # seconds without rows after which a beat renews the session's lease
+_WAITING_BEAT = 0.05  # seconds between beats while the guest waits for credit
+_LONGEST_PAUSE = 0.01
+"""Seconds, at most, between two bodies where no frame may be late: half the time of the first."""
 _FRAME_END = 0.002
-"""Seconds from the rows of a frame to its end, mostly: what is done then disturbs no frame."""
+"""Seconds, usually, from the rows of a frame to its end; work that begins then delays no frame."""
 
 
 class RunSession:
@@ -34,13 +35,14 @@ class RunSession:
     One session of a run.
 
     The thread of the frames appends to `outbox`, asks `must_wait` and calls `wait`; the rest runs
-    on the client's event loop. `failure` is why rows can go nowhere any more, or None. `ended` is
-    done when the session has left.
+    on `loop`, the client's. `failure` is the reason why rows cannot be delivered any more, or None.
+    `ended` is done when the session has left.
     """
 
     def __init__(
         self,
-        link: HiveTransport,
+        transport: HiveTransport,
+        loop: asyncio.AbstractEventLoop,
         run_id: str,
         features: int,
         actions: int,
@@ -55,23 +57,21 @@ class RunSession:
         self.failure: str | None = None
         self.ended: Future[None] = Future()
         self.outbox = Outbox(features, actions, wake=self._wake, pause=self._pause)
-        self._delivery = Delivery(link, self.outbox, self)
-        self._link = link
-        self._loop = asyncio.get_running_loop()
-        self._role = role
+        self._delivery = Delivery(transport, self.outbox, self)
+        self._transport = transport
+        self._loop = loop
         self._block = block or sync
         self._sync = sync
         self._on_policy = on_policy
-        self._join_key = str(uuid.uuid4())
+        self._request = JoinRequest(str(uuid.uuid4()), features, actions, role)
         self.sid = ""
-        self._widths = features, actions
         self._credit = 0
         self._hold = False
-        self._known_version = 0  # newest the hive has
+        self._known_version = 0  # the newest at the hive
         self._loaded_version = 0
         self._work = asyncio.Event()
         self._frames = asyncio.Event()
-        self._is_due = False  # whether the rows that there are are to go, a full body or not
+        self._is_due = False  # true if rows are sent now even if they do not fill a body
         self._is_waiting = False
         self._gate = threading.Lock()  # a bare lock: a signal handler that raises leaves it whole
         self._gate.acquire()
@@ -79,26 +79,31 @@ class RunSession:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
-        """Join. Raises HiveError."""
+        """Join the run, and begin to send and to poll. Raises HiveError."""
         self._delivery.seq = await self.join()
-        self._tasks = [asyncio.ensure_future(self._pump())]
+        pump = asyncio.ensure_future(self._pump())
         pause = None if self._block else self._frame_end
-        following = Following(self._link, self.run_id, self._received, pause)
-        self._tasks.append(asyncio.ensure_future(following.run()))
-        self._tasks[0].add_done_callback(self._over)
+        poll = PolicyPoll(self._transport, self.run_id, self._received, pause)
+        self._tasks = [pump, asyncio.ensure_future(poll.run())]
+        pump.add_done_callback(self._over)
 
     @property
     def ledger(self) -> Ledger:
-        """What became of the rows."""
+        """Counts of the rows by their fate."""
         return self._delivery.ledger
 
+    @property
+    def settled(self) -> int:
+        """Number of rows that are at the hive, refused by it, or discarded."""
+        return self._delivery.settled
+
     def loaded(self, version: int) -> None:
-        """The host acts with this version from now on. From any thread."""
+        """Note that the host acts with this policy version from now on. From any thread."""
         self._loaded_version = version
         self._open_gate()
 
     def must_wait(self) -> bool:
-        """Whether the guest may not go on yet. Costs next to nothing."""
+        """Return true if the guest has to wait. Costs less than a microsecond."""
         if not self._block or self.failure is not None:
             return False
         out = self.outbox.outstanding
@@ -107,8 +112,8 @@ class RunSession:
         return self._hold or out >= self._credit
 
     def wait(self, timeout: float) -> bool:
-        """Block until the guest may go on, for at most `timeout` seconds; whether it may."""
-        self._is_waiting = True  # before looking: what changes from here on opens the gate
+        """Block for at most `timeout` seconds until the guest may run; return true if it may."""
+        self._is_waiting = True  # before the check: every change from here on opens the gate
         try:
             if self.must_wait():
                 self._wake()
@@ -118,7 +123,7 @@ class RunSession:
             self._is_waiting = False
 
     def leave(self, *, stop: bool) -> Future[None]:
-        """Send what is left and leave; `stop` stops the run for everybody. From any thread."""
+        """Send the remaining rows and leave; `stop` stops the run for all. From any thread."""
 
         def begin() -> None:
             if self._leaving is None:
@@ -132,57 +137,47 @@ class RunSession:
         return self.ended
 
     async def join(self) -> int:
-        """Join, or join again; the number of the last body that the hive has."""
-        features, actions = self._widths
-        wish = {
-            "join_key": self._join_key,
-            "features": features,
-            "actions": actions,
-            "role": self._role.value,
-        }
+        """Join, or join again; return the number of the last body that the hive has."""
+        path = f"/runs/{self.run_id}/sessions"
         try:
-            found = await self._link.fetch("POST", f"/runs/{self.run_id}/sessions", body=wish)
+            joined = await self._transport.fetch("POST", path, Joined, body=self._request)
         except HiveRefused as error:
             if error.status in GONE:
                 raise RunGone(f"run {self.run_id} is gone: {error}") from error
             raise
-        sid, standing = found.get("sid"), Standing.of(found)
-        if not isinstance(sid, str):
-            raise ProtocolError(f"the hive answered with sid = {sid!r}")
-        index, acked = whole(found, "index"), whole(found, "acked")
-        self.sid, self.index = sid, index
-        self.settle(standing)
-        return acked
+        self.sid, self.index = joined.sid, joined.index
+        self.update(joined)
+        return joined.acked
 
     async def _pump(self) -> None:
-        """Send rows as they come, until the session leaves or fails."""
+        """Send rows as they are appended, until the session leaves or fails."""
         try:
             last = time.monotonic()
             while self.failure is None:
                 is_urgent = self._sync or self._is_waiting or self._leaving is not None
                 is_due, self._is_due = self._is_due, False
-                begun = time.monotonic()
+                started = time.monotonic()
                 if await self._delivery.send(partial=is_urgent or is_due):
                     last = time.monotonic()
                     if not (is_urgent or self._block):
-                        await asyncio.sleep(min((last - begun) / 2, _BREATH))
+                        await asyncio.sleep(min((last - started) / 2, _LONGEST_PAUSE))
                     continue
                 if self._leaving is not None and self.outbox.is_empty:
                     break
-                await self._rest()
+                await self._wait_for_rows()
                 silence = time.monotonic() - last
                 if silence > (_WAITING_BEAT if self._is_waiting else _BEAT):
                     await self._beat()
                     last = time.monotonic()
-            await self._say_goodbye()
+            await self._leave()
         except HiveError as error:
             self._fail(str(error))
         except Exception as error:
-            log.exception("the session of run %s cannot go on", self.run_id)
+            log.exception("the session of run %s failed", self.run_id)
             self.failure = f"{type(error).__name__} {error}"
 
     def _over(self, pump: asyncio.Task[None]) -> None:
-        """The session has left or failed, or its client was closed."""
+        """End the poll after the session has left or failed, or its client was closed."""
         for task in self._tasks[1:]:
             task.cancel()
         if pump.cancelled():
@@ -191,11 +186,11 @@ class RunSession:
         if not self.ended.done():
             self.ended.set_result(None)
 
-    def settle(self, standing: Standing) -> None:
-        """Take over what every answer to a session says."""
-        self._credit = standing.credit
-        self._hold = standing.hold
-        self._known_version = max(self._known_version, standing.policy_version)
+    def update(self, state: SessionState) -> None:
+        """Take over the state in an answer of the hive."""
+        self._credit = state.credit
+        self._hold = state.hold
+        self._known_version = max(self._known_version, state.policy_version)
         self._open_gate()
 
     async def _beat(self) -> None:
@@ -208,30 +203,31 @@ class RunSession:
             log.debug("%s", error)
 
     async def _touch(self) -> None:
-        """Tell the hive that the session lives; one that it does not know joins again."""
+        """Renew the lease of the session; join again if the hive does not know it."""
+        path = f"/sessions/{self.sid}/beat"
         try:
-            found = await self._link.fetch("POST", f"/sessions/{self.sid}/beat", body={})
+            state = await self._transport.fetch("POST", path, SessionState, body=Nothing())
         except HiveRefused as error:
             if error.status not in GONE:
                 raise
             self.ledger.renewed += 1
             await self.join()
         else:
-            self.settle(Standing.of(found))
+            self.update(state)
 
-    async def _say_goodbye(self) -> None:
-        body = {"stop": bool(self._leaving)}
+    async def _leave(self) -> None:
+        body = LeaveRequest(stop=bool(self._leaving))
         try:
-            await self._link.ask("POST", f"/sessions/{self.sid}/leave", body=body)
+            await self._transport.ask("POST", f"/sessions/{self.sid}/leave", body=body)
         except HiveError as error:
-            log.debug("the hive was not told that a session left: %s", error)
+            log.debug("a session left without the hive: %s", error)
 
     def _received(self, version: int, policy: bytes) -> None:
         self._known_version = max(self._known_version, version)
         self._on_policy(version, policy)
 
-    async def _rest(self) -> None:
-        """Wait until a body is full, or the rows that there are have waited long enough."""
+    async def _wait_for_rows(self) -> None:
+        """Wait until a body is full, or the rows in the outbox are old enough to be sent."""
         self._work.clear()
         try:
             await asyncio.wait_for(self._work.wait(), 2 * BATCH_SECONDS)
@@ -242,7 +238,7 @@ class RunSession:
             await asyncio.sleep(_FRAME_END)
 
     async def _frame_end(self) -> None:
-        """Wait until a frame has just ended, or none comes."""
+        """Wait until a frame has just ended, or no frame comes."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._frames.wait(), 2 * BATCH_SECONDS)
             await asyncio.sleep(_FRAME_END)
@@ -256,7 +252,7 @@ class RunSession:
     def _paused(self) -> None:
         self._is_due = True
         self._work.set()
-        self._frames.set()  # for those who wait now
+        self._frames.set()  # for the tasks that wait now
         self._frames.clear()
 
     def _filled(self) -> None:
@@ -264,7 +260,7 @@ class RunSession:
         self._delivery.relieve()
 
     def _call(self, work: Callable[[], object]) -> None:
-        """Have something done on the loop."""
+        """Call a function on the loop, from any thread."""
         with contextlib.suppress(RuntimeError):  # the client is closed, and the loop with it
             self._loop.call_soon_threadsafe(work)
 
@@ -273,6 +269,6 @@ class RunSession:
             with contextlib.suppress(RuntimeError):  # another thread has opened it meanwhile
                 self._gate.release()
 
-    def _fail(self, why: str) -> None:
-        log.warning("the session of run %s failed: %s", self.run_id, why)
-        self.failure = why
+    def _fail(self, reason: str) -> None:
+        log.warning("the session of run %s failed: %s", self.run_id, reason)
+        self.failure = reason

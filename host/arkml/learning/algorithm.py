@@ -1,4 +1,4 @@
-"""What the trainer asks of a learning algorithm."""
+"""The protocol of a learning algorithm, and the values it exchanges with its learner."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from arkml.learning.normalizer import Scaling
 
 
 class Diverged(HiveError):
-    """Losses or weights are not finite any more."""
+    """Losses or weights are no longer finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Weight and bias of a linear layer. weight: float32, [outputs, inputs]. bias: float32."""
+    """A linear layer. weight: float32, [outputs, inputs]. bias: float32, [outputs]."""
 
     weight: Floats
     bias: Floats
@@ -28,11 +28,11 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class PolicyWeights:
     """
-    A policy as numbers, normalization included; copies that nobody changes.
+    The weights of a policy and its normalization, copies that never change.
 
-    `body` is the actor up to its last hidden layer, with a ReLU after each. `mean` and `log_std`
-    stand on it. Every critic takes the normalized features beside the actions and ends in a
-    layer without a ReLU. `n_opts` is how many updates made them.
+    `body` is the actor up to its last hidden layer, with a ReLU after each layer. `mean` and
+    `log_std` follow on it. Every critic takes the normalized features concatenated with the actions
+    and ends in a layer without a ReLU. `n_opts` is the number of updates before.
     """
 
     scaling: Scaling
@@ -43,7 +43,7 @@ class PolicyWeights:
     n_opts: int
 
     def is_finite(self) -> bool:
-        """Whether all weights are numbers."""
+        """Return True if all weights are finite."""
         layers = (*self.body, self.mean, self.log_std, *(x for q in self.critics for x in q))
         return all(np.isfinite(x.weight).all() and np.isfinite(x.bias).all() for x in layers)
 
@@ -51,9 +51,9 @@ class PolicyWeights:
 @dataclass(frozen=True, slots=True)
 class State:
     """
-    All that an algorithm needs to go on where it was.
+    The state of an algorithm, complete enough to continue from.
 
-    `tensors` can be read back by torch with `weights_only`; `plain` can be written as JSON.
+    `tensors` can be loaded by torch with `weights_only`; `plain` has JSON values only.
     """
 
     tensors: Mapping[str, Any]
@@ -62,9 +62,10 @@ class State:
 
 class Answer(NamedTuple):
     """
-    What a policy answers. actions: float32, [n, A]. values: float32, [n, 1], in the guest's units.
+    The answer of a policy to a batch.
 
-    `largest` is the largest number under a tanh: float32 tells apart what is that small in it.
+    actions: float32, [n, A]. values: float32, [n, 1], in the guest's units of reward. `largest` is
+    the largest absolute number that enters a tanh, the scale of rounding errors.
     """
 
     actions: Floats
@@ -73,39 +74,47 @@ class Answer(NamedTuple):
 
 
 class Trainable(Protocol):
-    """What makes updates."""
+    """Makes updates."""
 
     @property
     def n_opts(self) -> int:
-        """Updates so far, those before a restart included."""
+        """Updates so far, including those before a restart."""
 
     def train(self, updates: int) -> dict[str, float]:
-        """Make so many updates; the losses under the tags of stable-baselines3. Raises Diverged."""
+        """
+        Make `updates` updates; return the losses by the tags of stable-baselines3.
+
+        Raises Diverged.
+        """
 
 
 class Exportable(Protocol):
-    """What has a policy that can be written as a model."""
+    """Has a policy that can be exported as a model."""
 
     @property
     def device(self) -> str:
-        """Where it computes."""
+        """The device that it computes on, as torch names it."""
 
     def weights(self) -> PolicyWeights:
-        """The present policy."""
+        """Return a copy of the present policy's weights."""
 
     def answer(self, observations: Floats, epsilon: Floats) -> Answer:
-        """What it answers itself, to compare a model with. Both: float32, [n, F] and [n, A]."""
+        """
+        Answer a batch, to compare an exported model with.
+
+        observations: float32, [n, F]. epsilon: float32, [n, A].
+        """
 
 
 class Resumable(Protocol):
-    """What can go on where it was."""
+    """Can be saved and restored."""
 
     def state(self) -> State:
-        """A copy of all that `restore` needs."""
+        """Return a copy of the state that `restore` needs."""
 
     def restore(self, state: State) -> None:
-        """Go on from there. Raises CheckpointDamaged if it does not fit."""
+        """Continue from a state. Raises CheckpointDamaged if it does not fit the run."""
 
 
 class Algorithm(Trainable, Exportable, Resumable, Protocol):
-    """Learns from the memory it was made with."""
+    """Learns from the replay buffer that it was made with."""

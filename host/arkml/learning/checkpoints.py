@@ -1,4 +1,4 @@
-"""Keeps what a learner needs to go on, in files that are whole or not there."""
+"""The checkpoints of a run: a learner's state, in files that are whole or absent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import lzma
-import os
 import pickle
 import struct
 import zipfile
@@ -20,29 +19,30 @@ from typing import Any
 import torch
 
 from arkml.errors import HiveError
+from arkml.files import write_atomic
 from arkml.hive.protocol.segments import Place
 from arkml.learning.algorithm import State
 
 log = logging.getLogger(__name__)
 
 KEPT = 5
-"""So many of the newest checkpoints are kept, and the best."""
+"""Newest checkpoints that are kept, besides the best one."""
 
 _FORMAT = 1
 _STATE, _FACTS, _MANIFEST, _BEST = "state.pt", "state.json", "manifest.json", "best"
 
 
 class CheckpointDamaged(HiveError):
-    """A checkpoint cannot be read, or is not what it says."""
+    """A checkpoint cannot be read, or its content does not match its checksums or the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """
-    A state of learning.
+    The state of a learner.
 
-    `run` is the run it was written in, `rows` how many rows of that run were ingested, up to
-    `cursor` in its log. `facts` are the trainer's own, as JSON has it.
+    `run` is the run it was written in, `rows` the number of rows of that run that had been read, up
+    to `cursor` in its log. `facts` are the learner's own, as JSON values.
     """
 
     run: str
@@ -54,42 +54,43 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints in `directory`: `<n_opts>.zip`, and `best`, which names one of them."""
+    """The checkpoints in `directory`: `<n_opts>.zip`, and `best`, a file that names one of them."""
 
     def __init__(self, directory: Path, *, kept: int = KEPT) -> None:
         self._directory = directory
         self._kept = kept
 
     def save(self, checkpoint: Checkpoint, *, best: bool = False) -> Path:
-        """Write a checkpoint, and drop old ones. Raises OSError and leaves what was there."""
+        """Write a checkpoint and drop old ones. Raises OSError, and then none is dropped."""
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._path(checkpoint.n_opts)
-        _replace(path, _packed(checkpoint))
+        write_atomic(path, _packed(checkpoint), durable=True)
         if best:
-            _replace(self._directory / _BEST, str(checkpoint.n_opts).encode())
+            best_number = str(checkpoint.n_opts).encode()
+            write_atomic(self._directory / _BEST, best_number, durable=True)
         self._prune()
         return path
 
     def newest(self) -> Checkpoint | None:
-        """The newest that is whole, None if there is none."""
+        """Return the newest undamaged checkpoint, None if there is none."""
         for n_opts in reversed(self.numbers()):
             try:
                 return self.load(n_opts)
             except CheckpointDamaged as error:
-                log.warning("checkpoint %d is passed over: %s", n_opts, error)
+                log.warning("checkpoint %d is skipped: %s", n_opts, error)
         return None
 
     def load(self, n_opts: int) -> Checkpoint:
-        """The checkpoint after so many updates. Raises CheckpointDamaged."""
+        """Return the checkpoint after `n_opts` updates. Raises CheckpointDamaged."""
         return _unpacked(self._path(n_opts))
 
     def numbers(self) -> list[int]:
-        """The updates of all checkpoints, least first."""
+        """Return the numbers of updates of all checkpoints, in ascending order."""
         return sorted(int(p.stem) for p in self._directory.glob("*.zip") if p.stem.isdecimal())
 
     @property
     def best(self) -> int | None:
-        """The updates of the best checkpoint."""
+        """The number of updates of the best checkpoint, None if none is marked."""
         try:
             return int((self._directory / _BEST).read_text())
         except (OSError, ValueError):
@@ -132,10 +133,10 @@ def _unpacked(path: Path) -> Checkpoint:
         sums = json.loads(parts.pop(_MANIFEST))
         for name, data in parts.items():
             if hashlib.sha256(data).hexdigest() != sums[name]:
-                raise CheckpointDamaged(f"{name} in {path.name} does not have the sum it should")
+                raise CheckpointDamaged(f"{name} in {path.name} does not match its checksum")
         facts = json.loads(parts[_FACTS])
         if facts["format"] != _FORMAT:
-            raise CheckpointDamaged(f"{path.name} has format {facts['format']}, not {_FORMAT}")
+            raise CheckpointDamaged(f"{path.name} has format {facts['format']}, expected {_FORMAT}")
         tensors = torch.load(io.BytesIO(parts[_STATE]), map_location="cpu", weights_only=True)
         return Checkpoint(
             facts["run"],
@@ -163,22 +164,3 @@ def _unpacked(path: Path) -> Checkpoint:
         pickle.UnpicklingError,
     ) as error:
         raise CheckpointDamaged(f"{path.name} cannot be read: {error}") from error
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file that is the old one or the new one, also after a power loss."""
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -1,4 +1,4 @@
-"""What a learner makes of the rows of its run: memory, statistics and the scale of things."""
+"""The rows of a run as its learner holds them: replay buffer, normalization and statistics."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from arkml.errors import ProtocolError
 from arkml.hive.protocol.rows import MAX_ROWS, Kind
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.log import Log
+from arkml.learning.log_reader import LogReader
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_lag import PolicyLag
 from arkml.learning.replay_buffer import ReplayBuffer
-from arkml.learning.row_statistics import Statistics
+from arkml.learning.row_statistics import RowStatistics
 
 
 class Experience:
-    """Everything that comes from the log, and how far it was read."""
+    """Everything that is derived from the log, up to the place where it has been read."""
 
-    def __init__(self, settings: Settings, log: Log) -> None:
+    def __init__(self, settings: Settings, log: LogReader) -> None:
         self.log = log
         self.rows = 0
-        """Rows of the run up to the cursor."""
-        self.memory = ReplayBuffer(
+        """Rows of the run up to the cursor of the log."""
+        self.replay_buffer = ReplayBuffer(
             settings.memory_max_size,
             settings.features,
             settings.actions,
@@ -32,32 +32,33 @@ class Experience:
             masking=settings.use_terminal_masking,
         )
         self.normalizer = Normalizer(settings.features, active=settings.normalize)
-        self.statistics = Statistics()
-        self.versions = PolicyLag()
+        self.statistics = RowStatistics()
+        self.policy_lag = PolicyLag()
         self._settings = settings
         self._counted = 0
-        self._fresh = 0
+        self._new_rows = 0
 
     @property
     def is_enough(self) -> bool:
-        """Whether there is enough to begin with."""
-        memory = self.memory
-        return memory.held >= self._settings.memory_min_size and memory.transitions > 0
+        """True if the replay buffer holds enough rows for the first update."""
+        replay_buffer = self.replay_buffer
+        enough = replay_buffer.held >= self._settings.memory_min_size
+        return enough and replay_buffer.transitions > 0
 
     def ingest(self, rows: int = MAX_ROWS) -> int:
-        """Read at least so many committed rows, if there are. Returns how many came."""
+        """Read at least `rows` committed rows, if there are as many, and return their number."""
         before = self.rows
         for record in self.log.read(rows):
             self._take(record)
         return self.rows - before
 
-    def take_fresh(self) -> int:
-        """How many rows came since this was last asked, without those that came before."""
-        fresh, self._fresh = self._fresh, 0
-        return fresh
+    def take_new_rows(self) -> int:
+        """Return the number of new rows since the last call, without rows read again."""
+        rows, self._new_rows = self._new_rows, 0
+        return rows
 
     def as_json(self) -> dict[str, Any]:
-        """What a restart must not lose, to be written as JSON. Rows are in the log."""
+        """Return the state that a restart needs, as JSON values. Rows are in the log."""
         return {
             "normalizer": self.normalizer.as_json(),
             "statistics": self.statistics.as_json(),
@@ -65,9 +66,9 @@ class Experience:
 
     def restore(self, values: Mapping[str, Any], *, counted: int) -> None:
         """
-        Go on from what `as_json` made when `counted` rows of this run were in it.
+        Continue from the result of `as_json` after `counted` rows of this run.
 
-        Those are read again to fill the memory, and not counted again.
+        Those rows are read again to fill the replay buffer, and not counted again.
         """
         self.normalizer.restore(values["normalizer"])
         if counted:
@@ -78,15 +79,18 @@ class Experience:
         header, columns = record.header, record.columns
         widths = (header.features, header.actions)
         if widths != (self._settings.features, self._settings.actions):
-            raise ProtocolError(f"rows have {widths} features and actions, not those of the run")
+            raise ProtocolError(
+                f"rows have {widths[0]} features and {widths[1]} actions,"
+                f" the run has {self._settings.features} and {self._settings.actions}"
+            )
         if header.dropped:
-            self.memory.cut(record.session)
-        added = self.memory.add(record.session, header.kind, columns)
+            self.replay_buffer.cut(record.session)
+        added = self.replay_buffer.add(record.session, header.kind, columns)
         self.rows = record.first + len(columns)
         if self.rows <= self._counted:
             return
-        self._fresh += len(columns)
+        self._new_rows += len(columns)
         self.normalizer.observe(columns.features, added.returns)
         self.statistics.count(record, added.episodes)
         if header.kind == Kind.TRAINING:
-            self.versions.count(columns.version, time.monotonic())
+            self.policy_lag.count(columns.version, time.monotonic())

@@ -1,4 +1,4 @@
-"""Makes ONNX models of policy weights, and sees that they answer as the learner does."""
+"""ONNX models of policy weights, checked against the learner."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from arkml.learning.algorithm import Answer, Layer, PolicyWeights
 from arkml.learning.normalizer import CLIP
 
 TOLERANCE = 1e-5
-"""How far an exported model may be from the learner, for numbers up to 1; relative above."""
+"""Largest error of an exported model: absolute for numbers up to 1, relative above."""
 
 LOG_STD = (-20.0, 2.0)
-"""Bounds of the logarithm of the standard deviation, those of stable-baselines3."""
+"""Bounds of the logarithm of the standard deviation, as in stable-baselines3."""
 
 _OPSET = 17
 _IR_VERSION = 8
@@ -27,19 +27,21 @@ _ROWS = 16
 
 
 class ExportWrong(HiveError):
-    """An exported model does not answer as the learner does."""
+    """The answers of an exported model differ from the learner's."""
 
 
-Ask = Callable[[Floats, Floats], Answer]
+ReferenceAnswer = Callable[[Floats, Floats], Answer]
+"""Answers observations and epsilon as `Exportable.answer` does."""
 
 
 def to_onnx(weights: PolicyWeights) -> bytes:
     """
-    A model with the normalization in it.
+    Return an ONNX model of a policy, with its normalization.
 
-    Inputs `observations` [N, F] and `epsilon` [N, A], standard normal numbers or zeros. Outputs
-    `actions` [N, A], tanh(mean + deviation * epsilon), and `values` [N, 1]: the lower of the
-    critics' returns of the action without epsilon, in the guest's units of reward.
+    Inputs, float32: `observations`, [N, F], and `epsilon`, [N, A], standard normal numbers or
+    zeros. Outputs, float32: `actions`, [N, A], tanh(mean + deviation * epsilon), and `values`,
+    [N, 1], the lower of the critics' returns for the action without epsilon, in the guest's units
+    of reward.
     """
     graph = _Graph()
     features = len(weights.scaling.mean)
@@ -63,9 +65,9 @@ def to_onnx(weights: PolicyWeights) -> bytes:
     return graph.model(ports)
 
 
-def check(model: bytes, weights: PolicyWeights, ask: Ask) -> None:
+def check(model: bytes, weights: PolicyWeights, reference: ReferenceAnswer) -> None:
     """
-    Compare a model with the learner, at observations that are typical, average and far off.
+    Compare a model with the learner's own answers, at average, typical and extreme observations.
 
     Raises ExportWrong.
     """
@@ -76,25 +78,28 @@ def check(model: bytes, weights: PolicyWeights, ask: Ask) -> None:
     observations = (weights.scaling.mean + spread / weights.scaling.inverse).astype(np.float32)
     epsilon = random.standard_normal((_ROWS, len(weights.mean.bias))).astype(np.float32)
     epsilon[1] = 0.0
-    expected = ask(observations, epsilon)
+    expected = reference(observations, epsilon)
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    given = {"observations": observations, "epsilon": epsilon}
-    actions, values = session.run(["actions", "values"], given)
+    inputs = {"observations": observations, "epsilon": epsilon}
+    actions, values = session.run(["actions", "values"], inputs)
     _compare("actions", actions, expected.actions, expected.largest)
     _compare("values", values, expected.values, float(np.abs(expected.values).max()))
 
 
-def _compare(name: str, found: Floats, expected: Floats, largest: float) -> None:
-    error = float(np.abs(found - expected).max())
-    if not error <= TOLERANCE * max(1.0, largest):  # neither is a comparison with NaN
+def _compare(name: str, actual: Floats, expected: Floats, largest: float) -> None:
+    error = float(np.abs(actual - expected).max())
+    if not error <= TOLERANCE * max(1.0, largest):  # NaN compares as False
         raise ExportWrong(
-            f"the exported {name} are off by {error:g}, numbers are up to {largest:g}"
+            f"the exported {name} differ from the learner's by {error:g},"
+            f" with numbers up to {largest:g}"
         )
 
 
 class _Graph:
+    """An ONNX graph under construction; its methods return names of tensors."""
+
     def __init__(self) -> None:
         self._nodes: list[Any] = []
         self._weights: list[Any] = []
@@ -121,7 +126,7 @@ class _Graph:
         return self.node("Gemm", [source, weight, bias], transB=1)
 
     def layers(self, source: str, layers: Sequence[Layer], name: str, *, last: bool) -> str:
-        """`last`: whether a ReLU comes after the last layer too."""
+        """Add linear layers with a ReLU after each, after the last one only with `last`."""
         for number, layer in enumerate(layers):
             source = self.linear(source, layer, f"{name}_{number}")
             if last or number + 1 < len(layers):
@@ -129,12 +134,12 @@ class _Graph:
         return source
 
     def model(self, ports: dict[str, int]) -> bytes:
-        made = {name: _port(name, width) for name, width in ports.items()}
+        values = {name: _port(name, width) for name, width in ports.items()}
         graph = helper.make_graph(
             self._nodes,
             "policy",
-            [made["observations"], made["epsilon"]],
-            [made["actions"], made["values"]],
+            [values["observations"], values["epsilon"]],
+            [values["actions"], values["values"]],
             self._weights,
         )
         opset = helper.make_opsetid("", _OPSET)

@@ -1,22 +1,25 @@
-"""A run that learns: its experience, its algorithm, and the files it leaves."""
+"""The state of learning of one run: its experience, its algorithm, and the files it writes."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from arkml.hive.protocol.segments import Place
 from arkml.learning.algorithm import Algorithm
 from arkml.learning.checkpoints import Checkpoint
 from arkml.learning.experience import Experience
-from arkml.learning.publisher import Published, Publisher
+from arkml.learning.log_reader import LogReader
+from arkml.learning.publisher import PolicyFile, Publisher
 from arkml.learning.rate_limiter import RateLimiter
-from arkml.learning.run import Run
+from arkml.learning.run_directory import RunDirectory
+from arkml.learning.sac import Sac
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """A checkpoint that was written. `file` is relative to the directory of the run."""
+class SavedCheckpoint:
+    """A checkpoint on disk. `file` is relative to the directory of the run."""
 
     file: str
     n_opts: int
@@ -25,18 +28,36 @@ class Saved:
 
 class Learner:
     """
-    What the loop of a trainer calls, and nothing of messages.
+    Reads rows, makes updates and writes files, whenever the loop of a trainer calls it.
 
-    `losses` are those of the newest updates, by tag. `restored_from` names the checkpoint that
-    it went on from.
+    `losses` are those of the newest updates, by tag. `restored_from` names the checkpoint that the
+    learner continued from, None if it began anew.
     """
 
-    def __init__(self, run: Run, experience: Experience, algorithm: Algorithm) -> None:
+    @classmethod
+    def open(cls, directory: Path) -> Learner:
+        """
+        Return a learner of the run in `directory`, at its newest checkpoint or the beginning.
+
+        Raises ProtocolError or InvalidSettings for a run that cannot be used, NoCheckpoint or
+        CheckpointDamaged if the checkpoint it is to start from cannot be loaded, and MemoryError.
+        """
+        run = RunDirectory.open(directory)
+        settings = run.request.settings
+        start = run.find_start()
+        experience = Experience(settings, LogReader(directory / "rows"))
+        algorithm = Sac(settings, experience.replay_buffer, experience.normalizer)
+        learner = cls(run, experience, algorithm)
+        if start is not None:
+            learner.restore(start)
+        return learner
+
+    def __init__(self, run: RunDirectory, experience: Experience, algorithm: Algorithm) -> None:
         self.run = run
         self.experience = experience
         self.algorithm = algorithm
         self.settings = run.request.settings
-        self.pace = RateLimiter(self.settings)
+        self.rate_limiter = RateLimiter(self.settings)
         self.publisher = Publisher(run.directory / "policies")
         self.losses: dict[str, float] = {}
         self.restored_from: str | None = None
@@ -44,18 +65,18 @@ class Learner:
         self._origin = 0
         self._began = time.monotonic()
         self._seconds = 0.0
-        self._mark: Place | None = None
+        self._first_commit: Place | None = None
         self._caught_up = False
         experience.statistics.name(list(run.names))
 
     @property
     def rows(self) -> int:
-        """Rows of the run that were ingested."""
+        """Rows of the run that have been read."""
         return self.experience.rows
 
     @property
     def n_opts(self) -> int:
-        """Updates of the policy, also those before this run if it started from a checkpoint."""
+        """Updates of the policy, with those before this run if it started from a checkpoint."""
         return self.algorithm.n_opts
 
     @property
@@ -65,21 +86,21 @@ class Learner:
 
     @property
     def elapsed(self) -> float:
-        """Seconds that learners of this run have lived."""
+        """Seconds that the learners of this run have run, one after another."""
         return self._seconds + time.monotonic() - self._began
 
     @property
     def due(self) -> int:
-        """Updates to be made now."""
+        """Updates that may be made now."""
         log = self.experience.log
         if not (self._caught_up and self.experience.is_enough):
             return 0
         if self.settings.sync and not log.is_read:
             return 0
-        return self.pace.due(self.rows, self.updates)
+        return self.rate_limiter.due(self.rows, self.updates)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint, of this run or of another. Raises CheckpointDamaged."""
+        """Continue from a checkpoint of this run or another one. Raises CheckpointDamaged."""
         own = checkpoint.run == self.run.id
         self.algorithm.restore(checkpoint.state)
         facts = checkpoint.facts
@@ -88,47 +109,49 @@ class Learner:
         self._origin = int(facts["origin"]) if own else checkpoint.n_opts
         self._seconds = float(facts["seconds"]) if own else 0.0
         self.restored_from = f"{checkpoint.run}@{checkpoint.n_opts}"
-        self.pace.begin(counted, self.updates)
+        self.rate_limiter.begin(counted, self.updates)
 
     def commit(self, place: Place) -> None:
-        """All rows before `place` may be read."""
-        self._mark = self._mark or place
+        """Allow reading all rows before `place`."""
+        self._first_commit = self._first_commit or place
         self.experience.log.commit(place)
 
     def ingest(self) -> int:
-        """Read the next committed rows. Returns how many came."""
-        came = self.experience.ingest()
-        if not self._caught_up and self._mark and self.experience.log.cursor >= self._mark:
-            # What was in the log before this process is in the memory again.
+        """Read the next committed rows and return their number."""
+        rows = self.experience.ingest()
+        first = self._first_commit
+        if not self._caught_up and first and self.experience.log.cursor >= first:
+            # The rows that were in the log before this process are in the replay buffer again.
             self._caught_up = True
-            self.pace.begin(self.rows, self.updates)
-        return came
+            self.rate_limiter.begin(self.rows, self.updates)
+        return rows
 
     def train(self) -> int:
-        """Make some of the updates that are due. Returns how many. Raises Diverged."""
+        """Make some of the updates that are due and return their number. Raises Diverged."""
         due = self.due
         if not due:
             return 0
         if not self.updates:
             self.experience.normalizer.adopt()
-        count = self.pace.turn(due)
+        count = self.rate_limiter.turn(due)
         began = time.monotonic()
         self.losses = self.algorithm.train(count)
-        self.pace.took(count, time.monotonic() - began)
+        self.rate_limiter.record(count, time.monotonic() - began)
         return count
 
-    def export(self, *, adopt: bool = False) -> Published:
+    def export(self, *, adopt: bool = False) -> PolicyFile:
         """
-        Write the present policy; `adopt`: after taking the newest statistics into use.
+        Write the present policy as an ONNX file.
 
-        Raises Diverged, ExportWrong or OSError.
+        With `adopt` the newest normalization statistics are taken into use before. Raises
+        Diverged, ExportWrong or OSError.
         """
         if adopt:
             self.experience.normalizer.adopt()
         return self.publisher.write(self.algorithm.weights(), self.algorithm.answer)
 
-    def save(self, *, best: bool = False) -> Saved:
-        """Write a checkpoint. Raises OSError."""
+    def save(self, *, best: bool = False) -> SavedCheckpoint:
+        """Write a checkpoint; `best` marks it as the best so far. Raises OSError."""
         cursor = self.experience.log.cursor
         facts = {
             "experience": self.experience.as_json(),
@@ -136,6 +159,6 @@ class Learner:
             "seconds": self.elapsed,
         }
         state = self.algorithm.state()
-        made = Checkpoint(self.run.id, self.n_opts, self.rows, cursor, state, facts)
-        path = self._checkpoints.save(made, best=best)
-        return Saved(f"{path.parent.name}/{path.name}", self.n_opts, cursor)
+        checkpoint = Checkpoint(self.run.id, self.n_opts, self.rows, cursor, state, facts)
+        path = self._checkpoints.save(checkpoint, best=best)
+        return SavedCheckpoint(f"{path.parent.name}/{path.name}", self.n_opts, cursor)

@@ -1,4 +1,4 @@
-"""Running statistics of features and rewards, of which a policy version uses one state."""
+"""Running statistics of features and rewards, and the scaling that policies use."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy.typing as npt
 from arkml.batches import Floats
 
 FROZEN_AFTER = 1_000_000
-"""After so many rows the statistics stay as they are: the policy they belong to shall settle."""
+"""Rows after which the statistics stay fixed, so that the policy can settle."""
 
 CLIP = 10.0
-"""Normalized features lie within this, whatever comes after the statistics were frozen."""
+"""Bound of normalized features, also for outliers after the statistics were fixed."""
 
 SPREAD = 10.0
 """
-The standard deviation of discounted returns after scaling. With 1 the steps of Adam are coarse
-beside the differences between actions: a pendulum takes half as many rows again.
+Standard deviation of discounted returns after scaling. With 1 the steps of Adam are coarse beside
+the differences between actions: a pendulum takes half as many rows again.
 """
 
-_SMALLEST = 1e-8  # of a variance, as stable-baselines3 has it
-_RESOLUTION = 1e-6  # float32 tells no smaller steps apart, relative to the mean
+_SMALLEST = 1e-8  # added to variances, as in stable-baselines3
+_RESOLUTION = 1e-6  # relative to the mean: float32 resolves no smaller steps
 
 Doubles = npt.NDArray[np.float64]
 
@@ -32,7 +32,7 @@ Doubles = npt.NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class Scaling:
     """
-    What a policy version does to its input and to rewards.
+    The scaling of features and rewards that a policy version uses.
 
     Features become clip((features - mean) * inverse), both float32, [F]. Rewards are divided by
     `reward`; they are not shifted.
@@ -44,17 +44,21 @@ class Scaling:
 
     @classmethod
     def identity(cls, features: int) -> Scaling:
-        """Changes nothing within the bounds of the clip."""
+        """Return a scaling that changes nothing within the bounds of the clip."""
         return cls(np.zeros(features, np.float32), np.ones(features, np.float32))
 
     def features(self, raw: Floats) -> Floats:
-        """Normalized features. raw: float32, [n, F]."""
+        """Return normalized features. raw and result: float32, [n, F]."""
         scaled: Floats = (raw - self.mean) * self.inverse
         return np.clip(scaled, -CLIP, CLIP, out=scaled)
 
 
 class Moments:
-    """Count, mean and variance of columns, merged batch by batch (Chan, Golub and LeVeque)."""
+    """
+    Count, mean and variance of columns, merged batch by batch (Chan, Golub and LeVeque).
+
+    mean, variance: float64, [width].
+    """
 
     def __init__(self, width: int) -> None:
         self.count = 0.0
@@ -63,10 +67,11 @@ class Moments:
 
     @property
     def variance(self) -> Doubles:
+        """Population variance of each column."""
         return self._squares / max(self.count, 1.0)
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """values: [n, width]."""
+        """Add a batch of values: float32 or float64, [n, width]."""
         count = len(values)
         if not count:
             return
@@ -79,6 +84,7 @@ class Moments:
         self.count = total
 
     def as_json(self) -> dict[str, Any]:
+        """Return the state as JSON values."""
         return {
             "count": self.count,
             "mean": self.mean.tolist(),
@@ -86,6 +92,7 @@ class Moments:
         }
 
     def restore(self, values: Mapping[str, Any]) -> None:
+        """Continue from the result of `as_json`."""
         self.count = float(values["count"])
         self.mean = np.array(values["mean"], np.float64)
         self._squares = np.array(values["squares"], np.float64)
@@ -93,10 +100,10 @@ class Moments:
 
 class Normalizer:
     """
-    Collects statistics of all rows, and hands them out in steps.
+    Collects statistics of all rows, which come into use in steps.
 
-    `current` is what the policy and the updates use; it changes at `adopt` only. Without `active`
-    it stays the identity.
+    `current` is the scaling that the policy and the updates use; only `adopt` changes it. Without
+    `active` it stays the identity.
     """
 
     def __init__(self, features: int, *, active: bool) -> None:
@@ -107,14 +114,16 @@ class Normalizer:
 
     def observe(self, features: Floats, returns: Doubles) -> None:
         """
-        Count rows in. features: float32, [n, F]. returns: float64, [m], discounted rewards so far.
+        Add rows to the statistics.
+
+        features: float32, [n, F]. returns: float64, [m], discounted rewards so far.
         """
         if self._active and self._features.count < FROZEN_AFTER:
             self._features.add(features)
             self._returns.add(returns[:, None])
 
     def adopt(self) -> None:
-        """Take the statistics so far into use. Belongs to the publication of a policy."""
+        """Take the statistics so far into use. Call it when a policy is published."""
         if not self._active or self._features.count < 2:
             return
         moments = self._features
@@ -124,13 +133,11 @@ class Normalizer:
         self.current = Scaling(
             moments.mean.astype(np.float32),
             (1.0 / deviation).astype(np.float32),
-            spread / SPREAD
-            if spread > _SMALLEST
-            else 1.0,  # no reward came yet, or always the same
+            spread / SPREAD if spread > _SMALLEST else 1.0,  # no reward yet, or always the same
         )
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, to be written as JSON."""
+        """Return the whole state as JSON values."""
         return {
             "features": self._features.as_json(),
             "returns": self._returns.as_json(),
@@ -140,7 +147,7 @@ class Normalizer:
         }
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Go on from what `as_json` made."""
+        """Continue from the result of `as_json`."""
         self._features.restore(values["features"])
         self._returns.restore(values["returns"])
         self.current = Scaling(

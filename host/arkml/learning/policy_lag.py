@@ -1,4 +1,4 @@
-"""How old the policies were that acted, seen from the rows that come in."""
+"""The lag of the policies that acted behind the newest one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ STALE = 4
 _REMEMBERED = 4_096
 
 
-class Ages(NamedTuple):
-    """Means over rows: versions behind the newest, seconds since publication, share of stale."""
+class PolicyAges(NamedTuple):
+    """Means over rows: versions behind the newest, seconds since publication, stale share."""
 
     versions: float
     seconds: float
@@ -22,7 +22,7 @@ class Ages(NamedTuple):
 
 
 class PolicyLag:
-    """The policy versions of the run, and the rows that came with each since the last question."""
+    """The policy versions of the run, and the rows of each since ages were last taken."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
@@ -30,7 +30,7 @@ class PolicyLag:
         self._clear()
 
     def publish(self, version: int, now: float) -> None:
-        """A version got its number. `now`: seconds of any clock that only grows."""
+        """Add a published version. `now`: seconds of a monotonic clock."""
         if self._numbers and version <= self._numbers[-1]:
             return
         self._numbers.append(version)
@@ -38,7 +38,11 @@ class PolicyLag:
         del self._numbers[:-_REMEMBERED], self._times[:-_REMEMBERED]
 
     def count(self, versions: npt.NDArray[Any], now: float) -> None:
-        """Rows came in that these versions acted at. versions: uint32, [n]; 0 is none."""
+        """
+        Count rows by the versions that acted.
+
+        versions: uint32, [n], 0 where no policy acted. `now`: seconds of the same clock.
+        """
         acted = versions[versions > 0].astype(np.int64)
         if not len(acted) or not self._numbers:
             return
@@ -46,19 +50,19 @@ class PolicyLag:
         self._rows += len(acted)
         self._behind += int(behind.sum())
         self._stale += int((behind > STALE).sum())
-        # PolicyLag of before a restart have no time here: nobody knows how old they are.
+        # Versions from before a restart are not in the list: their age is unknown.
         at = np.searchsorted(self._numbers, acted, "right") - 1
         times = np.array(self._times)[at[at >= 0]]
         self._timed += len(times)
         self._seconds += float((now - times).sum())
 
-    def take(self) -> Ages | None:
-        """Ages of the policies since the last call, None if no rows came."""
+    def take(self) -> PolicyAges | None:
+        """Return the ages since the last call, None if no rows were counted."""
         if not self._rows:
             return None
         rows = self._rows
         seconds = self._seconds / self._timed if self._timed else 0.0
-        ages = Ages(self._behind / rows, seconds, self._stale / rows)
+        ages = PolicyAges(self._behind / rows, seconds, self._stale / rows)
         self._clear()
         return ages
 

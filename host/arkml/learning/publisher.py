@@ -1,4 +1,4 @@
-"""Writes policies as ONNX files that are whole when their names appear."""
+"""The policy files of a run, written as ONNX."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from arkml.files import write_atomic
 from arkml.learning.algorithm import Diverged, PolicyWeights
-from arkml.learning.export import Ask, check, to_onnx
+from arkml.learning.export import ReferenceAnswer, check, to_onnx
 
 INTERVAL = 0.25
-"""Seconds from one published policy to the next, at least."""
+"""Least seconds from one published policy to the next."""
 
 KEPT = 16
-"""So many published policies stay on disk. Whoever needs one for longer links or copies it."""
+"""Published policies that stay on disk; link or copy one to keep it longer."""
 
-_SHARE = 0.05  # of the time, at most, goes into exports
+_SHARE = 0.05  # largest share of the time that exports take
 
 
-class Published(NamedTuple):
-    """A policy as a file. `file` is relative to the directory of the run."""
+class PolicyFile(NamedTuple):
+    """A policy on disk. `file` is relative to the directory of the run."""
 
     file: str
     sha256: str
@@ -28,7 +29,7 @@ class Published(NamedTuple):
 
 
 class Publisher:
-    """The files in `directory`, numbered from 1 in the order in which they were written."""
+    """Writes policies into `directory`, numbered from 1 in the order of writing."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -37,36 +38,34 @@ class Publisher:
         self._at = float("-inf")
 
     def is_due(self, now: float) -> bool:
-        """Whether the last export is long enough ago. `now`: time.monotonic()."""
+        """Return True if the last export is long enough ago. `now`: time.monotonic()."""
         return now - self._at >= max(INTERVAL, self._seconds / _SHARE)
 
-    def write(self, weights: PolicyWeights, ask: Ask) -> Published:
+    def write(self, weights: PolicyWeights, reference: ReferenceAnswer) -> PolicyFile:
         """
-        Write a policy that answers as `ask` does.
+        Write a policy, checked against the answers of `reference`.
 
-        Raises Diverged, ExportWrong or OSError; then there is no file.
+        The file is whole when its name appears. Raises Diverged, ExportWrong or OSError, and then
+        there is no file.
         """
         began = time.monotonic()
         if not weights.is_finite():
             raise Diverged(f"weights are not finite after {weights.n_opts} updates")
         model = to_onnx(weights)
-        check(model, weights, ask)
+        check(model, weights, reference)
         self._directory.mkdir(exist_ok=True)
         self._number += 1
         path = self._directory / f"{self._number:010d}.onnx"
-        temporary = path.with_suffix(".new")
         try:
-            temporary.write_bytes(model)
-            temporary.replace(path)
+            write_atomic(path, model, durable=False)
         except OSError:
-            temporary.unlink(missing_ok=True)
-            self._at = time.monotonic()  # or a full disk would be tried in every turn
+            self._at = time.monotonic()  # a full disk is not tried again in every turn
             raise
         (self._directory / f"{self._number - KEPT:010d}.onnx").unlink(missing_ok=True)
         self._at = time.monotonic()
         self._seconds = self._at - began
         file = f"{self._directory.name}/{path.name}"
-        return Published(file, hashlib.sha256(model).hexdigest(), weights.n_opts)
+        return PolicyFile(file, hashlib.sha256(model).hexdigest(), weights.n_opts)
 
     def _numbers(self) -> list[int]:
         return [int(p.stem) for p in self._directory.glob("*.onnx") if p.stem.isdecimal()]

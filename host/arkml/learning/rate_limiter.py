@@ -1,4 +1,4 @@
-"""How many rows and how many updates go together."""
+"""The ratio of updates to rows, kept from both sides."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from arkml.hive.protocol.settings import Settings
 MOST_UPDATES = 50
 _TURN = 0.1
 _AHEAD = 0.3
-"""Seconds of updates whose rows are admitted in advance: news takes as long to go round."""
+"""Seconds of updates whose rows are admitted in advance: a message to hosts and back."""
 
 
 class RateLimiter:
     """
-    Bounds on both sides, and the time an update takes.
+    Bounds the rows that hosts may send and the updates that the learner may make.
 
-    `updates` counts those of this run: it began with a policy that may have had some before.
+    `updates` counts those of this run: the policy that it began with may have had some before.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.update_seconds = 0.0
-        """What an update took lately, 0 before the first."""
+        """Seconds of one update, a moving average; 0 before the first."""
         self._settings = settings
         self._rows_before = settings.memory_min_size
         self._updates_before = 0
 
     def begin(self, rows: int, updates: int) -> None:
         """
-        So many rows and updates are there already when a learner takes over.
+        Start from the rows and updates that a learner finds.
 
-        A restarted learner has lost updates, and no host is made to wait for those.
+        A restarted learner has lost updates since its checkpoint, and hosts do not wait for those.
         """
         self._rows_before = max(self._settings.memory_min_size, rows)
         self._updates_before = updates
 
     def admitted(self, updates: int) -> int:
-        """How many rows of the run are admitted in all."""
-        made = max(0, updates - self._updates_before)
-        return self._rows_before + self._ahead + math.floor(made * self._settings.rows_per_update)
+        """Return the number of rows that hosts may have sent in all after `updates` updates."""
+        since = max(0, updates - self._updates_before)
+        return self._rows_before + self._ahead + math.floor(since * self._settings.rows_per_update)
 
     @property
     def _ahead(self) -> int:
         """
-        Rows that are admitted beyond what the updates allow, so that no host waits for each body.
+        Rows admitted beyond what the updates allow, so that hosts need not wait for each body.
 
-        Too many, and the policy that acts is older than it need be.
+        The more of them, the older the policy that acts.
         """
         if not self.update_seconds:
             return LEAST_AHEAD
@@ -54,22 +54,22 @@ class RateLimiter:
         return int(min(max(rows, LEAST_AHEAD), MOST_AHEAD))
 
     def due(self, rows: int, updates: int) -> int:
-        """How many updates may be made now, with as much as is in memory."""
+        """Return the updates that may be made now, after `rows` rows and `updates` updates."""
         settings = self._settings
         if settings.sync:
             return max(0, math.floor(rows / settings.rows_per_update) - updates)
         return max(0, math.floor(rows * settings.max_updates_per_row) - updates)
 
     def turn(self, due: int) -> int:
-        """How many updates to make before looking at messages again."""
+        """Return how many of the updates due to make before messages are read again."""
         if self._settings.sync:
-            return min(due, MOST_UPDATES)  # by the clock, no two runs would be the same
+            return min(due, MOST_UPDATES)  # by the clock, two runs would differ
         if not self.update_seconds:
-            return 1  # nobody knows yet whether that takes a millisecond or a second
+            return 1  # it may take a millisecond or a second
         return max(1, min(due, MOST_UPDATES, int(_TURN / self.update_seconds)))
 
-    def took(self, updates: int, seconds: float) -> None:
-        """So many updates took so long."""
+    def record(self, updates: int, seconds: float) -> None:
+        """Record that `updates` updates took `seconds`."""
         each = seconds / updates
-        known = self.update_seconds
-        self.update_seconds = 0.8 * known + 0.2 * each if known else each
+        average = self.update_seconds
+        self.update_seconds = 0.8 * average + 0.2 * each if average else each

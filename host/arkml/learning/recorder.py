@@ -1,4 +1,4 @@
-"""Writes metrics as TensorBoard events, under the tags that users of stable-baselines3 know."""
+"""Metrics as files of TensorBoard events, under the tags of stable-baselines3."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Points = list[tuple[str, int, float]]
 
 class Recorder:
     """
-    One file of events for each life of a learner, in `directory`.
+    Writes one file of events in `directory`.
 
-    A disk that is full loses events, not the run: what it cannot write it logs. It writes by
-    itself: the writer of tensorboardX has a thread, and once that has met a full disk whoever
-    hands it events waits for ever.
+    Where the disk is full, events are lost with a warning and learning continues. The writer of
+    tensorboardX is not used: it writes from a thread, which ends on a full disk, and then every
+    call that adds an event blocks for ever.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -38,7 +38,7 @@ class Recorder:
         self._start = _record(Event(wall_time=now, file_version="brain.Event:2"))
 
     def record(self, values: Iterable[tuple[str, float]], step: int) -> Points:
-        """Write values by tag at a step, and return the points; what is not finite has none."""
+        """Write values by tag at a step, and return the points of those that are finite."""
         points = [(tag, step, value) for tag, value in values if math.isfinite(value)]
         if points:
             summary = Summary()
@@ -47,11 +47,11 @@ class Recorder:
             try:
                 self._append(_record(Event(wall_time=time.time(), step=step, summary=summary)))
             except OSError as error:
-                log.warning("no events were written at step %d: %s", step, error)
+                log.warning("the events of step %d could not be written: %s", step, error)
         return points
 
     def _append(self, record: bytes) -> None:
-        """Add a record. Raises OSError; then the file is as it was."""
+        """Append a record. Raises OSError, and then the file is as before."""
         self._path.parent.mkdir(exist_ok=True)
         data = record if self._size else self._start + record
         with self._path.open("ab", buffering=0) as file:
@@ -66,7 +66,7 @@ class Recorder:
 
 
 def _record(event: Event) -> bytes:
-    """An event as TensorBoard reads it: its length and itself, each with a checksum."""
+    """Return a TFRecord of an event: its length and its bytes, each with a checksum."""
     data: bytes = event.SerializeToString()
     length = struct.pack("<Q", len(data))
     sums = (struct.pack("<I", masked_crc32c(part)) for part in (length, data))

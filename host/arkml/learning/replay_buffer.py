@@ -1,4 +1,4 @@
-"""The transitions a learner has: raw rows in a ring, each linked with the row one step later."""
+"""The replay buffer: raw rows in a ring, each linked with the row one step later."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats, chunks
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import MAX_ROWS, Columns, Kind
-from arkml.learning.trajectories import Episodes, TrajectoryIndex
+from arkml.learning.trajectories import FinishedEpisodes, TrajectoryIndex
 
 Slots = npt.NDArray[np.int64]
-Facts = npt.NDArray[np.bool_]
+Marks = npt.NDArray[np.bool_]
 
 _LEAST_ROOM = 4_096  # rows
 _ROUNDS = 16
@@ -23,22 +23,23 @@ _FORGET_FROM = 4_096
 
 class Added(NamedTuple):
     """
-    What rows brought.
+    The result of adding rows.
 
-    returns: float64, [m], discounted rewards of the chains, at every row that follows another.
+    returns: float64, [m], discounted rewards of the chains, at every row that follows another one.
     """
 
     returns: npt.NDArray[np.float64]
-    episodes: Episodes
+    episodes: FinishedEpisodes
 
 
 class Transitions(NamedTuple):
     """
-    n steps of an agent each, raw.
+    Transitions of one or more steps each, not normalized.
 
-    features, following: float32, [n, F]. actions: float32, [n, A], within [-1, 1]. rewards:
-    float32, [n], summed with discount. dones: float32, [n], 1 where nothing comes after.
-    discounts: float32, [n], gamma to the power of the steps that were really there.
+    features, following: float32, [n, F], before the first step and after the last. actions:
+    float32, [n, A], within [-1, 1]. rewards: float32, [n], discounted sums over the steps. dones:
+    float32, [n], 1 where the episode terminated. discounts: float32, [n], gamma to the power of the
+    steps that the buffer holds.
     """
 
     features: Floats
@@ -49,8 +50,8 @@ class Transitions(NamedTuple):
     discounts: Floats
 
 
-class Held(NamedTuple):
-    """What of the run's rows is in the memory, for an audit. `sessions`: (rows, checksum)."""
+class HeldRows(NamedTuple):
+    """Rows held and their checksum, for an audit; `sessions` has both by session."""
 
     rows: int
     checksum: int
@@ -59,20 +60,20 @@ class Held(NamedTuple):
 
 class ReplayBuffer:
     """
-    The newest rows up to `capacity`, in as much memory as twice the rows that have come take.
+    Holds the newest rows up to `capacity`; its arrays grow to twice the rows added at most.
 
-    A row is linked when the row exactly one step later arrives while it is still held. A chain
-    that breaks off ends at its last known row, from where values are estimated: only Terminal
-    says that nothing follows, and only with `masking`.
+    A row is linked when the row exactly one step later is added while it is still held. A chain
+    that breaks off ends at its last known row, where values are bootstrapped: only a Terminal row
+    has no value after it, and only with `masking`.
     """
 
     def __init__(
         self, capacity: int, features: int, actions: int, *, gamma: float, masking: bool = True
     ) -> None:
         self.rows = 0
-        """Rows that came, those overwritten since included."""
+        """Rows added, including those overwritten since."""
         self.transitions = 0
-        """Rows held that are linked with the next."""
+        """Rows held that are linked with a next one."""
         self._capacity = capacity
         self._gamma = gamma
         self._masking = masking
@@ -90,66 +91,66 @@ class ReplayBuffer:
 
     @property
     def held(self) -> int:
-        """Rows in the memory."""
+        """Rows in the buffer."""
         return min(self.rows, self._capacity)
 
     def add(self, session: int, kind: int, columns: Columns) -> Added:
         """
-        Take in rows of one session, in push order.
+        Add rows of one session, in push order.
 
-        Raises MemoryError if there is no room for them, and takes none then.
+        Raises MemoryError if there is no room for them, and then adds none.
         """
         self._reserve(min(self.rows + len(columns), self._capacity))
         chains = self._chains.setdefault((session, kind), TrajectoryIndex(self._gamma))
         parts = [
             self._add(chains, session, kind, columns.take(rows))
             for rows in chunks(len(columns), min(self._capacity, MAX_ROWS))
-        ] or [Added(np.zeros(0), Episodes(np.zeros(0), np.zeros(0, np.int64)))]
+        ] or [Added(np.zeros(0), FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64)))]
         self._listed.clear()
         if sum(map(len, self._chains.values())) > self._forget_at:
             self._forget()
         if len(parts) == 1:
             return parts[0]
         episodes = (np.concatenate(each) for each in zip(*(p.episodes for p in parts), strict=True))
-        return Added(np.concatenate([part.returns for part in parts]), Episodes(*episodes))
+        return Added(np.concatenate([part.returns for part in parts]), FinishedEpisodes(*episodes))
 
     def cut(self, session: int) -> None:
-        """End all chains of a session: rows of it were lost."""
+        """End all chains of a session, of which rows were lost."""
         for (owner, _), chains in self._chains.items():
             if owner == session:
                 chains.clear()
 
     def draw(self, random: np.random.Generator, count: int, demonstrations: float = 0.0) -> Slots:
         """
-        Slots of linked rows, int64, [count], drawn with replacement.
+        Draw slots of linked rows with replacement: int64, [count].
 
-        `demonstrations` is the share of them that comes from demonstrations, if there are any; 0
-        treats those as any other row. There must be at least one transition.
+        `demonstrations` is the share drawn from demonstrations, if there are any; with 0 those are
+        drawn like other rows. There must be at least one transition.
         """
         if not demonstrations:
             return self._draw(random, count, None)
-        shown = len(self._list(True))
+        available = len(self._list(True))
         wanted = round(count * demonstrations)
-        if not shown:
+        if not available:
             wanted = 0
-        elif shown == self.transitions:
+        elif available == self.transitions:
             wanted = count
-        drawn = (self._draw(random, n, k) for n, k in ((wanted, True), (count - wanted, False)))
-        return np.concatenate(list(drawn))
+        parts = (self._draw(random, n, k) for n, k in ((wanted, True), (count - wanted, False)))
+        return np.concatenate(list(parts))
 
     def gather(self, slots: Slots, length: int) -> Transitions:
-        """The transitions of up to `length` steps that begin at linked rows."""
+        """Return the transitions of up to `length` steps that begin at `slots`: int64, [n]."""
         rewards = np.zeros(len(slots))
         discounts = np.ones(len(slots))
         last = slots
         for _ in range(length):
             following = self._next[last]
-            going = following >= 0
-            if not going.any():
+            has_next = following >= 0
+            if not has_next.any():
                 break
-            last = np.where(going, following, last)
-            rewards += np.where(going, discounts * self._rewards[last], 0.0)
-            discounts[going] *= self._gamma
+            last = np.where(has_next, following, last)
+            rewards += np.where(has_next, discounts * self._rewards[last], 0.0)
+            discounts[has_next] *= self._gamma
         ended = self._states[last] == EpisodeState.TERMINAL
         return Transitions(
             self._features[slots],
@@ -160,17 +161,17 @@ class ReplayBuffer:
             discounts.astype(np.float32),
         )
 
-    def audit(self) -> Held:
-        """Counts and checksums of the rows held."""
+    def audit(self) -> HeldRows:
+        """Return counts and checksums of the rows held."""
         hashes, owners = self._hashes[: self.held], self._sessions[: self.held]
         sessions = {
             int(owner): (int((owners == owner).sum()), checksum(hashes[owners == owner]))
             for owner in np.unique(owners)
         }
-        return Held(self.held, checksum(hashes), sessions)
+        return HeldRows(self.held, checksum(hashes), sessions)
 
     def _reserve(self, rows: int) -> None:
-        """Make room for `rows` rows at least. It doubles: each row is copied once on average."""
+        """Make room for at least `rows` rows, doubling: each row is copied once on average."""
         held = len(self._next)
         if rows <= held:
             return
@@ -183,7 +184,7 @@ class ReplayBuffer:
             after = [np.zeros((room, *array.shape[1:]), array.dtype) for array in before]
         except MemoryError as error:
             raise MemoryError(
-                f"there is no memory for {room:,} rows of {self._features.shape[1]:,} features"
+                f"no memory for {room:,} rows of {self._features.shape[1]:,} features"
                 f" ({error}): set a smaller memory_max_size"
             ) from error
         for larger, array in zip(after, before, strict=True):
@@ -215,35 +216,35 @@ class ReplayBuffer:
         return Added(extension.discounted[previous >= 0], extension.episodes)
 
     def _forget(self) -> None:
-        """Agents that never ended must not pile up once their rows are gone."""
+        """Drop the chains of agents that never ended and whose rows have been overwritten."""
         for chains in self._chains.values():
             chains.forget(self.rows - self._capacity)
         remaining = sum(map(len, self._chains.values()))
         self._forget_at = max(_FORGET_FROM, 2 * remaining)
 
-    def _draw(self, random: np.random.Generator, count: int, shown: bool | None) -> Slots:
-        """Slots of linked rows: all, demonstrations only, or all but those."""
-        found: list[Slots] = []
+    def _draw(self, random: np.random.Generator, count: int, is_demo: bool | None) -> Slots:
+        """Draw slots of linked rows: all, demonstrations only, or others only."""
+        drawn: list[Slots] = []
         missing = count
-        # Most rows are linked as a rule, and then a list of them costs more than a few misses.
-        rounds = 0 if shown or 8 * self.transitions < self.held else _ROUNDS
+        # Most rows are linked as a rule; listing those costs more than a few misses.
+        rounds = 0 if is_demo or 8 * self.transitions < self.held else _ROUNDS
         for _ in range(rounds):
             slots = random.integers(0, self.held, missing + missing // 8 + 8)
-            found.append(slots[self._fits(slots, shown)][:missing])
-            missing -= len(found[-1])
+            drawn.append(slots[self._matches(slots, is_demo)][:missing])
+            missing -= len(drawn[-1])
             if not missing:
-                return np.concatenate(found)
-        listed = self._list(shown)
-        found.append(listed[random.integers(0, max(1, len(listed)), missing)])
-        return np.concatenate(found)
+                return np.concatenate(drawn)
+        listed = self._list(is_demo)
+        drawn.append(listed[random.integers(0, max(1, len(listed)), missing)])
+        return np.concatenate(drawn)
 
-    def _fits(self, slots: Slots | slice, shown: bool | None) -> Facts:
-        linked: Facts = self._next[slots] >= 0
-        if shown is not None:
-            linked &= (self._kinds[slots] == Kind.DEMONSTRATION) == shown
+    def _matches(self, slots: Slots | slice, is_demo: bool | None) -> Marks:
+        linked: Marks = self._next[slots] >= 0
+        if is_demo is not None:
+            linked &= (self._kinds[slots] == Kind.DEMONSTRATION) == is_demo
         return linked
 
-    def _list(self, shown: bool | None) -> Slots:
-        if shown not in self._listed:
-            self._listed[shown] = np.flatnonzero(self._fits(slice(0, self.held), shown))
-        return self._listed[shown]
+    def _list(self, is_demo: bool | None) -> Slots:
+        if is_demo not in self._listed:
+            self._listed[is_demo] = np.flatnonzero(self._matches(slice(0, self.held), is_demo))
+        return self._listed[is_demo]

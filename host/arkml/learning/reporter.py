@@ -1,4 +1,4 @@
-"""Tells the server how a learner gets on, and writes it down."""
+"""Progress and metrics of a learner, sent to its server and recorded."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ from collections.abc import Iterable, Iterator
 from arkml.hive.protocol.segments import Place
 from arkml.learning.learner import Learner
 from arkml.learning.recorder import Recorder
-from arkml.learning.server import Server
+from arkml.learning.server_connection import ServerConnection
 
 RECORD_EVERY = 1.0
 PROGRESS_EVERY = 0.1
 
 
 class Reporter:
-    """`tell` may be called from any thread, the rest from that of the loop."""
+    """
+    Sends progress and metrics. Any thread may call `send_progress`; the loop's calls the rest.
+    """
 
-    def __init__(self, learner: Learner, server: Server) -> None:
+    def __init__(self, learner: Learner, server: ServerConnection) -> None:
         self.holds = False
-        """Whether hosts are to wait."""
+        """True while hosts must not send rows."""
         self._learner = learner
         self._server = server
         self._recorder = Recorder(learner.run.directory / "events")
         now = time.monotonic()
-        self._told = self._recorded = now
-        self._turned: float | None = None
+        self._sent_at = self._recorded_at = now
+        self._turn_began: float | None = None
         self._cursor = learner.experience.log.cursor
-        self._told_of = self._recorded_of = self._present
+        self._sent = self._recorded = self._present
 
     @property
     def is_done(self) -> bool:
-        """Whether everything was told and recorded."""
-        return self._present == self._told_of == self._recorded_of
+        """True if the present state has been sent and recorded."""
+        return self._present == self._sent == self._recorded
 
     @property
     def _present(self) -> tuple[Place, int]:
         return self._cursor, self._learner.n_opts
 
-    def hello(self) -> None:
-        """The first message."""
+    def send_hello(self) -> None:
+        """Send the first message of the connection."""
         self._server.send(
             "hello",
             pid=os.getpid(),
@@ -50,63 +52,63 @@ class Reporter:
             restored_from=self._learner.restored_from,
         )
 
-    def turn(self) -> None:
-        """Note that the loop begins to go round."""
-        self._turned = time.monotonic()
+    def begin_turn(self) -> None:
+        """Note the beginning of a turn of the loop."""
+        self._turn_began = time.monotonic()
 
-    def rest(self, *, settled: bool) -> None:
+    def end_turn(self, *, settled: bool) -> None:
         """
-        Note that the loop has worked, and is left to report. `settled`: all that its rows allow
-        is done.
+        Note the end of a turn; what follows is its report.
 
-        In lockstep rows do not count as read before.
+        `settled`: every update that the rows allow has been made. In lockstep rows count as read
+        only then.
         """
-        self._turned = time.monotonic()
+        self._turn_began = time.monotonic()
         if settled or not self._learner.settings.sync:
             self._cursor = self._learner.experience.log.cursor
 
-    def tell(self) -> None:
-        """Tell how far it is. `turn_seconds` is how long the loop has been in its turn."""
-        learner, turned = self._learner, self._turned
+    def send_progress(self) -> None:
+        """Send rows, updates and the seconds since the present turn began, 0 between turns."""
+        learner, began = self._learner, self._turn_began
         self._server.send(
             "progress",
             n_opts=learner.n_opts,
             cursor=list(self._cursor),
             rows=learner.rows,
             updates_per_row=learner.updates / max(1, learner.rows),
-            admits=learner.pace.admitted(learner.updates),
+            admits=learner.rate_limiter.admitted(learner.updates),
             hold=self.holds,
-            turn_seconds=0.0 if turned is None else time.monotonic() - turned,
+            turn_seconds=0.0 if began is None else time.monotonic() - began,
         )
 
     def report(self, *, at_once: bool = False) -> None:
         """
-        Tell and record what is due; the loop goes round then.
+        Send and record what is due, at the end of a turn.
 
-        `at_once`: tell even if it was told just now.
+        `at_once` sends progress however short ago the last message was.
         """
         now = time.monotonic()
-        if self._present != self._told_of and (at_once or now - self._told >= PROGRESS_EVERY):
-            self._told, self._told_of = now, self._present
-            self.tell()
-        if self._present != self._recorded_of and now - self._recorded >= RECORD_EVERY:
+        if self._present != self._sent and (at_once or now - self._sent_at >= PROGRESS_EVERY):
+            self._sent_at, self._sent = now, self._present
+            self.send_progress()
+        if self._present != self._recorded and now - self._recorded_at >= RECORD_EVERY:
             self._record(now)
-        self._turned = None
+        self._turn_began = None
 
     def record(self, points: Iterable[tuple[str, int, float]]) -> None:
-        """Write metrics that others have measured: name, step, value. The server knows them."""
+        """Record metrics that the server sent: name, step, value."""
         for name, step, value in points:
             self._recorder.record([(name, value)], step)
 
     def close(self) -> None:
-        """Tell and record what is left."""
-        if self._present != self._recorded_of:
+        """Send and record what has not been sent or recorded yet."""
+        if self._present != self._recorded:
             self._record(time.monotonic())
-        self.tell()
+        self.send_progress()
 
     def _record(self, now: float) -> None:
         points = self._recorder.record(self._values(now), self._learner.rows)
-        self._recorded, self._recorded_of = now, self._present
+        self._recorded_at, self._recorded = now, self._present
         if points:
             self._server.send("metrics", points=points)
 
@@ -117,8 +119,8 @@ class Reporter:
         yield from learner.losses.items()
         yield "time/total_timesteps", float(rows)
         yield "time/time_elapsed", learner.elapsed
-        yield "time/fps", experience.take_fresh() / max(now - self._recorded, 1e-3)
-        ages = experience.versions.take()
+        yield "time/fps", experience.take_new_rows() / max(now - self._recorded_at, 1e-3)
+        ages = experience.policy_lag.take()
         if ages is not None:
             yield "hive/policy_age_versions", ages.versions
             yield "hive/policy_age_seconds", ages.seconds
@@ -127,5 +129,5 @@ class Reporter:
             yield "hive/lost", float(experience.log.lost)
         if rows:
             yield "hive/updates_per_row", learner.updates / rows
-        if learner.pace.update_seconds:
-            yield "hive/update_ms", 1_000 * learner.pace.update_seconds
+        if learner.rate_limiter.update_seconds:
+            yield "hive/update_ms", 1_000 * learner.rate_limiter.update_seconds

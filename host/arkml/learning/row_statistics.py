@@ -1,4 +1,4 @@
-"""What the rows of a run say of how it goes: episodes, guest metrics, losses of rows."""
+"""Statistics of the rows of a run: episodes, metrics of the guest, dropped rows."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 from arkml.hive.protocol.rows import Kind
 from arkml.hive.protocol.segments import Record
-from arkml.learning.trajectories import Episodes
+from arkml.learning.trajectories import FinishedEpisodes
 
 WINDOW = 100
-"""Means are over so many episodes, or so many values of a guest's metric, or more."""
+"""Episodes that means are taken over; at least as many values for a guest's metric."""
 
 Point = tuple[str, float]
 
 
-class Statistics:
-    """Of rows that count: not those that a restarted learner reads for the second time."""
+class RowStatistics:
+    """Counts each row once, not again when a restarted learner reads it for the second time."""
 
     def __init__(self) -> None:
         self.episodes = 0
@@ -31,11 +31,11 @@ class Statistics:
         self._names: list[str] = []
 
     def name(self, names: list[str]) -> None:
-        """What the metrics of the guest are called, in the order of their numbers."""
+        """Set the names of the guest's metrics, in the order of their numbers."""
         self._names = list(names)
 
-    def count(self, record: Record, episodes: Episodes) -> None:
-        """Take in what a record says, and the episodes that ended in it."""
+    def count(self, record: Record, episodes: FinishedEpisodes) -> None:
+        """Count a record and the episodes that ended in it."""
         self.dropped += record.header.dropped
         if record.header.kind == Kind.TRAINING:
             self.episodes += len(episodes.returns)
@@ -47,7 +47,7 @@ class Statistics:
             self._guest.setdefault(number, _Mean()).add(values[np.isfinite(values)])
 
     def points(self) -> Iterator[Point]:
-        """What there is to record now, by tag."""
+        """Yield the values to record now, by tag."""
         if self._returns:
             yield "rollout/ep_rew_mean", float(np.mean(self._returns))
             yield "rollout/ep_len_mean", float(np.mean(self._lengths))
@@ -59,7 +59,7 @@ class Statistics:
                 yield f"guest/{self._names[number]}", value
 
     def as_json(self) -> dict[str, Any]:
-        """What a restart must not lose, to be written as JSON."""
+        """Return the state that a restart needs, as JSON values."""
         return {
             "episodes": self.episodes,
             "dropped": self.dropped,
@@ -68,7 +68,7 @@ class Statistics:
         }
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Go on from what `as_json` made."""
+        """Continue from the result of `as_json`."""
         self.episodes = int(values["episodes"])
         self.dropped = int(values["dropped"])
         self._returns.extend(values["returns"])
@@ -76,7 +76,7 @@ class Statistics:
 
 
 class _Mean:
-    """The mean of the values since it was last taken, at least of the last WINDOW."""
+    """Mean of the values since it was last taken, at least of the last WINDOW."""
 
     def __init__(self) -> None:
         self._sum = 0.0
@@ -84,15 +84,16 @@ class _Mean:
         self._last: npt.NDArray[Any] = np.zeros(0, np.float32)
 
     def add(self, values: npt.NDArray[Any]) -> None:
+        """Add values: float32, [n]."""
         self._sum += float(values.sum(dtype=np.float64))
         self._count += len(values)
         self._last = np.concatenate([self._last, values[-WINDOW:]])[-WINDOW:]
 
     def take(self) -> float | None:
-        """The mean, None if no value came."""
+        """Return the mean, None if there was no value since the last call."""
         if not self._count:
             return None
-        many = self._count >= WINDOW
-        mean = self._sum / self._count if many else float(self._last.mean(dtype=np.float64))
+        is_full = self._count >= WINDOW
+        mean = self._sum / self._count if is_full else float(self._last.mean(dtype=np.float64))
         self._sum, self._count = 0.0, 0
         return mean

@@ -1,4 +1,4 @@
-"""Soft actor-critic: stable-baselines3's own `train()` on our memory."""
+"""Soft actor-critic: the `train()` of stable-baselines3 on a replay buffer of arkml."""
 
 from __future__ import annotations
 
@@ -26,42 +26,52 @@ _SEEDS = 1 << 32  # numpy takes no larger ones
 
 
 class Sac:
-    """Learns from a memory that has at least one transition whenever `train` is called."""
+    """Soft actor-critic. The replay buffer must have a transition whenever `train` is called."""
 
-    def __init__(self, settings: Settings, memory: ReplayBuffer, normalizer: Normalizer) -> None:
-        """Raises InvalidSettings if the device is not there."""
+    def __init__(
+        self, settings: Settings, replay_buffer: ReplayBuffer, normalizer: Normalizer
+    ) -> None:
+        """Build the networks. Raises InvalidSettings if torch cannot use the device."""
         if settings.device == "cuda" and not torch.cuda.is_available():
-            raise InvalidSettings("device is 'cuda': this machine has none that torch can use")
+            raise InvalidSettings(
+                "device is 'cuda', and torch finds none here: use 'cpu' or 'auto'"
+            )
         self._settings = settings
         self._normalizer = normalizer
         self._random = np.random.default_rng(settings.seed)
         self._model = _model(settings)
         self._logger = Logger(None, [])
         self._model.set_logger(self._logger)
-        buffer = Replay(memory, normalizer, settings, self._random, self._model.device)
-        self._model.replay_buffer = buffer  # type: ignore[assignment]
+        sampler = NormalizedReplayBuffer(
+            replay_buffer, normalizer, settings, self._random, self._model.device
+        )
+        self._model.replay_buffer = sampler  # type: ignore[assignment]
 
     @property
     def n_opts(self) -> int:
+        """Updates so far, including those before a restart."""
         return self._model.updates
 
     @property
     def device(self) -> str:
-        """Where torch computes."""
+        """The device that torch computes on."""
         return str(self._model.device)
 
     def train(self, updates: int) -> dict[str, float]:
+        """Make `updates` updates and return the losses by tag. Raises Diverged."""
         steps = self._settings.learning_rate_steps
         self._model.ramp(max(0.0, 1.0 - self.n_opts / steps) if steps else 1.0)
         self._model.train(updates, self._settings.batch_size)
         losses = {tag: float(value) for tag, value in self._logger.name_to_value.items()}
         self._logger.dump()
-        wrong = [tag for tag, value in losses.items() if not math.isfinite(value)]
-        if wrong:
-            raise Diverged(f"{', '.join(wrong)} became {losses[wrong[0]]} at update {self.n_opts}")
+        diverged = [tag for tag, value in losses.items() if not math.isfinite(value)]
+        if diverged:
+            tags = ", ".join(diverged)
+            raise Diverged(f"{tags} became {losses[diverged[0]]} at update {self.n_opts}")
         return losses
 
     def weights(self) -> PolicyWeights:
+        """Return a copy of the present policy's weights."""
         actor, critic = self._model.actor, self._model.critic
         return PolicyWeights(
             self._normalizer.current,
@@ -73,6 +83,7 @@ class Sac:
         )
 
     def answer(self, observations: Floats, epsilon: Floats) -> Answer:
+        """Answer a batch. observations: float32, [n, F]. epsilon: float32, [n, A]."""
         actor, critic = self._model.actor, self._model.critic
         device = self._model.device
         scaling = self._normalizer.current
@@ -86,6 +97,7 @@ class Sac:
         return Answer(torch.tanh(raw).cpu().numpy(), values, largest)
 
     def state(self) -> State:
+        """Return a copy of the networks, optimizers and random generators."""
         model = self._model
         tensors = {name: part.state_dict() for name, part in model.parts().items()}
         tensors["random"] = {"cpu": torch.get_rng_state()}
@@ -97,6 +109,7 @@ class Sac:
         return State(tensors, plain)
 
     def restore(self, state: State) -> None:
+        """Continue from a state. Raises CheckpointDamaged if it does not fit the run."""
         model = self._model
         try:
             for name, part in model.parts().items():
@@ -113,28 +126,33 @@ class Sac:
             raise CheckpointDamaged(f"the checkpoint does not fit this run: {error}") from error
 
 
-class Replay:
-    """What `train()` of stable-baselines3 takes for its replay buffer."""
+class NormalizedReplayBuffer:
+    """The replay buffer as `train()` of stable-baselines3 samples it: normalized, as tensors."""
 
     def __init__(
         self,
-        memory: ReplayBuffer,
+        replay_buffer: ReplayBuffer,
         normalizer: Normalizer,
         settings: Settings,
         random: np.random.Generator,
         device: torch.device,
     ) -> None:
-        self._memory = memory
+        self._replay_buffer = replay_buffer
         self._normalizer = normalizer
         self._settings = settings
         self._random = random
         self._device = device
 
     def sample(self, batch_size: int, env: Any = None) -> ReplayBufferSamples:
-        """Normalized transitions. `env` is theirs to normalize with, and has nothing to do."""
+        """
+        Draw normalized transitions.
+
+        Tensors, float32: observations and next observations, [n, F], actions, [n, A], dones,
+        rewards and discounts, [n, 1]. `env`, by which stable-baselines3 normalizes, is not used.
+        """
         del env
-        slots = self._memory.draw(self._random, batch_size, self._settings.demo_fraction)
-        drawn = self._memory.gather(slots, self._settings.rollout_length)
+        slots = self._replay_buffer.draw(self._random, batch_size, self._settings.demo_fraction)
+        drawn = self._replay_buffer.gather(slots, self._settings.rollout_length)
         scaling = self._normalizer.current
         return ReplayBufferSamples(
             self._tensor(scaling.features(drawn.features)),
@@ -150,7 +168,7 @@ class Replay:
 
 
 class SpacesOnly(VecEnv):
-    """An environment that has spaces and is never stepped: the rows come from elsewhere."""
+    """An environment with spaces that is never stepped: the rows come from a run."""
 
     def __init__(self, features: int, actions: int) -> None:
         observed = spaces.Box(-np.inf, np.inf, (features,), np.float32)
@@ -166,7 +184,7 @@ class SpacesOnly(VecEnv):
         raise NotImplementedError(_NEVER)
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         del indices
@@ -183,33 +201,35 @@ class SpacesOnly(VecEnv):
         return [False]
 
 
-_NEVER = "rows come from a hive's sessions, not from an environment"
+_NEVER = "rows come from the sessions of a run, not from this environment"
 
 
 class _Model(SAC):
-    """With names for what stable-baselines3 keeps to itself. `train()` is theirs, unchanged."""
+    """SAC with names for the private fields of stable-baselines3 that are used here."""
 
     @property
     def updates(self) -> int:
+        """Updates so far."""
         return self._n_updates
 
     def count_from(self, updates: int) -> None:
+        """Continue counting after `updates` updates."""
         self._n_updates = updates
 
     def ramp(self, remaining: float) -> None:
-        """How much of the learning rate's way is left, from 1 to 0."""
+        """Set the remaining share of the learning rate's ramp, from 1 down to 0."""
         self._current_progress_remaining = remaining
 
     def parts(self) -> dict[str, Any]:
-        """What has a state."""
-        found: dict[str, Any] = {
+        """Return the modules and optimizers whose state a checkpoint holds."""
+        parts: dict[str, Any] = {
             "policy": self.policy,
             "actor_optimizer": self.actor.optimizer,
             "critic_optimizer": self.critic.optimizer,
         }
         if self.ent_coef_optimizer is not None:
-            found["temperature_optimizer"] = self.ent_coef_optimizer
-        return found
+            parts["temperature_optimizer"] = self.ent_coef_optimizer
+        return parts
 
 
 def _model(settings: Settings) -> _Model:
@@ -231,10 +251,10 @@ def _model(settings: Settings) -> _Model:
 
 def _temperature(settings: Settings) -> float | str:
     """
-    What stable-baselines3 calls `ent_coef`.
+    Return the `ent_coef` of stable-baselines3.
 
-    A temperature that is learned begins at 1 there, for rewards as they are. Ours are scaled, and
-    it would take thousands of updates to come down. It begins where the entropy of a whole
+    It starts a learned temperature at 1, for rewards that are not scaled. Here they are, and the
+    temperature would take thousands of updates to come down. It starts where the entropy of a whole
     horizon weighs half as much as the spread of returns.
     """
     if not isinstance(settings.alpha, str):

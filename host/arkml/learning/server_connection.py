@@ -12,12 +12,12 @@ from arkml.hive.protocol.messages import Message, Unpacker, pack
 _CHUNK = 1 << 16
 
 
-class LinkClosed(Exception):
-    """The server is gone: there is nobody to learn for."""
+class ServerGone(Exception):
+    """The server closed the connection, or its process ended."""
 
 
 class ServerConnection:
-    """Messages both ways. Any thread may send; one receives."""
+    """Sends and receives messages. Any thread may send; one thread receives."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -25,26 +25,27 @@ class ServerConnection:
         self._sending = Lock()
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Send a message. Raises LinkClosed."""
+        """Send a message. Raises ServerGone."""
         data = pack(kind, **fields)
         try:
             with self._sending:
                 self._connection.sendall(data)
         except OSError as error:
-            raise LinkClosed(str(error)) from error
+            raise ServerGone(str(error)) from error
 
     def receive(self, seconds: float | None) -> list[Message]:
         """
-        The messages there are, after waiting up to `seconds` for the first; None waits for ever.
+        Return the messages that have arrived, after waiting up to `seconds` for the first.
 
-        Raises LinkClosed, and ProtocolError for what is no message.
+        None waits without a limit. Raises ServerGone, and ProtocolError for bytes that are not a
+        message.
         """
         if not select.select([self._connection], [], [], seconds)[0]:
             return []
         try:
             data = self._connection.recv(_CHUNK)
         except OSError as error:
-            raise LinkClosed(str(error)) from error
+            raise ServerGone(str(error)) from error
         if not data:
-            raise LinkClosed("the server closed the socket")
+            raise ServerGone("the server closed the socket")
         return self._unpacker.feed(data)

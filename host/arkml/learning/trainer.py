@@ -1,35 +1,36 @@
-"""The loop of a learner: rows in, updates, policies out, and messages heard in between."""
+"""The loop of a learner: reads rows, makes updates, publishes policies, answers messages."""
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from threading import Thread
 from typing import Any
 
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.segments import Place
-from arkml.learning import parent_watch
 from arkml.learning.learner import Learner
 from arkml.learning.reporter import Reporter
-from arkml.learning.server import Server
+from arkml.learning.server_connection import ServerConnection
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT_EVERY = 30.0
-_PATIENCE = 0.25
+_MESSAGE_SECONDS = 0.25
 
 
 class Trainer:
     """
-    Learns until it is told to stop, in turns of about a tenth of a second.
+    Learns until a `stop` message, in turns of about a tenth of a second.
 
-    In lockstep (`Settings.sync`) every place in the log is a step of its own: its rows are read,
-    the updates they allow are made, a policy is published, and only then comes the next.
+    In lockstep (`Settings.sync`) every committed place in the log is a step by itself: its rows are
+    read, the updates they allow are made, a policy is published, and then the next place begins.
     """
 
-    def __init__(self, learner: Learner, server: Server, reporter: Reporter) -> None:
+    def __init__(self, learner: Learner, server: ServerConnection, reporter: Reporter) -> None:
         self._learner = learner
         self._server = server
         self._reporter = reporter
@@ -55,45 +56,45 @@ class Trainer:
 
     def run(self, waiting: Iterable[Message] = ()) -> None:
         """
-        Learn until `stop`. `waiting` are messages that came already.
+        Learn until a `stop` message. `waiting` are messages that have been received before.
 
-        Raises LinkClosed, Diverged, ExportWrong, and ProtocolError if rows cannot be read.
+        Raises ServerGone, Diverged, ExportWrong, and ProtocolError if rows cannot be read.
         """
-        self._reporter.hello()
+        self._reporter.send_hello()
         self._publish()
         messages = list(waiting)
         while True:
-            self._reporter.turn()
+            self._reporter.begin_turn()
             for message in messages:
                 self._handle(message)
             if self._stopping:
                 break
-            messages = self._server.receive(self._patience(worked=self._turn()))
+            messages = self._server.receive(self._seconds_to_wait(worked=self._turn()))
         self._finish()
 
     def _turn(self) -> bool:
-        """Do what there is to do. Returns whether there may be more."""
+        """Read, train and publish. Return True if there may be more to do at once."""
         learner = self._learner
         self._commit()
-        came = learner.ingest()
-        made = 0 if self._paused else self._learn()
-        read = learner.experience.log.is_read and not self._places
-        if read:
+        rows = learner.ingest()
+        updates = 0 if self._paused else self._learn()
+        is_read = learner.experience.log.is_read and not self._places
+        if is_read:
             self._answer_audits()
         settled = learner.experience.log.is_read and not learner.due
-        self._reporter.rest(settled=settled)
+        self._reporter.end_turn(settled=settled)
         self._reporter.report(at_once=self._sync and settled)
-        return bool(came or made or not (read or self._paused))
+        return bool(rows or updates or not (is_read or self._paused))
 
     def _learn(self) -> int:
-        """Train, publish and save what is due. Returns how many updates were made."""
+        """Train, publish and save where that is due. Return the number of updates."""
         learner = self._learner
-        made = learner.train()
+        updates = learner.train()
         if self._is_publishable():
             self._publish()
         if time.monotonic() - self._saved >= CHECKPOINT_EVERY:
             self._save_if_changed()
-        return made
+        return updates
 
     def _commit(self) -> None:
         learner = self._learner
@@ -102,14 +103,14 @@ class Trainer:
                 return
             learner.commit(self._places.popleft())
 
-    def _patience(self, *, worked: bool) -> float | None:
-        """How long to wait for a message."""
+    def _seconds_to_wait(self, *, worked: bool) -> float | None:
+        """Return the seconds to wait for a message, None without a limit."""
         if worked:
             return 0.0
-        told = self._reporter.is_done and self._published_opts == self._learner.n_opts
-        if self._paused or (told and self._saved_opts == self._learner.n_opts):
+        reported = self._reporter.is_done and self._published_opts == self._learner.n_opts
+        if self._paused or (reported and self._saved_opts == self._learner.n_opts):
             return None
-        return _PATIENCE
+        return _MESSAGE_SECONDS
 
     def _is_publishable(self) -> bool:
         new = self._learner.n_opts - self._published_opts
@@ -122,7 +123,7 @@ class Trainer:
         try:
             published = self._learner.export(adopt=True)
         except OSError as error:
-            log.warning("no policy was written: %s", error)
+            log.warning("the policy could not be written: %s", error)
             return
         self._published_opts = published.n_opts
         self._server.send("policy", **published._asdict(), rows_seen=self._learner.rows)
@@ -131,9 +132,9 @@ class Trainer:
         self._saved = time.monotonic()
         saved = self._learner.save(best=best)
         self._saved_opts = saved.n_opts
-        told = {"file": saved.file, "n_opts": saved.n_opts, "cursor": list(saved.cursor)}
-        self._server.send("checkpoint", **told)
-        return told
+        fields = {"file": saved.file, "n_opts": saved.n_opts, "cursor": list(saved.cursor)}
+        self._server.send("checkpoint", **fields)
+        return fields
 
     def _save_if_changed(self) -> None:
         if self._saved_opts == self._learner.n_opts:
@@ -141,17 +142,17 @@ class Trainer:
         try:
             self._save()
         except OSError as error:
-            log.warning("no checkpoint was written: %s", error)
+            log.warning("the checkpoint could not be written: %s", error)
 
     def _answer_audits(self) -> None:
         while self._audits:
-            memory = self._learner.experience.memory
-            held = memory.audit()
+            replay_buffer = self._learner.experience.replay_buffer
+            held = replay_buffer.audit()
             self._server.send(
                 "reply",
                 req=self._audits.pop(0),
                 held=held.rows,
-                overwritten=memory.rows - held.rows,
+                overwritten=replay_buffer.rows - held.rows,
                 checksum=held.checksum,
                 sessions={
                     str(session): {"rows": rows, "checksum": checksum}
@@ -169,7 +170,7 @@ class Trainer:
     def _handle(self, message: Message) -> None:
         answer = self._answers.get(message["kind"])
         if answer is None:
-            log.warning("nobody here knows messages of the kind %r", message["kind"])
+            log.warning("a message of the unknown kind %r is ignored", message["kind"])
         else:
             answer(message)
 
@@ -183,20 +184,20 @@ class Trainer:
         self._reporter.record(message["points"])
 
     def _version(self, message: Message) -> None:
-        self._learner.experience.versions.publish(message["version"], time.monotonic())
+        self._learner.experience.policy_lag.publish(message["version"], time.monotonic())
 
     def _export(self, message: Message) -> None:
         try:
             fields = self._learner.export()._asdict()
         except OSError as error:
-            fields = {"error": f"no policy was written: {error}"}
+            fields = {"error": f"the policy could not be written: {error}"}
         self._server.send("reply", req=message["req"], **fields)
 
     def _checkpoint(self, message: Message) -> None:
         try:
             fields = self._save(best=bool(message.get("best")))
         except OSError as error:
-            fields = {"error": f"no checkpoint was written: {error}"}
+            fields = {"error": f"the checkpoint could not be written: {error}"}
         self._server.send("reply", req=message["req"], **fields)
 
     def _audit(self, message: Message) -> None:
@@ -211,8 +212,18 @@ class Trainer:
 
     def _hold(self, *, paused: bool) -> None:
         self._paused = self._reporter.holds = paused
-        self._reporter.tell()
+        self._reporter.send_progress()
 
     def _stop(self, message: Message) -> None:
-        parent_watch.leave_after(float(message["deadline_s"]))
+        _exit_within(float(message["deadline_s"]))
         self._stopping = True
+
+
+def _exit_within(seconds: float) -> None:
+    """End the process with status 0 after `seconds`, unless it has ended by itself before."""
+
+    def wait() -> None:
+        time.sleep(max(0.0, seconds))
+        os._exit(0)
+
+    Thread(target=wait, name="arkml-deadline", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Which row follows which: the newest row of every agent of one session and kind."""
+"""Chains of consecutive rows: the newest row of every agent of one session and kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.rows import Columns
-from arkml.learning.scans import linear_recurrence
 
 Numbers = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
@@ -25,13 +24,17 @@ _HEAD = np.dtype(
     ]
 )
 """
-The newest row of an agent: its number in the memory and its step; rewards so far, discounted and
-plain; whether the chain began with the first row of the episode.
+The newest row of an agent: its number among the rows of the run and its step; rewards so far,
+discounted and plain; whether the chain began with the first row of the episode.
 """
 
 
-class Episodes(NamedTuple):
-    """Episodes that ended and of which no row is missing. Both: [n], float64 and int64."""
+class FinishedEpisodes(NamedTuple):
+    """
+    Episodes that ended and have all their rows.
+
+    returns: float64, [n], sums of rewards. lengths: int64, [n], steps from the first row.
+    """
 
     returns: Doubles
     lengths: Numbers
@@ -39,22 +42,22 @@ class Episodes(NamedTuple):
 
 class Extension(NamedTuple):
     """
-    What rows are to the rows before them, in row order.
+    Links of added rows to the rows before them, in row order.
 
     previous: int64, [n], the number of the row one step earlier, -1 where a chain begins.
-    discounted: float64, [n], rewards of the chain so far, discounted; 0 where it begins.
+    discounted: float64, [n], discounted rewards of the chain so far; 0 where it begins.
     """
 
     previous: Numbers
     discounted: Doubles
-    episodes: Episodes
+    episodes: FinishedEpisodes
 
 
 class TrajectoryIndex:
     """
     The open chains of one session and kind.
 
-    Only the dictionary is Python's, and it is asked once per agent of a body, not once per row.
+    Agents are looked up in a dictionary once for each body of rows; all else is done in arrays.
     """
 
     def __init__(self, gamma: float) -> None:
@@ -67,18 +70,18 @@ class TrajectoryIndex:
         return len(self._slots)
 
     def clear(self) -> None:
-        """End all chains where they are."""
+        """End all chains at their newest rows."""
         self._slots.clear()
         self._free = list(range(len(self._heads)))
 
     def forget(self, before: int) -> None:
         """End the chains whose newest row has a number under `before`."""
         numbers = self._heads["number"]
-        gone = [agent for agent, slot in self._slots.items() if numbers[slot] < before]
-        self._free += [self._slots.pop(agent) for agent in gone]
+        ended = [agent for agent, slot in self._slots.items() if numbers[slot] < before]
+        self._free += [self._slots.pop(agent) for agent in ended]
 
     def extend(self, columns: Columns, first: int) -> Extension:
-        """Take rows in that are numbered from `first` on."""
+        """Add rows in push order, numbered from `first` on, and return their links."""
         order = np.argsort(columns.agent, kind="stable")
         rows = _Sorted(columns, order, first)
         slots = self._find(rows.agents)
@@ -94,19 +97,19 @@ class TrajectoryIndex:
         return Extension(previous, discounted, rows.finished(chains))
 
     def _find(self, agents: list[int]) -> Numbers:
-        found = map(self._slots.get, agents, repeat(-1))
-        return np.fromiter(found, np.int64, len(agents))
+        slots = map(self._slots.get, agents, repeat(-1))
+        return np.fromiter(slots, np.int64, len(agents))
 
     def _store(self, rows: _Sorted, slots: Numbers, chains: npt.NDArray[Any]) -> None:
         """Make the last row of each agent its head, and forget the agents that ended."""
-        over = rows.ended[rows.lasts]
+        ended = rows.ended[rows.lasts]
         agents = np.array(rows.agents, object)
-        self._free += [self._slots.pop(agent) for agent in agents[over & (slots >= 0)]]
-        fresh = np.flatnonzero(~over & (slots < 0))
+        self._free += [self._slots.pop(agent) for agent in agents[ended & (slots >= 0)]]
+        fresh = np.flatnonzero(~ended & (slots < 0))
         self._reserve(len(fresh))
         slots[fresh] = [self._free.pop() for _ in range(len(fresh))]
         self._slots.update(zip(agents[fresh], slots[fresh].tolist(), strict=True))
-        self._heads[slots[~over]] = chains[rows.lasts[~over]]
+        self._heads[slots[~ended]] = chains[rows.lasts[~ended]]
 
     def _reserve(self, count: int) -> None:
         missing = count - len(self._free)
@@ -117,12 +120,31 @@ class TrajectoryIndex:
             self._free += range(size + more - 1, size - 1, -1)
 
 
+def linear_recurrence(values: Doubles, factors: Doubles) -> Doubles:
+    """
+    Return x with x[i] = values[i] + factors[i] * x[i - 1]; a factor of 0 begins a new chain.
+
+    values, factors, x: float64, [n]. Each pass joins every partial sum with the one as far before
+    it as it is long (Hillis and Steele), so n rows take log2 of the longest chain passes.
+    """
+    sums = values.copy()
+    reach = factors.copy()
+    reach[:1] = 0.0
+    distance = 1
+    while distance < len(sums) and reach[distance:].any():
+        sums[distance:] += reach[distance:] * sums[:-distance]
+        reach[distance:] = reach[distance:] * reach[:-distance]
+        reach[:distance] = 0.0
+        distance *= 2
+    return sums
+
+
 class _Sorted:
     """
     Rows by agent, each agent's in push order.
 
-    starts, lasts: the first and the last row of each agent. follows: bool, [n], whether the row
-    comes exactly one step after the row `previous` of an episode that had not ended.
+    starts, lasts: int64, [agents], the first and the last row of each. follows: bool, [n], True
+    where the row comes one step after the row `previous` of an episode that had not ended.
     """
 
     def __init__(self, columns: Columns, order: Numbers, first: int) -> None:
@@ -143,7 +165,7 @@ class _Sorted:
         self.follows: npt.NDArray[np.bool_] = np.zeros(len(order), bool)
 
     def follow(self, known: npt.NDArray[np.bool_], heads: npt.NDArray[Any]) -> None:
-        """Find the row before each row. heads: of the agents, where they are known."""
+        """Find the row before each row. known: bool, [agents]. heads: _HEAD, [agents]."""
         before = np.full(len(self.step), -2, np.int64)
         before[1:] = np.where(self.ended[:-1], -2, self.step[:-1])
         self.previous[1:] = self.numbers[:-1]
@@ -154,27 +176,27 @@ class _Sorted:
     def chains(
         self, known: npt.NDArray[np.bool_], heads: npt.NDArray[Any], gamma: float
     ) -> npt.NDArray[Any]:
-        """Every row as the head it would be: HEAD, [n]."""
-        found = np.zeros(len(self.step), _HEAD)
-        found["number"] = self.numbers
-        found["step"] = self.step
+        """Return every row as the head of its chain up to there: _HEAD, [n]."""
+        result = np.zeros(len(self.step), _HEAD)
+        result["number"] = self.numbers
+        result["step"] = self.step
         inner = self.follows & ~self._begins
-        joins = inner.astype(np.float64)
-        going = np.where(known & self.follows[self.starts], 1.0, 0.0)
-        # The reward of a row that begins a chain led here from a row that nobody has.
+        joined = inner.astype(np.float64)
+        continues = np.where(known & self.follows[self.starts], 1.0, 0.0)
+        # The reward of a row that begins a chain belongs to a step that is not in the rows.
         reward = np.where(self.follows, self.reward, 0.0)
         for name, factor in (("discounted", gamma), ("total", 1.0)):
             values = reward.copy()
-            values[self.starts] += factor * going * heads[name]
-            found[name] = linear_recurrence(values, factor * joins)
+            values[self.starts] += factor * continues * heads[name]
+            result[name] = linear_recurrence(values, factor * joined)
         begun = self.step == 0
-        begun[self.starts] = np.where(going > 0, heads["whole"], begun[self.starts])
+        begun[self.starts] = np.where(continues > 0, heads["whole"], begun[self.starts])
         origin = np.maximum.accumulate(np.where(inner, 0, np.arange(len(inner))))
-        found["whole"] = begun[origin]
-        return found
+        result["whole"] = begun[origin]
+        return result
 
-    def finished(self, chains: npt.NDArray[Any]) -> Episodes:
-        """The whole episodes that ended in these rows, in push order."""
+    def finished(self, chains: npt.NDArray[Any]) -> FinishedEpisodes:
+        """Return the whole episodes that ended in these rows, in push order. chains: _HEAD, [n]."""
         chosen = np.flatnonzero(self.ended & self.follows & chains["whole"])
         chosen = chosen[np.argsort(self._order[chosen])]
-        return Episodes(chains["total"][chosen], self.step[chosen])
+        return FinishedEpisodes(chains["total"][chosen], self.step[chosen])

@@ -8,14 +8,16 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from arkml.errors import HiveError, InvalidSettings
 from arkml.hive.protocol.messages import Message
-from arkml.learning import parent_watch
-from arkml.learning.server_connection import LinkClosed, ServerConnection
+from arkml.learning.server_connection import ServerConnection, ServerGone
+from arkml.parent_watch import watch_parent
 
 if TYPE_CHECKING:
     from arkml.learning.reporter import Reporter
@@ -25,87 +27,118 @@ MISCONFIGURED = 3
 DIVERGED = 4
 
 _NICE = 10  # a frame of a host on the same machine comes before an update
-_LIFE_LINE = 0
-_LINK = 3
+_PROGRESS_SECONDS = 1.0
+_PARENT_PIPE = 0
+_SERVER_SOCKET = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """
-    Learn for one run. Returns the exit status.
+    Learn for one run and return the exit status.
 
-    Standard input is the life line: the process ends when that does, or its parent. File 3 is a
-    socket to the server, with messages as `hive.protocol.messages` has them.
+    The process ends when standard input is closed or its parent has ended. File 3 is a socket to
+    the server, with messages as in `hive.protocol.messages`.
     """
     parser = argparse.ArgumentParser(prog="python -m arkml.learning.worker", description=__doc__)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("run", nargs="?", type=Path, help="the directory of the run")
-    what.add_argument("--spare", action="store_true", help="warm up, then wait for a run to adopt")
+    run_or_spare = parser.add_mutually_exclusive_group(required=True)
+    run_or_spare.add_argument("run", nargs="?", type=Path, help="the directory of the run")
+    run_or_spare.add_argument(
+        "--spare", action="store_true", help="warm up, then wait for a run to adopt"
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads for torch")
     options = parser.parse_args(arguments)
-    parent_watch.hold(_LIFE_LINE)
+    watch_parent(_PARENT_PIPE, os.getppid(), lambda: os._exit(STOPPED))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host
     os.nice(_NICE)
     logging.basicConfig(level=logging.INFO, format="learner: %(message)s")
-    link = ServerConnection(socket.socket(fileno=_LINK))
+    server = ServerConnection(socket.socket(fileno=_SERVER_SOCKET))
     try:
         if options.spare:
-            return _spare(link, options.threads)
-        _prepare(options.threads)
-        return _learn(link, options.run, ())
-    except LinkClosed:
+            return _wait_for_a_run(server, options.threads)
+        _set_threads(options.threads)
+        return _learn(server, options.run, ())
+    except ServerGone:
         return STOPPED
 
 
-def _prepare(threads: int) -> None:
+def warm_up() -> None:
+    """Import everything, and make one update and one export of a tiny learner."""
+    import numpy as np
+
+    from arkml.hive.protocol.rows import Columns, Kind
+    from arkml.hive.protocol.settings import Settings
+    from arkml.learning import trainer  # noqa: F401  imports the rest
+    from arkml.learning.export import check, to_onnx
+    from arkml.learning.normalizer import Normalizer
+    from arkml.learning.replay_buffer import ReplayBuffer
+    from arkml.learning.sac import Sac
+
+    settings = Settings(1, 1, hidden=8, layers=1, memory_max_size=1_000, batch_size=2)
+    replay_buffer = ReplayBuffer(1_000, 1, 1, gamma=0.9)
+    rows = Columns.empty(3, 1, 1)
+    rows.step[:] = np.arange(3)
+    replay_buffer.add(0, Kind.TRAINING, rows)
+    algorithm = Sac(settings, replay_buffer, Normalizer(1, active=False))
+    algorithm.train(1)
+    weights = algorithm.weights()
+    check(to_onnx(weights), weights, algorithm.answer)
+
+
+def _set_threads(count: int) -> None:
     import torch
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(count)
 
 
-def _spare(link: ServerConnection, threads: int) -> int:
-    from arkml.learning.warmup import warm_up
-
-    _prepare(threads)
+def _wait_for_a_run(server: ServerConnection, threads: int) -> int:
+    _set_threads(threads)
     warm_up()
     while True:
-        messages = link.receive(None)
+        messages = server.receive(None)
         for number, message in enumerate(messages):
             if message["kind"] == "adopt":
-                return _learn(link, Path(message["run_dir"]), messages[number + 1 :])
+                return _learn(server, Path(message["run_dir"]), messages[number + 1 :])
 
 
-def _learn(link: ServerConnection, directory: Path, waiting: Sequence[Message]) -> int:
+def _learn(server: ServerConnection, directory: Path, waiting: Sequence[Message]) -> int:
     from arkml.learning.algorithm import Diverged
-    from arkml.learning.building import build
     from arkml.learning.export import ExportWrong
+    from arkml.learning.learner import Learner
     from arkml.learning.reporter import Reporter
     from arkml.learning.trainer import Trainer
 
     try:
-        learner = build(directory)
+        learner = Learner.open(directory)
     except (HiveError, InvalidSettings, MemoryError) as error:
-        link.send("fatal", reason=str(error) or "no memory for the rows", retry=False)
+        server.send("fatal", reason=str(error) or "no memory for the rows", retry=False)
         return MISCONFIGURED
-    reporter = Reporter(learner, link)
-    parent_watch.every_second(lambda: _tell(reporter))
+    reporter = Reporter(learner, server)
+    _report_progress(reporter)
     try:
-        Trainer(learner, link, reporter).run(waiting)
+        Trainer(learner, server, reporter).run(waiting)
     except (Diverged, ExportWrong) as error:
-        link.send("fatal", reason=str(error), retry=True)
+        server.send("fatal", reason=str(error), retry=True)
         return DIVERGED
-    except LinkClosed:
+    except ServerGone:
         raise
     except Exception as error:
-        link.send("fatal", reason=f"{type(error).__name__}: {error}", retry=True)
+        server.send("fatal", reason=f"{type(error).__name__}: {error}", retry=True)
         raise
     return STOPPED
 
 
-def _tell(reporter: Reporter) -> None:
-    try:
-        reporter.tell()
-    except LinkClosed:
-        os._exit(STOPPED)
+def _report_progress(reporter: Reporter) -> None:
+    """Send progress each second from a thread; end the process once the server is gone."""
+
+    def report() -> None:
+        while True:
+            time.sleep(_PROGRESS_SECONDS)
+            try:
+                reporter.send_progress()
+            except ServerGone:
+                os._exit(STOPPED)
+
+    Thread(target=report, name="arkml-progress", daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Who answers a submit: policies made of trained models, and what a model file must be to enter."""
+"""Policies, which answer submits, and the vetting and running of model files."""

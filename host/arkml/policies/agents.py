@@ -1,4 +1,4 @@
-"""What a policy remembers of each agent: how often it acted and its recurrent state."""
+"""The agents of a policy: their step counts and recurrent states."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.errors import Unavailable
-from arkml.policies.memory import PolicyMemory
 from arkml.policies.noise import Words, mix
+from arkml.policies.workspace import PolicyWorkspace
 
 ENDED_AGENTS = 65_536
-"""So many agents whose episode ended are remembered for each session."""
+"""Agents kept for each session after their episodes ended."""
 
 AGENTS = 1 << 17
-"""So many agents are remembered for each session; those not seen for longest are forgotten."""
+"""Agents kept for each session; those not seen for the longest time are dropped first."""
 
 STATE_BYTES = 128 << 20
-"""So much recurrent state is kept for each session."""
+"""Bytes of recurrent state kept for each session."""
 
 _ENTRY_BYTES = 48
 _SPARE_BYTES = 16 << 20
@@ -34,9 +34,10 @@ class Visit:
     """
     The agents of one batch.
 
-    slots: [agents], in row order where no agent comes twice. inverse, turns: [rows], or None
-    where no agent comes twice: the agent of each row, and how many rows of that agent came before
-    it. counts: rows of each agent. `streams` is for whoever draws noise for the rows.
+    slots: int64, [agents], in row order if every agent has one row. inverse, turns: int64, [rows],
+    the agent of each row and the number of rows of that agent before it; None if every agent has
+    one row. counts: uint64, [agents] or [], rows of each agent. streams: uint64, [rows], see
+    `noise.streams`; None until noise is drawn.
     """
 
     __slots__ = ("counts", "inverse", "slots", "streams", "turns")
@@ -53,11 +54,11 @@ class Visit:
 
 class AgentTable:
     """
-    One entry for each (session, agent id) seen; `state_width` floats of state each.
+    A table with an entry for each (session, agent id), holding `state_width` floats of state.
 
-    Agents are found by a 64-bit hash with a secret salt: no guest can aim at the entry of
-    another guest's agent. Every session has a share of its own, and so has every guest: what one
-    of them does, makes nobody else's agents be forgotten.
+    Agents are found by a 64-bit hash with a secret salt, so that no guest can aim at the entry of
+    another guest's agent. Limits are by session and by guest: the agents of one of them never push
+    out those of another.
     """
 
     def __init__(
@@ -67,9 +68,9 @@ class AgentTable:
         ended_agents: int = ENDED_AGENTS,
         agents: int = AGENTS,
         state_bytes: int = STATE_BYTES,
-        memory: PolicyMemory | None = None,
+        workspace: PolicyWorkspace | None = None,
     ) -> None:
-        self._memory = memory or PolicyMemory()
+        self._workspace = workspace or PolicyWorkspace()
         self._entry_bytes = 4 * state_width + _ENTRY_BYTES
         self._ended_limit = ended_agents
         self._limit = min(agents, state_bytes // (4 * state_width) if state_width else agents)
@@ -91,19 +92,19 @@ class AgentTable:
         return len(self._hashes)
 
     def held(self, guest: int) -> int:
-        """How many bytes are kept of the agents of one guest."""
+        """Return the bytes kept for the agents of one guest."""
         return self._held[guest] * self._entry_bytes
 
     def visit(self, keys: Words, ids: Words) -> Visit:
         """
-        Find the agents of a batch, new ones with step 0 and a state of zeros.
+        Find the agents of a batch; new ones begin with step 0 and a state of zeros.
 
-        ids: uint64, [rows]. keys: uint64, [] or [rows]. Raises Unavailable if there are more
-        agents of one session, or of one guest, than may be kept.
+        ids: uint64, [rows]. keys: uint64, [] or [rows], of the agents' sessions. Raises Unavailable
+        if one session or one guest has more agents than may be kept.
         """
         seen = (ids.tobytes(), keys.tobytes())
         last = self._last
-        # The same agents in the same order as in the frame before is the common case.
+        # Most frames have the agents of the frame before, in the same order.
         if last is not None and last[0] == seen[0] and last[1] == seen[1]:
             return last[2]
         hashes = mix((ids ^ mix(keys ^ self._salt)) + self._salt)
@@ -112,7 +113,7 @@ class AgentTable:
         return visit
 
     def steps(self, visit: Visit) -> Words:
-        """How often the agent of each row has acted before, uint64, [rows]."""
+        """Return the number of rows that each row's agent had before it: uint64, [rows]."""
         steps = self._steps[visit.slots]
         if visit.inverse is None or visit.turns is None:
             return steps
@@ -135,29 +136,29 @@ class AgentTable:
         return ended[visit.inverse] | (visit.turns > first[visit.inverse])
 
     def end(self, visit: Visit, ended: npt.NDArray[np.bool_]) -> None:
-        """The agents of the rows marked in `ended`, [rows], do not come back."""
+        """Mark the agents of the rows in `ended`, bool, [rows], as not coming back."""
         slots = visit.slots if visit.inverse is None else visit.slots[visit.inverse]
         self._ended[slots[ended]] = True
 
     def state(self, visit: Visit) -> Floats:
-        """A copy of the recurrent states, [agents, state_width]."""
+        """Return a copy of the recurrent states: float32, [agents, state_width]."""
         return self._state[visit.slots]
 
     def advance(
         self, visit: Visit, ended: npt.NDArray[np.bool_] | None, state: Floats | None
     ) -> None:
         """
-        Every row has acted.
+        Count the rows of a batch as acted.
 
-        ended: [rows], the episode ended with this row. state: [agents, state_width], the states
-        that follow.
+        ended: bool, [rows], True where the row ends an episode; None if there are no episodes.
+        state: float32, [agents, state_width], the recurrent states after the batch, or None.
         """
         slots = visit.slots
         self._steps[slots] += visit.counts
         if ended is not None:
             if visit.inverse is not None:
                 rows, ended = ended, np.zeros(len(slots), np.bool_)
-                ended[visit.inverse] = rows  # the last row of an agent is the one that stays
+                ended[visit.inverse] = rows  # the last row of an agent decides
             self._ended[slots] = ended
         if state is not None:
             self._state[slots] = state
@@ -184,13 +185,13 @@ class AgentTable:
         return Visit(slots, inverse, _turns(inverse, counts), counts)
 
     def _touch(self) -> None:
-        """Note when the agents of the last visit were seen: only now it matters."""
+        """Record when the agents of the last visit were seen, which matters only from now on."""
         self._tick += 1
         if self._last is not None:
             self._seen[self._last[2].slots] = self._tick
 
     def _insert(self, agents: Words, keys: Words, new: npt.NDArray[np.bool_]) -> None:
-        """Give the `new` ones of the agents of a batch an entry each."""
+        """Add entries for the agents of a batch that are marked in `new`, bool, [agents]."""
         coming = _counted(keys[new])
         self._make_room(agents, keys, coming)
         hashes = agents[new]
@@ -210,10 +211,10 @@ class AgentTable:
 
     def _make_room(self, agents: Words, keys: Words, coming: Counter[int]) -> None:
         """
-        Forget agents of the sessions that have too many; those of others stay.
+        Drop agents of the sessions that would have too many.
 
-        agents, keys: uint64, [agents], all that are in the batch. coming: new agents by session.
-        Raises Unavailable, and then nobody is forgotten.
+        agents, keys: uint64, [agents], hashes and sessions of all agents in the batch. coming: new
+        agents by session. Raises Unavailable, and then no agent is dropped.
         """
         drop = np.zeros(len(self._hashes), np.bool_)
         quiet = min(self._ended_limit, self._limit)
@@ -222,24 +223,23 @@ class AgentTable:
                 present = int(np.count_nonzero(keys == np.uint64(key)))
                 if present > self._limit:
                     raise Unavailable(
-                        f"{present} agents of session {key:#x} in one batch;"
-                        f" the states of {self._limit} are kept for each session"
+                        f"a batch has {present} agents of session {key:#x}; states are kept for"
+                        f" {self._limit} agents of a session"
                     )
                 self._mark_surplus(drop, key, count, agents)
-        going = _counted(self._keys[self._slots[drop]]) if drop.any() else Counter()
-        leaving = _by_guest(going)
+        leaving = _by_guest(_counted(self._keys[self._slots[drop]]) if drop.any() else Counter())
         for guest, count in _by_guest(coming).items():
             more = (count - leaving[guest]) * self._entry_bytes
-            self._memory.require_agents(self, guest, more)
+            self._workspace.require_agents(self, guest, more)
         self._drop(drop)
 
     def _mark_surplus(
         self, drop: npt.NDArray[np.bool_], key: int, coming: int, agents: Words
     ) -> None:
-        """Of one session: agents that ended go first, then any; of each the longest unseen."""
+        """Mark agents of one session to drop: ended ones, then any, those unseen longest first."""
         own = np.flatnonzero(self._keys[self._slots] == np.uint64(key))
         ended = self._ended[self._slots[own]]
-        # A slack of an eighth, so that not every batch pays for a few agents over the limit.
+        # With a slack of an eighth not every batch pays for a few agents over the limit.
         quiet = int(ended.sum()) - self._ended_limit
         over = len(own) + coming - self._limit
         if quiet <= self._ended_limit // 8 and over <= 0:
@@ -258,9 +258,9 @@ class AgentTable:
     def _drop(self, drop: npt.NDArray[np.bool_]) -> None:
         if drop.any():
             slots = self._slots[drop]
-            going = _counted(self._keys[slots])
-            self._live -= going
-            self._held -= _by_guest(going)
+            dropped = _counted(self._keys[slots])
+            self._live -= dropped
+            self._held -= _by_guest(dropped)
             self._free = np.concatenate([self._free, slots])
             self._hashes = self._hashes[~drop]
             self._slots = self._slots[~drop]
@@ -278,7 +278,7 @@ class AgentTable:
 
 
 def _turns(inverse: Slots, counts: Slots) -> Slots:
-    """How many equal values came before each value of `inverse`."""
+    """Return the number of equal values before each value of `inverse`."""
     order = np.argsort(inverse, kind="stable")
     starts = np.repeat(np.cumsum(counts) - counts, counts)
     turns = np.empty(len(inverse), np.int64)
@@ -287,17 +287,17 @@ def _turns(inverse: Slots, counts: Slots) -> Slots:
 
 
 def _counted(keys: Words) -> Counter[int]:
-    """How often each key comes."""
-    found, counts = np.unique(keys, return_counts=True)
-    return Counter(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+    """Count each key."""
+    distinct, counts = np.unique(keys, return_counts=True)
+    return Counter(dict(zip(distinct.tolist(), counts.tolist(), strict=True)))
 
 
 def _by_guest(counts: Counter[int]) -> Counter[int]:
-    """Counts by session as counts by guest."""
-    found: Counter[int] = Counter()
+    """Add counts by session up to counts by guest."""
+    totals: Counter[int] = Counter()
     for key, count in counts.items():
-        found[key >> _GUEST] += count
-    return found
+        totals[key >> _GUEST] += count
+    return totals
 
 
 def _resized(values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

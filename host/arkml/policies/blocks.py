@@ -1,4 +1,4 @@
-"""Runs of a model that takes one batch size only, or no more rows than that at once."""
+"""Runs of a model in blocks, where it takes one batch size or a limited number of rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from arkml.batches import Floats, chunks
 from arkml.policies.signature import Port
 
 Run = Callable[[Mapping[str, Floats]], Sequence[Floats]]
+"""Runs a model on inputs by name, float32, [rows, *shape]; returns its outputs in order."""
 
 _ROWS = 1_024
 
 
 class BlockModel:
-    """A model known by its ports and a function that runs it; `block` is the size it takes."""
+    """
+    A model made of its ports and a function that runs it.
+
+    `block` is the only batch size that the function takes, None if it takes any.
+    """
 
     def __init__(
         self, inputs: Sequence[Port], outputs: Sequence[Port], run: Run, block: int | None
@@ -29,6 +34,7 @@ class BlockModel:
     def prepare(
         self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats]
     ) -> Sequence[Callable[[], object]]:
+        """Return calls that run the model; feeds, fetches: float32, [count, *shape], by name."""
         names = [port.name for port in self.outputs]
         rows, padded = self._block or _ROWS, self._block is not None
         return [
@@ -47,10 +53,11 @@ def run_in_blocks(
     padded: bool,
 ) -> None:
     """
-    Feed `count` rows, `rows` at a time, and keep what comes out.
+    Run a model on `count` rows, `rows` at a time.
 
-    names: what `run` returns, in order. `padded`: the last block is filled up with zeros, since
-    the model takes no other size.
+    names: those of the outputs that `run` returns, in order. feeds, fetches: float32,
+    [count, *shape], by name; outputs that `fetches` does not name are dropped. `padded` fills the
+    last block with zeros, for a model that takes no other size.
     """
     for block in chunks(count, rows):
         size = block.stop - block.start
@@ -64,7 +71,11 @@ def run_in_blocks(
 
 
 def rows_of(feed: Floats, part: slice) -> Floats:
-    """Some rows of a feed, also of one that has fewer since all its rows are alike."""
+    """
+    Return the rows `part` of a feed: float32, [rows, *shape].
+
+    A feed whose rows are all alike may have fewer rows than the batch.
+    """
     if part.stop <= len(feed):
         return feed[part]
     size = part.stop - part.start

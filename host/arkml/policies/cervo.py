@@ -1,4 +1,4 @@
-"""The Cervo container: eight bytes that say what the rest of the file is."""
+"""The Cervo container: eight bytes before a model, which name its format."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ MAGIC = b"CRVO"
 _PREAMBLE = 4
 
 
-class Kind(IntEnum):
-    """What a container holds, by the number in its eighth byte."""
+class AssetKind(IntEnum):
+    """The format of the model in a container, by the number in its eighth byte."""
 
     ONNX = 1
     NNEF = 2
 
 
 def is_cervo(data: bytes) -> bool:
-    """Whether the bytes start like a container. An ONNX file cannot: `C` opens no field of it."""
+    """Return True for the magic of a container. No field of an ONNX file begins with `C`."""
     return data[: len(MAGIC)] == MAGIC
 
 
-def unpack(data: bytes) -> tuple[Kind, bytes]:
-    """Returns what the container holds and the payload; the payload itself is not looked at."""
+def unpack(data: bytes) -> tuple[AssetKind, bytes]:
+    """Return the format and the bytes of the model, which is not examined. Raises ModelRejected."""
     if len(data) < len(MAGIC) + _PREAMBLE:
         raise ModelRejected(
             f"too few bytes available for a Cervo container: expected 8 but got {len(data)}"
@@ -31,7 +31,7 @@ def unpack(data: bytes) -> tuple[Kind, bytes]:
     if not is_cervo(data):
         raise ModelRejected(f"unexpected magic: expected b'CRVO' but found {data[:4]!r}")
     try:
-        kind = Kind(data[7])  # Cervo writes zeros before it and ignores them when it reads
+        kind = AssetKind(data[7])  # Cervo writes zeros before it and ignores them when it reads
     except ValueError:
         raise ModelRejected(f"unexpected Cervo asset kind {data[7]}: 1 is ONNX, 2 NNEF") from None
     if len(data) == len(MAGIC) + _PREAMBLE:
@@ -40,5 +40,5 @@ def unpack(data: bytes) -> tuple[Kind, bytes]:
 
 
 def pack_onnx(onnx: bytes) -> bytes:
-    """Returns a container of an ONNX model, which is not looked at."""
-    return MAGIC + int(Kind.ONNX).to_bytes(_PREAMBLE, "big") + onnx
+    """Return a container of an ONNX model, which is not examined."""
+    return MAGIC + int(AssetKind.ONNX).to_bytes(_PREAMBLE, "big") + onnx

@@ -1,4 +1,4 @@
-"""A policy that always does the same, as a file: what a run has that nobody has trained."""
+"""The policy of a run that has not been trained: actions of zero, as an ONNX file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _OPSET, _IR = 17, 8
 
 
 def zeros(num_features: int, num_actions: int) -> bytes:
-    """An ONNX policy whose actions, [n, num_actions], and values, [n, 1], are zero."""
+    """Return an ONNX policy whose actions, [n, num_actions], and values, [n, 1], are zero."""
     float32 = TensorProto.FLOAT
     outputs = {"actions": num_actions, "values": 1}
     graph = helper.make_graph(

@@ -1,4 +1,4 @@
-"""What a model file is, for `arkml describe`."""
+"""Descriptions of model files, for `arkml describe`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import assert_never
 from arkml.errors import AbiError, InvalidArguments
 from arkml.limits import Limits
 from arkml.policies import cervo
-from arkml.policies.models import ModelCache
+from arkml.policies.model_cache import ModelCache
 from arkml.policies.nnef import NnefModel
 from arkml.policies.nnef_archive import read_archive
-from arkml.policies.operators.call import Kind, Tensor
+from arkml.policies.operators.call import ElementType, Tensor
 from arkml.policies.signature import Port, find_roles, find_signature
 from arkml.policies.vetting import Vetted, examine
 
@@ -23,7 +23,7 @@ _LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class PortReport:
-    """An input or output: its name, what it is for, and its shape without the batch."""
+    """An input or output: its name, its role, and its shape without the batch."""
 
     name: str
     role: str
@@ -33,10 +33,10 @@ class PortReport:
 @dataclass(frozen=True, slots=True)
 class ModelReport:
     """
-    What is known of a model file.
+    The description of a model file.
 
-    kind: onnx, cervo-onnx or cervo-nnef. opset: 0 if the format has none. verdict: `ACCEPTED`,
-    or the sentence that says why the model may not enter; what could not be told then is empty.
+    kind: onnx, cervo-onnx or cervo-nnef. opset: 0 if the format has none. verdict: `ACCEPTED`, or
+    the reason why the model is refused, which leaves fields that could not be determined empty.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class ModelReport:
 
 
 def describe(data: bytes, limits: Limits = _LIMITS) -> ModelReport:
-    """Describe the bytes of a model file. Nothing in them makes it raise."""
+    """Describe the bytes of a model file. Raises nothing, whatever they are."""
     report = ModelReport("onnx", len(data))
     try:
         if not cervo.is_cervo(data):
@@ -59,9 +59,9 @@ def describe(data: bytes, limits: Limits = _LIMITS) -> ModelReport:
         kind, payload = cervo.unpack(data)
         report = replace(report, kind=f"cervo-{kind.name.lower()}")
         match kind:
-            case cervo.Kind.ONNX:
+            case cervo.AssetKind.ONNX:
                 return _onnx(report, payload, limits)
-            case cervo.Kind.NNEF:
+            case cervo.AssetKind.NNEF:
                 return _nnef(report, payload, limits)
             case _:
                 assert_never(kind)
@@ -103,7 +103,7 @@ def _vetted(report: ModelReport, vetted: Vetted) -> ModelReport:
 
 
 def _has_rows(tensor: Tensor, rows: set[int]) -> bool:
-    return tensor.kind == Kind.FLOAT and tensor.shape[:1] != () and tensor.shape[0] in rows
+    return tensor.kind == ElementType.FLOAT and tensor.shape[:1] != () and tensor.shape[0] in rows
 
 
 def _nnef(report: ModelReport, payload: bytes, limits: Limits) -> ModelReport:

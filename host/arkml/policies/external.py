@@ -1,4 +1,4 @@
-"""The policy of whoever steps a guest from outside."""
+"""The policy of a guest that is stepped by an environment."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from arkml.errors import Unavailable
 
 class ExternalPolicy:
     """
-    Stands for a learner outside: its submits are answered by the actions given to a step.
+    Stands for a learner outside of the guest, whose actions come with the next step.
 
-    `name` is the behavior. A guest that submits to it stays suspended until then, whichever
-    version of the API it submits by. A call that no environment runs cannot wait: it is refused.
-    One that is not `is_stepped` takes zeros, and nobody is asked.
+    `name` is the behavior. A guest that submits to it stays suspended until that step, whichever
+    version of the API it uses. A call that no environment runs cannot wait and is refused. If not
+    `is_stepped`, submits are answered with zeros at once.
     """
 
     def __init__(
@@ -24,15 +24,16 @@ class ExternalPolicy:
         self.num_actions = num_actions
 
     def act(self, batch: Batch) -> None:
+        """Raise Unavailable, or answer with zeros if the policy is not stepped."""
         if not self.is_stepped:
             batch.actions[...] = 0
             batch.values[...] = 0
             return
         raise Unavailable(
-            f"behavior {self.name!r} is stepped by an environment, and it is not the environment"
-            f" that made this call ({len(batch)} rows)"
+            f"behavior {self.name!r} is stepped by an environment, but this call"
+            f" ({len(batch)} rows) was not made by it"
         )
 
     def forget(self, key: int) -> None:
-        """It remembers nothing."""
+        """Do nothing: no state of agents is kept."""
         del key

@@ -1,4 +1,4 @@
-"""Policy files that the user names: read with the weights that lie beside them."""
+"""Policy files that a user names, with weights from the files beside them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from arkml.errors import ModelRejected, SnapshotTooLarge, UsageError
 from arkml.limits import Limits
-from arkml.policies.operators.call import checked_kind
+from arkml.policies.operators.call import checked_type
 from arkml.policies.wire import walk
 
 _EXTERNAL = 1
@@ -20,19 +20,19 @@ _EXTERNAL = 1
 
 def read_policy_file(path: str | os.PathLike[str], limits: Limits) -> bytes:
     """
-    Returns the bytes of a policy file.
+    Return the bytes of a policy file.
 
-    Weights that an ONNX model keeps in a file of the same folder are moved into it. Only for
-    files the user names: bytes from a guest or the network never make this process open a file.
-    Raises UsageError if the file cannot be read, SnapshotTooLarge, and ModelRejected if the
-    file beside it is not what the model says.
+    Weights that an ONNX model keeps in another file of its folder are moved into the model. Only
+    use it for files that the user names: bytes from a guest or the network must not make this
+    process open files. Raises UsageError if the file cannot be read, SnapshotTooLarge, and
+    ModelRejected if the other file does not hold what the model claims.
     """
     path = Path(path)
     try:
         data = _read(path, limits.snapshot_bytes, os.O_RDONLY)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    # `location` is the key without which no weight lies elsewhere.
+    # Every weight in another file has the key `location`.
     return _with_weights(data, path.parent, limits) if b"location" in data else data
 
 
@@ -44,7 +44,7 @@ def _with_weights(data: bytes, folder: Path, limits: Limits) -> bytes:
         walk(data, allow_external=True)
         model = onnx.ModelProto.FromString(data)
     except (ModelRejected, DecodeError):
-        return data  # no ONNX model, or none that will be let in: the gate says why
+        return data  # not an ONNX model, or one that vetting refuses with a reason
     files: dict[str, bytes] = {}
     total = len(data)
     for tensor in _tensors(model):
@@ -67,20 +67,20 @@ def _tensors(model: Any) -> Iterator[Any]:
 
 
 def _inline(tensor: Any, folder: Path, files: dict[str, bytes], limits: Limits) -> None:
-    says = {entry.key: entry.value for entry in tensor.external_data}
-    name = says.get("location", "")
+    claims = {entry.key: entry.value for entry in tensor.external_data}
+    name = claims.get("location", "")
     title = f"weight {tensor.name[:80]!r} in {name[:80]!r}"
     if not name or name in (".", "..") or set(name) & {"/", "\\", "\0"}:
-        raise ModelRejected(f"{title}: only a file in the model's own folder can hold weights")
+        raise ModelRejected(f"{title}: weights must lie in a file of the model's own folder")
     if name not in files:
         files[name] = _read_side_file(folder / name, title, limits)
-    size = prod(tensor.dims) * checked_kind(tensor.data_type).size
-    offset = _number(says.get("offset", "0"), title)
-    length = _number(says.get("length", str(size)), title)
+    size = prod(tensor.dims) * checked_type(tensor.data_type).size
+    offset = _number(claims.get("offset", "0"), title)
+    length = _number(claims.get("length", str(size)), title)
     if min(tensor.dims, default=0) < 0 or length != size:
         raise ModelRejected(f"{title}: {length} bytes for a shape {list(tensor.dims)}")
     if offset + length > len(files[name]):
-        raise ModelRejected(f"{title}: bytes {offset} to {offset + length} are not in the file")
+        raise ModelRejected(f"{title}: the file ends before byte {offset + length}")
     tensor.raw_data = files[name][offset : offset + length]
     del tensor.external_data[:]
     tensor.ClearField("data_location")
@@ -88,13 +88,13 @@ def _inline(tensor: Any, folder: Path, files: dict[str, bytes], limits: Limits) 
 
 def _number(text: str, title: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ModelRejected(f"{title}: {text[:40]!r} is no number of bytes")
+        raise ModelRejected(f"{title}: expected a number of bytes, got {text[:40]!r}")
     return int(text)
 
 
 def _read_side_file(path: Path, title: str, limits: Limits) -> bytes:
     try:
-        # No link, at the moment of opening; a pipe must not block.
+        # Refuses a link while opening it; a pipe must not block.
         return _read(path, limits.snapshot_bytes, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise ModelRejected(f"{title}: the file cannot be read: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""The policies one guest or fleet has loaded, found by their snapshot."""
+"""The policies that one guest or fleet has loaded, by their snapshots."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from weakref import WeakValueDictionary
 from arkml.abi.codes import SnapshotFormat
 from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge
 from arkml.limits import Limits
-from arkml.policies.cervo import Kind, is_cervo, unpack
-from arkml.policies.memory import PolicyMemory
-from arkml.policies.models import Model, ModelCache
+from arkml.policies.cervo import AssetKind, is_cervo, unpack
+from arkml.policies.model import Model
+from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
 from arkml.policies.onnx import OnnxPolicy
 from arkml.policies.policy import Policy
 from arkml.policies.signature import find_roles, find_signature
 from arkml.policies.training import TrainingPolicy
+from arkml.policies.workspace import PolicyWorkspace
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +30,10 @@ _Key = tuple[bytes, int | None, int | None]
 
 class PolicyLibrary:
     """
-    Makes policies and networks of snapshots.
+    Makes policies and networks from snapshots.
 
-    `override` is a snapshot that takes the place of whatever is loaded. What it makes is used by
-    one thread at a time; loading may happen on another one.
+    `override` is a snapshot that replaces every one that is loaded. One thread at a time uses the
+    policies and networks; another thread may load.
     """
 
     def __init__(
@@ -49,9 +50,9 @@ class PolicyLibrary:
         self._deterministic = deterministic
         self._override = override
         self._limits = limits
-        self._memory = PolicyMemory()
+        self._workspace = PolicyWorkspace()
         self._lock = Lock()
-        # A policy lives as long as a session uses it; its model may stay longer in the cache.
+        # A policy is dropped with its last session; the cache may keep its model for longer.
         self._policies: WeakValueDictionary[_Key, Policy] = WeakValueDictionary()
 
     def load(
@@ -62,10 +63,10 @@ class PolicyLibrary:
         num_actions: int | None,
     ) -> Policy:
         """
-        The policy in a snapshot; the same object for the same arguments while one is in use.
+        Return the policy in a snapshot, one object for equal arguments while it is in use.
 
-        None takes the number that the model has. Raises ModelRejected, SnapshotTooLarge or
-        InvalidArguments.
+        None takes the number of features or actions that the model has. Raises ModelRejected,
+        SnapshotTooLarge or InvalidArguments.
         """
         model, digest = self._model(snapshot, snapshot_format)
         key = (digest, num_features, num_actions)
@@ -76,13 +77,13 @@ class PolicyLibrary:
             return policy
 
     @property
-    def memory(self) -> PolicyMemory:
-        """What the policies of the library share."""
-        return self._memory
+    def workspace(self) -> PolicyWorkspace:
+        """The arrays and limits that the policies of the library share."""
+        return self._workspace
 
     def load_version(self, data: bytes, policy: TrainingPolicy) -> OnnxPolicy:
         """
-        One version of a run's policy, an ONNX file, that acts for `policy`.
+        Return one version of a run's policy, an ONNX file, to act for `policy`.
 
         Raises ModelRejected, SnapshotTooLarge or InvalidArguments.
         """
@@ -102,7 +103,7 @@ class PolicyLibrary:
             signature,
             seed=policy.seed,
             deterministic=policy.deterministic,
-            memory=self._memory,
+            workspace=self._workspace,
             agents=policy.agents,
         )
 
@@ -110,9 +111,9 @@ class PolicyLibrary:
         self, snapshot: bytes, snapshot_format: SnapshotFormat, *, key: int = 0
     ) -> Network:
         """
-        A new network of the model in a snapshot, which remembers its own agents.
+        Return a new network of the model in a snapshot, which keeps its agents apart from others.
 
-        `key` sets its noise apart from that of others. Raises as `load` does.
+        Networks with different `key` draw different noise. Raises like `load`.
         """
         model, _ = self._model(snapshot, snapshot_format)
         return Network(
@@ -120,7 +121,7 @@ class PolicyLibrary:
             key=key,
             seed=self._seed,
             deterministic=self._deterministic,
-            memory=self._memory,
+            workspace=self._workspace,
         )
 
     def _policy(
@@ -140,7 +141,7 @@ class PolicyLibrary:
             signature,
             seed=self._seed,
             deterministic=self._deterministic,
-            memory=self._memory,
+            workspace=self._workspace,
         )
 
     def _model(self, snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[Model, bytes]:
@@ -151,32 +152,32 @@ class PolicyLibrary:
             raise SnapshotTooLarge(
                 f"a snapshot of {len(snapshot)} bytes is larger than {self._limits.snapshot_bytes}"
             )
-        kind, payload = _opened(snapshot, snapshot_format)
+        kind, payload = _unpacked(snapshot, snapshot_format)
         match kind:
-            case Kind.ONNX:
+            case AssetKind.ONNX:
                 model = self._models.onnx(payload)
-            case Kind.NNEF:
+            case AssetKind.NNEF:
                 model = self._models.nnef(payload)
             case _:
                 assert_never(kind)
         return model, hashlib.sha256(snapshot).digest()
 
 
-def _opened(snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[Kind, bytes]:
+def _unpacked(snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[AssetKind, bytes]:
     match snapshot_format:
         case SnapshotFormat.TENSORFLOW:
             raise InvalidArguments("Tensorflow snapshots are no longer supported")
         case SnapshotFormat.ONNX:
             if not is_cervo(snapshot):
-                return Kind.ONNX, snapshot
-            log.info("a snapshot given as ONNX is a Cervo container")
+                return AssetKind.ONNX, snapshot
+            log.info("a snapshot declared as ONNX is a Cervo container")
             return unpack(snapshot)
         case SnapshotFormat.CERVO:
             # Bare ONNX bytes would work, but guests in use rely on the refusal.
             if not is_cervo(snapshot):
                 raise ModelRejected(
                     f"a Cervo snapshot starts with CRVO, this one with {snapshot[:4]!r};"
-                    " give a bare ONNX file as ONNX"
+                    " declare a bare ONNX file as ONNX"
                 )
             return unpack(snapshot)
         case _:

@@ -1,4 +1,4 @@
-"""Runs of a model with all that a host adds to it: noise, masks and recurrent state."""
+"""Runs of a model with the inputs that the host provides: noise, masks and recurrent states."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
 from arkml.errors import AbiError, Unavailable
 from arkml.policies.agents import AgentTable
-from arkml.policies.memory import PolicyMemory
-from arkml.policies.models import ALIKE, Call, Model
+from arkml.policies.model import ALIKE, Call, Model
 from arkml.policies.noise import Words, fill_normal, streams
 from arkml.policies.signature import Port, Roles
+from arkml.policies.workspace import PolicyWorkspace
 
 Rows = npt.NDArray[np.int64]
 States = npt.NDArray[np.uint32]
@@ -28,10 +28,11 @@ _INITIAL = np.uint32(EpisodeState.INITIAL)
 
 class BoundBatch:
     """
-    Everything one model needs to run on one batch: arrays by port name, and the calls.
+    The arrays and calls by which one model runs on one batch.
 
-    It keeps the arrays alive that the calls use by address. `alike` names the feeds whose rows
-    are all alike.
+    It keeps alive the arrays that the calls use by address. feeds, fetches: float32,
+    [count, *shape], by port name. epsilon: float32, [count, width], a view of its feed, or None.
+    `alike` names the feeds whose rows are all alike.
     """
 
     __slots__ = ("alike", "calls", "count", "epsilon", "feeds", "fetches", "owner")
@@ -57,12 +58,12 @@ class BoundBatch:
 
 class ModelRunner:
     """
-    Feeds a model's epsilon, masks and recurrent inputs; the rest comes from its user.
+    Runs a model and feeds its epsilon, masks and recurrent inputs; the caller feeds the rest.
 
-    Noise depends on (seed, session, agent id, agent's step, index) and nothing else, so results
-    depend neither on the order of a batch nor on who else is in it. `deterministic` makes it
-    zero. An agent that comes twice in a batch takes its steps in row order. `agents` is a table
-    that outlives the model, which then may have no recurrent inputs.
+    Noise depends on seed, session, agent id, the agent's step and the index alone, so neither the
+    order of a batch nor its other rows change a result. `deterministic` makes the noise zero. An
+    agent with several rows in a batch takes its steps in row order. `agents` is a table that
+    outlives the model, which must then have no recurrent inputs.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class ModelRunner:
         *,
         seed: int,
         deterministic: bool,
-        memory: PolicyMemory,
+        workspace: PolicyWorkspace,
         agents: AgentTable | None = None,
     ) -> None:
         self._model = model
@@ -87,115 +88,122 @@ class ModelRunner:
         if self._drawn is not None:
             self._inputs.append(self._drawn)
         self._columns = _columns([source for source, _ in roles.recurrent])
-        self._memory = memory
+        self._workspace = workspace
         width = sum(source.width for source, _ in roles.recurrent)
-        self._agents = AgentTable(width, memory=memory) if agents is None else agents
+        self._agents = AgentTable(width, workspace=workspace) if agents is None else agents
         self.is_stateless = self._drawn is None and not roles.recurrent
 
     def bind(
         self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], owner: object
     ) -> BoundBatch:
         """
-        Add the host's arrays and make the calls.
+        Bind a model to the arrays for a batch, those of the host included.
 
-        Raises Unavailable, before there is any array, if they would take too much memory. What
-        they hold lasts for one run: the arrays of other lines may lie in the same place.
+        feeds, fetches: float32, [count, *shape], by port name. Raises Unavailable, before any array
+        is made, if they would take too much memory. The content of the host's arrays lasts for one
+        run, because those of other batches may lie in the same place.
         """
         constants = [(port, value) for port, value in self._constants if port.name not in feeds]
         self._require_room(count, constants)
-        given, taken = dict(feeds), dict(fetches)
+        all_feeds, all_fetches = dict(feeds), dict(fetches)
         for port, value in constants:
             shape = (min(count, ALIKE), *port.shape)
-            given[port.name] = self._memory.constant(value, shape)
+            all_feeds[port.name] = self._workspace.constant(value, shape)
         ports = (*self._inputs, *self._targets)
-        arrays = self._memory.arrays([(count, *port.shape) for port in ports])
+        arrays = self._workspace.arrays([(count, *port.shape) for port in ports])
         for port, array in zip(self._inputs, arrays, strict=False):
-            given[port.name] = array
+            all_feeds[port.name] = array
         for port, array in zip(self._targets, arrays[len(self._inputs) :], strict=True):
-            taken[port.name] = array
+            all_fetches[port.name] = array
         epsilon = None
         if self._drawn is not None:
-            epsilon = given[self._drawn.name].reshape(count, self._drawn.width)
-        calls = self._model.prepare(count, given, taken)
+            epsilon = all_feeds[self._drawn.name].reshape(count, self._drawn.width)
+        calls = self._model.prepare(count, all_feeds, all_fetches)
         alike = [port.name for port, _ in constants]
-        return BoundBatch(owner, count, calls, given, taken, epsilon, alike)
+        return BoundBatch(owner, count, calls, all_feeds, all_fetches, epsilon, alike)
 
-    def run(self, lines: BoundBatch, keys: Words, ids: Words, states: States | None) -> None:
+    def run(self, bound: BoundBatch, keys: Words, ids: Words, states: States | None) -> None:
         """
         Run on rows whose feeds are filled.
 
-        keys: uint64, [] or [n]. ids: uint64, [n]. states: uint32, [n], or None where there are no
-        episodes. Raises Unavailable, and then no agent has moved on.
+        keys: uint64, [] or [n], of the sessions. ids: uint64, [n], of the agents. states: uint32,
+        [n], of the episodes, or None if there are no episodes. Raises Unavailable, and then no
+        agent has advanced.
         """
         if self.is_stateless:
-            execute(lines.calls)
+            execute(bound.calls)
             return
         visit = self._agents.visit(keys, ids)
-        if lines.epsilon is not None:
+        if bound.epsilon is not None:
             if visit.streams is None:
                 visit.streams = streams(self._seed, keys, ids)
-            fill_normal(lines.epsilon, visit.streams, self._agents.steps(visit))
-        memory = None
+            fill_normal(bound.epsilon, visit.streams, self._agents.steps(visit))
+        recurrent = None
         if not self._roles.recurrent:
-            execute(lines.calls)
+            execute(bound.calls)
         else:
-            memory = self._agents.state(visit)
+            recurrent = self._agents.state(visit)
             if visit.inverse is None or visit.turns is None:
-                self._remember(lines, memory, states)
+                self._run_recurrent(bound, recurrent, states)
             else:
-                self._take_turns(lines, visit.inverse, visit.turns, memory, states)
-        self._agents.advance(visit, None if states is None else _ended(states), memory)
+                self._take_turns(bound, visit.inverse, visit.turns, recurrent, states)
+        self._agents.advance(visit, None if states is None else _ended(states), recurrent)
 
     def forget(self, key: int) -> None:
-        """Session `key` is closed."""
+        """Drop the agents of session `key`, which is closed."""
         self._agents.forget(key)
 
     def _require_room(self, count: int, constants: Sequence[tuple[Port, float]]) -> None:
         floats = count * sum(port.width for port in (*self._inputs, *self._targets))
         floats += min(count, ALIKE) * sum(port.width for port, _ in constants)
-        self._memory.require_batch(count, 4 * floats)
+        self._workspace.require_batch(count, 4 * floats)
 
-    def _remember(self, lines: BoundBatch, memory: Floats, states: States | None) -> None:
-        """Run with the states in `memory`, [n, state_width], and put the new ones there."""
+    def _run_recurrent(self, bound: BoundBatch, recurrent: Floats, states: States | None) -> None:
+        """Run with the states `recurrent`, float32, [n, state_width], updated in place."""
         if states is not None:
-            memory[states == _INITIAL] = 0
-        count = len(memory)
+            recurrent[states == _INITIAL] = 0
+        count = len(recurrent)
         for (source, _), columns in zip(self._roles.recurrent, self._columns, strict=True):
-            lines.feeds[source.name].reshape(count, -1)[...] = memory[:, columns]
-        execute(lines.calls)
+            bound.feeds[source.name].reshape(count, -1)[...] = recurrent[:, columns]
+        execute(bound.calls)
         for (_, target), columns in zip(self._roles.recurrent, self._columns, strict=True):
-            memory[:, columns] = lines.fetches[target.name].reshape(count, -1)
+            recurrent[:, columns] = bound.fetches[target.name].reshape(count, -1)
         if states is not None:
-            memory[_ended(states)] = 0
+            recurrent[_ended(states)] = 0
 
     def _take_turns(
-        self, lines: BoundBatch, inverse: Rows, turns: Rows, memory: Floats, states: States | None
+        self,
+        bound: BoundBatch,
+        inverse: Rows,
+        turns: Rows,
+        recurrent: Floats,
+        states: States | None,
     ) -> None:
-        """Run the first row of every agent, then the second ones, and so on."""
+        """Run the first row of every agent, then every second row, and so on."""
         order = np.argsort(turns, kind="stable")
         ends = np.cumsum(np.bincount(turns))
-        part = self._part(lines, int(ends[0]))
+        part = self._part(bound, int(ends[0]))
         for rows in np.split(order, ends[:-1]):
             if part.count != len(rows):
-                part = self._part(lines, len(rows))
+                part = self._part(bound, len(rows))
             for name, array in part.feeds.items():
                 if name not in part.alike:
-                    np.take(lines.feeds[name], rows, axis=0, out=array)
+                    np.take(bound.feeds[name], rows, axis=0, out=array)
             agents = inverse[rows]
-            moved = memory[agents]
-            self._remember(part, moved, None if states is None else states[rows])
-            memory[agents] = moved
+            selected = recurrent[agents]
+            self._run_recurrent(part, selected, None if states is None else states[rows])
+            recurrent[agents] = selected
             for name, array in part.fetches.items():
-                lines.fetches[name][rows] = array
+                bound.fetches[name][rows] = array
 
-    def _part(self, lines: BoundBatch, count: int) -> BoundBatch:
+    def _part(self, bound: BoundBatch, count: int) -> BoundBatch:
         feeds = {
-            name: array[:count] if name in lines.alike else _like(array, count)
-            for name, array in lines.feeds.items()
+            name: array[:count] if name in bound.alike else _like(array, count)
+            for name, array in bound.feeds.items()
         }
-        fetches = {name: _like(array, count) for name, array in lines.fetches.items()}
+        fetches = {name: _like(array, count) for name, array in bound.fetches.items()}
         calls = self._model.prepare(count, feeds, fetches)
-        return BoundBatch(None, count, calls, feeds, fetches, None, lines.alike)
+        return BoundBatch(None, count, calls, feeds, fetches, None, bound.alike)
 
 
 def execute(calls: Sequence[Call]) -> None:
@@ -210,7 +218,7 @@ def execute(calls: Sequence[Call]) -> None:
 
 
 def failed(error: Exception) -> Unavailable:
-    """What to raise for an error inside of a model's run: it ran out of memory, most likely."""
+    """Return the error to raise for one inside of a model: out of memory, most likely."""
     return Unavailable(f"the model failed: {str(error).strip().splitlines()[0][:300]}")
 
 

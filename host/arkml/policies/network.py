@@ -1,4 +1,4 @@
-"""Models with named inputs and outputs, as `ark-ml-inference-v0` shows them to guests."""
+"""Models with named inputs and outputs, for guests of `ark-ml-inference-v0`."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.errors import InvalidArguments
-from arkml.policies.memory import PolicyMemory
+from arkml.policies.model import Model
 from arkml.policies.model_runner import ModelRunner
-from arkml.policies.models import Model
 from arkml.policies.signature import Port, find_roles
+from arkml.policies.workspace import PolicyWorkspace
 
 
 class Network:
     """
-    One model and what it remembers of its agents. Used by one thread at a time.
+    A model and the states of its agents. Used by one thread at a time.
 
-    inputs: what the guest fills; epsilon and recurrent state are the host's. outputs: all that
-    have a row for each agent, recurrent state left out. `key` sets its noise apart from that of
-    others.
+    inputs: the ports that the guest fills; the host fills epsilon and recurrent states. outputs:
+    all ports with a row for each agent but recurrent states. Networks with different `key` draw
+    different noise.
     """
 
     def __init__(
         self,
         model: Model,
         *,
-        memory: PolicyMemory,
+        workspace: PolicyWorkspace,
         key: int = 0,
         seed: int = 0,
         deterministic: bool = False,
@@ -40,33 +40,34 @@ class Network:
         if not self.outputs:
             raise InvalidArguments("the model has no output besides its recurrent state")
         self._key = np.array(key, np.uint64)
-        self._evaluator = ModelRunner(
-            model, roles, seed=seed, deterministic=deterministic, memory=memory
+        self._runner = ModelRunner(
+            model, roles, seed=seed, deterministic=deterministic, workspace=workspace
         )
 
     def run(
         self, agents: npt.NDArray[np.uint64], inputs: Mapping[str, Floats]
     ) -> dict[str, Floats]:
         """
-        Every output, float32, [n, *shape], by port name.
+        Return every output, float32, [n, *shape], by port name.
 
-        agents: uint64, [n]; one that comes twice takes two steps. inputs: float32, [n, *shape] or
-        [n, width], by port name. Raises InvalidArguments if they are not those of `self.inputs`.
+        agents: uint64, [n]; an agent that is named twice takes two steps. inputs: float32,
+        [n, *shape] or [n, width], by port name. Raises InvalidArguments if they do not match
+        `self.inputs`, and Unavailable if the model fails.
         """
         count = len(agents)
         feeds = {port.name: _fitting(port, inputs, count) for port in self.inputs}
         outputs = {port.name: np.zeros((count, *port.shape), np.float32) for port in self.outputs}
         if count:
-            lines = self._evaluator.bind(count, feeds, outputs, self)
-            self._evaluator.run(lines, self._key, agents, None)
+            bound = self._runner.bind(count, feeds, outputs, self)
+            self._runner.run(bound, self._key, agents, None)
         return outputs
 
 
 def _fitting(port: Port, inputs: Mapping[str, Floats], count: int) -> Floats:
     array = inputs.get(port.name)
     if array is None or array.size != count * port.width:
-        given = "nothing" if array is None else f"{array.size} floats"
+        size = "nothing" if array is None else f"{array.size} floats"
         raise InvalidArguments(
-            f"input {port.label} takes {port.width} floats for each of {count} agents, got {given}"
+            f"input {port.label} takes {port.width} floats for each of {count} agents, got {size}"
         )
     return np.ascontiguousarray(array, np.float32).reshape(count, *port.shape)

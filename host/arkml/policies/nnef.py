@@ -1,4 +1,4 @@
-"""NNEF models, each run by tract in a process of its own."""
+"""NNEF models, each run by tract in a separate process."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class NnefModel:
     """
     A model in a child process. Any thread may run it, one at a time.
 
-    fixed_batch: the batch size the file was made for, or None; `run` takes any number of rows
-    anyway. seconds: what loading or one run may take. Once the child has crashed or hung, every
-    run raises Unavailable.
+    fixed_batch: the batch size that the file is made for, or None; `run` takes any number of rows
+    either way. seconds: the time that loading or one run may take. Once the child has crashed or
+    hung, every run raises Unavailable.
     """
 
     def __init__(
         self, archive: bytes, limits: Limits = _LIMITS, *, seconds: float = SECONDS
     ) -> None:
-        """Raises ModelRejected, or Unavailable without the `tract` package."""
+        """Load the model. Raises ModelRejected, or Unavailable without the `tract` package."""
         names = read_archive(archive, limits)
         self.seconds = seconds
         self._lock = Lock()
@@ -55,7 +55,9 @@ class NnefModel:
 
     def run(self, feeds: Mapping[str, Floats]) -> list[Floats]:
         """
-        Returns the outputs, float32, [n, *shape] each, for inputs [n, *shape] by name.
+        Return the outputs, float32, [n, *shape] each.
+
+        feeds: float32, [n, *shape], by input name.
 
         Raises Unavailable if the model fails.
         """
@@ -63,7 +65,9 @@ class NnefModel:
         count = len(arrays[0])
         for port, array in zip(self.inputs, arrays, strict=True):
             if array.shape != (count, *port.shape) or array.dtype != np.float32:
-                raise ValueError(f"{port.name} is {array.shape}, not {(count, *port.shape)}")
+                raise ValueError(
+                    f"{port.name} has shape {array.shape}, expected {(count, *port.shape)}"
+                )
         if count == 0:
             return [np.zeros((0, *port.shape), np.float32) for port in self.outputs]
         sizes = [4 * count * int(np.prod(port.shape)) for port in self.outputs]
@@ -71,7 +75,7 @@ class NnefModel:
         with self._lock:
             answer = self._ask(request, sum(sizes))
         if len(answer) != sum(sizes):
-            raise Unavailable(f"the NNEF model answered {len(answer)} bytes, not {sum(sizes)}")
+            raise Unavailable(f"the NNEF model answered {len(answer)} bytes, expected {sum(sizes)}")
         results, at = [], 0
         for port, size in zip(self.outputs, sizes, strict=True):
             part = np.frombuffer(answer, np.float32, size // 4, at)
@@ -81,7 +85,7 @@ class NnefModel:
 
     @property
     def pid(self) -> int:
-        """The child's process id."""
+        """The process id of the child."""
         return self._child.pid
 
     def close(self) -> None:
@@ -110,7 +114,7 @@ class NnefModel:
         batch: str = batches.pop()
         self.fixed_batch = int(batch) if batch.isdigit() else None
         if self.fixed_batch == 0:
-            raise ModelRejected("the NNEF model is made for batches of no rows")
+            raise ModelRejected("the NNEF model is made for batches of 0 rows")
 
 
 def _ports(names: Sequence[str], facts: list[list[str]]) -> tuple[Port, ...]:
@@ -123,7 +127,7 @@ def _ports(names: Sequence[str], facts: list[list[str]]) -> tuple[Port, ...]:
     ports = []
     for name, sizes in zip(short, facts, strict=True):
         if not sizes or not all(size.isdigit() for size in sizes[1:]):
-            raise ModelRejected(f"{name!r} is {', '.join(sizes)}, not floats of a known shape")
+            raise ModelRejected(f"{name!r} is {', '.join(sizes)}, expected floats of a known shape")
         port = Port(name, tuple(map(int, sizes[1:])))
         if port.width > MAX_FEATURES:
             raise ModelRejected(f"{name!r} has {port.width} elements, more than {MAX_FEATURES}")

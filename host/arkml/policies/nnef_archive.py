@@ -26,7 +26,7 @@ _SIGNATURE = re.compile(r"\bgraph\s+\w+\s*\(([^()]*)\)\s*->\s*\(([^()]*)\)\s*\{"
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """What an NNEF archive says of itself."""
+    """The declarations in an NNEF archive: ports of the graph, and numbers of its parts."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -35,7 +35,7 @@ class Archive:
 
 
 def read_archive(data: bytes, limits: Limits) -> Archive:
-    """Check an archive and read its text. Raises ModelRejected, naming member and reason."""
+    """Check an archive and read its text. Raises ModelRejected, with member and reason."""
     if len(data) > limits.snapshot_bytes:
         raise SnapshotTooLarge(
             f"a model of {len(data)} bytes is larger than {limits.snapshot_bytes}"
@@ -46,7 +46,7 @@ def read_archive(data: bytes, limits: Limits) -> Archive:
         if name == GRAPH:
             continue
         if not name.endswith(".dat"):
-            raise ModelRejected(f"the archive holds {name!r}, which is no part of a model")
+            raise ModelRejected(f"the archive holds {name!r}, which does not belong to a model")
         parameters += _tensor_count(name, content)
     if GRAPH not in members:
         raise ModelRejected(f"the archive holds no {GRAPH}")
@@ -61,7 +61,7 @@ def read_archive(data: bytes, limits: Limits) -> Archive:
 
 
 def _members(data: bytes) -> dict[str, memoryview]:
-    """Returns the regular files at the root of a tar. It holds nothing else."""
+    """Return the regular files at the root of a tar, which must hold nothing else."""
     members: dict[str, memoryview] = {}
     view = memoryview(data)
     at = 0
@@ -77,11 +77,11 @@ def _members(data: bytes) -> dict[str, memoryview]:
             raise ModelRejected(f"the archive is cut off inside {name!r}")
         members[name] = view[at : at + size]
         at += -(-size // _BLOCK) * _BLOCK
-    raise ModelRejected("not an NNEF archive: a tar that does not end")
+    raise ModelRejected("not an NNEF archive: the tar has no end")
 
 
 def _member(header: bytes) -> tuple[str, int]:
-    """Returns name and size."""
+    """Return the name and the size of a member."""
     claimed = _octal(header[148:156])
     if claimed != sum(header[:148]) + 8 * ord(" ") + sum(header[156:]):
         raise ModelRejected("not an NNEF archive: a tar header has the wrong checksum")
@@ -104,7 +104,7 @@ def _octal(field: bytes) -> int:
 
 
 def _tensor_count(name: str, content: memoryview) -> int:
-    """Returns the elements of a tensor file whose header tells the truth about its size."""
+    """Return the number of elements of a tensor file, whose header must match its size."""
     if len(content) < _TENSOR_HEADER or bytes(content[:4]) != b"\x4e\xef\x01\x00":
         raise ModelRejected(f"{name!r} is not an NNEF tensor")
     size, rank, *dimensions, bits = unpack_from("<II8II", content, 4)

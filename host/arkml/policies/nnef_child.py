@@ -1,10 +1,10 @@
 """
 The process that runs one NNEF model with tract, for a parent that survives its crashes.
 
-It speaks frames over stdin and stdout (eight bytes of length, then the content) and ends with
-its stdin. It says a first, empty frame when it is ready and is then sent the archive. After that
-each request is a number of rows, eight bytes, and the float32 arrays of all inputs; each answer
-is a zero byte and the arrays of all outputs, or a one byte and a text.
+It exchanges frames over stdin and stdout, eight bytes of length and then the content, and ends when
+its stdin is closed. It sends an empty frame when it is ready; the first request is the archive.
+Every later request is a number of rows, eight bytes, and the float32 arrays of all inputs; an
+answer is a zero byte and the arrays of all outputs, or a one byte and an error text.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from typing import Any, BinaryIO
 
 LENGTH_BYTES = 8
 GROWTH_BYTES = 512 << 20
-"""What loading and running a model may add to the address space."""
+"""Bytes that loading and running a model may add to the address space."""
 
 _BLOCK_ROWS = 1_024
 
 
 def frame(*parts: bytes) -> bytes:
+    """Return one frame of these parts."""
     return pack("<Q", sum(map(len, parts))) + b"".join(parts)
 
 
 def main() -> None:
+    """Serve requests until stdin is closed."""
     import numpy as np
     import tract
 
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what tract prints is no answer
+    os.dup2(2, 1)  # what tract prints must not look like an answer
     requests: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, requests), daemon=True).start()
     _limit_resources()
-    _say(answers, b"")
+    _send(answers, b"")
     model: _Model | None = None
     while True:
         request = requests.get()
@@ -49,9 +51,9 @@ def main() -> None:
             else:
                 answer = model.run(request)
         except (tract.TractError, ValueError, MemoryError) as error:
-            _say(answers, b"\1", _reason(error).encode()[:1_000])
+            _send(answers, b"\1", _reason(error).encode()[:1_000])
         else:
-            _say(answers, b"\0", *answer)
+            _send(answers, b"\0", *answer)
 
 
 def _limit_resources() -> None:
@@ -62,7 +64,7 @@ def _limit_resources() -> None:
 
 
 def _read(stream: BinaryIO, requests: SimpleQueue[bytes]) -> None:
-    """Reads requests for as long as the parent lives; the process ends with it, busy or not."""
+    """Read requests until the parent ends, and then end the process, busy or not."""
     while len(head := stream.read(LENGTH_BYTES)) == LENGTH_BYTES:
         (length,) = unpack("<Q", head)
         requests.put(stream.read(length))
@@ -70,19 +72,19 @@ def _read(stream: BinaryIO, requests: SimpleQueue[bytes]) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the innermost cause in tract's report, which ends with a backtrace."""
+    """Return the innermost cause in tract's report, which ends with a backtrace."""
     report = str(error).split("Stack backtrace:")[0].splitlines()
     causes = [line.strip() for line in report if any(map(str.isalnum, line))]
     return causes[-1] if causes else type(error).__name__
 
 
-def _say(stream: BinaryIO, *parts: bytes) -> None:
+def _send(stream: BinaryIO, *parts: bytes) -> None:
     stream.write(frame(*parts))
     stream.flush()
 
 
 class _Model:
-    """A loaded model. `shapes` are those of the inputs without the batch."""
+    """A loaded model."""
 
     def __init__(self, tract: Any, np: Any, archive: bytes) -> None:
         file = os.memfd_create("model")
@@ -98,10 +100,11 @@ class _Model:
         self._block = int(first) if first.isdigit() else None
 
     def description(self) -> bytes:
+        """Return the dimensions of inputs and outputs as JSON."""
         return json.dumps([self._inputs, self._outputs]).encode()
 
     def run(self, request: bytes) -> list[bytes]:
-        """Runs rows in blocks: a model for a fixed batch takes only whole ones."""
+        """Run the rows of a request in blocks; a model for a fixed batch takes whole ones only."""
         np = self._np
         (count,) = unpack("<Q", request[:LENGTH_BYTES])
         arrays = []
@@ -133,7 +136,7 @@ class _Model:
 
 
 def _sizes(fact: Any) -> list[str]:
-    """Returns the dimensions, and the element type if that is not float32."""
+    """Return the dimensions, and the element type if that is not float32."""
     *sizes, kind = str(fact).replace(" ", "").split(",")
     return sizes if kind.lower() == "f32" else [*sizes, kind]
 

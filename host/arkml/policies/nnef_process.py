@@ -20,7 +20,7 @@ _START_SECONDS = 30.0
 
 class Child:
     """
-    A started process that waits for requests. `end` ends it, as does dropping the object.
+    A started process that waits for requests, until `end` is called or the object is dropped.
 
     Raises Unavailable if the process does not start, or without the `tract` package.
     """
@@ -53,9 +53,10 @@ class Child:
 
     def ask(self, request: bytes, seconds: float, most: int) -> bytes:
         """
-        Returns the answer, of at most `most` bytes.
+        Send a request and return the answer, of at most `most` bytes.
 
-        Raises ModelRejected if the answer is an error, Unavailable if there is none in time.
+        Raises ModelRejected if the answer is an error, Unavailable if there is none within
+        `seconds` or the process ends.
         """
         answer = self._exchange(request, seconds, most + 1)
         if answer[:1] != b"\0":
@@ -69,8 +70,8 @@ class Child:
         wanted = LENGTH_BYTES
         while len(answer) < wanted or unsent:
             left = end - time.monotonic()
-            to = [self._to] if unsent else []
-            readable, writable, _ = select.select([self._from], to, [], max(0.0, left))
+            to_write = [self._to] if unsent else []
+            readable, writable, _ = select.select([self._from], to_write, [], max(0.0, left))
             if not readable and not writable:
                 raise Unavailable(f"its process took longer than {seconds} s")
             if writable:

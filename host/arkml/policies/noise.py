@@ -1,4 +1,4 @@
-"""Standard normal numbers that depend on seed, session, agent and step, and on nothing else."""
+"""Standard normal noise, a function of seed, session, agent, step and index alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ _TURN = np.float32(2.0 * np.pi * 2.0**-32)
 
 
 def mix(words: Words) -> Words:
-    """The output function of splitmix64: a permutation of 64-bit words that looks random."""
+    """
+    Return the output function of splitmix64, a permutation of 64-bit words that looks random.
+
+    words: uint64, of any shape.
+    """
     words = (words ^ (words >> _30)) * _FIRST
     words = (words ^ (words >> _27)) * _SECOND
     return words ^ (words >> _31)
@@ -32,11 +36,11 @@ def mix(words: Words) -> Words:
 
 def streams(seed: int, keys: Words, ids: Words) -> Words:
     """
-    One word for each agent, uint64, [n], that sets its numbers apart from those of others.
+    Return the random stream of each agent: uint64, [n].
 
-    ids: uint64, [n]. keys: uint64, [] or [n].
+    ids: uint64, [n], of the agents. keys: uint64, [] or [n], of their sessions.
     """
-    # Arrays, never single numbers: numpy warns when the arithmetic of those wraps.
+    # Arrays, never scalars: numpy warns where scalar arithmetic wraps.
     words = mix(np.array([seed & _MASK], np.uint64) + _GOLDEN)
     words = mix(words + np.atleast_1d(keys))
     return mix(words ^ ids)
@@ -44,15 +48,15 @@ def streams(seed: int, keys: Words, ids: Words) -> Words:
 
 def fill_normal(out: Floats, streams: Words, steps: Words) -> None:
     """
-    Draw `out`, float32, [n, width], for n agents at their steps.
+    Fill `out`, float32, [n, width], for n agents at their steps.
 
-    streams, steps: uint64, [n]. A counter-based generator: the same stream and step give the same
-    row, wherever the row lies in its batch.
+    streams, steps: uint64, [n]. The generator is counter-based: equal streams and steps give equal
+    rows at any place in a batch.
     """
     width = out.shape[1]
-    # One word makes two numbers, by Box and Muller: half of it the radius, half of it the angle.
+    # By Box and Muller one word makes two numbers: radius and angle, from half of it each.
     words = mix(mix(streams + steps * _GOLDEN)[:, None] + _offsets((width + 1) // 2))
-    # In place from here on, contiguous: numpy's vector loops then treat every row alike.
+    # In place and contiguous from here on, so that numpy's vector loops treat every row alike.
     radius = (words >> _32).astype(np.float32)
     radius += _HALF
     radius *= _UNIT

@@ -1,4 +1,4 @@
-"""The policy that answers batches with a model."""
+"""Policies that answer batches with a model."""
 
 from __future__ import annotations
 
@@ -8,33 +8,34 @@ import numpy as np
 
 from arkml.batches import Batch, Floats
 from arkml.policies.agents import AgentTable
-from arkml.policies.memory import PolicyMemory
+from arkml.policies.model import Call, Model
 from arkml.policies.model_runner import BoundBatch, ModelRunner, execute, failed
-from arkml.policies.models import Call, Model
 from arkml.policies.signature import Port, Signature
+from arkml.policies.workspace import PolicyWorkspace
 
 Copy = tuple[Floats, Floats]
-"""Where to, where from."""
+"""Target and source of a copy."""
 
 
 class BoundPolicyBatch(BoundBatch):
     """
-    The lines of one `Batch`, kept in its `scratch`.
+    The arrays and calls for one `Batch`, kept in its `scratch`.
 
-    `only` is the one call that answers the whole batch, where there is no more to do than that.
+    before, after: copies to make around the calls. `only` is the one call that answers the whole
+    batch, where nothing else is to do, or None.
     """
 
     __slots__ = ("after", "before", "only")
 
-    def __init__(self, lines: BoundBatch, before: Sequence[Copy], after: Sequence[Copy]) -> None:
+    def __init__(self, bound: BoundBatch, before: Sequence[Copy], after: Sequence[Copy]) -> None:
         super().__init__(
-            lines.owner,
-            lines.count,
-            lines.calls,
-            lines.feeds,
-            lines.fetches,
-            lines.epsilon,
-            lines.alike,
+            bound.owner,
+            bound.count,
+            bound.calls,
+            bound.feeds,
+            bound.fetches,
+            bound.epsilon,
+            bound.alike,
         )
         self.before = before
         self.after = after
@@ -45,8 +46,8 @@ class OnnxPolicy:
     """
     Acts by a model with features in and actions out.
 
-    The model reads features from the batch's memory and writes actions and values there; all that
-    is bound once for as long as the same `Batch` comes.
+    The model reads features from the batch's arrays and writes actions and values there. Arrays are
+    bound to the model once for each `Batch` object.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class OnnxPolicy:
         model: Model,
         signature: Signature,
         *,
-        memory: PolicyMemory,
+        workspace: PolicyWorkspace,
         seed: int = 0,
         deterministic: bool = False,
         agents: AgentTable | None = None,
@@ -62,39 +63,41 @@ class OnnxPolicy:
         self.num_features = signature.num_features
         self.num_actions = signature.num_actions
         self._signature = signature
-        self._evaluator = ModelRunner(
+        self._runner = ModelRunner(
             model,
             signature.roles,
             seed=seed,
             deterministic=deterministic,
-            memory=memory,
+            workspace=workspace,
             agents=agents,
         )
 
     def act(self, batch: Batch) -> None:
-        lines = batch.scratch
-        if type(lines) is not BoundPolicyBatch or lines.owner is not self:
-            lines = batch.scratch = self._bind(batch)
-        if lines.only is not None:
-            # One row costs three microseconds here. Nothing may come between.
+        """Fill `batch.actions` and `batch.values`. Raises Unavailable if the model fails."""
+        bound = batch.scratch
+        if type(bound) is not BoundPolicyBatch or bound.owner is not self:
+            bound = batch.scratch = self._bind(batch)
+        if bound.only is not None:
+            # One row costs three microseconds here: no other work may be added.
             try:
-                lines.only()
+                bound.only()
             except Exception as error:
                 raise failed(error) from error
         elif len(batch):
-            self._act(batch, lines)
+            self._act(batch, bound)
 
     def forget(self, key: int) -> None:
-        self._evaluator.forget(key)
+        """Drop the state of the agents of session `key`, which is closed."""
+        self._runner.forget(key)
 
-    def _act(self, batch: Batch, lines: BoundPolicyBatch) -> None:
-        for target, source in lines.before:
+    def _act(self, batch: Batch, bound: BoundPolicyBatch) -> None:
+        for target, source in bound.before:
             np.copyto(target, source)
-        if self._evaluator.is_stateless:
-            execute(lines.calls)
+        if self._runner.is_stateless:
+            execute(bound.calls)
         else:
-            self._evaluator.run(lines, batch.keys, batch.rows["id"], batch.rows["state"])
-        for target, source in lines.after:
+            self._runner.run(bound, batch.keys, batch.rows["id"], batch.rows["state"])
+        for target, source in bound.after:
             np.copyto(target, source)
 
     def _bind(self, batch: Batch) -> BoundPolicyBatch:
@@ -118,19 +121,19 @@ class OnnxPolicy:
             column = batch.values[:, None]
             fetches[values.name], copy = _placed(column, values)
             after += [(column, source) for source in copy]
-        bound = self._evaluator.bind(count, feeds, fetches, self)
-        lines = BoundPolicyBatch(bound, before, after)
-        if self._evaluator.is_stateless and len(bound.calls) == 1 and not before and not after:
-            lines.only = bound.calls[0]
-        return lines
+        bound = self._runner.bind(count, feeds, fetches, self)
+        answer = BoundPolicyBatch(bound, before, after)
+        if self._runner.is_stateless and len(bound.calls) == 1 and not before and not after:
+            answer.only = bound.calls[0]
+        return answer
 
 
 def _placed(columns: Floats, port: Port) -> tuple[Floats, list[Floats]]:
     """
-    The port's array, and what of it has to be copied.
+    Return the array of a port and the copies of `columns` that it needs: none or one.
 
-    It lies in the memory of `columns` where that is in one piece; else it is an array of its own,
-    given once more in the shape of `columns`.
+    columns: float32, [n, width]. The array, float32, [n, *shape], is a view of `columns` if those
+    are contiguous; else it is a new one, returned once more in the shape of `columns`.
     """
     shape = (len(columns), *port.shape)
     if columns.flags.c_contiguous:

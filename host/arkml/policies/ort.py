@@ -1,4 +1,4 @@
-"""onnxruntime as this process uses it: no telemetry, one thread, capped memory, no prints."""
+"""onnxruntime, set up without telemetry, with one thread, capped memory and no output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from arkml.errors import ModelRejected
 
 ARENA_BYTES = 512 << 20
-"""What all models of the process together may use while they run, weights not counted."""
+"""Bytes that all models of the process together may use while they run, without weights."""
 
 _FOLDED_BYTES = 16 << 20
 _SILENT = 4  # only fatal errors are logged; the others are raised
@@ -25,7 +25,7 @@ _empty_folder = ""
 
 
 def onnxruntime() -> Any:
-    """The package, set up on the first call."""
+    """Return the package, set up on the first call."""
     global _loaded
     with _lock:
         if _loaded is None:
@@ -35,9 +35,9 @@ def onnxruntime() -> Any:
 
 def open_session(data: bytes, seconds: float) -> Any:
     """
-    The raw session of a vetted model, as `onnxruntime.InferenceSession` holds it.
+    Return the raw session of a vetted model, the one inside of `onnxruntime.InferenceSession`.
 
-    Raises ModelRejected if onnxruntime does not take the model, or needs more than `seconds`.
+    Raises ModelRejected if onnxruntime refuses the model, or needs more than `seconds` to load it.
     """
     ort = onnxruntime()
     options = _session_options(ort)
@@ -50,19 +50,19 @@ def open_session(data: bytes, seconds: float) -> Any:
             if is_late():
                 raise ModelRejected(f"the model did not load in {seconds:.3g} s") from error
             raise ModelRejected(f"onnxruntime refuses the model: {reason(error)}") from error
-    # The wrapper keeps the bytes of the model; the session inside does not.
+    # The wrapper keeps the bytes of the model, the session inside of it does not.
     return session._sess  # noqa: SLF001
 
 
 def run_options() -> Any:
-    """Options for a run. A call with options is faster than one that has to make its own."""
+    """Return options for a run. A run without options makes its own, which is slower."""
     options = onnxruntime().RunOptions()
     options.log_severity_level = _SILENT
     return options
 
 
 def bindings() -> Any:
-    """The module with the raw classes: SessionIOBinding, OrtDevice."""
+    """Return the module with the raw classes SessionIOBinding and OrtDevice."""
     onnxruntime()
     from onnxruntime.capi import _pybind_state
 
@@ -71,7 +71,11 @@ def bindings() -> Any:
 
 @contextmanager
 def deadline(seconds: float, cancel: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """Call `cancel` from another thread if the block takes longer; gives whether it did."""
+    """
+    Call `cancel` from another thread if the block takes longer than `seconds`.
+
+    Yields a function that returns True once that has happened.
+    """
     late = False
 
     def expire() -> None:
@@ -89,14 +93,14 @@ def deadline(seconds: float, cancel: Callable[[], None]) -> Iterator[Callable[[]
 
 
 def reason(error: Exception) -> str:
-    """The first line of an onnxruntime error, without its prefix."""
+    """Return the first line of an onnxruntime error, without its prefix."""
     text = str(error).strip().split("\n", 1)[0]
     return text.removeprefix("[ONNXRuntimeError] : ")[:300]
 
 
 def _set_up() -> Any:
     global _empty_folder
-    # Read when the library is loaded: it would start a thread that sends reports.
+    # Read when the library is loaded; without it a thread sends reports.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime as ort
     from onnxruntime.capi import _pybind_state as raw
@@ -112,7 +116,7 @@ def _set_up() -> Any:
 
 
 def _remove_empty_folder() -> None:
-    with suppress(OSError):  # a forked process may have been first
+    with suppress(OSError):  # a forked process may have removed it
         Path(_empty_folder).rmdir()
 
 

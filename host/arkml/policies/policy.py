@@ -1,4 +1,4 @@
-"""What answers a submit."""
+"""The protocol of a policy, which answers submits."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from arkml.batches import Batch
 
 
 class Policy(Protocol):
-    """Acts for the agents of any number of sessions. Used by one thread at a time."""
+    """Acts for the agents of any number of sessions. One thread at a time uses it."""
 
     @property
-    def num_features(self) -> int: ...
+    def num_features(self) -> int:
+        """Features of one row."""
 
     @property
-    def num_actions(self) -> int: ...
+    def num_actions(self) -> int:
+        """Actions of one row."""
 
     def act(self, batch: Batch) -> None:
         """
-        Fill `batch.actions`, and `batch.values` if the policy has values.
+        Fill `batch.actions`, float32, [n, num_actions], and `batch.values`, float32, [n], if any.
 
-        Raises Unavailable when it cannot, and then no agent has moved on.
+        Raises Unavailable if the policy cannot act, and then no agent has advanced.
         """
 
     def forget(self, key: int) -> None:
-        """Drop what is kept for the agents of session `key`, which is closed."""
+        """Drop the state of the agents of session `key`, which is closed."""

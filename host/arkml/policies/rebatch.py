@@ -1,4 +1,4 @@
-"""Frees the fixed batch dimension of models that treat every row alike."""
+"""Removal of the fixed batch size from models that treat every row alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ELEMENTWISE = frozenset(
 
 
 def fixed_batch(model: onnx.ModelProto) -> int | None:
-    """The batch size that all inputs of the model share, or None if one leaves it open."""
+    """Return the batch size that all inputs of the model share, or None if one leaves it open."""
     constants = {tensor.name for tensor in model.graph.initializer}
     sizes = {
         port.type.tensor_type.shape.dim[0].dim_value
@@ -29,11 +29,11 @@ def fixed_batch(model: onnx.ModelProto) -> int | None:
 
 
 def is_rowwise(model: onnx.ModelProto) -> bool:
-    """Whether every node surely computes each row from the same row alone: a plain perceptron."""
+    """Return True if every node is known to compute each row from that row alone."""
     shapes = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant":
-            # The forms without a tensor are numbers and vectors, the same for every row.
+            # The forms without a tensor are scalars and vectors, equal for every row.
             for item in node.attribute:
                 if item.name == "value":
                     shapes[node.output[0]] = list(item.t.dims)
@@ -45,7 +45,7 @@ def is_rowwise(model: onnx.ModelProto) -> bool:
 
 
 def with_free_batch(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of the model that takes any number of rows."""
+    """Return a copy of the model that takes any number of rows."""
     import onnx
 
     free = onnx.ModelProto()
@@ -61,7 +61,7 @@ def with_free_batch(model: onnx.ModelProto) -> onnx.ModelProto:
 def _is_rowwise(node: onnx.NodeProto, constants: dict[str, list[int]]) -> bool:
     fixed = [constants[name] for name in node.input if name in constants]
     if len(fixed) == len(node.input):
-        return False  # a constant of its own; what it broadcasts over is not known here
+        return False  # a new constant, whose broadcasting is unknown here
     match node.op_type:
         case "Gemm":
             transposed = any(item.name == "transA" and item.i for item in node.attribute)
@@ -78,5 +78,5 @@ def _is_rowwise(node: onnx.NodeProto, constants: dict[str, list[int]]) -> bool:
 
 
 def _is_shared(shape: list[int]) -> bool:
-    """Whether a constant of this shape is the same for every row."""
+    """Return True if a constant of this shape is equal for every row."""
     return len(shape) < 2 or (len(shape) == 2 and shape[0] == 1)

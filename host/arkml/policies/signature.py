@@ -1,4 +1,4 @@
-"""What each input and output of a model is for, told from names and shapes."""
+"""The roles of a model's inputs and outputs, by their names and shapes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DESCRIPTIVE = {
     "discrete_actions",
     "deterministic_discrete_actions",
 }
-"""Outputs by which ML-Agents describes a model, and actions that are no floats."""
+"""Outputs by which ML-Agents describes a model, and actions that are not floats."""
 
 _SIDE = re.compile(r"[._](in|out|input|output|prev|next|new)$", re.IGNORECASE)
 _NUMBERED = re.compile(r"[._](\d+|n)$|(?<=^[hc])[0n]$", re.IGNORECASE)
@@ -32,7 +32,7 @@ _NUMBERED = re.compile(r"[._](\d+|n)$|(?<=^[hc])[0n]$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One float32 input or output of a model. `shape` is without the batch dimension."""
+    """A float32 input or output of a model. `shape` is without the batch dimension."""
 
     name: str
     shape: tuple[int, ...]
@@ -44,22 +44,22 @@ class Port:
 
     @property
     def label(self) -> str:
-        """The name as people wrote it: TensorFlow appends a colon and an output number."""
+        """The name without the colon and output number that TensorFlow appends."""
         return self.name.split(":", 1)[0]
 
     @property
     def stem(self) -> str:
-        """The label in lower case without the `_0` that NNEF appends, to compare with."""
+        """The label in lower case without the `_0` that NNEF appends, for comparisons."""
         return self.label.lower().removesuffix("_0")
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
     """
-    The ports of a model.
+    The ports of a model, by role.
 
-    observations: what is fed from outside. recurrent: pairs of an input and the output that is
-    fed back into it. outputs: the rest.
+    observations: the inputs that the caller feeds. recurrent: pairs of an input and the output that
+    is fed back into it. outputs: all other outputs.
     """
 
     observations: tuple[Port, ...]
@@ -71,7 +71,7 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The ports a policy uses. Features fill the observations in order."""
+    """The ports that a policy uses. Features fill the observations in order."""
 
     roles: Roles
     actions: Port
@@ -79,18 +79,20 @@ class Signature:
 
     @property
     def num_features(self) -> int:
+        """Features of one row."""
         return sum(port.width for port in self.roles.observations)
 
     @property
     def num_actions(self) -> int:
+        """Actions of one row."""
         return self.actions.width
 
 
 def find_roles(inputs: Sequence[Port], outputs: Sequence[Port]) -> Roles:
-    """Sort the ports of any model."""
+    """Find the roles of a model's ports."""
     recurrent = _recurrent(inputs, outputs)
-    taken = {port for pair in recurrent for port in pair}
-    free = [port for port in inputs if port not in taken]
+    fed_back = {port for pair in recurrent for port in pair}
+    free = [port for port in inputs if port not in fed_back]
     epsilon = next((port for port in free if port.stem == "epsilon"), None)
     masks = tuple(port for port in free if port.stem in _MASKS)
     return Roles(
@@ -98,7 +100,7 @@ def find_roles(inputs: Sequence[Port], outputs: Sequence[Port]) -> Roles:
         epsilon,
         masks,
         recurrent,
-        tuple(port for port in outputs if port not in taken),
+        tuple(port for port in outputs if port not in fed_back),
     )
 
 
@@ -106,9 +108,9 @@ def find_signature(
     roles: Roles, num_features: int | None, num_actions: int | None, *, deterministic: bool
 ) -> Signature:
     """
-    The ports of a policy for `num_features` and `num_actions`; None takes what the model has.
+    Find the ports of a policy for `num_features` and `num_actions`.
 
-    Raises InvalidArguments if the model does not fit.
+    None takes the number that the model has. Raises InvalidArguments if the model does not fit.
     """
     width = sum(port.width for port in roles.observations)
     if num_features is not None and width != num_features:
@@ -119,7 +121,7 @@ def find_signature(
     actions = _actions(roles.outputs, num_actions, deterministic=deterministic)
     if roles.epsilon is not None and roles.epsilon.width != actions.width:
         raise InvalidArguments(
-            f"the model takes {roles.epsilon.width} numbers of epsilon for {actions.width} actions"
+            f"the model takes epsilon of width {roles.epsilon.width} for {actions.width} actions"
         )
     return Signature(roles, actions, _values(roles.outputs, actions))
 
@@ -127,27 +129,27 @@ def find_signature(
 def _recurrent(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[Port, Port], ...]:
     pairs: dict[Port, Port] = {}
     for leniency in (0, 1, 2):
-        sources = _by_memory((p for p in inputs if p not in pairs), leniency)
-        taken = set(pairs.values())
-        targets = _by_memory((p for p in outputs if p not in taken), leniency)
-        for memory, group in sources.items():
-            match group, targets.get(memory, []):
+        sources = _by_state((p for p in inputs if p not in pairs), leniency)
+        paired = set(pairs.values())
+        targets = _by_state((p for p in outputs if p not in paired), leniency)
+        for state, group in sources.items():
+            match group, targets.get(state, []):
                 case [source], [target] if target.stem not in (*_ACTIONS, _SAMPLED, _MEAN):
                     pairs[source] = target
     return tuple((port, pairs[port]) for port in inputs if port in pairs)
 
 
-def _by_memory(
+def _by_state(
     ports: Iterable[Port], leniency: int
 ) -> dict[tuple[str, tuple[int, ...]], list[Port]]:
     groups: dict[tuple[str, tuple[int, ...]], list[Port]] = {}
     for port in ports:
-        groups.setdefault((_memory_name(port, leniency), port.shape), []).append(port)
+        groups.setdefault((_state_name(port, leniency), port.shape), []).append(port)
     return groups
 
 
-def _memory_name(port: Port, leniency: int) -> str:
-    """`memory`, `memory_in`, `memory_out`; at the last also `h_0`, `h_n`, `h.1`, `h0`, `hn`."""
+def _state_name(port: Port, leniency: int) -> str:
+    """Return the name without `_in` or `_out`, at leniency 2 also without numbers: `h_0`, `hn`."""
     name = port.label.lower()
     if leniency >= 1:
         name = _SIDE.sub("", name)
@@ -169,7 +171,7 @@ def _actions(outputs: Sequence[Port], wanted: int | None, *, deterministic: bool
             return named[name]
     unnamed = [port for port in fitting if port.stem not in _VALUES]
     if wanted is None:
-        # The other output of two is the value if only one of them can be.
+        # Of two outputs the one of width 1 is the value, if only one of them has it.
         unnamed = [port for port in unnamed if port.width != 1] or unnamed
     if len(unnamed) == 1 or (len(unnamed) == 2 and unnamed[0].width == 1):
         return unnamed[0]

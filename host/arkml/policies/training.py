@@ -1,4 +1,4 @@
-"""The policy that acts for a run: its newest version, and the rows it hands on."""
+"""The policy that acts for a run with its newest version, and passes the rows on."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, Floats
 from arkml.errors import Unavailable
 from arkml.policies.agents import AgentTable, Visit
-from arkml.policies.memory import PolicyMemory
 from arkml.policies.noise import Words, streams
 from arkml.policies.onnx import OnnxPolicy
+from arkml.policies.workspace import PolicyWorkspace
 
 log = logging.getLogger(__name__)
 
 _RUNNING = np.uint32(EpisodeState.RUNNING)
 _INITIAL = np.uint32(EpisodeState.INITIAL)
-_TOLD = 1_000  # so many agents are named in the log, each once
+_LOGGED = 1_000  # agents that are named in the log, each once
 
 Marks = npt.NDArray[np.bool_]
 
 
 class Rows(NamedTuple):
     """
-    What was asked and answered in one submit; the views live until the call returns.
+    The rows of one submit with their actions, as views that live until the call returns.
 
-    agent: uint64, [n], unique in the session of the run. step: uint64, [n]. version: of the policy
-    that acted. reward: float32, [n]. state: uint32, [n]. features: float32, [n, num_features].
-    action: float32, [n, num_actions], zero where the episode ended. keep: bool, [n], the rows
-    that count; None if all do.
+    agent: uint64, [n], unique in the run's session. step: uint64, [n], of the agent. version: that
+    of the policy which acted. reward: float32, [n]. state: uint32, [n], of the episode. features:
+    float32, [n, num_features]. action: float32, [n, num_actions], zero where the episode ended.
+    keep: bool, [n], the rows to learn from; None if all are.
     """
 
     agent: Words
@@ -48,48 +48,49 @@ class Rows(NamedTuple):
 class RowSink(Protocol):
     """Takes the rows of a run."""
 
-    def take(self, rows: Rows) -> None: ...
+    def take(self, rows: Rows) -> None:
+        """Take the rows of one submit; copy the views that are kept."""
 
 
-class Version(NamedTuple):
-    """One version of a run's policy, ready to act."""
+class PolicyVersion(NamedTuple):
+    """A version of a run's policy, ready to act."""
 
     number: int
     policy: OnnxPolicy
 
 
-class Irregular:
-    """Counts the rows that were answered with zeros, and names their agents once."""
+class IrregularRows:
+    """Counts the rows that were answered with zeros, and logs each of their agents once."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._told: set[tuple[str, int]] = set()
+        self._logged: set[tuple[str, int]] = set()
         self.counts: dict[str, int] = {}
 
-    def note(self, why: str, marks: Marks, ids: Words) -> None:
-        """Rows marked in `marks`, [n], of the agents `ids`, uint64, [n], count for nothing."""
-        found = ids[marks].tolist()
-        if not found:
+    def note(self, reason: str, marks: Marks, ids: Words) -> None:
+        """Count the rows marked in `marks`, bool, [n], of the agents `ids`, uint64, [n]."""
+        agents = ids[marks].tolist()
+        if not agents:
             return
-        self.counts[why] = self.counts.get(why, 0) + len(found)
-        for agent in found:
-            if len(self._told) < _TOLD and (why, agent) not in self._told:
-                self._told.add((why, agent))
+        self.counts[reason] = self.counts.get(reason, 0) + len(agents)
+        for agent in agents:
+            if len(self._logged) < _LOGGED and (reason, agent) not in self._logged:
+                self._logged.add((reason, agent))
                 log.warning(
                     "%s: agent %d: %s; the row is answered with zeros and not learned from",
-                    self._name, agent, why,
+                    self._name, agent, reason,
                 )  # fmt: skip
 
 
 class TrainingPolicy:
     """
-    Acts with the newest version of a run's policy, and hands each row with its action to `sink`.
+    Acts with the newest version of a run's policy, and passes each row with its action to `sink`.
 
-    Versions are offered from another thread and taken over between two batches. Actions are
-    clipped to [-1, 1]; the sink gets them as they were drawn. A row that is not finite, or whose
-    state does not fit its agent's history, is answered with zeros and not handed on; its agent's
-    step goes on, so that the rows around it do not look consecutive. `seed` and the agents' ids
-    and steps determine the noise; `deterministic` makes it zero.
+    Another thread offers versions; a batch takes the newest one before it acts. Actions are clipped
+    to [-1, 1]; the sink gets them before the clip. A row that is not finite, or whose state does
+    not fit its agent's history, is answered with zeros and not passed on; it counts as a step of
+    its agent, so that the rows around it are not consecutive. `seed` and the agents' ids and steps
+    determine the noise; `deterministic` makes it zero.
     """
 
     def __init__(
@@ -100,36 +101,41 @@ class TrainingPolicy:
         *,
         sink: RowSink | None,
         seed: int,
-        memory: PolicyMemory,
+        workspace: PolicyWorkspace,
         deterministic: bool = False,
     ) -> None:
         self.num_features = num_features
         self.num_actions = num_actions
         self.seed = seed
-        self.memory = memory
+        self.workspace = workspace
         self.deterministic = deterministic
-        self.agents = AgentTable(memory=memory)
-        self.irregular = Irregular(name)
+        self.agents = AgentTable(workspace=workspace)
+        self.irregular = IrregularRows(name)
         self._sink = sink
-        self._offered: Version | None = None
-        self._live: Version | None = None
+        self._offered: PolicyVersion | None = None
+        self._live: PolicyVersion | None = None
 
     @property
     def version(self) -> int:
-        """The version that acts, 0 if there was none yet."""
+        """The version that acts, 0 before the first."""
         return self._live.number if self._live is not None else 0
 
-    def offer(self, version: Version) -> None:
-        """Act with `version` from the next batch on. From any thread."""
+    def offer(self, version: PolicyVersion) -> None:
+        """Act with `version` from the next batch on. Any thread may call it."""
         self._offered = version
 
     def act(self, batch: Batch) -> None:
+        """
+        Fill `batch.actions` and `batch.values`, and pass the rows on to the sink.
+
+        Raises Unavailable if there is no version yet, or the model fails.
+        """
         offered = self._offered
         if offered is not None:
             self._live, self._offered = offered, None
         live = self._live
         if live is None:
-            raise Unavailable("there is no policy yet")
+            raise Unavailable("the run has no policy yet")
         if not len(batch):
             return
         rows = batch.rows
@@ -162,46 +168,47 @@ class TrainingPolicy:
         np.clip(actions, -1.0, 1.0, out=actions)
 
     def forget(self, key: int) -> None:
+        """Drop the state of the agents of session `key`, which is closed."""
         self.agents.forget(key)
 
     def examine(self, batch: Batch, steps: Words, over: Marks) -> Marks | None:
         """
-        Return the rows that count, bool, [n], or None if all do; note the others in `irregular`.
+        Return the rows to learn from, bool, [n], or None if all are; count others as irregular.
 
-        steps: how many rows of its agent came before each row. over: rows of agents whose episode
-        ended before.
+        steps: uint64, [n], rows of the same agent before each row. over: bool, [n], rows of agents
+        whose episodes had ended before.
         """
         rows, features = batch.rows, batch.features
         ids, states = rows["id"], rows["state"]
         initial = states == _INITIAL
         first = steps == 0
-        wrong = {
+        irregular = {
             "its episode has ended": over,
             "its first row is not Initial": first & ~initial & ~over,
             "it is Initial again": initial & ~first & ~over,
         }
         with np.errstate(invalid="ignore"):
             finite = np.isfinite(features).all(axis=1) & np.isfinite(rows["reward"])
-        wrong["its features or its reward are not finite"] = ~finite
-        for why, marks in wrong.items():
-            self.irregular.note(why, marks, ids)
+        irregular["its features or its reward are not finite"] = ~finite
+        for reason, marks in irregular.items():
+            self.irregular.note(reason, marks, ids)
         keep = ~(over | (first != initial) | ~finite)
         return None if keep.all() else keep
 
 
 def _is_finite(features: Floats, rewards: Floats) -> bool:
-    """Whether all is finite; False too for numbers so large that their sum is not."""
+    """Return True if all is finite, False also for numbers so large that their sum is not."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(features.sum()) and np.isfinite(rewards.sum()))
 
 
 def episode_ends(states: npt.NDArray[np.uint32]) -> Marks:
-    """Return the rows that end an episode, bool, [n], of states as the ABI numbers them."""
+    """Return the rows that end an episode, bool, [n]. states: uint32, [n], as in the ABI."""
     return np.asarray((states != _RUNNING) & (states != _INITIAL))
 
 
 def _names(visit: Visit, seed: int, keys: Words, ids: Words) -> Words:
-    """One word for each agent that no other agent of the run's session has."""
+    """Return the number of each row's agent, unique in the run's session: uint64, [n]."""
     if visit.streams is None:
         visit.streams = streams(seed, keys, ids)
     return visit.streams

@@ -1,4 +1,4 @@
-"""The gate every untrusted ONNX model passes before onnxruntime sees it."""
+"""The checks that every untrusted ONNX model passes before onnxruntime loads it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from arkml.policies.operators.call import (
     MAX_RANK,
     ROWS,
     Call,
-    Kind,
+    ElementType,
     Tensor,
-    checked_kind,
+    checked_type,
     grows,
 )
 from arkml.policies.weights import attributes, stored
@@ -37,10 +37,10 @@ _IR_VERSIONS = range(3, 14)
 @dataclass(frozen=True, slots=True)
 class Cost:
     """
-    What one run of a model takes: once, and again for each row of the batch.
+    The cost of one run of a model: a fixed part, and a part for each row of the batch.
 
-    Bytes are the sum of everything the nodes make, an upper bound of what lives at one time.
-    Work is in multiply-adds; an element that a node touches counts as eight.
+    Bytes are the sum of all outputs and scratch of the nodes, an upper bound of what is in use at
+    one time. Work is in multiply-adds; an element that a node reads or writes counts as eight.
     """
 
     fixed_bytes: int = 0
@@ -55,10 +55,10 @@ MOST = Cost(fixed_bytes=128 << 20, row_bytes=32 << 20, fixed_work=1 << 29, row_w
 @dataclass(frozen=True, slots=True)
 class Vetted:
     """
-    A model that may enter onnxruntime: give it `model`, not the bytes it came from.
+    A model that onnxruntime may load: from `model`, not from the bytes it was parsed from.
 
-    model: an `onnx.ModelProto`, without the sizes it claims for inner tensors. tensors: what is
-    known of every named tensor, sized for a batch of `operators.call.ROWS`.
+    model: an `onnx.ModelProto`, without the sizes it claims for inner tensors. tensors: every named
+    tensor, sized for a batch of `operators.call.ROWS`.
     """
 
     model: Any
@@ -67,12 +67,12 @@ class Vetted:
 
 
 def vet(data: bytes, limits: Limits) -> Any:
-    """Returns the `Vetted.model` of `data`. Raises ModelRejected, naming node and reason."""
+    """Return the `Vetted.model` of `data`. Raises ModelRejected, with node and reason."""
     return examine(data, limits).model
 
 
 def examine(data: bytes, limits: Limits) -> Vetted:
-    """Vets like `vet`; returns what was learnt about sizes and cost as well."""
+    """Vet a model, and return its sizes and cost too. Raises ModelRejected or SnapshotTooLarge."""
     if len(data) > limits.snapshot_bytes:
         raise SnapshotTooLarge(
             f"a model of {len(data)} bytes is larger than {limits.snapshot_bytes}"
@@ -84,7 +84,7 @@ def examine(data: bytes, limits: Limits) -> Vetted:
     try:
         return _examined(model)
     except ModelRejected:
-        # Some exporters claim any batch size for a graph that is right for one row only.
+        # Some exporters claim any batch size for a graph that is valid for one row only.
         single = _single(model)
         if single is None:
             raise
@@ -102,12 +102,12 @@ def _parsed(data: bytes) -> Any:
         model.ParseFromString(data)
     except DecodeError as error:
         raise ModelRejected(f"not an ONNX model: {error}") from None
-    del model.graph.value_info[:]  # a lie in it could mislead an optimizer
+    del model.graph.value_info[:]  # wrong sizes could mislead an optimizer
     return model
 
 
 def _single(model: Any) -> Any:
-    """Returns the model for a batch of one, or None if that is what it is for already."""
+    """Return the model for a batch of one, or None if no input or output leaves its batch open."""
     weights = {weight.name for weight in model.graph.initializer}
     changed = False
     for port in (*model.graph.input, *model.graph.output):
@@ -122,13 +122,16 @@ def _examined(model: Any) -> Vetted:
     graph = model.graph
     version = _opset(model)
     if not 0 < len(graph.node) <= MAX_NODES:
-        raise ModelRejected(f"{len(graph.node)} nodes; a policy has 1 to {MAX_NODES}")
+        raise ModelRejected(f"the model has {len(graph.node)} nodes, expected 1 to {MAX_NODES}")
     tensors: dict[str, Tensor] = {}
     for weight in graph.initializer:
         _add(tensors, weight.name, _at(f"initializer {_shown(weight.name)}", stored, weight))
     ports = [port for port in graph.input if port.name not in tensors]
     if len(ports) > MAX_PORTS or not 0 < len(graph.output) <= MAX_PORTS:
-        raise ModelRejected(f"a policy has up to {MAX_PORTS} inputs and 1 to {MAX_PORTS} outputs")
+        raise ModelRejected(
+            f"the model has {len(ports)} inputs and {len(graph.output)} outputs,"
+            f" expected up to {MAX_PORTS} and 1 to {MAX_PORTS}"
+        )
     for port in ports:
         _add(tensors, port.name, _at(f"input {_shown(port.name)}", _input, port))
     cost = Cost()
@@ -140,7 +143,7 @@ def _examined(model: Any) -> Vetted:
 
 
 def _at(place: str, check: Callable[..., Any], *arguments: Any) -> Any:
-    """Runs a check; a refusal says where in the model it happened."""
+    """Run a check, and put its place in the model before the message of a refusal."""
     try:
         return check(*arguments)
     except ModelRejected as error:
@@ -153,39 +156,39 @@ def _shown(name: str) -> str:
 
 def _add(tensors: dict[str, Tensor], name: str, tensor: Tensor) -> None:
     if not 0 < len(name) <= MAX_NAME:
-        raise ModelRejected(f"a tensor's name has {len(name)} characters, not 1 to {MAX_NAME}")
+        raise ModelRejected(f"a tensor's name has {len(name)} characters, expected 1 to {MAX_NAME}")
     if name in tensors:
         raise ModelRejected(f"two tensors are named {_shown(name)}")
     tensors[name] = tensor
 
 
 def _opset(model: Any) -> int:
-    """Returns the version of the default operators. Other sets may be named, but not used."""
+    """Return the version of the default operators. Other sets may be named, but not used."""
     if model.ir_version not in _IR_VERSIONS:
         raise ModelRejected(f"IR version {model.ir_version} is not supported")
     if len(model.opset_import) > MAX_PORTS:
         raise ModelRejected(f"{len(model.opset_import)} operator sets")
     versions = {each.version for each in model.opset_import if each.domain in _DEFAULT_DOMAINS}
     if len(versions) != 1:
-        raise ModelRejected(f"{len(versions)} versions of the ONNX operators, not one")
+        raise ModelRejected(f"{len(versions)} versions of the ONNX operators, expected one")
     version: int = versions.pop()
     if version not in _OPSETS:
-        raise ModelRejected(f"opset {version} is not supported: {_OPSETS[0]} to {_OPSETS[-1]} are")
+        raise ModelRejected(f"opset {version} is not supported, only {_OPSETS[0]} to {_OPSETS[-1]}")
     return version
 
 
 def _input(port: Any) -> Tensor:
     if port.type.WhichOneof("value") != "tensor_type":
         raise ModelRejected("it is not a tensor")
-    kind = checked_kind(port.type.tensor_type.elem_type)
-    if kind != Kind.FLOAT:
+    kind = checked_type(port.type.tensor_type.elem_type)
+    if kind != ElementType.FLOAT:
         raise ModelRejected(f"it takes {kind.name}, not FLOAT")
     dimensions = port.type.tensor_type.shape.dim
     if not 1 <= len(dimensions) <= MAX_RANK:
         raise ModelRejected(f"it has {len(dimensions)} dimensions, not 1 to {MAX_RANK}")
     first, *rest = dimensions
     if not all(size.HasField("dim_value") for size in rest):
-        raise ModelRejected("a dimension after the first has no number")
+        raise ModelRejected("a dimension after the first has no fixed size")
     rows = first.dim_value if first.HasField("dim_value") else ROWS
     features = tuple(size.dim_value for size in rest)
     if rows < 1 or min(features, default=0) < 0:
@@ -208,26 +211,26 @@ def _node(node: Any, version: int, tensors: dict[str, Tensor], before: Cost) -> 
         inputs.append(tensors[name] if name else None)
     names = list(node.output)
     call = Call(node.op_type, version, inputs, attributes(node), len(names))
-    made = rule(call)
-    if len(made) < len(names):
-        raise ModelRejected(f"{len(names)} outputs")
-    cost = _spent(before, call, made)
-    for name, tensor in zip(names, made, strict=False):
+    results = rule(call)
+    if len(results) < len(names):
+        raise ModelRejected(f"it has {len(names)} outputs, expected at most {len(results)}")
+    cost = _spent(before, call, results)
+    for name, tensor in zip(names, results, strict=False):
         if name:
             _add(tensors, name, tensor)
     return cost
 
 
-def _spent(before: Cost, call: Call, made: list[Tensor]) -> Cost:
-    for tensor in made:
+def _spent(before: Cost, call: Call, results: list[Tensor]) -> Cost:
+    for tensor in results:
         if len(tensor.shape) > MAX_RANK:
             raise ModelRejected(f"an output has {len(tensor.shape)} dimensions")
         if sum(map(grows, tensor.shape)) > 1:
             raise ModelRejected("an output grows with the square of the batch")
-    touched = sum(tensor.count for tensor in (*made, *call.inputs) if tensor is not None)
-    room = sum(tensor.count * tensor.kind.size for tensor in made) + call.scratch
+    touched = sum(tensor.count for tensor in (*results, *call.inputs) if tensor is not None)
+    room = sum(tensor.count * tensor.kind.size for tensor in results) + call.scratch
     work = call.work + 8 * touched
-    by_row = any(grows(tensor.count) for tensor in made)
+    by_row = any(grows(tensor.count) for tensor in results)
     share = ROWS if by_row else 1
     cost = Cost(
         before.fixed_bytes + (0 if by_row else room),
@@ -244,21 +247,21 @@ def _spent(before: Cost, call: Call, made: list[Tensor]) -> Cost:
 
 def _check_outputs(ports: Any, tensors: dict[str, Tensor]) -> None:
     for port in ports:
-        made = tensors.get(port.name)
-        if made is None:
+        tensor = tensors.get(port.name)
+        if tensor is None:
             raise ModelRejected(f"output {_shown(port.name)}: no node makes it")
-        if made.count > MAX_FEATURES * (ROWS if grows(made.count) else 1):
-            raise ModelRejected(f"output {_shown(port.name)}: {list(made.shape)} is too large")
+        if tensor.count > MAX_FEATURES * (ROWS if grows(tensor.count) else 1):
+            raise ModelRejected(f"output {_shown(port.name)}: {list(tensor.shape)} is too large")
         if not port.type.tensor_type.HasField("shape"):
             continue
         claimed = port.type.tensor_type.shape.dim
-        sizes = zip(claimed, made.shape, strict=False)
-        if len(claimed) != len(made.shape) or any(
+        sizes = zip(claimed, tensor.shape, strict=False)
+        if len(claimed) != len(tensor.shape) or any(
             claim.HasField("dim_value") and claim.dim_value != size and not grows(size)
             for claim, size in sizes
         ):
             raise ModelRejected(
-                f"output {_shown(port.name)}: it is {list(made.shape)}, not what it claims"
+                f"output {_shown(port.name)}: it is {list(tensor.shape)}, not what it claims"
             )
-    if all(tensors[port.name].kind != Kind.FLOAT for port in ports):
+    if all(tensors[port.name].kind != ElementType.FLOAT for port in ports):
         raise ModelRejected("no output is FLOAT")

@@ -1,4 +1,4 @@
-"""Weights and constants inside a model file: that each holds exactly what it claims."""
+"""Weights, constants and attributes in a model file, checked against their declared sizes."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from struct import unpack
 from typing import Any
 
 from arkml.errors import ModelRejected
-from arkml.policies.operators.call import MAX_KNOWN, MAX_RANK, Kind, Tensor, checked_kind
+from arkml.policies.operators.call import MAX_KNOWN, MAX_RANK, ElementType, Tensor, checked_type
 
 MAX_ELEMENTS = 1 << 28
 
 _FIELDS = {
-    Kind.FLOAT: "float_data",
-    Kind.INT32: "int32_data",
-    Kind.INT64: "int64_data",
-    Kind.BOOL: "int32_data",
-    Kind.FLOAT16: "int32_data",
-    Kind.DOUBLE: "double_data",
+    ElementType.FLOAT: "float_data",
+    ElementType.INT32: "int32_data",
+    ElementType.INT64: "int64_data",
+    ElementType.BOOL: "int32_data",
+    ElementType.FLOAT16: "int32_data",
+    ElementType.DOUBLE: "double_data",
 }
 
-_FORMATS = {Kind.INT32: "i", Kind.INT64: "q", Kind.BOOL: "?"}
+_FORMATS = {ElementType.INT32: "i", ElementType.INT64: "q", ElementType.BOOL: "?"}
 
 
 def stored(tensor: Any) -> Tensor:
-    """Returns what is known of an `onnx.TensorProto`; raises ModelRejected if it lies."""
+    """Return the `Tensor` of an `onnx.TensorProto`. Raises ModelRejected if its sizes differ."""
     if tensor.data_location != 0:
         raise ModelRejected("its data lies in another file")
-    kind = checked_kind(tensor.data_type)
+    kind = checked_type(tensor.data_type)
     shape = tuple(tensor.dims)
     if len(shape) > MAX_RANK or min(shape, default=0) < 0 or prod(shape) > MAX_ELEMENTS:
-        raise ModelRejected(f"a tensor of shape {list(shape[:MAX_RANK])}")
+        raise ModelRejected(f"its shape {list(shape[:MAX_RANK])} is not allowed")
     count = prod(shape)
     raw = tensor.raw_data
     lists = {name: len(getattr(tensor, name)) for name in set(_FIELDS.values())}
@@ -43,7 +43,7 @@ def stored(tensor: Any) -> Tensor:
     return Tensor(kind, shape, _value(tensor, kind, count), stored=True)
 
 
-def _value(tensor: Any, kind: Kind, count: int) -> tuple[int, ...] | None:
+def _value(tensor: Any, kind: ElementType, count: int) -> tuple[int, ...] | None:
     if kind not in _FORMATS or count > MAX_KNOWN:
         return None
     if tensor.raw_data:
@@ -52,11 +52,11 @@ def _value(tensor: Any, kind: Kind, count: int) -> tuple[int, ...] | None:
 
 
 def attributes(node: Any) -> dict[str, Any]:
-    """Returns a node's attributes as plain values, tensors as `Tensor`, lists as tuples."""
-    found: dict[str, Any] = {}
+    """Return a node's attributes as plain values, tensors as `Tensor`, lists as tuples."""
+    values: dict[str, Any] = {}
     for attribute in node.attribute:
-        if attribute.name in found:
-            raise ModelRejected(f"two attributes {attribute.name[:80]!r}")
+        if attribute.name in values:
+            raise ModelRejected(f"two attributes are named {attribute.name[:80]!r}")
         match attribute.type:
             case 1:
                 value: Any = attribute.f
@@ -74,5 +74,5 @@ def attributes(node: Any) -> dict[str, Any]:
                 value = tuple(attribute.strings)
             case other:
                 raise ModelRejected(f"attribute {attribute.name[:80]!r} has the type {other}")
-        found[attribute.name] = value
-    return found
+        values[attribute.name] = value
+    return values

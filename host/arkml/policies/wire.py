@@ -9,10 +9,10 @@ from typing import Any
 from arkml.errors import ModelRejected
 
 MAX_FIELDS = 250_000
-"""Two bytes of an empty message become some 200 in a parser."""
+"""Fields of a file. The two bytes of an empty message take some 200 in a parser."""
 
 MAX_TEXT = 8 << 20
-"""Bytes of names, texts and packed integers; the integers grow eightfold in a parser."""
+"""Bytes of names, texts and packed integers, which grow eightfold in a parser."""
 
 _FORBIDDEN = {
     "ModelProto": {
@@ -51,7 +51,7 @@ _FORBIDDEN = {
         "opaque_type": "opaque values",
     },
 }
-"""Fields no policy needs. Without them no message contains itself, so the depth has an end."""
+"""Fields that policies do not need. Without them no message contains itself: depth is bounded."""
 
 _BULK = {"raw_data", "float_data", "double_data"}
 _STRING = 9  # the type of a text in protobuf's own description of a message
@@ -61,7 +61,7 @@ _OUTPUT, _NAME, _OPERATOR = 2, 3, 4
 
 
 class _Message:
-    """One message type: what each of its field numbers is."""
+    """A message type: the meaning of each of its field numbers."""
 
     __slots__ = ("bulk", "children", "forbidden", "known", "name", "texts")
 
@@ -103,10 +103,10 @@ def _model_message(*, allow_external: bool) -> _Message:
 
 def walk(data: bytes, *, allow_external: bool = False) -> None:
     """
-    Refuse bytes that are not an ONNX model, or hold what an untrusted one may not contain.
+    Raise ModelRejected for bytes that are not an ONNX model, or have forbidden fields.
 
-    Fields that the installed `onnx` does not know are refused too: onnxruntime may know them.
-    `allow_external` lets references to weights in other files pass.
+    Fields that the installed `onnx` does not know are refused too, because onnxruntime may know
+    them. `allow_external` accepts references to weights in other files.
     """
     fields = text = 0
     todo = [(0, len(data), _model_message(allow_external=allow_external))]
@@ -132,7 +132,7 @@ def walk(data: bytes, *, allow_external: bool = False) -> None:
 
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yields number, wire type, start and end of the content of each field."""
+    """Yield the number, the wire type, and the start and end of the content of each field."""
     while at < end:
         key = data[at]
         at += 1
@@ -166,7 +166,7 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
             return value, at
         shift += 7
         if shift > 63:
-            raise ModelRejected("not an ONNX model: a number without end")
+            raise ModelRejected("not an ONNX model: a number of more than 64 bits")
     raise ModelRejected("not an ONNX model, or cut off")
 
 
@@ -185,14 +185,14 @@ def _refusal(data: bytes, at: int, message: _Message, number: int) -> ModelRejec
 
 
 def _place(data: bytes, at: int) -> str:
-    """Returns which node `at` lies in, or nothing."""
+    """Return the node that holds byte `at`, as the beginning of a message, or an empty text."""
     for field, _, graph, graph_end in _fields(data, 0, len(data)):
         if field != _GRAPH or not graph <= at < graph_end:
             continue
         for inner, wire_type, start, end in _fields(data, graph, graph_end):
             if inner == _NODE and wire_type == _BYTES and start <= at < end:
-                found = {number: data[a:b] for number, _, a, b in _fields(data, start, end)}
-                name = found.get(_NAME) or found.get(_OUTPUT, b"")
-                operator = found.get(_OPERATOR, b"")[:40].decode(errors="replace")
+                values = {number: data[a:b] for number, _, a, b in _fields(data, start, end)}
+                name = values.get(_NAME) or values.get(_OUTPUT, b"")
+                operator = values.get(_OPERATOR, b"")[:40].decode(errors="replace")
                 return f"node {name[:80].decode(errors='replace')!r} ({operator}): "
     return ""

@@ -7,14 +7,16 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from arkml.closing import Closing
 from arkml.errors import ArkmlError, InvalidSettings, NotTrainable, Unavailable, UsageError
-from arkml.hive.priority import give_way
+from arkml.hive import give_way
 from arkml.hive.protocol.runs import DEFAULT_PORT, OnConflict, RunInfo, RunRequest
 from arkml.sessions.run import mapped
 from arkml.sessions.run_request import HiveAddress

@@ -10,7 +10,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.errors import Unavailable
 from arkml.guests.guest import Guest
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.training import Rows, TrainingPolicy, Version
+from arkml.policies.training import PolicyVersion, Rows, TrainingPolicy
 from arkml.runs.gateway import HiveRunGateway
 from arkml.sessions.run import ExperimentInfo, Pending, Run, settled
 from arkml.sessions.run_request import HiveAddress, Launch
@@ -89,7 +89,7 @@ class EvaluationGateway:
         if self._policy is None:
             self._policy = TrainingPolicy(
                 "evaluation", *shape, sink=self.episodes, seed=0,
-                memory=self._library.memory, deterministic=True,
+                workspace=self._library.workspace, deterministic=True,
             )  # fmt: skip
             self.refresh()
         return settled(TrainingStart(self._policy, *shape))
@@ -103,7 +103,7 @@ class EvaluationGateway:
         if part is None or policy is None or part.latest is None:
             return
         self.version, data = part.latest
-        policy.offer(Version(self.version, self._library.load_version(data, policy)))
+        policy.offer(PolicyVersion(self.version, self._library.load_version(data, policy)))
         self.episodes.clear()
 
 

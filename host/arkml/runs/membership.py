@@ -26,7 +26,7 @@ from arkml.hive.session import RunSession
 from arkml.policies.agents import AgentTable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import Words, streams
-from arkml.policies.training import Marks, Rows, TrainingPolicy, Version, episode_ends
+from arkml.policies.training import Marks, PolicyVersion, Rows, TrainingPolicy, episode_ends
 from arkml.sessions.session import Origin, Ready
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class RunMembership:
                 f"{origin.value} rows come with {policy.num_actions} actions each"
             )
         kind = _KINDS[origin]
-        agents = self._others.setdefault(kind, AgentTable(memory=policy.memory))
+        agents = self._others.setdefault(kind, AgentTable(workspace=policy.workspace))
         visit = agents.visit(batch.keys, rows["id"])
         steps = agents.steps(visit)
         states = rows["state"]
@@ -214,7 +214,7 @@ class RunMembership:
             self._run.actions,
             sink=self,
             seed=int(streams(self._run.seed, index, np.zeros(1, np.uint64))[0]),
-            memory=self._library.memory,
+            workspace=self._library.workspace,
         )
         self._session = session
         self._joined.set_result(session)
@@ -249,7 +249,7 @@ class RunMembership:
                 self._acting.set_exception(Unavailable(str(error)))
             return
         self.latest = version, data
-        policy.offer(Version(version, loaded))
+        policy.offer(PolicyVersion(version, loaded))
         session.loaded(version)
         if not self._acting.done():
             self._acting.set_result(policy)

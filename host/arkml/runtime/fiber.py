@@ -258,7 +258,7 @@ class Fiber:
 
     def _grow(self) -> None:
         words, control = self._words, self._sandbox.control
-        region = self._sandbox.records.regions[self.record]
+        region = self._sandbox.regions[self.record]
         try:
             region.grow(
                 words[(control + at.WANTED_ROWS) >> 2], words[(control + at.WANTED_BYTES) >> 2]

@@ -12,6 +12,7 @@ from arkml.errors import (
 )
 from arkml.runtime import bindings
 from arkml.runtime.columns.records import Records
+from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.deadline import TURN_TICKS
@@ -56,6 +57,8 @@ class Sandbox:
         self.entries: dict[str, ExportedFunction] = {}
         """The exported functions that were asked for."""
         self._loop: ExportedFunction | None = None
+        self.regions: dict[int, Region] = {}
+        """The queues of the open sessions, by the index of their records."""
         self._arena = arena = engine.arena
         store = self._limited(wasi)
         self.control = arena.allocate(at.CONTROL_SIZE)

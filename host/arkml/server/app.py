@@ -1,60 +1,67 @@
-"""The routes of a hive."""
+"""The application of a hive: its routes, and the answers to errors."""
 
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from arkml.errors import ArkmlError
-from arkml.hive.protocol.runs import PROTOCOL
+from arkml.hive.protocol.runs import Health
+from arkml.hive.protocol.wire import Nothing
 from arkml.server.auth import OPEN_PATH, TokenAuth
 from arkml.server.errors import refusal, sentence
 from arkml.server.hive import Hive
-from arkml.server.learning_routes import learning_routes
-from arkml.server.run_routes import run_routes
-from arkml.server.session_routes import session_routes
+from arkml.server.learning_routes import LEARNING_OPERATIONS
+from arkml.server.routes import PREFIX, Operation
+from arkml.server.run_routes import RUN_OPERATIONS
+from arkml.server.session_routes import SESSION_OPERATIONS
 from arkml.server.uploads import Uploads
+
+ROWS_PATH = "/sessions/{sid}/rows"
+
+
+async def _health(_: Hive, __: str, ___: Nothing) -> Health:
+    """Say that this is a hive. Needs no token."""
+    return Health()
+
+
+OPERATIONS: tuple[Operation[Any], ...] = (
+    Operation("GET", OPEN_PATH.removeprefix(PREFIX), Nothing, Health, _health),
+    *SESSION_OPERATIONS,
+    *LEARNING_OPERATIONS,
+    *RUN_OPERATIONS,
+)
+"""All routes but that of rows, which is `Uploads`."""
+
+
+def routes_of(hive: Hive) -> list[Route]:
+    """Return all routes of a hive."""
+    rows = Route(PREFIX + ROWS_PATH, endpoint=Uploads(hive), methods=["POST"])
+    return [rows, *(operation.route(hive) for operation in OPERATIONS)]
 
 
 def make_app(hive: Hive) -> ASGIApp:
-    """The application that serves a hive."""
-    app = FastAPI(title="arkml hive", openapi_url=None, docs_url=None, redoc_url=None)
-    app.router.routes.append(
-        Route("/v1/sessions/{sid}/rows", endpoint=Uploads(hive), methods=["POST"])
+    """Return the ASGI application that serves a hive."""
+    kinds = (ArkmlError, OSError, sqlite3.Error, Exception)
+    app = Starlette(
+        routes=routes_of(hive),
+        exception_handlers={HTTPException: _unknown, **dict.fromkeys(kinds, _refused)},
     )
-    for router in (session_routes(hive), learning_routes(hive), run_routes(hive)):
-        app.include_router(router, prefix="/v1")
-
-    @app.get(OPEN_PATH)
-    async def health() -> dict[str, object]:
-        return {"service": "arkml-hive", "protocol": PROTOCOL}
-
-    for kind in (ArkmlError, OSError, sqlite3.Error, Exception):
-        app.add_exception_handler(kind, _refused)
-    app.add_exception_handler(HTTPException, _unknown)
-    app.add_exception_handler(RequestValidationError, _invalid)
     options = hive.options
     return TokenAuth(app, options.token, options.host, options.allow_hosts)
 
 
-async def _refused(_: Request, error: Exception) -> JSONResponse:
+async def _refused(_: Request, error: Exception) -> Response:
     return refusal(error)
 
 
-async def _unknown(request: Request, error: Exception) -> JSONResponse:
+async def _unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return sentence(f"{request.method} {request.url.path}: {error.detail}", error.status_code)
-
-
-async def _invalid(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"][1:])
-    return sentence(f"{where}: {first['msg']}", 422)

@@ -1,4 +1,4 @@
-"""Reading the bodies of requests, with an eye on their size."""
+"""Bodies of requests, read up to a limit of their size."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MOST_JSON = 8 << 20
 
 async def read_rows(declared: int | None, receive: Receive) -> tuple[Header, bytes]:
     """
-    The header of rows, and all of their body.
+    Return the header of rows, and the whole body with it.
 
     `declared` is the size that the request gives, None for none. The header is checked before the
-    rest is read. Raises HiveRefused, ProtocolError.
+    rest is read. Raises HiveRefused and ProtocolError.
     """
     if declared is not None and declared > MAX_BODY:
         raise HiveRefused(f"a body of {declared} bytes, {MAX_BODY} at most", 413)
@@ -55,7 +55,7 @@ def _checked(data: bytes, declared: int | None) -> Header:
 
 
 async def read_object(request: Request) -> dict[str, Any]:
-    """The JSON object in a request. Raises HiveRefused."""
+    """Return the JSON object in a request. Raises HiveRefused."""
     data = bytearray()
     async for part in request.stream():
         data += part

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from arkml.errors import HiveError, HiveRefused, InvalidSettings, ProtocolError
+from arkml.files import write_atomic
 from arkml.hive.protocol.runs import Best, RunRequest, Status
-from arkml.server.files import read_object, write_whole
+from arkml.server.files import read_object
 from arkml.server.sessions import Session, Sessions
 
 NAME = "run.json"
@@ -125,4 +126,4 @@ def packed(document: Document) -> bytes:
 
 def write_document(directory: Path, contents: bytes) -> None:
     """Replace the file. Raises OSError."""
-    write_whole(directory / NAME, contents)
+    write_atomic(directory / NAME, contents, durable=True)

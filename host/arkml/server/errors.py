@@ -1,4 +1,4 @@
-"""How a refusal is told over HTTP."""
+"""Errors as HTTP answers: one sentence and a status."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import sqlite3
 from starlette.responses import JSONResponse
 
 from arkml.errors import HiveRefused, InvalidSettings, ProtocolError
+from arkml.hive.protocol.runs import Refusal
 
 _log = logging.getLogger(__name__)
 
 _LONGEST = 1_000
-"""Letters of a sentence: it may name what was sent, and that may be megabytes."""
+"""Letters of a sentence, which may quote the request, and that may be megabytes long."""
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def refusal(error: Exception) -> JSONResponse:
-    """The answer for an error: one sentence, and a status."""
+    """Return the answer for an error."""
     match error:
         case HiveRefused():
             return sentence(str(error), error.status)
@@ -40,5 +41,5 @@ def refusal(error: Exception) -> JSONResponse:
 
 
 def sentence(text: str, status: int) -> JSONResponse:
-    """An error as it is told."""
-    return JSONResponse({"error": text[:_LONGEST]}, status)
+    """Return the answer that refuses a request with a sentence."""
+    return JSONResponse(Refusal(text[:_LONGEST]).as_json(), status)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""The files of a hive: read, locked, and kept inside of its directory."""
 
 from __future__ import annotations
 
@@ -9,28 +9,6 @@ from typing import Any
 
 from arkml.errors import HiveError, ProtocolError
 from arkml.hive.protocol.documents import parse_object
-
-
-def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Put `data` in the place of a file; `durable` waits until the disk has it. Raises OSError."""
-    beside = path.with_name(path.name + ".new")
-    with beside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
-    beside.replace(path)
-    if durable:
-        sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Wait until the disk has the names in a directory."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -9,16 +9,18 @@ import os
 import secrets
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from arkml.errors import HiveError, HiveRefused
+from arkml.files import sync_directory
 from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.server.checkpoints import exists
 from arkml.server.document import NAME, Document, packed, read_document, write_document
-from arkml.server.files import lock, sync_directory
+from arkml.server.files import lock
 from arkml.server.index import Index
 from arkml.server.learner_pool import LearnerPool
 from arkml.server.listing import info

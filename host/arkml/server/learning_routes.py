@@ -1,4 +1,4 @@
-"""The routes of what a run has learned: policies, metrics, checkpoints, and what is in memory."""
+"""Routes of what a run has learned: policies, metrics, evaluations, checkpoints, the audit."""
 
 from __future__ import annotations
 
@@ -7,117 +7,102 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import APIRouter
-from starlette.requests import Request
 from starlette.responses import Response
 
-from arkml.errors import HiveError, HiveRefused
+from arkml.errors import HiveError, HiveRefused, ProtocolError
+from arkml.hive.protocol.results import (
+    CheckpointInfo,
+    CheckpointList,
+    CheckpointReply,
+    EvaluationReply,
+    EvaluationReport,
+    MetricsReply,
+    MetricValue,
+    PolicyQuery,
+    ReplayAudit,
+    SeriesPoint,
+    SeriesQuery,
+    SeriesReply,
+    SnapshotQuery,
+)
 from arkml.hive.protocol.runs import POLL_SECONDS
-from arkml.server.bodies import read_object
+from arkml.hive.protocol.wire import MAX_COUNT, Nothing
 from arkml.server.checkpoints import checkpoint_name, checkpoints
 from arkml.server.hive import Hive
-from arkml.server.run import Run
+from arkml.server.routes import ONNX, Operation
 from arkml.server.scores import mean
 
-_ONNX = "application/octet-stream"
 _PATIENCE = 20.0
-_LONG = 60.0
-"""Seconds for a learner that may be busy with a large network."""
-
-_MOST_EPISODES = 10_000
-_LAST_STEP = (1 << 63) - 1
+_LONG_PATIENCE = 60.0
+"""Seconds for the reply of a learner that may be busy with a large network."""
 
 
-def learning_routes(hive: Hive) -> APIRouter:
-    """Everything that a learner has a part in."""
-    router = APIRouter()
+async def _policy(hive: Hive, run_id: str, query: PolicyQuery) -> Response:
+    """
+    Return the newest policy version as an ONNX file, or 204 if none is above `after`.
 
-    @router.get("/runs/{run_id}/policy")
-    async def policy(run_id: str, after: int = 0, wait: float = 0.0) -> Response:
-        return await _newer(hive.run(run_id), after, wait)
+    The headers X-Arkml-Version, X-Arkml-N-Opts and X-Arkml-Sha256 describe the file; X-Arkml-Status
+    is the status of the run.
+    """
+    run = hive.run(run_id)
 
-    @router.get("/runs/{run_id}/snapshot")
-    async def snapshot(run_id: str, which: str = "now") -> Response:
-        return Response(await _snapshot(hive.run(run_id), which), media_type=_ONNX)
-
-    @router.get("/runs/{run_id}/metrics")
-    async def metrics(run_id: str) -> dict[str, Any]:
-        latest = hive.run(run_id).measurements.latest
-        return {"metrics": [[name, value, step] for name, (value, step) in latest.items()]}
-
-    @router.get("/runs/{run_id}/series")
-    async def series(run_id: str, name: str, since: int = 0) -> dict[str, Any]:
-        points = await hive.run(run_id).measurements.series(name, min(max(since, 0), _LAST_STEP))
-        return {"series": [list(point) for point in points]}
-
-    @router.post("/runs/{run_id}/evaluations")
-    async def evaluations(run_id: str, request: Request) -> dict[str, Any]:
-        return {"best": await _evaluated(hive.run(run_id), await read_object(request))}
-
-    @router.post("/runs/{run_id}/checkpoints")
-    async def save(run_id: str) -> dict[str, Any]:
-        reply = await hive.run(run_id).supervisor.ask("checkpoint", _LONG)
-        return {"checkpoint": checkpoint_name(run_id, int(reply["n_opts"]))}
-
-    @router.get("/runs/{run_id}/checkpoints")
-    async def saved(run_id: str) -> dict[str, Any]:
-        return {"checkpoints": checkpoints(hive.run(run_id).directory)}
-
-    @router.get("/runs/{run_id}/memory")
-    async def memory(run_id: str) -> dict[str, Any]:
-        return await _memory(hive.run(run_id))
-
-    return router
-
-
-async def _newer(run: Run, after: int, wait: float) -> Response:
-    def has_come() -> bool:
+    def is_due() -> bool:
         newest = run.policies.newest
-        if newest is not None and newest.version > after:
-            return True
-        return run.is_ending
+        return (newest is not None and newest.version > query.after) or run.is_ending
 
-    if math.isfinite(wait):
-        await run.changes.wait(has_come, min(max(wait, 0.0), POLL_SECONDS))
+    if math.isfinite(query.wait):
+        await run.changes.wait(is_due, min(max(query.wait, 0.0), POLL_SECONDS))
     newest = run.policies.newest
     headers = {"X-Arkml-Status": str(run.status)}
-    if newest is None or newest.version <= after:
+    if newest is None or newest.version <= query.after:
         return Response(status_code=204, headers=headers)
     headers["X-Arkml-Version"] = str(newest.version)
     headers["X-Arkml-N-Opts"] = str(newest.n_opts)
     headers["X-Arkml-Sha256"] = newest.sha256
-    return Response(newest.data, media_type=_ONNX, headers=headers)
+    return Response(newest.data, media_type=ONNX, headers=headers)
 
 
-async def _snapshot(run: Run, which: str) -> bytes:
+async def _snapshot(hive: Hive, run_id: str, query: SnapshotQuery) -> Response:
+    """Return a policy as an ONNX file."""
+    run = hive.run(run_id)
+    if query.which == "now":
+        reply = await run.supervisor.ask("export", _PATIENCE)
+        try:
+            exported = await asyncio.to_thread(run.policies.exported, reply)
+        except HiveError as error:
+            raise HiveRefused(f"the learner exported no policy: {error}", 503) from error
+        return Response(exported, media_type=ONNX)
     sources: dict[str, Callable[[], bytes | None]] = {
         "best": run.policies.best,
         "latest": lambda: run.policies.newest.data if run.policies.newest else None,
     }
-    if which == "now":
-        reply = await run.supervisor.ask("export", _PATIENCE)
-        try:
-            return await asyncio.to_thread(run.policies.exported, reply)
-        except HiveError as error:
-            raise HiveRefused(f"the learner exported no policy: {error}", 503) from error
-    if which not in sources:
-        raise HiveRefused(f"which is {which!r}: it takes now, best or latest", 422)
-    data = await asyncio.to_thread(sources[which])
+    data = await asyncio.to_thread(sources[query.which])
     if data is None:
-        raise HiveRefused(f"run {run.document.id} has no {which} policy yet", 404)
-    return data
+        raise HiveRefused(f"run {run.document.id} has no {query.which} policy yet", 404)
+    return Response(data, media_type=ONNX)
 
 
-async def _evaluated(run: Run, wish: dict[str, Any]) -> bool:
-    version = wish.get("version")
-    returns, lengths = _numbers(wish.get("returns")), _numbers(wish.get("lengths"))
-    if type(version) is not int or len(returns) != len(lengths):
-        raise HiveRefused("an evaluation has a version, and as many returns as lengths", 422)
-    best = await asyncio.to_thread(run.scores.evaluated, version, returns)
+async def _metrics(hive: Hive, run_id: str, _: Nothing) -> MetricsReply:
+    """Return the newest value of every metric."""
+    latest = hive.run(run_id).measurements.latest
+    return MetricsReply([MetricValue(name, *newest) for name, newest in latest.items()])
+
+
+async def _series(hive: Hive, run_id: str, query: SeriesQuery) -> SeriesReply:
+    """Return the values of one metric, by step."""
+    since = min(max(query.since, 0), MAX_COUNT)
+    points = await hive.run(run_id).measurements.series(query.name, since)
+    return SeriesReply([SeriesPoint(*point) for point in points])
+
+
+async def _evaluate(hive: Hive, run_id: str, report: EvaluationReport) -> EvaluationReply:
+    """Rate a policy version by the episodes that it has played."""
+    run = hive.run(run_id)
+    best = await asyncio.to_thread(run.scores.evaluated, report.version, report.returns)
     step = run.rows
     points = [
-        ("eval/mean_reward", step, mean(returns)),
-        ("eval/mean_ep_length", step, mean(lengths)),
+        ("eval/mean_reward", step, mean(report.returns)),
+        ("eval/mean_ep_length", step, mean(report.lengths)),
     ]
     await run.measurements.add(points)
     run.hearing.record(points)
@@ -125,31 +110,46 @@ async def _evaluated(run: Run, wish: dict[str, Any]) -> bool:
         run.document.best = best
         run.supervisor.send("checkpoint", req=0, best=True)
         await run.save()
-    return best is not None
+    return EvaluationReply(best is not None)
 
 
-def _numbers(found: object) -> list[float]:
-    if not isinstance(found, list) or not 0 < len(found) <= _MOST_EPISODES:
-        raise HiveRefused(f"an evaluation has 1 to {_MOST_EPISODES} episodes", 422)
-    if not all(type(one) in (int, float) for one in found):
-        raise HiveRefused("the returns and lengths of episodes are numbers", 422)
-    return [float(one) for one in found]
+async def _save(hive: Hive, run_id: str, _: Nothing) -> CheckpointReply:
+    """Save a checkpoint now."""
+    reply = await hive.run(run_id).supervisor.ask("checkpoint", _LONG_PATIENCE)
+    return CheckpointReply(checkpoint_name(run_id, int(reply["n_opts"])))
 
 
-async def _memory(run: Run) -> dict[str, Any]:
+async def _saved(hive: Hive, run_id: str, _: Nothing) -> CheckpointList:
+    """List the checkpoints of a run, the oldest first."""
+    saved = checkpoints(hive.run(run_id).directory)
+    return CheckpointList([CheckpointInfo(**one) for one in saved])
+
+
+async def _audit(hive: Hive, run_id: str, _: Nothing) -> ReplayAudit:
+    """Compare the log of a run with the replay buffer of its learner."""
+    run = hive.run(run_id)
     if run.document.is_over:
-        raise HiveRefused(f"run {run.document.id} is {run.status}: it has no learner", 503)
+        raise HiveRefused(f"run {run_id} is {run.status}: it has no learner", 503)
     log = run.log or await run.wake()
     run.rouse()
-    reply = await run.supervisor.ask("audit", _LONG)
+    held = await run.supervisor.ask("audit", _LONG_PATIENCE)
     sessions = {
-        str(index): {
-            "acked": tally.acked,
-            "rows": tally.rows,
-            "refused": tally.refused,
-            "dropped": tally.dropped,
-        }
+        str(index): {name: getattr(tally, name) for name in ("acked", "rows", "refused", "dropped")}
         for index, tally in sorted(log.tallies.items())
     }
-    told = {name: value for name, value in reply.items() if name not in ("kind", "req", "sessions")}
-    return {"sessions": sessions, "committed": list(log.end), **told}
+    try:
+        return ReplayAudit.from_json({**held, "sessions": sessions, "committed": log.end})
+    except ProtocolError as error:
+        raise HiveRefused(f"the learner's audit cannot be used: {error}", 503) from error
+
+
+LEARNING_OPERATIONS: tuple[Operation[Any], ...] = (
+    Operation("GET", "/runs/{run_id}/policy", PolicyQuery, ONNX, _policy, (200, 204)),
+    Operation("GET", "/runs/{run_id}/snapshot", SnapshotQuery, ONNX, _snapshot),
+    Operation("GET", "/runs/{run_id}/metrics", Nothing, MetricsReply, _metrics),
+    Operation("GET", "/runs/{run_id}/series", SeriesQuery, SeriesReply, _series),
+    Operation("POST", "/runs/{run_id}/evaluations", EvaluationReport, EvaluationReply, _evaluate),
+    Operation("POST", "/runs/{run_id}/checkpoints", Nothing, CheckpointReply, _save),
+    Operation("GET", "/runs/{run_id}/checkpoints", Nothing, CheckpointList, _saved),
+    Operation("GET", "/runs/{run_id}/memory", Nothing, ReplayAudit, _audit),
+)

@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from arkml.files import sync_directory
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.segments import Place, frame, segment_name
-from arkml.server.files import sync_directory
 from arkml.server.session_counts import Tally, write_tallies
 
 FIRST = 1

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from arkml.errors import HiveError
+from arkml.files import write_atomic
 from arkml.hive.protocol.messages import Message
-from arkml.server.files import inside, read_object, write_whole
+from arkml.server.files import inside, read_object
 
 KEPT = 64
 """So many of the newest policies are kept, for the time that an evaluation takes."""
@@ -71,7 +72,7 @@ class Policies:
         kept.unlink(missing_ok=True)
         os.link(path, kept)
         known = {"version": policy.version, "n_opts": n_opts, "sha256": sha256}
-        write_whole(self._directory / _NEWEST, json.dumps(known).encode(), durable=False)
+        write_atomic(self._directory / _NEWEST, json.dumps(known).encode(), durable=False)
         self.version, self.newest = policy.version, policy
         self._file(policy.version - KEPT).unlink(missing_ok=True)
         return policy
@@ -88,7 +89,7 @@ class Policies:
             data = self._file(version).read_bytes()
         except FileNotFoundError:
             return False
-        write_whole(self._run / "best.onnx", data)
+        write_atomic(self._run / "best.onnx", data, durable=True)
         return True
 
     def best(self) -> bytes | None:

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import time
 from pathlib import Path
-from typing import Any
 
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import LEAST_AHEAD, Role, Status
 from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.sessions import SessionState
 from arkml.server.changes import Changes
 from arkml.server.document import NAME, Document, packed, write_document
 from arkml.server.index import Index
@@ -205,15 +205,15 @@ class Run:
         tallies = self.log.tallies if self.log else {}
         return tallies.get(session.index, Tally()).acked
 
-    def standing(self, session: Session) -> dict[str, Any]:
-        """What every answer to a session says."""
+    def standing(self, session: Session) -> SessionState:
+        """Return the state of a session, which every answer to it holds."""
         admitted = max(self.admitted, self.document.request.settings.memory_min_size + LEAST_AHEAD)
-        return {
-            "acked": self.acked(session),
-            "policy_version": self.policy_version,
-            "credit": max(0, admitted - self.rows),
-            "hold": self.holds,
-        }
+        return SessionState(
+            acked=self.acked(session),
+            policy_version=self.policy_version,
+            credit=max(0, admitted - self.rows),
+            hold=self.holds,
+        )
 
     async def stop(self, *, for_all: bool, aborted: str = "") -> None:
         """

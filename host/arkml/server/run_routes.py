@@ -1,65 +1,80 @@
-"""The routes of runs: what there are, and what they were asked to be."""
+"""Routes of runs: create, list, show, stop and delete them, and number their metrics."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.runs import RunDetails, RunRequest
-from arkml.server.bodies import read_object
+from arkml.hive.protocol.runs import (
+    CreatedRun,
+    DeletedRun,
+    DeleteQuery,
+    RunDetails,
+    RunList,
+    RunReply,
+    RunRequest,
+)
+from arkml.hive.protocol.sessions import NamesReply, NamesRequest
+from arkml.hive.protocol.wire import Nothing
 from arkml.server.hive import Hive
 from arkml.server.listing import info
 from arkml.server.metric_ids import MOST_AT_ONCE, number
+from arkml.server.routes import TEXT, Operation, reply
 
 
-def run_routes(hive: Hive) -> APIRouter:
-    """Create, list, show, stop and delete runs."""
-    router = APIRouter()
+async def _create(hive: Hive, _: str, request: RunRequest) -> Response:
+    """Create a run, or join the one of that game and name."""
+    run, created = await hive.create(request)
+    return reply(CreatedRun(info(run), created), 201 if created else 200)
 
-    @router.post("/runs")
-    async def create(request: Request) -> JSONResponse:
-        run, created = await hive.create(RunRequest.from_json(await read_object(request)))
-        answer = {"run": info(run).as_json(), "created": created}
-        return JSONResponse(answer, 201 if created else 200)
 
-    @router.get("/runs")
-    async def runs() -> dict[str, Any]:
-        return {"runs": [info.as_json() for info in hive.runs()]}
+async def _list(hive: Hive, _: str, __: Nothing) -> RunList:
+    """List all runs, the newest first."""
+    return RunList(hive.runs())
 
-    @router.get("/runs/{run_id}")
-    async def show(run_id: str) -> dict[str, Any]:
-        run = hive.run(run_id)
-        document = run.document
-        return RunDetails(info(run), document.request.settings, document.best).as_json()
 
-    @router.get("/runs/{run_id}/config")
-    async def config(run_id: str) -> Response:
-        text = hive.run(run_id).document.request.configuration
-        return Response(text.encode(), media_type="text/plain")
+async def _show(hive: Hive, run_id: str, _: Nothing) -> RunDetails:
+    """Show one run, with its settings and its best policy."""
+    run = hive.run(run_id)
+    document = run.document
+    return RunDetails(info(run), document.request.settings, document.best)
 
-    @router.post("/runs/{run_id}/stop")
-    async def stop(run_id: str) -> dict[str, Any]:
-        run = hive.run(run_id)
-        await run.stop(for_all=True)
-        return {"run": info(run).as_json()}
 
-    @router.delete("/runs/{run_id}")
-    async def delete(run_id: str, force: int = 0) -> dict[str, Any]:
-        await hive.delete(run_id, force=bool(force))
-        return {"deleted": run_id}
+async def _config(hive: Hive, run_id: str, _: Nothing) -> Response:
+    """Return the configuration of a run, byte for byte."""
+    text = hive.run(run_id).document.request.configuration
+    return Response(text.encode(), media_type=TEXT)
 
-    @router.post("/runs/{run_id}/names")
-    async def names(run_id: str, request: Request) -> dict[str, Any]:
-        found = (await read_object(request)).get("names")
-        if isinstance(found, list) and len(found) > MOST_AT_ONCE:
-            raise HiveRefused(f"{len(found)} names at once: {MOST_AT_ONCE} at most", 422)
-        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-            raise HiveRefused("names is a list of texts", 422)
-        ids, refused = await number(hive.run(run_id), found)
-        return {"ids": ids, "refused": refused}
 
-    return router
+async def _stop(hive: Hive, run_id: str, _: Nothing) -> RunReply:
+    """Stop a run for all sessions."""
+    run = hive.run(run_id)
+    await run.stop(for_all=True)
+    return RunReply(info(run))
+
+
+async def _delete(hive: Hive, run_id: str, query: DeleteQuery) -> DeletedRun:
+    """Delete a run that is over, with all its files."""
+    await hive.delete(run_id, force=bool(query.force))
+    return DeletedRun(run_id)
+
+
+async def _names(hive: Hive, run_id: str, request: NamesRequest) -> NamesReply:
+    """Give numbers to the names of metrics; a name keeps its number."""
+    names = request.names
+    if len(names) > MOST_AT_ONCE:
+        raise HiveRefused(f"{len(names)} names at once: {MOST_AT_ONCE} at most", 422)
+    return NamesReply(*await number(hive.run(run_id), names))
+
+
+RUN_OPERATIONS: tuple[Operation[Any], ...] = (
+    Operation("POST", "/runs", RunRequest, CreatedRun, _create, (200, 201)),
+    Operation("GET", "/runs", Nothing, RunList, _list),
+    Operation("GET", "/runs/{run_id}", Nothing, RunDetails, _show),
+    Operation("DELETE", "/runs/{run_id}", DeleteQuery, DeletedRun, _delete),
+    Operation("GET", "/runs/{run_id}/config", Nothing, TEXT, _config),
+    Operation("POST", "/runs/{run_id}/stop", Nothing, RunReply, _stop),
+    Operation("POST", "/runs/{run_id}/names", NamesRequest, NamesReply, _names),
+)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import signal
 import socket
 import sqlite3
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +18,7 @@ from pathlib import Path
 import uvicorn
 
 from arkml.errors import HiveError, UsageError
-from arkml.server import parent_watch as lifeline
+from arkml.parent_watch import watch_parent
 from arkml.server.app import make_app
 from arkml.server.errors import FULL
 from arkml.server.hive import Hive
@@ -26,8 +28,12 @@ Announce = Callable[[str, int], None]
 """Called with host and port once the hive answers there."""
 
 _LAST_PORT = 65_535
+_STDIN = 0
 _HURRY = 0.5
 """Seconds that learners have for a checkpoint when nobody is left to wait for it."""
+
+_MOST_HURRIED = 1.75
+"""Seconds for an orderly end once the parent has exited; then the process ends whatever hangs."""
 
 
 class _Server(uvicorn.Server):
@@ -97,11 +103,19 @@ def serve(
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
                 loop.add_signal_handler(number, serving.end)
         if parent is not None:
-            lifeline.hold(0, parent, lambda: serving.end(hurry=True))
+            watch_parent(_STDIN, parent, lambda: _end_hurriedly(loop, serving))
         await serving.run(announce)
 
     with asyncio.Runner(loop_factory=_loops()) as runner:
         runner.run(run())
+
+
+def _end_hurriedly(loop: asyncio.AbstractEventLoop, serving: Serving) -> None:
+    """End the service and, where that takes too long, the process. For a thread of its own."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(lambda: serving.end(hurry=True))
+    time.sleep(_MOST_HURRIED)
+    os._exit(1)
 
 
 def _loops() -> Callable[[], asyncio.AbstractEventLoop] | None:

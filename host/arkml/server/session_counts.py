@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from arkml.errors import HiveError
+from arkml.files import write_atomic
 from arkml.hive.protocol.rows import Header
-from arkml.server.files import read_object, write_whole
+from arkml.server.files import read_object
 
 _NAME = "tallies.json"
 
@@ -38,7 +39,7 @@ class Tally(NamedTuple):
 
 def write_tallies(directory: Path, tallies: dict[int, Tally]) -> None:
     """Write tallies down."""
-    write_whole(directory / _NAME, json.dumps({"sessions": tallies}).encode())
+    write_atomic(directory / _NAME, json.dumps({"sessions": tallies}).encode(), durable=True)
 
 
 def read_tallies(directory: Path) -> dict[int, Tally]:

@@ -1,52 +1,45 @@
-"""The routes of sessions, their rows apart."""
+"""Routes of sessions: join, beat and leave. Their rows go to `uploads`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
-from starlette.requests import Request
+from msgspec.structs import asdict
 
-from arkml.errors import HiveRefused
-from arkml.hive.protocol.runs import Role
-from arkml.server.bodies import read_object
+from arkml.hive.protocol.sessions import Joined, JoinRequest, LeaveRequest, Left, SessionState
+from arkml.hive.protocol.wire import Nothing
 from arkml.server.hive import Hive
+from arkml.server.routes import Operation
 
 
-def session_routes(hive: Hive) -> APIRouter:
-    """Join, beat and leave."""
-    router = APIRouter()
-
-    @router.post("/runs/{run_id}/sessions")
-    async def join(run_id: str, request: Request) -> dict[str, Any]:
-        wish = await read_object(request)
-        run = hive.run(run_id)
-        session, rejoined = await run.join(
-            wish.get("join_key"), wish.get("features"), wish.get("actions"), _role(wish)
-        )
-        standing = run.standing(session)
-        return {"sid": session.sid, "index": session.index, "rejoin": rejoined, **standing}
-
-    @router.post("/sessions/{sid}/beat")
-    async def beat(sid: str) -> dict[str, Any]:
-        run, session = hive.session(sid)
-        run.touch(session)
-        if run.log is None:
-            await run.wake()
-        return run.standing(session)
-
-    @router.post("/sessions/{sid}/leave")
-    async def leave(sid: str, request: Request) -> dict[str, Any]:
-        wish = await read_object(request)
-        run, session = hive.session(sid)
-        await run.leave(session, stop=wish.get("stop") is True)
-        return {"status": run.status}
-
-    return router
+async def _join(hive: Hive, run_id: str, request: JoinRequest) -> Joined:
+    """Join a run, or come back to it with the key of before."""
+    run = hive.run(run_id)
+    session, rejoined = await run.join(
+        request.join_key, request.features, request.actions, request.role
+    )
+    state = asdict(run.standing(session))
+    return Joined(sid=session.sid, index=session.index, rejoin=rejoined, **state)
 
 
-def _role(wish: dict[str, Any]) -> Role:
-    try:
-        return Role(wish.get("role", Role.ACT))
-    except ValueError:
-        raise HiveRefused(f"role is {wish['role']!r}: it takes act or eval", 422) from None
+async def _beat(hive: Hive, sid: str, _: Nothing) -> SessionState:
+    """Renew the lease of a session."""
+    run, session = hive.session(sid)
+    run.touch(session)
+    if run.log is None:
+        await run.wake()
+    return run.standing(session)
+
+
+async def _leave(hive: Hive, sid: str, request: LeaveRequest) -> Left:
+    """Leave a run, which stops with its last session."""
+    run, session = hive.session(sid)
+    await run.leave(session, stop=request.stop)
+    return Left(run.status)
+
+
+SESSION_OPERATIONS: tuple[Operation[Any], ...] = (
+    Operation("POST", "/runs/{run_id}/sessions", JoinRequest, Joined, _join),
+    Operation("POST", "/sessions/{sid}/beat", Nothing, SessionState, _beat),
+    Operation("POST", "/sessions/{sid}/leave", LeaveRequest, Left, _leave),
+)

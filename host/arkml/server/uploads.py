@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from starlette.responses import JSONResponse
+from msgspec.structs import asdict
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.rows import CONTENT_TYPE, MAX_BODY
 from arkml.hive.protocol.runs import Role
+from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
 from arkml.server.bodies import read_rows
 from arkml.server.errors import refusal
 from arkml.server.hive import Hive
+from arkml.server.routes import reply
 from arkml.server.rows import Taken, take
 from arkml.server.run import Run
 from arkml.server.sessions import Session
@@ -33,7 +34,7 @@ class Uploads:
                 answer.headers["connection"] = "close"  # so much is not worth reading away
         await answer(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> JSONResponse:
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
         run, session = self._hive.session(scope["path_params"]["sid"])
         run.touch(session)
         if session.role is Role.EVALUATE:
@@ -50,7 +51,7 @@ class Uploads:
         expected = run.acked(session) + 1
         if header.seq > expected:
             text = f"body {header.seq} comes before body {expected}"
-            return JSONResponse({"error": text, "expected": expected}, 409)
+            return reply(OutOfTurn(text, expected), 409)
         taken = take(header, body, len(run.document.names))
         is_new = header.seq == expected
         if is_new:
@@ -58,18 +59,18 @@ class Uploads:
             log.append(taken.body, session.index, taken.header, taken.refused)
             run.tell_rows()
         await run.caught_up()
-        return JSONResponse(_told(run, session, taken, is_new=is_new))
+        return reply(_acknowledged(run, session, taken, is_new=is_new))
 
 
-def _told(run: Run, session: Session, taken: Taken, *, is_new: bool) -> dict[str, Any]:
-    """A body that comes again has the same refusals: its sender may not have heard of them."""
-    return {
-        **run.standing(session),
-        "accepted": taken.header.rows if is_new else 0,
-        "refused": taken.reasons,
-        "refused_n": taken.refused,
-        "duplicate": not is_new,
-    }
+def _acknowledged(run: Run, session: Session, taken: Taken, *, is_new: bool) -> RowsReply:
+    """Return the answer; a duplicate has the refusals of the first time, which may be lost."""
+    return RowsReply(
+        accepted=taken.header.rows if is_new else 0,
+        refused=taken.reasons,
+        refused_n=taken.refused,
+        duplicate=not is_new,
+        **asdict(run.standing(session)),
+    )
 
 
 def _header(scope: Scope, name: bytes) -> bytes:

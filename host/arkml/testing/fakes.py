@@ -12,7 +12,7 @@ from arkml.abi.codes import EpisodeState, SnapshotFormat
 from arkml.batches import ROW, Batch, Floats, Metadata, MetadataLog
 from arkml.errors import InvalidArguments, Unavailable
 from arkml.policies.library import PolicyLibrary
-from arkml.policies.models import ModelCache
+from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
 
 

@@ -1,1 +1,1 @@
-"""What the client, the server and the learner agree on. Knows none of the three."""
+"""The protocol between the client, the server and the learner. Imports none of the three."""

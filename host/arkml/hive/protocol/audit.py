@@ -1,4 +1,4 @@
-"""A checksum of rows, by which what a sender counted is compared with what a learner holds."""
+"""Checksums of rows: those that a sender counted against those that a learner holds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _27, _30, _31, _32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
 
 def row_hashes(session: int, kind: int, columns: Columns) -> Words:
     """
-    One word for each row: uint64, [n], of its session, kind, agent, step and bits of the reward.
+    Return a hash of each row: uint64, [n].
 
-    The rows of a set have the XOR of their words as a checksum, in whatever order they come.
+    It depends on session, kind, agent, step and the bits of the reward. The checksum of a set of
+    rows is the XOR of their hashes, in any order.
     """
     # Arrays, never single numbers: numpy warns when the arithmetic of those wraps.
     start = _mixed(np.array([session << 2 | kind], np.uint64) + _GOLDEN)
@@ -29,12 +30,12 @@ def row_hashes(session: int, kind: int, columns: Columns) -> Words:
 
 
 def checksum(hashes: Words) -> int:
-    """The checksum of the rows with these hashes, 0 for none."""
+    """Return the checksum of the rows with these hashes (uint64, [n]), 0 for none."""
     return int(np.bitwise_xor.reduce(hashes)) if len(hashes) else 0
 
 
 def _mixed(words: Words) -> Words:
-    """The output function of splitmix64: a permutation of 64-bit words that looks random."""
+    """Return each word permuted by the output function of splitmix64: uint64, [n]."""
     words = words + _GOLDEN
     words = (words ^ (words >> _30)) * _FIRST
     words = (words ^ (words >> _27)) * _SECOND

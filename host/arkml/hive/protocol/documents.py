@@ -1,4 +1,4 @@
-"""JSON objects that others have written, checked so far that they can be worked with."""
+"""JSON objects from outside, checked before they are read."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def parse_object(data: bytes | str) -> dict[str, Any]:
     """
     Return the JSON object in `data`.
 
-    All of its numbers are finite and fit a float, its texts can be encoded, and nothing in it lies
+    All of its numbers are finite and fit a float, its texts can be encoded, and it is not nested
     deeper than MAX_DEPTH. Raises ProtocolError.
     """
     try:
-        found = json.loads(data, parse_int=_whole, parse_float=_real, parse_constant=_no_number)
-        json.dumps(found, ensure_ascii=False).encode()
+        values = json.loads(data, parse_int=_whole, parse_float=_real, parse_constant=_no_number)
+        json.dumps(values, ensure_ascii=False).encode()
     except RecursionError:
         raise _too_deep() from None
     except ValueError as error:
         raise ProtocolError(f"not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ProtocolError(f"not a JSON object but {json.dumps(found)[:80]}")
-    _check_depth(found)
-    return found
+    if not isinstance(values, dict):
+        raise ProtocolError(f"not a JSON object but {json.dumps(values)[:80]}")
+    _check_depth(values)
+    return values
 
 
 def _whole(text: str) -> int:
@@ -66,11 +66,11 @@ def _shown(text: str) -> str:
     return text if len(text) <= 24 else f"{text[:20]}... of {len(text)} digits"
 
 
-def _check_depth(found: dict[str, Any]) -> None:
-    level: list[Any] = [found]
+def _check_depth(values: dict[str, Any]) -> None:
+    level: list[Any] = [values]
     for _ in range(MAX_DEPTH):
-        values = (one.values() if isinstance(one, dict) else one for one in level)
-        level = [value for each in values for value in each if isinstance(value, dict | list)]
+        below = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [value for each in below for value in each if isinstance(value, dict | list)]
         if not level:
             return
     raise _too_deep()

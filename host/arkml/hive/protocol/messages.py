@@ -1,4 +1,4 @@
-"""Messages between the server and a learner: JSON objects, each after its length in 4 bytes."""
+"""Messages between a server and a learner: JSON objects, each after its length in 4 bytes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Message = dict[str, Any]
 
 
 def pack(kind: str, **fields: Any) -> bytes:
-    """The bytes of a message."""
+    """Return the bytes of a message."""
     data = json.dumps({"kind": kind, **fields}).encode()
     return _LENGTH.pack(len(data)) + data
 
 
 class Unpacker:
-    """Makes messages of the bytes that arrive."""
+    """A buffer that splits the bytes of a stream into messages."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that are complete now. Raises ProtocolError."""
+        """Add bytes, and return the messages that are complete now. Raises ProtocolError."""
         self._data += data
-        found: list[Message] = []
+        messages: list[Message] = []
         while len(self._data) >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(self._data)
             if size > MAX_MESSAGE:
@@ -40,7 +40,7 @@ class Unpacker:
                 break
             message = json.loads(self._data[_LENGTH.size : end])
             if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
-                raise ProtocolError(f"no message: {message!r}")
-            found.append(message)
+                raise ProtocolError(f"a message is an object with a kind, not {message!r}")
+            messages.append(message)
             del self._data[:end]
-        return found
+        return messages

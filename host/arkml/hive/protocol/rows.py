@@ -1,4 +1,4 @@
-"""Rows on the wire: a header of 64 bytes, then columns, each filled up to 8 bytes."""
+"""Rows on the wire: a header of 64 bytes, then columns, each padded to 8 bytes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _HEADER = struct.Struct("<4sHHQIIIIIIQQ8x")
 HEADER_SIZE = _HEADER.size
 
 NO_ROW = (1 << 32) - 1
-"""The row of a metric whose row was given up before it was sent."""
+"""The row of a metric whose own row was dropped before it was sent."""
 
 META = np.dtype([("row", "<u4"), ("name", "<u4"), ("value", "<f4")])
 
 
 class Kind(IntEnum):
-    """What rows are for. Agents of different kinds are different agents."""
+    """The use of rows. Agents of different kinds are different agents."""
 
     TRAINING = 0
     DEMONSTRATION = 1
@@ -42,10 +42,11 @@ class Kind(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Header:
     """
-    What a body says of itself.
+    The header of a body of rows.
 
-    `seq` counts the bodies of one session from 1. `dropped` is how many rows the sender gave up
-    before this body. `sent_ns` is the sender's monotonic clock.
+    `seq` counts the bodies of one session from 1. `dropped` is the number of rows that the sender
+    dropped before this body. `crc` and `payload` are the CRC-32 and the bytes of the columns.
+    `sent_ns` is the sender's monotonic clock.
     """
 
     seq: int
@@ -66,10 +67,10 @@ class Columns:
     n rows of one session, in push order.
 
     agent: uint64, [n]. step: uint32, [n]: 0 for Initial, one more for each row of that agent.
-    version: uint32, [n]: of the policy that acted. reward: float32, [n], led to this row. state:
-    uint8, [n], the numbers of EpisodeState. features: float32, [n, F]. action: float32, [n, A],
-    chosen at this row, zero where the episode ended. meta: META, [m], each with its row's place
-    among these or NO_ROW.
+    version: uint32, [n]: the policy version that acted. reward: float32, [n], led to this row.
+    state: uint8, [n], the numbers of EpisodeState. features: float32, [n, F]. action: float32,
+    [n, A], chosen at this row, zero where the episode ended. meta: META, [m], each with its row's
+    place among these or NO_ROW.
     """
 
     agent: npt.NDArray[np.uint64]
@@ -86,12 +87,12 @@ class Columns:
 
     @classmethod
     def empty(cls, rows: int, features: int, actions: int, metas: int = 0) -> Columns:
-        """Columns of zeros."""
+        """Return columns of zeros."""
         kinds = _row_columns(features, actions)
         return cls(*(*(np.zeros((rows, *s), dtype) for dtype, s in kinds), np.zeros(metas, META)))
 
     def take(self, chosen: slice | npt.NDArray[Any]) -> Columns:
-        """The chosen rows. `chosen`: a slice, or bool, [n]. Their meta comes along, renumbered."""
+        """Return the chosen rows with their meta, renumbered. `chosen`: a slice, or bool, [n]."""
         kept = np.zeros(len(self), bool)
         kept[chosen] = True
         meta = self.meta[self.meta["row"] != NO_ROW]
@@ -111,7 +112,7 @@ class Columns:
         )
 
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """The columns in the order of the wire."""
+        """Return the columns in the order of the wire."""
         return (*self._rows(), self.meta)
 
 
@@ -129,7 +130,7 @@ def _row_columns(features: int, actions: int) -> Iterator[tuple[np.dtype[Any], t
 
 
 def payload_size(rows: int, features: int, actions: int, metas: int) -> int:
-    """Bytes of the columns."""
+    """Return the bytes of the columns."""
     size = 0
     for dtype, shape in _row_columns(features, actions):
         size += _padded(rows * dtype.itemsize * (shape[0] if shape else 1))
@@ -144,7 +145,7 @@ def encode(
     dropped: int = 0,
     sent_ns: int = 0,
 ) -> bytes:
-    """One body: header and columns, copied once."""
+    """Return one body: header and columns, copied once."""
     parts: list[Any] = []
     crc = size = 0
     for array in columns.arrays():
@@ -172,19 +173,23 @@ def encode(
 
 def parse_header(data: bytes | memoryview) -> Header:
     """
-    The header at the start of a body, with its sizes checked against each other.
+    Return the header at the start of a body, with its sizes checked against each other.
 
     Raises ProtocolError.
     """
     if len(data) < HEADER_SIZE:
-        raise ProtocolError(f"{len(data)} bytes are no header of {HEADER_SIZE}")
+        raise ProtocolError(
+            f"rows begin with a header of {HEADER_SIZE} bytes, not with {len(data)} bytes"
+        )
     magic, version, kind, seq, rows, features, actions, metas, dropped, crc, size, sent = (
         _HEADER.unpack_from(data)
     )
     if magic != MAGIC or version != VERSION:
-        raise ProtocolError(f"rows start with {magic!r} version {version}, not {MAGIC!r} 1")
+        raise ProtocolError(
+            f"rows begin with {magic!r} version {version}: it takes {MAGIC!r} version {VERSION}"
+        )
     if kind not in list(Kind):
-        raise ProtocolError(f"rows of kind {kind}: 0, 1 or 2")
+        raise ProtocolError(f"the kind of rows is {kind}: it takes 0, 1 or 2")
     if rows > MAX_ROWS or features > MAX_WIDTH or actions > MAX_WIDTH:
         raise ProtocolError(f"{rows} rows of {features} features and {actions} actions: too many")
     expected = payload_size(rows, features, actions, metas)
@@ -198,9 +203,9 @@ def parse_header(data: bytes | memoryview) -> Header:
 
 def decode(header: Header, payload: bytes | memoryview, *, check: bool = True) -> Columns:
     """
-    The columns as read-only views of `payload`.
+    Return the columns as read-only views of `payload`.
 
-    Raises ProtocolError if it is not what the header says; `check` compares the checksum too.
+    Raises ProtocolError if they do not match the header; `check` compares the checksum too.
     """
     if len(payload) != header.payload:
         raise ProtocolError(f"a body of {len(payload)} bytes, its header says {header.payload}")
@@ -215,7 +220,7 @@ def decode(header: Header, payload: bytes | memoryview, *, check: bool = True) -
         at += _padded(array.nbytes)
     meta = np.frombuffer(payload, META, header.metas, at)
     if ((meta["row"] >= header.rows) & (meta["row"] != NO_ROW)).any():
-        raise ProtocolError("a metric belongs to no row")
+        raise ProtocolError(f"a metric belongs to a row beyond the {header.rows} of its body")
     arrays.append(meta)
     return Columns(*arrays)
 

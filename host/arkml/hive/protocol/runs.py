@@ -1,42 +1,45 @@
-"""Runs as the control routes tell of them."""
+"""Runs of a hive: what creates one, what is said of one, and the limits that all parties share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Literal, Self
+
+from msgspec import Meta, field
 
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.settings import Settings
+from arkml.hive.protocol.wire import MAX_COUNT, Count, PolicyVersion, WireStruct
 
 PROTOCOL = 1
 """The version of all routes below `/v1`."""
 
 DEFAULT_PORT = 12_356
 
-MAX_SECONDS = (1 << 63) - 1
-"""That a run may last: guests are told in 64 bits."""
+MAX_SECONDS = MAX_COUNT
+"""The longest time, in seconds, that a run may last: guests have 64 bits for it."""
 
 POLL_SECONDS = 25.0
-"""How long the server holds a poll for a newer policy."""
+"""Seconds that the server holds a poll for a newer policy version."""
 
 MAX_NAMES = 256
-"""Metrics of a guest that a run has names for."""
+"""The number of metric names that a run keeps."""
 
 BATCH_ROWS = 4_096
 BATCH_SECONDS = 0.05
-"""A body of rows is closed when it has so many rows, or is so old."""
+"""A body of rows is closed when it has BATCH_ROWS rows, or is BATCH_SECONDS old."""
 
 LEAST_AHEAD, MOST_AHEAD = 256, 2_048
-"""Rows that a learner's pace admits beyond what its updates allow: no host waits for each body."""
+"""Rows that a learner admits beyond what its updates allow, so that no host waits for each body."""
+
+_MAX_NAME_BYTES = 512
 
 
 class Status(StrEnum):
     """The state of a run. The numbers of the ABI are `ExperimentStatus`."""
 
     PENDING = "pending"
-    """It was created, and no learner of it has said anything yet."""
+    """It was created, and its learner has not sent a message yet."""
     STARTING = "starting"
     """A learner begins, or has not published a policy yet."""
     RUNNING = "running"
@@ -53,7 +56,7 @@ class Status(StrEnum):
 
 
 class OnConflict(StrEnum):
-    """What happens if a run of that name is there already."""
+    """The choice for a new run whose name is taken."""
 
     NUMBER = "number"
     """A number is appended to the name."""
@@ -63,14 +66,26 @@ class OnConflict(StrEnum):
 
 
 class Role(StrEnum):
-    """What a session does with its rows."""
+    """The use of a session's rows."""
 
     ACT = "act"
     EVALUATE = "eval"
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
+class Health(WireStruct, frozen=True):
+    """The answer of a hive that is there."""
+
+    service: Literal["arkml-hive"] = "arkml-hive"
+    protocol: Count = PROTOCOL
+
+
+class Refusal(WireStruct, frozen=True):
+    """The answer to a request that the hive does not grant: one sentence."""
+
+    error: str
+
+
+class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
     """
     A run to be created.
 
@@ -83,114 +98,98 @@ class RunRequest:
     settings: Settings
     configuration: str = ""
     checkpoint: str = ""
-    seconds: int = 0
+    seconds: Annotated[int, Meta(ge=0, le=MAX_SECONDS)] = 0
     on_conflict: OnConflict = OnConflict.NUMBER
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> RunRequest:
-        """What `as_json` made. Raises InvalidSettings or ProtocolError."""
-        try:
-            found = dict(values)
-            found["settings"] = Settings.from_json(found["settings"])
-            found["on_conflict"] = OnConflict(found.get("on_conflict", "number"))
-            request = cls(**found)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"no run: {error}") from error
-        for text, name in ((request.name, "name"), (request.game, "game")):
-            if not isinstance(text, str) or len(text.encode()) > 512:
-                raise ProtocolError(f"the {name} of a run is a text of at most 512 bytes")
-        if not isinstance(request.configuration, str) or not isinstance(request.checkpoint, str):
-            raise ProtocolError("configuration and checkpoint of a run are texts")
-        if type(request.seconds) is not int or not 0 <= request.seconds <= MAX_SECONDS:
-            raise ProtocolError(
-                f"seconds is {request.seconds!r}: a whole number from 0 to {MAX_SECONDS}"
-            )
+    def from_json(cls, values: object) -> Self:
+        """Return the request with these values. Raises ProtocolError and InvalidSettings."""
+        request = super().from_json(values)
+        for name, text in (("name", request.name), ("game", request.game)):
+            if len(text.encode()) > _MAX_NAME_BYTES:
+                raise ProtocolError(
+                    f"{name} is {text[:80]!r}... of {len(text.encode())} bytes: it takes a text of"
+                    f" at most {_MAX_NAME_BYTES}"
+                )
         return request
 
 
-@dataclass(frozen=True, slots=True)
-class RunInfo:
+class RunInfo(WireStruct, frozen=True, forbid_unknown_fields=True):
     """
-    One run as a list of them tells it.
+    One run in a list of runs.
 
     Times are nanoseconds since the Unix epoch, `ended_at` 0 for not yet. `reason` says why a run
-    was aborted, or why a learner of it ended last. Of its `rows`, `lost` ones were acknowledged
-    and are damaged in the log.
+    was aborted, or why its last learner ended. Of its `rows`, `lost` ones were acknowledged and are
+    damaged in the log. `sessions` is the number that take part now. `latest` is the newest value of
+    each metric.
     """
 
     id: str
     name: str
     game: str
     status: Status
-    features: int
-    actions: int
-    started_at: int
-    ended_at: int = 0
-    seconds: int = 0
-    rows: int = 0
-    lost: int = 0
-    policy_version: int = 0
-    n_opts: int = 0
-    sessions: int = 0
+    features: Count
+    actions: Count
+    started_at: Count
+    ended_at: Count = 0
+    seconds: Count = 0
+    rows: Count = 0
+    lost: Count = 0
+    policy_version: PolicyVersion = 0
+    n_opts: Count = 0
+    sessions: Count = 0
     reason: str = ""
-    seed: int = 0
-    latest: Mapping[str, float] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> RunInfo:
-        """What `as_json` made. Raises ProtocolError."""
-        try:
-            found = dict(values)
-            found["status"] = Status(found["status"])
-            return cls(**found)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"no run: {error}") from error
+    seed: Count = 0
+    latest: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Best:
+class Best(WireStruct, frozen=True, forbid_unknown_fields=True):
     """
     The best policy of a run so far.
 
-    `by` says what found it so: "evaluation", or "training" for the mean of recent episodes.
+    `by` is the source of its score: "evaluation", or "training" for the mean of recent episodes.
     """
 
     by: str
     score: float
-    version: int
-    n_opts: int
+    version: Count
+    n_opts: Count
 
 
-@dataclass(frozen=True, slots=True)
-class RunDetails:
-    """One run as it is shown alone; `best` is None before any policy was rated."""
+class RunDetails(WireStruct, frozen=True):
+    """One run with its settings; `best` is None before any policy was rated."""
 
     run: RunInfo
     settings: Settings
     best: Best | None
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "run": self.run.as_json(),
-            "settings": self.settings.as_json(),
-            "best": None if self.best is None else asdict(self.best),
-        }
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> RunDetails:
-        """What `as_json` made. Raises ProtocolError and InvalidSettings."""
-        try:
-            best = values["best"]
-            return cls(
-                RunInfo.from_json(values["run"]),
-                Settings.from_json(values["settings"]),
-                None if best is None else Best(**best),
-            )
-        except (KeyError, TypeError) as error:
-            raise ProtocolError(f"no details of a run: {error}") from error
+class RunList(WireStruct, frozen=True):
+    """All runs, the newest first."""
+
+    runs: list[RunInfo]
+
+
+class RunReply(WireStruct, frozen=True):
+    """The run that a request is about."""
+
+    run: RunInfo
+
+
+class CreatedRun(WireStruct, frozen=True):
+    """The run that a request created, or joined if `created` is false."""
+
+    run: RunInfo
+    created: bool
+
+
+class DeleteQuery(WireStruct, frozen=True):
+    """Parameters of deleting a run; `force` other than 0 stops it first."""
+
+    force: int = 0
+
+
+class DeletedRun(WireStruct, frozen=True):
+    """The id of a run that was deleted."""
+
+    deleted: str

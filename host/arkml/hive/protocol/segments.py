@@ -1,4 +1,4 @@
-"""Records of the log: bodies of rows as they were acknowledged, one after the other in segments."""
+"""Records of the log: acknowledged bodies of rows, one after the other in segments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BEGINNING = re.compile(_MAGIC)
 
 
 class Place(NamedTuple):
-    """A place in the log: the number of a segment and the bytes before it. Places are ordered."""
+    """A position in the log: a segment's number, and an offset in bytes. Positions are ordered."""
 
     segment: int
     offset: int
@@ -26,10 +26,10 @@ class Place(NamedTuple):
 
 class Record(NamedTuple):
     """
-    One acknowledged body. `session` is the session's index in its run.
+    One acknowledged body.
 
-    `first` is how many rows of the run came before it. The record lies from the byte `start` of
-    its segment up to the byte `end`.
+    `session` is the session's index in its run, `first` the number of the run's rows before this
+    record. The record lies from the byte `start` of its segment up to the byte `end`.
     """
 
     session: int
@@ -41,12 +41,12 @@ class Record(NamedTuple):
 
 
 def segment_name(number: int) -> str:
-    """The file of a segment."""
+    """Return the name of a segment's file."""
     return f"{number:010d}.rows"
 
 
 def frame(body: bytes, *, session: int, first: int) -> bytes:
-    """A body as a record."""
+    """Return a body as a record of the log."""
     header = zlib.crc32(memoryview(body)[:HEADER_SIZE])
     parts = len(body), first, session, header
     return _PREFIX.pack(_MAGIC, *parts, _check(*parts)) + body
@@ -93,7 +93,7 @@ def read_records(data: memoryview, offset: int, until: int) -> Iterator[Record]:
 
 def end_of_damaged(data: memoryview, offset: int, until: int) -> int:
     """
-    Return the end of the last record from `offset` on that is there in full by its prefix.
+    Return the end of the last record from `offset` on that is complete by its prefix.
 
     All from `offset` up to the byte `until` is damaged. Returns `offset` if there is none.
     """
@@ -125,7 +125,7 @@ def _after_damage(data: memoryview, offset: int, until: int) -> int:
     Return where the next record may begin after a damaged one at `offset`.
 
     The prefix says how long the record is, and the header behind it says it once more. Only where
-    both are damaged is a beginning looked for, since columns may hold whatever a guest likes.
+    both are damaged the bytes are searched for a beginning, which columns may imitate.
     """
     start = offset + PREFIX_SIZE
     if (prefix := _prefix(data, offset)) is not None:
@@ -133,6 +133,6 @@ def _after_damage(data: memoryview, offset: int, until: int) -> int:
     try:
         payload = parse_header(data[start : start + HEADER_SIZE]).payload
     except ProtocolError:
-        found = _BEGINNING.search(data, offset + 1, until)
-        return until if found is None else found.start()
+        match = _BEGINNING.search(data, offset + 1, until)
+        return until if match is None else match.start()
     return min(start + HEADER_SIZE + payload, until)

@@ -1,4 +1,4 @@
-"""The operators a policy may use, each with the rule that sizes its outputs before a run."""
+"""The operators that a policy may use, each with a rule that sizes its outputs before a run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from arkml.policies.operators import arrangement, elementwise, layers, windows
 from arkml.policies.operators.call import Call, Tensor
 
 Rule = Callable[[Call], list[Tensor]]
+"""
+Checks one node and returns its outputs, all that its operator has. Reading inputs and writing
+outputs is charged by `vetting`; a rule adds the arithmetic beyond that to `call.work` and room for
+intermediate results to `call.scratch`. Raises ModelRejected.
+"""
 
 _FLOAT_BY_FLOAT = """
     Relu LeakyRelu Elu Selu Celu Sigmoid HardSigmoid Tanh Softplus Softsign Gelu Mish HardSwish
@@ -63,6 +68,6 @@ RULES: dict[str, Rule] = {
     "Tile": arrangement.tile,
 }
 """
-By name. Integer Mod, and whatever else can end the process or has a size that only a run can
-tell, is not here; loops, branches and sequences are not either.
+Rules by operator. Left out are operators that can end the process, as integer Mod, those whose
+sizes are known only in a run, and loops, branches and sequences.
 """

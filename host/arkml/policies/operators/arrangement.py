@@ -1,4 +1,4 @@
-"""The rules of operators that move elements about."""
+"""The rules of operators that move elements. Their whole cost is reading and writing elements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from arkml.errors import ModelRejected
 from arkml.policies.operators.call import (
     MAX_KNOWN,
     Call,
-    Kind,
+    ElementType,
     Tensor,
     broadcast,
     checked_axis,
@@ -16,6 +16,7 @@ from arkml.policies.operators.call import (
 
 
 def reshape(call: Call) -> list[Tensor]:
+    """Size Reshape of input 0 to the shape in input 1, with -1 and copied dimensions resolved."""
     tensor, wanted = call.input(0), call.known(1)
     keep_zeros = call.integer("allowzero", 0) != 0
     shape: list[int] = []
@@ -28,13 +29,14 @@ def reshape(call: Call) -> list[Tensor]:
     if shape.count(-1) == 1 and prod(shape) != 0:
         shape[shape.index(-1)] = tensor.count // -prod(shape)
     elif -1 in shape:
-        raise ModelRejected(f"shape {list(wanted)} leaves more than one possibility")
+        raise ModelRejected(f"shape {list(wanted)} is ambiguous")
     if min(shape, default=1) < 0 or prod(shape) != tensor.count:
         raise ModelRejected(f"{list(tensor.shape)} does not fit into {list(wanted)}")
     return [Tensor(tensor.kind, tuple(shape), tensor.value)]
 
 
 def flatten(call: Call) -> list[Tensor]:
+    """Size Flatten of input 0 into a matrix, split before `axis`."""
     tensor = call.input(0)
     rank = len(tensor.shape)
     axis = call.integer("axis", 1)
@@ -47,6 +49,7 @@ def flatten(call: Call) -> list[Tensor]:
 
 
 def squeeze(call: Call) -> list[Tensor]:
+    """Size Squeeze of input 0: without the given axes, or without all axes of size 1."""
     tensor = call.input(0)
     axes = call.axes(len(tensor.shape), 13)
     if axes is None:
@@ -58,6 +61,7 @@ def squeeze(call: Call) -> list[Tensor]:
 
 
 def unsqueeze(call: Call) -> list[Tensor]:
+    """Size Unsqueeze of input 0: with axes of size 1 inserted."""
     tensor = call.input(0)
     count = call.integers("axes") if call.version < 13 else call.known(1)
     if count is None:
@@ -72,6 +76,7 @@ def unsqueeze(call: Call) -> list[Tensor]:
 
 
 def transpose(call: Call) -> list[Tensor]:
+    """Size Transpose of input 0 by `perm`, by default with all axes reversed."""
     tensor = call.input(0)
     rank = len(tensor.shape)
     order = call.integers("perm") or tuple(reversed(range(rank)))
@@ -81,6 +86,7 @@ def transpose(call: Call) -> list[Tensor]:
 
 
 def concat(call: Call) -> list[Tensor]:
+    """Size Concat of all inputs along `axis`; the values of short vectors are tracked."""
     tensors = [call.input(index) for index in range(len(call.inputs))]
     first = call.input(0)
     axis = call.axis(len(first.shape), 0)
@@ -98,6 +104,7 @@ def concat(call: Call) -> list[Tensor]:
 
 
 def split(call: Call) -> list[Tensor]:
+    """Size Split of input 0 along `axis` into the sizes given, or into equal parts."""
     tensor = call.input(0)
     axis = call.axis(len(tensor.shape), 0)
     size = tensor.shape[axis]
@@ -114,6 +121,7 @@ def split(call: Call) -> list[Tensor]:
 
 
 def slice_(call: Call) -> list[Tensor]:
+    """Size Slice of input 0 by starts, ends, axes and steps; values of vectors are tracked."""
     tensor = call.input(0)
     starts, ends, axes, steps = _slice_arguments(call)
     axes = axes if axes is not None else tuple(range(len(starts)))
@@ -151,6 +159,7 @@ def _slice_arguments(
 
 
 def gather(call: Call) -> list[Tensor]:
+    """Size Gather from input 0 along `axis` at the indices of input 1; values are tracked."""
     tensor, indices = call.input(0), call.input(1)
     axis = call.axis(len(tensor.shape), 0)
     shape = (*tensor.shape[:axis], *indices.shape, *tensor.shape[axis + 1 :])
@@ -164,13 +173,15 @@ def gather(call: Call) -> list[Tensor]:
 
 
 def shape_of(call: Call) -> list[Tensor]:
+    """Return Shape of input 0, from `start` to `end`, with its values."""
     start = call.integer("start", 0)
     end = None if call.attribute("end") is None else call.integer("end", 0)
     shape = call.input(0).shape[start:end]
-    return [Tensor(Kind.INT64, (len(shape),), shape)]
+    return [Tensor(ElementType.INT64, (len(shape),), shape)]
 
 
 def expand(call: Call) -> list[Tensor]:
+    """Size Expand of input 0 to the shape in input 1, which broadcasts with its own."""
     tensor, wanted = call.input(0), call.known(1)
     if min(wanted, default=1) < 0:
         raise ModelRejected(f"shape {list(wanted)} is negative")
@@ -183,6 +194,7 @@ def expand(call: Call) -> list[Tensor]:
 
 
 def tile(call: Call) -> list[Tensor]:
+    """Size Tile of input 0, repeated along each axis by the numbers in input 1."""
     tensor, repeats = call.input(0), call.known(1)
     if len(repeats) != len(tensor.shape) or min(repeats, default=1) < 0:
         raise ModelRejected(f"repeats {list(repeats)} of a shape {list(tensor.shape)}")
@@ -191,12 +203,13 @@ def tile(call: Call) -> list[Tensor]:
 
 
 def constant_of_shape(call: Call) -> list[Tensor]:
+    """Size ConstantOfShape: the shape in input 0, filled with attribute `value` or 0."""
     shape = call.known(0)
     if min(shape, default=1) < 0:
         raise ModelRejected(f"shape {list(shape)} is negative")
     filler = call.attribute("value")
     if filler is None:
-        return [Tensor(Kind.FLOAT, shape)]
+        return [Tensor(ElementType.FLOAT, shape)]
     if not isinstance(filler, Tensor) or filler.count != 1:
         raise ModelRejected("attribute value is not one element")
     size = prod(shape)
@@ -205,19 +218,19 @@ def constant_of_shape(call: Call) -> list[Tensor]:
 
 
 def constant(call: Call) -> list[Tensor]:
-    """The one attribute of Constant that says what it is."""
+    """Return the tensor of a Constant, from the one attribute that holds it."""
     tensor = call.attribute("value")
     if isinstance(tensor, Tensor):
         return [tensor]
     if isinstance(call.attribute("value_float"), float):
-        return [Tensor(Kind.FLOAT, (), stored=True)]
+        return [Tensor(ElementType.FLOAT, (), stored=True)]
     floats = call.attribute("value_floats")
     if isinstance(floats, tuple):
-        return [Tensor(Kind.FLOAT, (len(floats),), stored=True)]
+        return [Tensor(ElementType.FLOAT, (len(floats),), stored=True)]
     if call.attribute("value_int") is not None:
-        return [Tensor(Kind.INT64, (), (call.integer("value_int", 0),), stored=True)]
+        return [Tensor(ElementType.INT64, (), (call.integer("value_int", 0),), stored=True)]
     integers = call.integers("value_ints")
     if integers is None:
-        raise ModelRejected("a Constant that is neither a tensor nor numbers")
+        raise ModelRejected("a Constant must be a tensor or numbers")
     value = integers if len(integers) <= MAX_KNOWN else None
-    return [Tensor(Kind.INT64, (len(integers),), value, stored=True)]
+    return [Tensor(ElementType.INT64, (len(integers),), value, stored=True)]

@@ -1,4 +1,4 @@
-"""What a rule sees of one node: its attributes and what is known of its inputs."""
+"""One node as a rule sees it: its attributes, and what is known of its inputs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from arkml.errors import ModelRejected
 
 ROWS = 1009
 """
-Rows of the batch the rules imagine. It is a prime, so a size that depends on the batch gives
-itself away by being a multiple of it.
+Rows of the batch that rules size tensors for. A prime: a size that is a multiple of it grows with
+the batch.
 """
 
 MAX_RANK = 8
 MAX_KNOWN = 64
-"""Integers of one tensor whose values are followed; shapes and axes are shorter."""
+"""Most integers of one tensor whose values are tracked; shapes and axes are shorter."""
 
 
-class Kind(IntEnum):
-    """The element types a policy may use, by their numbers in ONNX."""
+class ElementType(IntEnum):
+    """The element types that a policy may use, by their numbers in ONNX."""
 
     FLOAT = 1
     INT32 = 6
@@ -33,47 +33,53 @@ class Kind(IntEnum):
 
     @property
     def size(self) -> int:
+        """Bytes of one element."""
         return _SIZES[self]
 
 
 _SIZES = {
-    Kind.FLOAT: 4,
-    Kind.INT32: 4,
-    Kind.INT64: 8,
-    Kind.BOOL: 1,
-    Kind.FLOAT16: 2,
-    Kind.DOUBLE: 8,
+    ElementType.FLOAT: 4,
+    ElementType.INT32: 4,
+    ElementType.INT64: 8,
+    ElementType.BOOL: 1,
+    ElementType.FLOAT16: 2,
+    ElementType.DOUBLE: 8,
 }
 
-FLOATS = frozenset({Kind.FLOAT, Kind.FLOAT16, Kind.DOUBLE})
+FLOATS = frozenset({ElementType.FLOAT, ElementType.FLOAT16, ElementType.DOUBLE})
 
 
 def grows(number: int) -> bool:
-    """Whether a size or a shape's entry grows with the batch."""
+    """Return True if a size or an entry of a shape grows with the batch."""
     return number != 0 and number % ROWS == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """
-    What is known of a tensor before a run.
+    A tensor as it is known before a run.
 
-    shape: exact for a batch of ROWS. value: the elements, row-major, of a short integer tensor
-    that the input's values cannot change. stored: the elements lie in the file.
+    shape: exact for a batch of ROWS. value: the elements, row-major, of a short integer tensor that
+    does not depend on the values of inputs, else None. stored: the elements lie in the file.
     """
 
-    kind: Kind
+    kind: ElementType
     shape: tuple[int, ...]
     value: tuple[int, ...] | None = None
     stored: bool = False
 
     @property
     def count(self) -> int:
+        """Number of elements."""
         return prod(self.shape)
 
 
 class Call:
-    """One node. A rule may add to `work`, in multiply-adds, and to `scratch`, in bytes."""
+    """
+    One node: operator, opset version, inputs, attributes, and the number of its outputs.
+
+    A rule may add to `work`, in multiply-adds, and to `scratch`, in bytes, for a batch of ROWS.
+    """
 
     __slots__ = ("_attributes", "inputs", "op", "outputs", "scratch", "version", "work")
 
@@ -94,31 +100,36 @@ class Call:
         self._attributes = attributes
 
     def input(self, index: int) -> Tensor:
+        """Return an input. Raises ModelRejected if it is missing."""
         tensor = self.optional(index)
         if tensor is None:
             raise ModelRejected(f"input {index} is missing")
         return tensor
 
     def optional(self, index: int) -> Tensor | None:
+        """Return an input, or None if it is missing."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def known(self, index: int) -> tuple[int, ...]:
+        """Return the values of an input. Raises ModelRejected if only a run can tell them."""
         value = self.input(index).value
         if value is None:
             raise ModelRejected(f"the values of input {index} are known only at run time")
         return value
 
     def attribute(self, name: str) -> Any:
-        """Returns the attribute's value, or None."""
+        """Return the attribute's value, or None."""
         return self._attributes.get(name)
 
     def integer(self, name: str, default: int) -> int:
+        """Return an integer attribute. Raises ModelRejected if it has another type."""
         value = self._attributes.get(name, default)
         if type(value) is not int:
             raise ModelRejected(f"attribute {name} is not an integer")
         return value
 
     def integers(self, name: str) -> tuple[int, ...] | None:
+        """Return a list of integers or None. Raises ModelRejected if it has another type."""
         value = self._attributes.get(name)
         if value is None:
             return None
@@ -127,37 +138,40 @@ class Call:
         return value
 
     def axis(self, rank: int, default: int) -> int:
+        """Return attribute `axis`, counted from the front. Raises ModelRejected."""
         return checked_axis(self.integer("axis", default), rank)
 
     def axes(self, rank: int, first_version_with_input: int) -> tuple[int, ...] | None:
-        """Returns the axes, an attribute in old versions and input 1 since, or None."""
+        """Return the axes, an attribute in old versions and input 1 since, or None."""
         if self.version < first_version_with_input:
-            given = self.integers("axes")
+            declared = self.integers("axes")
         else:
-            given = None if self.optional(1) is None else self.known(1)
-        if given is None:
+            declared = None if self.optional(1) is None else self.known(1)
+        if declared is None:
             return None
-        axes = tuple(checked_axis(axis, rank) for axis in given)
+        axes = tuple(checked_axis(axis, rank) for axis in declared)
         if len(set(axes)) != len(axes):
-            raise ModelRejected(f"axes {list(given)} name one axis twice")
+            raise ModelRejected(f"axes {list(declared)} name one axis twice")
         return axes
 
 
 def checked_axis(axis: int, rank: int) -> int:
+    """Return an axis counted from the front. Raises ModelRejected if the rank has no such axis."""
     if not -rank <= axis < rank:
         raise ModelRejected(f"axis {axis} of a tensor with {rank} dimensions")
     return axis % rank
 
 
-def checked_kind(number: int) -> Kind:
+def checked_type(number: int) -> ElementType:
+    """Return an element type by its number in ONNX. Raises ModelRejected for any other."""
     try:
-        return Kind(number)
+        return ElementType(number)
     except ValueError:
         raise ModelRejected(f"element type {number} is not allowed") from None
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the shape that tensors of these shapes have together."""
+    """Return the shape that tensors of these shapes broadcast to. Raises ModelRejected."""
     first = shapes[0]
     if all(shape == first for shape in shapes):
         return first

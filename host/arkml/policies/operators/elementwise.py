@@ -1,4 +1,4 @@
-"""The rules of operators that work element by element."""
+"""The rules of elementwise operators. Their whole cost is reading and writing elements."""
 
 from __future__ import annotations
 
@@ -9,71 +9,80 @@ from arkml.policies.operators.call import (
     FLOATS,
     MAX_KNOWN,
     Call,
-    Kind,
+    ElementType,
     Tensor,
     broadcast,
-    checked_kind,
+    checked_type,
     grows,
 )
 
 _LARGEST = 1 << 62
-_INTEGERS = frozenset({Kind.INT32, Kind.INT64})
+_INTEGERS = frozenset({ElementType.INT32, ElementType.INT64})
 
 
 def same(call: Call) -> list[Tensor]:
-    """The output has the type and shape of the first input, whatever its type."""
+    """Return a tensor with the type and shape of input 0, whatever its type."""
     tensor = call.input(0)
     return [Tensor(tensor.kind, tensor.shape)]
 
 
 def same_float(call: Call) -> list[Tensor]:
+    """Return a tensor with the type and shape of input 0. Inputs must have floats."""
     floats_only(call)
     return same(call)
 
 
 def identity(call: Call) -> list[Tensor]:
+    """Return input 0 with its tracked values."""
     tensor = call.input(0)
     return [Tensor(tensor.kind, tensor.shape, tensor.value)]
 
 
 def cast(call: Call) -> list[Tensor]:
+    """Return a tensor shaped like input 0, of the type `to`; integers keep tracked values."""
     tensor = call.input(0)
-    kind = checked_kind(call.integer("to", 0))
+    kind = checked_type(call.integer("to", 0))
     result = Tensor(kind, tensor.shape)
     integers = kind in _INTEGERS and tensor.kind in _INTEGERS
-    return [_following(result, tensor.value if integers else None)]
+    return [_with_value(result, tensor.value if integers else None)]
 
 
 def dropout(call: Call) -> list[Tensor]:
+    """Size Dropout outside of training: input 0 and a mask of its shape."""
     tensor = call.input(0)
-    return [Tensor(tensor.kind, tensor.shape), Tensor(Kind.BOOL, tensor.shape)][: call.outputs]
+    return [Tensor(tensor.kind, tensor.shape), Tensor(ElementType.BOOL, tensor.shape)][
+        : call.outputs
+    ]
 
 
 def floats_only(call: Call) -> None:
+    """Raise ModelRejected unless all inputs have floats."""
     for tensor in call.inputs:
         if tensor is not None and tensor.kind not in FLOATS:
             raise ModelRejected(f"{call.op} on {tensor.kind.name} is not allowed")
 
 
 def combine(call: Call) -> list[Tensor]:
-    """Any number of inputs, one broadcast result of the first one's type."""
+    """Size an operator on any number of inputs: their broadcast shape, the type of input 0."""
     return [Tensor(call.input(0).kind, _together(call))]
 
 
 def combine_floats(call: Call) -> list[Tensor]:
+    """Size an operator on any number of inputs, which must have floats."""
     floats_only(call)
     return combine(call)
 
 
 def compare(call: Call) -> list[Tensor]:
-    return [Tensor(Kind.BOOL, _together(call))]
+    """Size a comparison or a logical operator: the broadcast shape, of bools."""
+    return [Tensor(ElementType.BOOL, _together(call))]
 
 
 def equal(call: Call) -> list[Tensor]:
     """
-    Equality, followed for the pattern `shape == -1` of exporters.
+    Size Equal, and track its values for the pattern `shape == -1` of exporters.
 
-    A number that grows with the batch is never negative; how it compares with others is unknown.
+    A number that grows with the batch is never negative; its comparison with others is unknown.
     """
     left, right = call.input(0).value, call.input(1).value
     value = None
@@ -81,11 +90,11 @@ def equal(call: Call) -> list[Tensor]:
         pairs = _paired(left, right)
         if not any((grows(a) and b >= 0) or (grows(b) and a >= 0) for a, b in pairs):
             value = tuple(int(a == b) for a, b in pairs)
-    return [_following(Tensor(Kind.BOOL, _together(call)), value)]
+    return [_with_value(Tensor(ElementType.BOOL, _together(call)), value)]
 
 
 def arithmetic(call: Call) -> list[Tensor]:
-    """Add, Sub and Mul; on short integer tensors the values are followed."""
+    """Size Add, Sub or Mul; the values of short integer tensors are tracked."""
     result = Tensor(call.input(0).kind, _together(call))
     left, right = call.input(0).value, call.input(1).value
     if left is None or right is None:
@@ -96,11 +105,11 @@ def arithmetic(call: Call) -> list[Tensor]:
     ):
         return [result]
     operation = {"Add": add, "Sub": sub, "Mul": mul}[call.op]
-    return [_following(result, tuple(operation(a, b) for a, b in pairs))]
+    return [_with_value(result, tuple(operation(a, b) for a, b in pairs))]
 
 
 def divide(call: Call) -> list[Tensor]:
-    """Div of floats, or of integers by positive integers that lie in the file."""
+    """Size Div of floats, or of integers by positive integers that lie in the file."""
     left, right = call.input(0), call.input(1)
     result = Tensor(left.kind, _together(call))
     if left.kind in FLOATS and right.kind in FLOATS:
@@ -110,10 +119,11 @@ def divide(call: Call) -> list[Tensor]:
     if left.value is None or any(map(grows, left.value)) or min(left.value, default=0) < 0:
         return [result]
     pairs = _paired(left.value, right.value)
-    return [_following(result, tuple(a // b for a, b in pairs))]
+    return [_with_value(result, tuple(a // b for a, b in pairs))]
 
 
 def where(call: Call) -> list[Tensor]:
+    """Size Where: the broadcast shape, the type of input 1; short integer values are tracked."""
     condition, then, otherwise = call.input(0), call.input(1), call.input(2)
     result = Tensor(then.kind, _together(call))
     if condition.value is None or then.value is None or otherwise.value is None:
@@ -125,7 +135,7 @@ def where(call: Call) -> list[Tensor]:
         _stretched(otherwise.value, count),
         strict=True,
     )
-    return [_following(result, tuple(a if flag else b for flag, a, b in chosen))]
+    return [_with_value(result, tuple(a if flag else b for flag, a, b in chosen))]
 
 
 def _together(call: Call) -> tuple[int, ...]:
@@ -141,12 +151,12 @@ def _paired(left: tuple[int, ...], right: tuple[int, ...]) -> list[tuple[int, in
     return list(zip(_stretched(left, count), _stretched(right, count), strict=False))
 
 
-def _following(result: Tensor, value: tuple[int, ...] | None) -> Tensor:
-    """Returns the result with its value, where that is whole, short and fits the type."""
+def _with_value(result: Tensor, value: tuple[int, ...] | None) -> Tensor:
+    """Return the result with its values, if they are complete, short and fit the type."""
     if value is None or len(value) != result.count or len(value) > MAX_KNOWN:
         return result
     if any(abs(number) >= _LARGEST for number in value):
         return result
-    if result.kind == Kind.INT32 and any(abs(number) >= 1 << 31 for number in value):
+    if result.kind == ElementType.INT32 and any(abs(number) >= 1 << 31 for number in value):
         return result
     return Tensor(result.kind, result.shape, value)

@@ -8,15 +8,20 @@ from arkml.errors import ModelRejected
 from arkml.policies.operators.call import (
     FLOATS,
     Call,
-    Kind,
+    ElementType,
     Tensor,
     broadcast,
-    checked_kind,
+    checked_type,
 )
 from arkml.policies.operators.elementwise import floats_only
 
 
 def gemm(call: Call) -> list[Tensor]:
+    """
+    Size Gemm of matrices [rows, inner] and [inner, columns], each transposed on demand, and a bias.
+
+    The bias, input 2, must broadcast to [rows, columns]. Work: rows * columns * inner.
+    """
     floats_only(call)
     left, right = call.input(0), call.input(1)
     if len(left.shape) != 2 or len(right.shape) != 2:
@@ -34,6 +39,12 @@ def gemm(call: Call) -> list[Tensor]:
 
 
 def matmul(call: Call) -> list[Tensor]:
+    """
+    Size MatMul of [..., rows, inner] and [..., inner, columns], whose leading axes broadcast.
+
+    A vector is a matrix of one row or column, which the result lacks. Work: elements of the result
+    times inner.
+    """
     floats_only(call)
     left, right = call.input(0).shape, call.input(1).shape
     if not left or not right:
@@ -51,7 +62,11 @@ def matmul(call: Call) -> list[Tensor]:
 
 
 def reduce(call: Call) -> list[Tensor]:
-    """Reductions of floats: the mean of no integers would divide by zero."""
+    """
+    Size a reduction of floats, input 0, over axes from an attribute or input 1, without other work.
+
+    Integers are refused: their mean over no elements would divide by zero.
+    """
     floats_only_first(call)
     tensor = call.input(0)
     rank = len(tensor.shape)
@@ -64,16 +79,18 @@ def reduce(call: Call) -> list[Tensor]:
 
 
 def arg_max(call: Call) -> list[Tensor]:
+    """Size ArgMax or ArgMin of input 0: int64, without `axis`, which must not be empty."""
     floats_only(call)
     tensor = call.input(0)
     axis = call.axis(len(tensor.shape), 0)
     if tensor.shape[axis] == 0:
         raise ModelRejected(f"{call.op} of nothing")
     keep = call.integer("keepdims", 1) != 0
-    return [Tensor(Kind.INT64, _reduced(tensor.shape, (axis,), keep=keep))]
+    return [Tensor(ElementType.INT64, _reduced(tensor.shape, (axis,), keep=keep))]
 
 
 def floats_only_first(call: Call) -> None:
+    """Raise ModelRejected unless input 0 has floats."""
     if call.input(0).kind not in FLOATS:
         raise ModelRejected(f"{call.op} on {call.input(0).kind.name} is not allowed")
 
@@ -85,7 +102,11 @@ def _reduced(shape: tuple[int, ...], axes: tuple[int, ...], *, keep: bool) -> tu
 
 
 def normalization(call: Call) -> list[Tensor]:
-    """Normalization by statistics in the file, or of each image."""
+    """
+    Size a normalization of input 0 by statistics in the file, or of each image. No other work.
+
+    The shape is that of input 0. Training mode is refused.
+    """
     floats_only(call)
     if call.integer("training_mode", 0) != 0:
         raise ModelRejected("it is in training mode")
@@ -94,37 +115,55 @@ def normalization(call: Call) -> list[Tensor]:
 
 
 def layer_normalization(call: Call) -> list[Tensor]:
+    """
+    Size LayerNormalization of input 0 over the axes from `axis` on. No other work.
+
+    Outputs: a tensor like the input; mean and inverse deviation, with 1 in place of those axes.
+    """
     floats_only(call)
     tensor = call.input(0)
     axis = call.axis(len(tensor.shape), -1)
     statistics = (*tensor.shape[:axis], *(1 for _ in tensor.shape[axis:]))
     return [
         Tensor(tensor.kind, tensor.shape),
-        Tensor(Kind.FLOAT, statistics),
-        Tensor(Kind.FLOAT, statistics),
+        Tensor(ElementType.FLOAT, statistics),
+        Tensor(ElementType.FLOAT, statistics),
     ]
 
 
 def random_like(call: Call) -> list[Tensor]:
+    """Size RandomNormalLike: the shape of input 0, the type of attribute `dtype`. No other work."""
     tensor = call.input(0)
-    kind = checked_kind(call.integer("dtype", int(tensor.kind)))
+    kind = checked_type(call.integer("dtype", int(tensor.kind)))
     return [Tensor(kind, tensor.shape)]
 
 
 def multinomial(call: Call) -> list[Tensor]:
+    """
+    Size Multinomial over logits [rows, classes], input 0: [rows, sample_size].
+
+    Work: rows * classes * sample_size.
+    """
     floats_only(call)
     tensor = call.input(0)
     samples = call.integer("sample_size", 1)
     if len(tensor.shape) != 2 or tensor.shape[1] == 0 or samples < 1:
         raise ModelRejected(f"{samples} samples of a shape {list(tensor.shape)}")
-    kind = checked_kind(call.integer("dtype", int(Kind.INT32)))
+    kind = checked_type(call.integer("dtype", int(ElementType.INT32)))
     call.work += tensor.count * samples
     return [Tensor(kind, (tensor.shape[0], samples))]
 
 
 def recurrent(call: Call) -> list[Tensor]:
-    """LSTM and GRU over [sequence, batch, features]."""
-    tensor, weights, memory = call.input(0), call.input(1), call.input(2)
+    """
+    Size LSTM or GRU over input 0, [steps, batch, features], in one direction or both.
+
+    Inputs 1 and 2 are the weights of features, [directions, gates * hidden, features], and of the
+    recurrent state, [directions, gates * hidden, hidden]; 3 to 7 are optional: biases, lengths, two
+    initial states, peepholes. Outputs: [steps, directions, batch, hidden] and the last states.
+    Work: the multiply-adds of all gates in all steps. Scratch: two floats a gate and step.
+    """
+    tensor, weights, recurrence = call.input(0), call.input(1), call.input(2)
     floats_only_first(call)
     gates = 4 if call.op == "LSTM" else 3
     hidden = call.integer("hidden_size", 0)
@@ -134,8 +173,8 @@ def recurrent(call: Call) -> list[Tensor]:
     directions = 2 if call.attribute("direction") == b"bidirectional" else 1
     if weights.shape != (directions, gates * hidden, features):
         raise ModelRejected(f"weights {list(weights.shape)} for {features} features")
-    if memory.shape != (directions, gates * hidden, hidden):
-        raise ModelRejected(f"recurrent weights {list(memory.shape)} for hidden size {hidden}")
+    if recurrence.shape != (directions, gates * hidden, hidden):
+        raise ModelRejected(f"recurrent weights {list(recurrence.shape)} for hidden size {hidden}")
     state = (directions, batch, hidden)
     expected = {
         3: (directions, 2 * gates * hidden),
@@ -145,9 +184,10 @@ def recurrent(call: Call) -> list[Tensor]:
         7: (directions, 3 * hidden),
     }
     for index, shape in expected.items():
-        given = call.optional(index)
-        if given is not None and given.shape != shape:
-            raise ModelRejected(f"input {index} is {list(given.shape)}, not {list(shape)}")
+        optional = call.optional(index)
+        if optional is not None and optional.shape != shape:
+            actual = list(optional.shape)
+            raise ModelRejected(f"input {index} has shape {actual}, expected {list(shape)}")
     call.work += steps * batch * directions * gates * hidden * (features + hidden)
     call.scratch += 8 * steps * batch * directions * gates * hidden
     last = Tensor(tensor.kind, state)

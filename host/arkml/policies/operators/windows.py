@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from arkml.errors import ModelRejected
-from arkml.policies.operators.call import Call, Kind, Tensor
+from arkml.policies.operators.call import Call, ElementType, Tensor
 from arkml.policies.operators.elementwise import floats_only
 
 _MAX_SETTING = 1 << 12
@@ -13,6 +13,12 @@ _MAX_SETTING = 1 << 12
 
 
 def convolution(call: Call) -> list[Tensor]:
+    """
+    Size Conv of images [batch, channels, *space] with filters and a bias, inputs 0 to 2.
+
+    Filters: [filters, channels / group, *kernel]. Work: one multiply-add for each element of the
+    result and of a filter. Scratch: the windows of one image, unrolled.
+    """
     floats_only(call)
     tensor, weights = call.input(0), call.input(1)
     group = call.integer("group", 1)
@@ -36,6 +42,11 @@ def convolution(call: Call) -> list[Tensor]:
 
 
 def pool(call: Call) -> list[Tensor]:
+    """
+    Size MaxPool or AveragePool of images [batch, channels, *space], and the indices of MaxPool.
+
+    Work: elements of the result times elements of the kernel.
+    """
     floats_only(call)
     tensor = call.input(0)
     kernel = call.integers("kernel_shape")
@@ -45,10 +56,11 @@ def pool(call: Call) -> list[Tensor]:
     shape = (*tensor.shape[:2], *_window(call, space, kernel))
     result = Tensor(tensor.kind, shape)
     call.work += result.count * prod(kernel)
-    return [result, Tensor(Kind.INT64, shape)][: call.outputs]
+    return [result, Tensor(ElementType.INT64, shape)][: call.outputs]
 
 
 def global_pool(call: Call) -> list[Tensor]:
+    """Size a pooling of whole images: [batch, channels, 1, ...]. No other work."""
     floats_only(call)
     tensor = call.input(0)
     return [Tensor(tensor.kind, (*tensor.shape[:2], *(1 for _ in _space(tensor))))]
@@ -61,7 +73,7 @@ def _space(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _window(call: Call, space: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the size of the output's space."""
+    """Return the space of the output, by strides, dilations, pads, auto_pad and ceil_mode."""
     count = len(space)
     ones = (1,) * count
     strides = call.integers("strides") or ones
@@ -91,6 +103,6 @@ def _window(call: Call, space: tuple[int, ...], kernel: tuple[int, ...]) -> tupl
             raise ModelRejected(f"a window of {extent[axis]} over {size} elements")
         steps = -(-room // strides[axis]) if up else room // strides[axis]
         if up and steps * strides[axis] >= size + pads[axis]:
-            steps -= 1  # a window that starts in the padding behind does not count
+            steps -= 1  # a window that starts in the trailing padding does not count
         out.append(steps + 1)
     return tuple(out)

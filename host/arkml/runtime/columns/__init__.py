@@ -1,1 +1,1 @@
-"""The shared memory that sessions push into: blocks, slabs, regions, records."""
+"""The column memory, which guests push rows into: blocks, slabs, regions and session records."""

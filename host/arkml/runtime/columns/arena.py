@@ -1,4 +1,4 @@
-"""The shared column memory of one engine, and the blocks that are in use in it."""
+"""The column memory of one engine, and the blocks that are in use in it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ _SMALLEST = 64
 
 class Arena:
     """
-    Blocks of a wasm SharedMemory, in size classes of powers of two, reused or cut up when freed.
+    Allocates blocks of a wasm SharedMemory, in sizes of powers of two.
 
-    The memory grows as needed and never moves, so an address and a view stay valid until their
-    block is freed; it is unmapped when the last view of it is gone. Offset 0 is never handed out.
+    Freed blocks are reused, or split. The memory grows as needed and never moves, so addresses and
+    views stay valid until their block is freed; it is unmapped with its last view. Offset 0 is
+    never allocated.
+
+    `base` is its address. `bytes`, `words` and `numbers` are memoryviews of the whole memory as
+    uint8, uint32 and uint64; `word_array` is a uint32 array over it.
     """
 
     def __init__(self, engine: wasmtime.Engine, limit: int = PAGE * PAGE) -> None:
@@ -37,7 +41,7 @@ class Arena:
         self._returned: deque[tuple[int, int]] = deque()
         self._lock = threading.Lock()
         whole: Any = (ctypes.c_uint8 * (PAGE * PAGE)).from_address(self.base)
-        whole.owner = self.memory  # every view refers to `whole`
+        whole.owner = self.memory  # every view keeps `whole` alive
         self.bytes = memoryview(whole).cast("B")
         self.words = self.bytes.cast("I")
         self.numbers = self.bytes.cast("Q")
@@ -46,7 +50,7 @@ class Arena:
         self.number_array: npt.NDArray[np.uint64] = self._array.view(np.uint64)
 
     def allocate(self, size: int) -> int:
-        """The offset of a zeroed block of at least `size` bytes, or raise ColumnsFull."""
+        """Return the offset of a zeroed block of at least `size` bytes. Raises ColumnsFull."""
         size = _block(size)
         with self._lock:
             self._take_back()
@@ -58,26 +62,26 @@ class Arena:
 
     def free(self, offset: int, size: int) -> None:
         """
-        Give back a block that was allocated with `size`.
+        Free a block that was allocated with `size`.
 
-        Takes no lock: a finalizer may run in the middle of `allocate`.
+        It takes no lock, because a finalizer may call it in the middle of `allocate`.
         """
         self._returned.append((_block(size), offset))
 
     def array(self, offset: int, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """A view of `count` items at `offset`."""
+        """Return a view of `count` items of `dtype` at `offset`: [count]."""
         item = np.dtype(dtype)
-        found: npt.NDArray[Any] = self._array[offset : offset + count * item.itemsize].view(item)
-        return found
+        view: npt.NDArray[Any] = self._array[offset : offset + count * item.itemsize].view(item)
+        return view
 
     def _take_back(self) -> None:
-        """Note the blocks that were given back as free."""
+        """Add the blocks that were freed to the lists of free ones."""
         while self._returned:
             size, offset = self._returned.popleft()
             self._free.setdefault(size, []).append(offset)
 
     def _reuse(self, size: int) -> int | None:
-        """A free block of that size, cut from a larger one if need be."""
+        """Return a free block of that size, split from a larger one if necessary, or None."""
         larger = size
         while larger < self._top:
             free = self._free.get(larger)

@@ -1,20 +1,20 @@
-"""The session records of one guest, which tell its shim where each session's queue lies."""
+"""The session records of one guest, by which its shim finds the queue of each session."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
 
 from arkml.errors import ColumnsFull
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.shim import control as at
 
-if TYPE_CHECKING:
-    from arkml.runtime.columns.region import Region
-
 
 class RecordPlace:
-    """Where one session record lies, as an index into the arena's words; records may move."""
+    """
+    The place of one session record, which may move.
+
+    `start` is the index of its first word in the arena's words.
+    """
 
     __slots__ = ("_index", "_table", "start")
 
@@ -24,23 +24,24 @@ class RecordPlace:
         self.locate()
 
     def locate(self) -> None:
-        """Look again where the records lie."""
+        """Update `start` after the records have moved."""
         self.start = (self._table.offset + self._index * at.RECORD_SIZE) >> 2
 
     def word(self, field: int) -> int:
-        """Index of a record's field in the arena's words."""
+        """Return the index of the record's field in the arena's words."""
         return self.start + (field >> 2)
 
     def charge(self, size: int) -> None:
-        """Count column memory that the guest takes or, if negative, gives back."""
+        """Charge `size` bytes of column memory to the guest. Raises ColumnsFull if positive."""
         self._table.charge(size)
 
     def release(self) -> None:
+        """Give up the record."""
         self._table.close(self._index)
 
 
 class Records:
-    """The session records of one guest, by handle index; the control block says where they are."""
+    """The session records of one guest, by handle index; its control block has their offset."""
 
     def __init__(self, arena: Arena, control: int, limit: int) -> None:
         self._limit = limit
@@ -50,31 +51,34 @@ class Records:
         self._capacity = 2
         self.offset = arena.allocate(self._capacity * at.RECORD_SIZE)
         self._places: dict[int, RecordPlace] = {}
-        self.regions: dict[int, Region] = {}
         self._publish()
 
     def open(self, index: int) -> RecordPlace:
-        """Room for the record of handle index `index`."""
+        """Return the place of the record for handle index `index`. Raises ColumnsFull."""
         if index >= self._capacity:
             self._resize(1 << index.bit_length())
         place = self._places[index] = RecordPlace(self, index)
         return place
 
     def charge(self, size: int) -> None:
-        """Count column memory of the guest's sessions, or raise ColumnsFull."""
+        """
+        Charge `size` bytes of column memory to the guest, or credit them if negative.
+
+        Raises ColumnsFull if that is over the limit.
+        """
         if self._used + size > self._limit and size > 0:
             raise ColumnsFull(
-                f"{self._used + size} bytes of column memory for the sessions of one guest are over"
-                f" the limit of {self._limit}"
+                f"the sessions of one guest need {self._used + size} bytes of column memory,"
+                f" over the limit of {self._limit}"
             )
         self._used += size
 
     def close(self, index: int) -> None:
-        self.regions.pop(index, None)
+        """Give up the record of handle index `index`."""
         self._places.pop(index, None)
 
     def release(self) -> None:
-        """Give the records' memory back."""
+        """Free the memory of the records."""
         self._arena.free(self.offset, self._capacity * at.RECORD_SIZE)
 
     def _resize(self, capacity: int) -> None:

@@ -1,10 +1,9 @@
-"""The queue of one session: a region of columns that the shim fills and a policy answers."""
+"""The queue of one session: a region of the columns that the shim fills and a policy answers."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -21,18 +20,32 @@ from arkml.runtime.shim.control import Kind
 METRICS: Mapping[int, Struct] = {
     struct_size(s): s for api in APIS for s in api.structs if s.name.startswith("Metric")
 }
-"""How one metadata item is laid out, by its size."""
+"""The layout of a metadata item, by its size in bytes."""
 
 _COUNT = at.COUNT >> 2
 
 
 class Region:
-    """The queue of one session: its place in a slab, and its record, which tells the shim."""
+    """
+    The queue of one session: a place in a slab, and the record by which the shim finds it.
 
-    def __init__(self, columns: Columns, record: RecordPlace, shape: Shape, key: int) -> None:
+    `key` names the session in its batches. `released` is called when the queue is closed. `slab`
+    and `number` change when the region moves.
+    """
+
+    def __init__(
+        self,
+        columns: Columns,
+        record: RecordPlace,
+        shape: Shape,
+        key: int,
+        *,
+        released: Callable[[], object] = lambda: None,
+    ) -> None:
         self._columns = columns
         self._words = columns.arena.words
         self._record = record
+        self._released = released
         record.charge(shape.region_bytes())
         try:
             self.slab, self.number = columns.take(shape)
@@ -40,25 +53,24 @@ class Region:
             record.charge(-shape.region_bytes())
             raise
         self.keys = np.uint64(key)
-        self.session: Any = None
-        """Whatever answers the submits of this queue; the runtime does not look at it."""
         self._cached: Batch | None = None
         self._metadata = (0, 0)
 
     def count(self) -> int:
-        """Rows pushed since the last submit."""
+        """Return the number of rows pushed since the last submit."""
         return self._words[self._record.word(at.COUNT)]
 
     def count_word(self) -> int:
-        """Where the arena's words say how many rows were pushed."""
+        """Return the index of the number of pushed rows in the arena's words."""
         return self._record.start + _COUNT
 
     def rows(self) -> slice:
-        """The rows pushed, as a slice of the slab's columns."""
+        """Return the pushed rows as a slice of the slab's columns."""
         start = self.number * self.slab.shape.rows
         return slice(start, start + self.count())
 
     def batch(self) -> Batch:
+        """Return the pushed rows as views, one object while their number stays the same."""
         count = self._words[self._record.start + _COUNT]
         cached = self._cached
         if cached is not None and len(cached.rows) == count:
@@ -68,27 +80,28 @@ class Region:
         return self._cached
 
     def metadata(self) -> MetadataLog:
-        """What came with the rows, in push order."""
+        """Return the metadata of the rows, in push order."""
         arena, record = self._columns.arena, self._record
         start = self._words[record.word(at.METADATA)]
         used = self._words[record.word(at.METADATA_USED)]
         log = arena.bytes[start : start + used]
-        found: list[Metadata] = []
+        entries: list[Metadata] = []
         position = 0
         while position < used:
             row, items, size, _ = np.frombuffer(log, "<u4", 4, position).tolist()
             position += at.METADATA_HEADER
             for _ in range(items):
-                found.append(_item(row, bytes(log[position : position + size])))
+                entries.append(_item(row, bytes(log[position : position + size])))
                 position += size
-        return found
+        return entries
 
     def clear(self) -> None:
+        """Empty the queue."""
         for field in (at.COUNT, at.ENDED, at.METADATA_USED, at.SUSPECT):
             self._words[self._record.word(field)] = 0
 
     def publish(self, handle: int, kind: Kind) -> None:
-        """Write the record: from now on the shim accepts `handle`."""
+        """Write the record, after which the shim accepts `handle`."""
         shape, record = self.slab.shape, self._record
         self._place()
         for field, value in (
@@ -100,13 +113,17 @@ class Region:
         self._columns.arena.numbers[record.word(at.HANDLE) // 2] = handle
 
     def grow(self, rows: int, metadata_bytes: int) -> None:
-        """Make room for `rows` rows and `metadata_bytes` of metadata, keeping what is there."""
+        """
+        Make room for `rows` rows and `metadata_bytes` of metadata, and keep the present ones.
+
+        Raises TooManyRows, TooMuchMetadata or ColumnsFull.
+        """
         limits = self._columns.limits
         if rows > limits.rows:
             raise TooManyRows(f"a batch of {rows} rows is over the limit of {limits.rows}")
         if metadata_bytes > limits.metadata_bytes:
             raise TooMuchMetadata(
-                f"{metadata_bytes} bytes of metadata in a batch are over the limit of"
+                f"a batch with {metadata_bytes} bytes of metadata is over the limit of"
                 f" {limits.metadata_bytes}"
             )
         shape = self.slab.shape
@@ -116,7 +133,7 @@ class Region:
             self._grow_metadata(metadata_bytes)
 
     def move(self, capacity: int) -> None:
-        """Move to a region of `capacity` rows, with the rows pushed so far."""
+        """Move to a region of `capacity` rows, with the pushed rows. Raises ColumnsFull."""
         old, old_rows, shape = self.slab, self.rows(), self.slab.shape
         new = Shape(shape.num_features, shape.num_actions, shape.training, capacity)
         more = new.region_bytes() - shape.region_bytes()
@@ -136,7 +153,7 @@ class Region:
         self._place()
 
     def close(self) -> None:
-        """Forget everything; the handle means nothing from now on."""
+        """Free the region and its record; the shim no longer accepts the handle."""
         record = self._record
         self._columns.arena.numbers[record.word(at.HANDLE) // 2] = 0
         for field in range(at.KIND, at.RECORD_SIZE, 4):
@@ -147,6 +164,7 @@ class Region:
         self._metadata = (0, 0)
         self._columns.give(self.slab, self.number)
         record.release()
+        self._released()
 
     def _place(self) -> None:
         slab, record = self.slab, self._record

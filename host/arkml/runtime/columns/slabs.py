@@ -1,4 +1,4 @@
-"""Slabs: columns of many regions side by side, and who has which region."""
+"""Slabs, which hold the columns of many regions side by side, and the regions in use."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from arkml.limits import Limits
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.shim import control as at
 
-_SLAB_BYTES = 64 << 20  # beyond this a slab holds fewer regions than there are guests
+_SLAB_BYTES = 64 << 20  # a larger slab is divided among several
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What regions of one slab have in common; `rows` is the capacity of each."""
+    """The shape that all regions of a slab have; `rows` is the capacity of each."""
 
     num_features: int
     num_actions: int
@@ -29,27 +29,29 @@ class Shape:
     rows: int
 
     def columns(self) -> list[tuple[int, Any, int]]:
-        """Record field, dtype and items a row of each column."""
-        given = [(at.GIVEN, "<f4", self.num_actions)] if self.training else []
+        """Return the record field, the dtype and the items of a row for each column."""
+        supplied = [(at.GIVEN, "<f4", self.num_actions)] if self.training else []
         return [
             (at.ROWS, ROW, 1),
             (at.FEATURES, "<f4", self.num_features),
             (at.ACTIONS, "<f4", self.num_actions),
             (at.VALUES, "<f4", 1),
-            *given,
+            *supplied,
         ]
 
     def region_bytes(self) -> int:
-        """Bytes of column memory that one region takes."""
+        """Return the bytes of column memory that one region takes."""
         return self.rows * self.row_bytes()
 
     def row_bytes(self) -> int:
-        """Bytes of column memory that one row takes."""
+        """Return the bytes of column memory that one row takes."""
         return sum(np.dtype(dtype).itemsize * width for _, dtype, width in self.columns())
 
 
 class Slab:
-    """Columns of `regions` regions, one after the other: adjacent full regions are one view."""
+    """
+    The columns of `regions` regions, one after another, so that adjacent full regions are one view.
+    """
 
     def __init__(self, arena: Arena, shape: Shape, regions: int) -> None:
         self._arena = arena
@@ -72,28 +74,35 @@ class Slab:
         self._regions = regions
 
     def is_unused(self) -> bool:
+        """Return True if no region is in use."""
         return len(self.free) == self._regions
 
     def release(self) -> None:
-        """Give the columns' memory back."""
+        """Free the memory of the columns."""
         for offset, size in self._blocks:
             self._arena.free(offset, size)
 
     def offset(self, field: int, row: int) -> int:
-        """Where row `row` of a column begins."""
+        """Return the offset of row `row` of a column in the arena."""
         start, _, stride = self._columns[field]
         return start + row * stride
 
     def fields(self) -> list[int]:
+        """Return the record fields of the columns."""
         return list(self._columns)
 
     def view(self, field: int, start: int = 0, stop: int | None = None) -> Any:
-        """Rows of a column, or None where the slab has no such column."""
+        """
+        Return rows of a column as a view, None if the slab has no such column.
+
+        ROWS: batches.ROW, [n]. FEATURES: float32, [n, num_features]. ACTIONS and GIVEN: float32,
+        [n, num_actions]. VALUES: float32, [n].
+        """
         column = self._columns.get(field)
         return None if column is None else column[1][start:stop]
 
     def batch(self, start: int, stop: int, keys: Any) -> Batch:
-        """Rows `start` to `stop`, whoever owns them."""
+        """Return rows `start` to `stop` as a batch. keys: uint64, [] or [n], of sessions."""
         return Batch(
             self.view(at.ROWS, start, stop),
             self.view(at.FEATURES, start, stop),
@@ -105,7 +114,11 @@ class Slab:
 
 
 class Columns:
-    """Slabs of one guest, or of the guests of one fleet, which is never stepped by two threads."""
+    """
+    The slabs of one guest, or of all guests of one fleet. One thread at a time uses them.
+
+    `siblings` is the number of guests, `first_rows` the capacity of a new region.
+    """
 
     def __init__(self, arena: Arena, limits: Limits, siblings: int = 1) -> None:
         self.arena = arena
@@ -116,10 +129,10 @@ class Columns:
         self._returned: deque[tuple[Slab, int]] = deque()
         self._lock = threading.Lock()
         self.version = 0
-        """Changes whenever a region is taken or given back."""
+        """A number that changes whenever a region is taken or given back."""
 
     def take(self, shape: Shape) -> tuple[Slab, int]:
-        """A free region of that shape: its slab and number."""
+        """Return a free region of that shape: its slab and number. Raises ColumnsFull."""
         with self._lock:
             self.version += 1
             self._take_back()
@@ -133,7 +146,11 @@ class Columns:
             return slab, heappop(slab.free)
 
     def give(self, slab: Slab, region: int) -> None:
-        """Take a region back, or leave that to the `take` that a finalizer interrupts."""
+        """
+        Give a region back.
+
+        A finalizer may call it in the middle of `take`, which then takes the region back.
+        """
         self.version += 1
         self._returned.append((slab, region))
         if self._lock.acquire(blocking=False):
@@ -143,7 +160,7 @@ class Columns:
                 self._lock.release()
 
     def _take_back(self) -> None:
-        """Note the regions that were given back as free, and free the slabs without any other."""
+        """Mark the returned regions as free, and free slabs that are unused."""
         while self._returned:
             slab, region = self._returned.popleft()
             heappush(slab.free, region)

@@ -1,4 +1,4 @@
-"""ONNX models as onnxruntime runs them: straight from and into the caller's memory."""
+"""ONNX models, run by onnxruntime on the caller's arrays without copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arkml.batches import Floats, chunks
 from arkml.errors import ModelRejected, Unavailable
 from arkml.limits import Limits
 from arkml.policies.blocks import BlockModel, rows_of
-from arkml.policies.models import ALIKE, Call
+from arkml.policies.model import ALIKE, Call
 from arkml.policies.ort import bindings, deadline, open_session, reason, run_options
 from arkml.policies.rebatch import fixed_batch, is_rowwise, with_free_batch
 from arkml.policies.signature import Port
@@ -24,33 +24,34 @@ from arkml.policies.vetting import Vetted, examine
 log = logging.getLogger(__name__)
 
 CHUNK = ALIKE
-"""Rows of one run. More leave the processor's cache: up to a fifth slower."""
+"""Rows of one run. With more it leaves the processor's cache and is up to a fifth slower."""
 
 _CHUNK_BYTES = 128 << 20
 _TRIAL_ROWS = 3
 _TRIAL_RUNS = 5
 _TRIAL_FLOATS = 1 << 24
 _QUICK = 0.1
-"""Batches that should take less than this many seconds run without a timer beside them."""
+"""Seconds; batches that should take less run without a timer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """What first runs showed: the outputs with a row for each row that goes in, and the speed."""
+class TrialRun:
+    """The results of first runs: the outputs with a row for each input row, and the speed."""
 
     outputs: tuple[Port, ...]
     seconds_per_row: float
 
 
-class SessionModel:
+class OnnxModel:
     """
     A raw onnxruntime session with its ports. Any thread may run it.
 
-    `block` is the only batch size it takes, or None; `chunk` the most rows of one run.
+    `block` is the only batch size that it takes, or None. `chunk` is the largest number of rows of
+    one run, `seconds` the time that a batch may take.
     """
 
     def __init__(
-        self, session: Any, trial: Trial, *, block: int | None, chunk: int, seconds: float
+        self, session: Any, trial: TrialRun, *, block: int | None, chunk: int, seconds: float
     ) -> None:
         self.inputs = _input_ports(session)
         self.outputs = trial.outputs
@@ -64,9 +65,10 @@ class SessionModel:
     def prepare(
         self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats]
     ) -> Sequence[Call]:
+        """Return calls that run the model; feeds, fetches: float32, [count, *shape], by name."""
         if count <= self._unguarded_rows:
             return self._calls(count, feeds, fetches, self._options)
-        # Options of its own, since this run may be cancelled and those of others may not.
+        # Separate options: this run may be cancelled, others must not be.
         options = run_options()
         calls = self._calls(count, feeds, fetches, options)
         return [partial(run_guarded, calls, options, self._seconds)]
@@ -88,7 +90,7 @@ class SessionModel:
     def _bound(
         self, part: slice, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], options: Any
     ) -> Call:
-        """One run with everything bound by address: it costs onnxruntime's own time only."""
+        """Return one run with all arrays bound by address, without any work of Python."""
         raw = bindings()
         device = raw.OrtDevice(raw.OrtDevice.cpu(), raw.OrtDevice.default_memory(), 0)
         binding = raw.SessionIOBinding(self._session)
@@ -102,11 +104,11 @@ class SessionModel:
         return partial(self._session.run_with_iobinding, binding, options)
 
 
-def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> SessionModel:
+def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> OnnxModel:
     """
-    Vet, load and try out a model.
+    Vet a model, load it and run it on a few rows.
 
-    Raises ModelRejected, also when loading it and running a few rows takes longer than `seconds`.
+    Raises ModelRejected, also if that takes longer than `seconds`.
     """
     until = time.perf_counter() + seconds
     vetted = examine(data, limits)
@@ -116,12 +118,12 @@ def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> SessionModel:
         try:
             return _load(examine(free, limits), None, seconds, until)
         except ModelRejected as error:
-            log.debug("the batch size of the model stays %d: %s", block, error)
+            log.debug("the model keeps its batch size of %d: %s", block, error)
     return _load(vetted, block, seconds, until)
 
 
 def run_guarded(calls: Sequence[Call], options: Any, seconds: float) -> None:
-    """Make the calls, which run with `options`; Unavailable if they take longer than `seconds`."""
+    """Make calls that run with `options`. Raises Unavailable if they take longer than `seconds`."""
     options.terminate = False
 
     def cancel() -> None:
@@ -137,8 +139,8 @@ def run_guarded(calls: Sequence[Call], options: Any, seconds: float) -> None:
             raise
 
 
-def _load(vetted: Vetted, block: int | None, seconds: float, until: float) -> SessionModel:
-    # What was vetted, and not the bytes it came from: another parser might read those otherwise.
+def _load(vetted: Vetted, block: int | None, seconds: float, until: float) -> OnnxModel:
+    # The vetted model, not its bytes: another parser might read those differently.
     session = open_session(vetted.model.SerializeToString(), _left(until))
     chunk = max(1, min(CHUNK, _CHUNK_BYTES // max(1, vetted.cost.row_bytes)))
     try:
@@ -146,17 +148,17 @@ def _load(vetted: Vetted, block: int | None, seconds: float, until: float) -> Se
     except ModelRejected:
         if block is not None or not _left(until):
             raise
-        # Some models claim any batch size and hold shapes that fit one row only.
+        # Some models claim any batch size but have shapes that fit one row only.
         block = 1
         trial = _try_out(session, block, _left(until))
-    return SessionModel(session, trial, block=block, chunk=chunk, seconds=seconds)
+    return OnnxModel(session, trial, block=block, chunk=chunk, seconds=seconds)
 
 
 def _left(until: float) -> float:
     return max(0.0, until - time.perf_counter())
 
 
-def _try_out(session: Any, rows: int, seconds: float) -> Trial:
+def _try_out(session: Any, rows: int, seconds: float) -> TrialRun:
     names = [meta.name for meta in session.outputs_meta if meta.type == "tensor(float)"]
     ports = _input_ports(session)
     if rows * sum(port.width for port in ports) > _TRIAL_FLOATS:
@@ -167,7 +169,7 @@ def _try_out(session: Any, rows: int, seconds: float) -> Trial:
     times: list[float] = []
 
     def run() -> None:
-        # The first run is slower than all that follow.
+        # The first run is slower than the others.
         while names and len(times) < _TRIAL_RUNS and sum(times) < _QUICK:
             started = time.perf_counter()
             results[:] = session.run(names, feeds, options)
@@ -183,8 +185,8 @@ def _try_out(session: Any, rows: int, seconds: float) -> Trial:
         if result.shape[:1] == (rows,)
     )
     if not outputs:
-        raise ModelRejected(f"no float output of the model has {rows} rows for {rows} rows")
-    return Trial(outputs, min(times) / rows)
+        raise ModelRejected(f"no float output of the model has {rows} rows, as its inputs have")
+    return TrialRun(outputs, min(times) / rows)
 
 
 def _input_ports(session: Any) -> tuple[Port, ...]:
@@ -200,7 +202,9 @@ def _input_ports(session: Any) -> tuple[Port, ...]:
 
 
 def _checked(port: Port, array: Floats) -> Floats:
-    """Returns the array if it fits: the address of it is taken on trust."""
+    """Return the array if it fits the port, because onnxruntime gets its address only."""
     if array.dtype != np.float32 or array.shape[1:] != port.shape or not array.flags.c_contiguous:
-        raise ValueError(f"{array.dtype} {array.shape} does not fit {port.name} {port.shape}")
+        raise ValueError(
+            f"port {port.name} takes float32 [n, *{port.shape}], got {array.dtype} {array.shape}"
+        )
     return array

@@ -13,8 +13,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import Columns, Kind
 from arkml.learning.replay_buffer import ReplayBuffer
-from arkml.learning.scans import linear_recurrence
-from arkml.learning.trajectories import TrajectoryIndex
+from arkml.learning.trajectories import TrajectoryIndex, linear_recurrence
 
 RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
 

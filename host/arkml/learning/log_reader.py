@@ -1,4 +1,4 @@
-"""Reads the rows of a run from its log, in the order in which they were acknowledged."""
+"""The learner's end of a run's log: its rows, in the order of their acknowledgements."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ log = logging.getLogger(__name__)
 _START = Place(0, 0)
 
 
-class Log:
+class LogReader:
     """
-    The segments in `directory`, mapped read-only.
+    Reads the segments in `directory`, mapped read-only.
 
-    Nothing is read beyond `committed`, and what was read once does not come again. Segments that
-    were deleted before they were read are stepped over, and so are damaged records.
+    Nothing beyond the committed place is read, and no record is returned twice. Segments that were
+    deleted before they were read are skipped, and so are damaged records.
     """
 
     def __init__(self, directory: Path) -> None:
         self.cursor = _START
-        """How far it was read."""
+        """The place up to which the log has been read."""
         self.lost = 0
-        """Rows between those that were read that are damaged."""
-        self._rows: int | None = None  # before the next record, if that is known
+        """Damaged rows between the rows that have been read."""
+        self._rows: int | None = None  # rows before the next record, if known
         self._directory = directory
         self._committed = _START
         self._number = 0
@@ -37,21 +37,21 @@ class Log:
 
     @property
     def is_read(self) -> bool:
-        """Whether all that was committed was read."""
+        """True if everything committed has been read."""
         return self.cursor >= self._committed
 
     def commit(self, place: Place) -> None:
-        """Everything before `place` may be read from now on."""
+        """Allow reading up to `place`."""
         self._committed = max(self._committed, place)
 
     def read(self, rows: int) -> Iterator[Record]:
-        """The next records, until at least so many rows came."""
+        """Yield the next records, until at least `rows` rows or the last committed one."""
         while rows > 0 and not self.is_read:
             record = self._record()
             if record is None:
-                self._step_over()
+                self._skip_segment()
                 continue
-            self._pass_over(record)
+            self._count_damage(record)
             self.cursor = Place(self.cursor.segment, record.end)
             rows -= len(record.columns)
             yield record
@@ -67,32 +67,32 @@ class Log:
         until = committed.offset if number == committed.segment else len(data)
         return find_record(data, offset, until)
 
-    def _pass_over(self, record: Record) -> None:
-        """Count what is damaged before a record."""
+    def _count_damage(self, record: Record) -> None:
+        """Count the damaged rows before a record."""
         lost = 0 if self._rows is None else record.first - self._rows
         if lost or record.start > self.cursor.offset:
             log.warning(
-                "segment %d has %d damaged bytes at %d; %d rows cannot be learned from",
+                "segment %d has %d damaged bytes at %d: %d rows are lost to learning",
                 self.cursor.segment, record.start - self.cursor.offset, self.cursor.offset, lost,
             )  # fmt: skip
         self.lost += lost
         self._rows = record.first + len(record.columns)
 
-    def _step_over(self) -> None:
-        """Go on with the next segment there is, or with what comes after all that is committed."""
+    def _skip_segment(self) -> None:
+        """Move the cursor to the next segment on disk, or to the end of what is committed."""
         number, offset = self.cursor
         committed = self._committed
         if number == committed.segment:
             log.warning(
-                "segment %d cannot be read from %d up to %d, where rows are acknowledged",
+                "segment %d cannot be read from byte %d to %d, though its rows are acknowledged",
                 number, offset, committed.offset,
             )  # fmt: skip
             self.cursor = committed
             return
-        later = (found for found in self._numbers() if found > number)
+        later = (other for other in self._numbers() if other > number)
         self.cursor = Place(min(later, default=committed.segment), 0)
         if self.cursor.segment != number + 1:
-            self._rows = None  # those between were deleted, and are not lost
+            self._rows = None  # deleted segments do not count as damaged
         self._mapped = self._view = None
 
     def _numbers(self) -> Iterator[int]:
@@ -101,12 +101,12 @@ class Log:
                 yield int(path.stem)
 
     def _map(self, number: int) -> memoryview | None:
-        """The bytes of a segment as long as it is now, None if it is gone or empty."""
+        """Return the bytes of a segment at its present length, None if it is missing or empty."""
         mapped = self._mapped
-        # The server may lengthen a segment, or cut it to what is in it.
+        # The server may lengthen a segment, or cut it to its content.
         if mapped and self._number == number and mapped.size() == len(mapped):
             return self._view
-        # The old map goes with the last view of it: it cannot be closed while one is alive.
+        # The old map is unmapped with its last view: it cannot be closed while one is alive.
         self._mapped = self._view = None
         try:
             file = (self._directory / segment_name(number)).open("rb")

@@ -9,12 +9,12 @@ from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.policy_lag import STALE, PolicyLag
 from arkml.learning.rate_limiter import MOST_UPDATES, RateLimiter
-from arkml.learning.row_statistics import WINDOW, Statistics
-from arkml.learning.trajectories import Episodes
+from arkml.learning.row_statistics import WINDOW, RowStatistics
+from arkml.learning.trajectories import FinishedEpisodes
 
 SETTINGS = Settings(1, 1, memory_min_size=1_000, rows_per_update=8.0, max_updates_per_row=0.5)
 SYNC = Settings(1, 1, rows_per_update=8.0, sync=True)
-NONE = Episodes(np.zeros(0), np.zeros(0, np.int64))
+NONE = FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64))
 
 
 def test_each_update_admits_rows():
@@ -29,7 +29,7 @@ def test_each_update_admits_rows():
 )
 def test_rows_of_a_third_of_a_second_are_admitted_in_advance(seconds, ahead):
     pace = RateLimiter(SETTINGS)
-    pace.took(1, seconds)
+    pace.record(1, seconds)
 
     assert pace.admitted(0) == 1_000 + ahead
 
@@ -61,9 +61,9 @@ def test_updates_that_were_lost_with_a_learner_make_no_host_wait():
 def test_a_turn_takes_about_a_tenth_of_a_second():
     pace = RateLimiter(SETTINGS)
     first = pace.turn(1_000)
-    pace.took(10, 0.1)
+    pace.record(10, 0.1)
     usual = pace.turn(1_000)
-    pace.took(1, 100.0)
+    pace.record(1, 100.0)
 
     assert first == 1
     assert usual == 10
@@ -77,11 +77,11 @@ def record(meta=(), *, kind=Kind.TRAINING, dropped=0):
 
 
 def episodes(*returns):
-    return Episodes(np.array(returns), np.full(len(returns), 7))
+    return FinishedEpisodes(np.array(returns), np.full(len(returns), 7))
 
 
 def test_means_are_over_the_last_episodes_of_training():
-    made = Statistics()
+    made = RowStatistics()
     made.count(record(), episodes(*range(WINDOW + 50)))
     made.count(record(kind=Kind.DEMONSTRATION), episodes(1e9))
     points = dict(made.points())
@@ -92,7 +92,7 @@ def test_means_are_over_the_last_episodes_of_training():
 
 
 def test_metrics_of_the_guest_are_means_under_its_names():
-    made = Statistics()
+    made = RowStatistics()
     made.name(["speed", "height"])
     made.count(record([(0, 1.0), (1, 5.0), (0, 3.0), (0, np.nan), (9, 1.0)]), NONE)
     first = dict(made.points())
@@ -106,7 +106,7 @@ def test_metrics_of_the_guest_are_means_under_its_names():
 
 
 def test_many_values_of_a_metric_are_all_in_its_mean():
-    made = Statistics()
+    made = RowStatistics()
     made.name(["speed"])
     made.count(record([(0, float(value)) for value in range(1_000)]), NONE)
 
@@ -114,7 +114,7 @@ def test_many_values_of_a_metric_are_all_in_its_mean():
 
 
 def test_lost_rows_are_counted_and_survive_a_restart():
-    made, again = Statistics(), Statistics()
+    made, again = RowStatistics(), RowStatistics()
     made.count(record(dropped=30), episodes(1.0, 2.0))
     made.count(record(dropped=12), NONE)
     again.restore(made.as_json())

@@ -1,4 +1,4 @@
-"""The memory that the policies of one guest or fleet share beside their models."""
+"""Scratch arrays that the policies of one guest or fleet share, and bounds on what they keep."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from arkml.batches import Floats
 from arkml.errors import Unavailable
 
 BATCH_BYTES = 256 << 20
-"""What a host adds to one batch may have so many bytes: noise, masks and recurrent state."""
+"""Bytes that a host may add to one batch: noise, masks and recurrent states."""
 
 AGENT_BYTES = 256 << 20
-"""What is remembered of the agents of one guest may have so many bytes, in all its policies."""
+"""Bytes that may be kept for the agents of one guest, in all its policies together."""
 
 _ALIGNMENT = 16  # floats: one line of the processor's cache
 
 
-class Remembering(Protocol):
-    """What keeps something of the agents of guests."""
+class AgentStore(Protocol):
+    """Keeps state for the agents of guests."""
 
     def held(self, guest: int) -> int:
-        """How many bytes are kept of one guest."""
+        """Return the bytes kept for one guest."""
 
 
-class PolicyMemory:
+class PolicyWorkspace:
     """
-    Arrays that live for one batch, lent to whoever answers it, and a count of what stays.
+    Arrays that live for one batch, and a count of the bytes kept for agents.
 
-    A policy fills the arrays anew for each batch, so one memory serves all policies that are used
-    by one thread.
+    A policy fills the arrays anew for each batch, so one workspace serves all policies that one
+    thread uses.
     """
 
     def __init__(self, *, batch_bytes: int = BATCH_BYTES, agent_bytes: int = AGENT_BYTES) -> None:
@@ -41,10 +41,14 @@ class PolicyMemory:
         self._agent_bytes = agent_bytes
         self._work: Floats = np.empty(0, np.float32)
         self._constants: dict[float, Floats] = {}
-        self._tables: WeakSet[Remembering] = WeakSet()
+        self._tables: WeakSet[AgentStore] = WeakSet()
 
     def arrays(self, shapes: Sequence[tuple[int, ...]]) -> list[Floats]:
-        """Arrays for one batch. They hold anything, and the next ones lie in the same place."""
+        """
+        Return arrays for one batch, float32, of the given shapes: [*shape] each.
+
+        Their content is undefined, and the next call returns arrays in the same place.
+        """
         starts = [0]
         for shape in shapes:
             starts.append(starts[-1] + -(-math.prod(shape) // _ALIGNMENT) * _ALIGNMENT)
@@ -56,7 +60,7 @@ class PolicyMemory:
         ]
 
     def constant(self, value: float, shape: tuple[int, ...]) -> Floats:
-        """An array of that value, to be read only."""
+        """Return a read-only array filled with `value`: float32, [*shape]."""
         size = math.prod(shape)
         flat = self._constants.get(value, self._work[:0])
         if len(flat) < size:
@@ -65,15 +69,15 @@ class PolicyMemory:
         return flat[:size].reshape(shape)
 
     def require_batch(self, rows: int, size: int) -> None:
-        """Raise Unavailable if `size` bytes are too many to add to one batch."""
+        """Raise Unavailable if `size` bytes are over the limit for a batch of `rows` rows."""
         if size > self._batch_bytes:
             raise Unavailable(
                 f"noise, masks and states of {rows} rows take {size} bytes,"
                 f" {self._batch_bytes} are allowed"
             )
 
-    def require_agents(self, table: Remembering, guest: int, coming: int) -> None:
-        """Raise Unavailable if a guest may not keep `coming` bytes more, in `table`."""
+    def require_agents(self, table: AgentStore, guest: int, coming: int) -> None:
+        """Raise Unavailable if `coming` bytes more in `table` are over the limit of a guest."""
         self._tables.add(table)
         size = coming + sum(each.held(guest) for each in self._tables)
         if size > self._agent_bytes:
@@ -82,5 +86,5 @@ class PolicyMemory:
             )
 
     def _grown(self, before: int, needed: int) -> int:
-        # Those who hold the arrays from before hold no more together than the new one has.
+        # Older arrays that are still in use have no more bytes together than the new one.
         return max(needed, min(2 * before, self._batch_bytes // 4))

@@ -1,4 +1,4 @@
-"""The directory of a run as its learner sees it: what it was asked for, and where things are."""
+"""The directory of a run as its learner reads it: the request, and where files lie."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ _ORIGIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)(?:@(\d{1,12}))?")
 
 
 class NoCheckpoint(HiveError):
-    """A run is to start from a checkpoint that is not there."""
+    """The checkpoint that a run is to start from does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A run on disk. The learner reads `rows` and writes `checkpoints`, `policies`, `events`."""
+class RunDirectory:
+    """
+    A run on disk. The learner reads `rows` and writes `checkpoints`, `policies`, `events`.
+
+    `names` are those of the guest's metrics, in the order of their numbers.
+    """
 
     directory: Path
     id: str
@@ -28,24 +32,26 @@ class Run:
     names: tuple[str, ...]
 
     @classmethod
-    def open(cls, directory: Path) -> Run:
-        """Raises ProtocolError or InvalidSettings for what it cannot read."""
+    def open(cls, directory: Path) -> RunDirectory:
+        """Read `run.json`. Raises ProtocolError or InvalidSettings if it cannot be used."""
         try:
             values = parse_object((directory / "run.json").read_bytes())
             names = tuple(str(name) for name in values.get("names", ()))
             return cls(directory, str(values["id"]), RunRequest.from_json(values["request"]), names)
         except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ProtocolError(f"{directory.name} holds no run: {error}") from error
+            raise ProtocolError(f"{directory.name} has no valid run.json: {error}") from error
 
     @property
     def checkpoints(self) -> Checkpoints:
+        """The run's own checkpoints."""
         return Checkpoints(self.directory / "checkpoints")
 
-    def beginning(self) -> Checkpoint | None:
+    def find_start(self) -> Checkpoint | None:
         """
-        What to go on from: the run's own newest checkpoint, or the one it was to start from.
+        Return the checkpoint to continue from, None to begin anew.
 
-        Raises NoCheckpoint or CheckpointDamaged if that one cannot be had.
+        It is the run's own newest one, or else the one that the request names. Raises NoCheckpoint
+        or CheckpointDamaged if that one cannot be loaded.
         """
         own = self.checkpoints.newest()
         if own is not None or not self.request.checkpoint:
@@ -55,11 +61,11 @@ class Run:
     def _origin(self, name: str) -> Checkpoint:
         match = _ORIGIN.fullmatch(name)
         if match is None:
-            raise NoCheckpoint(f"{name!r} names no checkpoint: a run's id, @ and its updates do")
+            raise NoCheckpoint(f"checkpoint {name!r} is not of the form RUN or RUN@UPDATES")
         source = Checkpoints(self.directory.parent / match[1] / "checkpoints")
-        found = source.newest() if match[2] is None else None
+        checkpoint = source.newest() if match[2] is None else None
         if match[2] is not None and int(match[2]) in source.numbers():
-            found = source.load(int(match[2]))
-        if found is None:
+            checkpoint = source.load(int(match[2]))
+        if checkpoint is None:
             raise NoCheckpoint(f"there is no checkpoint {name!r}")
-        return found
+        return checkpoint

@@ -1,4 +1,4 @@
-"""The policies of a run, fetched as the hive gets them."""
+"""The poll for newer policy versions of a run."""
 
 from __future__ import annotations
 
@@ -12,64 +12,64 @@ from collections.abc import Awaitable, Callable
 import httpx
 
 from arkml.errors import HiveUnreachable, ProtocolError
-from arkml.hive.answers import MAX_VERSION
 from arkml.hive.delivery import FIRST_PAUSE, LAST_PAUSE
 from arkml.hive.protocol.runs import POLL_SECONDS
+from arkml.hive.protocol.wire import MAX_VERSION
 from arkml.hive.transport import HiveTransport
 
 log = logging.getLogger(__name__)
 
 _READ = POLL_SECONDS + 10.0
-_NEWS = 2.0
-"""Seconds from one policy to the next where no frame may be late: to load one takes a core."""
+_SPACING = 2.0
+"""Seconds between two policy versions where no frame may be late: loading one takes a core."""
 
 
-class Following:
+class PolicyPoll:
     """
-    Fetches each newer policy of a run, and calls `on_policy` with its version and its ONNX file.
+    A long poll that calls `on_policy` with each newer policy version and its ONNX file.
 
-    Where no frame may be late there is a `pause`: it returns when a frame has just ended. Policies
-    are asked for and handed on then, and some are passed over.
+    Where no frame may be late there is a `pause`, which returns when a frame has just ended.
+    Versions are asked for and handed on at that time, and some are passed over.
     """
 
     def __init__(
         self,
-        link: HiveTransport,
+        transport: HiveTransport,
         run_id: str,
         on_policy: Callable[[int, bytes], object],
         pause: Callable[[], Awaitable[object]] | None,
     ) -> None:
-        self._link = link
+        self._transport = transport
         self._run_id = run_id
         self._on_policy = on_policy
         self._pause = pause
 
     async def run(self) -> None:
-        """Never returns."""
+        """Poll until it is cancelled."""
         version, pause = 0, FIRST_PAUSE
         while True:
             path = f"/runs/{self._run_id}/policy?after={version}&wait={POLL_SECONDS:g}"
             started, status, newest = time.monotonic(), 0, version
             try:
-                answer = await self._link.send("GET", path, timeout=_READ)
+                answer = await self._transport.send("GET", path, timeout=_READ)
                 status = answer.status_code
                 if status == 200:
                     newest = await self._received(answer, version)
             except HiveUnreachable as error:
                 log.debug("%s", error)
             except ProtocolError as error:
-                log.warning("a policy of run %s is not used: %s", self._run_id, error)
+                log.warning("a policy version of run %s is not used: %s", self._run_id, error)
             if newest > version:
                 version, pause = newest, FIRST_PAUSE
                 if self._pause is not None:
-                    await asyncio.sleep(_NEWS)
+                    await asyncio.sleep(_SPACING)
                     await self._pause()
             elif status != 204 or time.monotonic() - started < 1.0:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, LAST_PAUSE)
 
     async def _received(self, answer: httpx.Response, before: int) -> int:
-        """Hand a newer policy on; its version. Raises ProtocolError."""
+        """Hand a newer policy version on, and return its number. Raises ProtocolError."""
         headers = answer.headers
         if hashlib.sha256(answer.content).hexdigest() != headers.get("x-arkml-sha256"):
             raise ProtocolError("it arrived damaged")

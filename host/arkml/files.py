@@ -1,0 +1,49 @@
+"""Files that are replaced as a whole."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_atomic(path: Path, data: bytes, *, durable: bool, temporary: Path | None = None) -> None:
+    """
+    Put `data` in the place of a file: a reader sees the old content or the new one, never a part.
+
+    The bytes go to `temporary` first, which lies on the same file system, `.<name>.new` beside the
+    file unless given. Name another one for each process where several may write one path at once.
+    A file that is replaced keeps its permissions; a symbolic link is replaced, not followed.
+    `durable` waits until the disk has the content and the name.
+
+    Raises OSError. The temporary file is removed then, and the old content stays; only where
+    waiting for the disk to have the name fails is the new one in place.
+    """
+    temporary = temporary or path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)  # left by a process that was killed
+    try:
+        with temporary.open("xb") as file:
+            _keep_mode(path, file.fileno())
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Wait until the disk has the names in a directory. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _keep_mode(path: Path, descriptor: int) -> None:
+    if path.is_file():
+        os.fchmod(descriptor, path.stat().st_mode & 0o7777)

@@ -1,0 +1,135 @@
+"""Messages about what a run has learned: policies, metrics, evaluations, checkpoints, the audit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple
+
+from msgspec import Meta
+
+from arkml.errors import ProtocolError
+from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.wire import Count, WireStruct
+
+MAX_EPISODES = 10_000
+"""The number of episodes in one evaluation."""
+
+SnapshotKind = Literal["now", "best", "latest"]
+"""The learner's present weights, the best policy so far, or the newest policy version."""
+
+_Episodes = Annotated[list[float], Meta(min_length=1, max_length=MAX_EPISODES)]
+
+
+class PolicyQuery(WireStruct, frozen=True):
+    """A poll for a policy version above `after`, held for at most `wait` seconds."""
+
+    after: int = 0
+    wait: float = 0.0
+
+
+class SnapshotQuery(WireStruct, frozen=True):
+    """Parameters of a download of a policy."""
+
+    which: SnapshotKind = "now"
+
+
+class MetricValue(NamedTuple):
+    """The newest value of a metric, with the number of rows that the run had then."""
+
+    name: str
+    value: float
+    step: int
+
+
+class MetricsReply(WireStruct, frozen=True):
+    """The newest value of every metric."""
+
+    metrics: list[MetricValue]
+
+
+class SeriesQuery(WireStruct, frozen=True):
+    """Parameters of the values of one metric, from the step `since` on."""
+
+    name: str
+    since: int = 0
+
+
+class SeriesPoint(NamedTuple):
+    """One value of a metric; `at` is its time, in nanoseconds since the Unix epoch."""
+
+    step: int
+    value: float
+    at: int
+
+
+class SeriesReply(WireStruct, frozen=True):
+    """The values of one metric, by step."""
+
+    series: list[SeriesPoint]
+
+
+class EvaluationReport(WireStruct, frozen=True):
+    """Episodes that a policy version has played: the return and the length of each."""
+
+    version: int
+    returns: _Episodes
+    lengths: _Episodes
+
+    def __post_init__(self) -> None:
+        """Raise ProtocolError unless there are as many returns as lengths."""
+        if len(self.returns) != len(self.lengths):
+            raise ProtocolError(
+                f"an evaluation has as many returns as lengths, not {len(self.returns)} and"
+                f" {len(self.lengths)}"
+            )
+
+
+class EvaluationReply(WireStruct, frozen=True):
+    """The answer to an evaluation: `best` if the version is the best so far."""
+
+    best: bool
+
+
+class CheckpointReply(WireStruct, frozen=True):
+    """The name of a checkpoint that was saved now."""
+
+    checkpoint: str
+
+
+class CheckpointInfo(WireStruct, frozen=True):
+    """A checkpoint of a run: its name, its number of updates, and if it is kept as the best."""
+
+    name: str
+    n_opts: Count
+    best: bool
+
+
+class CheckpointList(WireStruct, frozen=True):
+    """The checkpoints of a run, the oldest first."""
+
+    checkpoints: list[CheckpointInfo]
+
+
+class SessionRows(WireStruct, frozen=True):
+    """Rows of one session: in the log, refused, and dropped by its host before they were sent."""
+
+    acked: Count
+    rows: Count
+    refused: Count
+    dropped: Count
+
+
+class ReplayAudit(WireStruct, frozen=True):
+    """
+    The rows of a run, as the server has counted them and as its learner holds them.
+
+    `sessions` are by index. `committed` is the end of the log, `cursor` how far the learner has
+    read it. `held` rows are in the replay buffer, `overwritten` ones no more; `checksum` is that of
+    the rows held (see `protocol.audit`).
+    """
+
+    sessions: dict[str, SessionRows]
+    committed: Place
+    held: Count
+    overwritten: Count
+    checksum: int
+    cursor: Place

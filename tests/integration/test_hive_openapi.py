@@ -1,0 +1,110 @@
+"""Real answers of a real hive, against the OpenAPI document."""
+
+import json
+import uuid
+
+import numpy as np
+import pytest
+from tests.integration.hive_service import Service, request, rows, start_hive, wait_for
+
+from arkml.hive.protocol.rows import encode
+from arkml.hive.protocol.runs import Refusal
+from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
+from arkml.server.app import OPERATIONS
+from arkml.server.openapi import PATH, document
+
+STRUCTS = {(f"/v1{one.path}", one.method.lower()): one.gives for one in OPERATIONS}
+
+
+@pytest.fixture
+def service(tmp_path):
+    with start_hive(tmp_path / "data") as hive:
+        made = Service(hive)
+        yield made
+        made.close()
+
+
+def test_real_answers_are_what_the_document_says(service):
+    answers = list(answers_of(service))
+    described = document()["paths"]
+    wrong = []
+    for path, method, answer in answers:
+        responses = described[path][method]["responses"]
+        response = responses.get(str(answer.status_code)) or responses["default"]
+        media = answer.headers.get("content-type", "").partition(";")[0]
+        if [media] != list(response.get("content", {"": {}})):
+            wrong.append((path, method, answer.status_code, media))
+        elif media == "application/json":
+            kind = struct_of(path, method, answer.status_code)
+            again = kind.from_bytes(answer.content).as_bytes()
+            if json.loads(again) != answer.json():
+                wrong.append((path, method, answer.text))
+
+    assert wrong == []
+    assert {(path, method) for path, method, _ in answers} == {
+        (path, method) for path, methods in described.items() for method in methods
+    }
+    assert {answer.status_code for *_, answer in answers} == {
+        200, 201, 204, 400, 401, 404, 405, 409, 422,
+    }  # fmt: skip
+
+
+def struct_of(path, method, status):
+    """The struct of an answer."""
+    if status >= 400:
+        return OutOfTurn if status == 409 and path.endswith("rows") else Refusal
+    return STRUCTS.get((path, method), RowsReply)
+
+
+def answers_of(service):
+    """Ask everything of a hive: path in the document, method, answer."""
+    run, sid = "/v1/runs/{run_id}", "/v1/sessions/{sid}"
+    made = service.post("/runs", request())
+    run_id = made.json()["run"]["id"]
+    at = f"/runs/{run_id}"
+    yield "/v1/runs", "post", made
+    yield "/v1/runs", "post", service.post("/runs", request(on_conflict="join"))
+    yield "/v1/runs", "post", service.http.post("/runs", content=b"[")
+    yield "/v1/runs", "post", service.post("/runs", {})
+    yield "/v1/runs", "get", service.get("/runs")
+    yield "/v1/runs", "get", service.get("/runs", headers={"authorization": "Bearer wrong"})
+    yield "/v1/health", "get", service.get("/health")
+    joined = service.join(run_id)
+    yield f"{run}/sessions", "post", joined
+    yield f"{run}/sessions", "post", service.join(run_id, features=9)
+    session = joined.json()["sid"]
+    yield f"{sid}/beat", "post", service.post(f"/sessions/{session}/beat")
+    yield f"{run}/names", "post", service.post(f"{at}/names", {"names": ["speed", ""]})
+    refused = rows(4)
+    refused.features[1] = np.nan
+    yield f"{sid}/rows", "post", service.push(session, refused, 1)
+    yield f"{sid}/rows", "post", service.push(session, refused, 1)
+    yield f"{sid}/rows", "post", service.push(session, rows(4, 4), 7)
+    yield f"{sid}/rows", "post", service.send(session, encode(rows(4), seq=2)[:-8])
+    wait_for(lambda: service.get(f"{at}/metrics").json()["metrics"])
+    yield f"{run}/policy", "get", service.get(f"{at}/policy?after=0&wait=20")
+    yield f"{run}/policy", "get", service.get(f"{at}/policy?after=99")
+    yield f"{run}/policy", "get", service.get(f"{at}/policy?after=x")
+    played = {"version": 1, "returns": [1.5, 2.0], "lengths": [3, 4]}
+    yield f"{run}/evaluations", "post", service.post(f"{at}/evaluations", played)
+    for which in ("now", "best", "latest", "other"):
+        yield f"{run}/snapshot", "get", service.get(f"{at}/snapshot?which={which}")
+    yield f"{run}/metrics", "get", service.get(f"{at}/metrics")
+    yield f"{run}/series", "get", service.get(f"{at}/series?name=eval/mean_reward")
+    yield f"{run}/checkpoints", "post", service.post(f"{at}/checkpoints")
+    yield f"{run}/checkpoints", "get", service.get(f"{at}/checkpoints")
+    yield f"{run}/memory", "get", service.get(f"{at}/memory")
+    yield f"{run}/config", "get", service.get(f"{at}/config")
+    yield run, "get", service.get(at)
+    yield run, "get", service.get(f"/runs/{uuid.uuid4()}")
+    yield run, "get", service.http.put(at)
+    yield run, "delete", service.http.delete(at)
+    yield f"{sid}/leave", "post", service.post(f"/sessions/{session}/leave", {"stop": True})
+    yield f"{run}/stop", "post", service.post(f"{at}/stop")
+    yield run, "delete", service.http.delete(f"{at}?force=1")
+
+
+def test_a_hive_does_not_serve_the_document(service):
+    answers = [service.get(path) for path in ("/openapi.json", "/docs", f"/{PATH}")]
+
+    assert [answer.status_code for answer in answers] == [404, 404, 404]

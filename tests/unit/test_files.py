@@ -1,0 +1,110 @@
+"""Files are replaced as a whole, or stay what they were."""
+
+import os
+import stat
+
+import pytest
+
+from arkml.files import write_atomic
+
+
+def names_in(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_file_is_replaced_as_a_whole(tmp_path, durable):
+    path = tmp_path / "file"
+    write_atomic(path, b"one", durable=durable)
+    write_atomic(path, b"two", durable=durable)
+
+    assert path.read_bytes() == b"two"
+    assert names_in(tmp_path) == ["file"]
+
+
+def test_a_reader_that_has_the_file_open_keeps_the_old_content(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"one")
+    with path.open("rb") as file:
+        write_atomic(path, b"two", durable=True)
+        seen = file.read()
+
+    assert seen == b"one"
+
+
+def test_a_new_file_has_the_permissions_that_the_process_gives_to_any(tmp_path):
+    write_atomic(tmp_path / "file", b"", durable=False)
+    (tmp_path / "other").touch()
+
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    path.chmod(0o600)
+    write_atomic(path, b"two", durable=False)
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_that_cannot_be_replaced_stays_and_leaves_no_other(tmp_path):
+    target = tmp_path / "folder"
+    target.mkdir()
+    with pytest.raises(OSError, match="folder"):
+        write_atomic(target, b"two", durable=True)
+
+    assert names_in(tmp_path) == ["folder"]
+
+
+def test_a_write_that_fails_half_way_leaves_the_old_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"one")
+    with pytest.raises(TypeError):
+        write_atomic(path, "text", durable=True)
+
+    assert path.read_bytes() == b"one"
+    assert names_in(tmp_path) == ["file"]
+
+
+def test_what_a_killed_process_left_is_no_hindrance(tmp_path):
+    (tmp_path / ".file.new").write_bytes(b"half")
+    write_atomic(tmp_path / "file", b"whole", durable=True)
+
+    assert (tmp_path / "file").read_bytes() == b"whole"
+    assert names_in(tmp_path) == ["file"]
+
+
+def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path):
+    (tmp_path / "other").write_bytes(b"theirs")
+    (tmp_path / "part").symlink_to(tmp_path / "other")
+    write_atomic(tmp_path / "file", b"ours", durable=False, temporary=tmp_path / "part")
+
+    assert (tmp_path / "other").read_bytes() == b"theirs"
+    assert (tmp_path / "file").read_bytes() == b"ours"
+
+
+def test_a_link_is_replaced_and_its_target_is_not(tmp_path):
+    (tmp_path / "target").write_bytes(b"one")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    write_atomic(tmp_path / "link", b"two", durable=False)
+
+    assert (tmp_path / "target").read_bytes() == b"one"
+    assert (tmp_path / "link").read_bytes() == b"two"
+    assert not (tmp_path / "link").is_symlink()
+
+
+def test_the_disk_has_the_content_before_the_name_and_then_the_name(tmp_path, monkeypatch):
+    synced = []
+    path = tmp_path / "file"
+    fsync = os.fsync
+
+    def record(descriptor):
+        kind = "directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        synced.append((kind, path.exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    write_atomic(path, b"one", durable=True)
+
+    assert synced == [("file", False), ("directory", True)]
