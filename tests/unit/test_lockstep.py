@@ -56,7 +56,7 @@ def places(guests):
 
 
 def loops(guests):
-    return [guest.loop("frame").raw for guest in guests]
+    return {guest.place: guest.loop("frame").raw for guest in guests}
 
 
 def frames(guest):

@@ -203,12 +203,12 @@ class FleetCall:
         return over
 
 
-def _loops(guests: Sequence[CallLoop], function: str) -> list[RawCall] | None:
-    """Return the loops of frames of all guests, or None if the function can have none."""
-    loops: list[RawCall] = []
+def _loops(guests: Sequence[CallLoop], function: str) -> dict[int, RawCall] | None:
+    """Return the loops of frames of all guests by place, or None if the function can have none."""
+    loops: dict[int, RawCall] = {}
     for guest in guests:
         loop = guest.instance.loop(function)
         if loop is None:
             return None
-        loops.append(loop.raw)
+        loops[guest.place] = loop.raw
     return loops

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
 
@@ -123,12 +123,11 @@ class Lockstep:
                 self.drop(place)
             futures[place] = call_async(*call)
 
-    def begin_frames(self, places: Sequence[int], loops: Sequence[RawCall]) -> None:
+    def begin_frames(self, places: Sequence[int], loops: Mapping[int, RawCall]) -> None:
         """Let each guest have its next frame: in its loop, which is begun if it is in none."""
-        call_async, futures = _call_async, self.futures
-        for place, loop in zip(places, loops, strict=True):
-            if not futures[place]:
-                futures[place] = call_async(*loop)
+        futures = self.futures
+        for place in [place for place in places if not futures[place]]:
+            futures[place] = _call_async(*loops[place])
         self._words[self._at(_ANSWER, places)] = 1
 
     def allow(self, budget: float | None) -> None:
@@ -146,23 +145,23 @@ class Lockstep:
         ended, alive = self._run(places)
         if not alive:
             return Turn(ended, (), ())
-        reasons = self._words[self._at(_REASON, alive)]
-        is_late = not reasons.all()  # RUNNING is 0
+        reasons = self._reasons_of(alive)
+        if self._spent <= self.alert and reasons.count(reasons[0]) == len(reasons):
+            if reasons[0] == _SUBMIT:
+                return Turn(ended, alive, ())
+            if reasons[0] == _FRAME_END:
+                return Turn(ended, (), ())
+        is_late = _RUNNING in reasons
         if is_late:
             more, _ = self._run(self._tired(alive, reasons))
             if more:
-                ended = [*ended, *more]
                 gone = set(more)
+                ended = [*ended, *more]
                 alive = [place for place in alive if place not in gone]
-            reasons = self._words[self._at(_REASON, alive)]
-        if self._spent <= self.alert:  # so each guest ran for less
-            if (reasons == _SUBMIT).all():
-                return Turn(ended, alive, (), is_late)
-            if (reasons == _FRAME_END).all():
-                return Turn(ended, (), (), is_late)
+            reasons = self._reasons_of(alive)
         submitted: list[int] = []
         other: list[int] = []
-        for place, reason in zip(alive, reasons.tolist(), strict=True):
+        for place, reason in zip(alive, reasons, strict=True):
             if reason == _SUBMIT and self.used[place] <= self.alert:
                 submitted.append(place)
             elif reason != _FRAME_END:
@@ -234,12 +233,16 @@ class Lockstep:
         gone = set(ended)
         return ended, [place for place in places if place not in gone]
 
-    def _tired(self, places: Sequence[int], reasons: Frames) -> list[int]:
+    def _reasons_of(self, places: Sequence[int]) -> list[int]:
+        reasons: list[int] = self._words[self._at(_REASON, places)].tolist()
+        return reasons
+
+    def _tired(self, places: Sequence[int], reasons: Sequence[int]) -> list[int]:
         """Return the guests whose turn ran out and whose budget has not."""
         used, alert = self.used, self.alert
         return [
             place
-            for place, reason in zip(places, reasons.tolist(), strict=True)
+            for place, reason in zip(places, reasons, strict=True)
             if reason == _RUNNING and used[place] <= alert
         ]
 

@@ -154,8 +154,9 @@ class BatchStepper:
             instance.stepping.entry = loop
             lockstep.drop(self._places[guest])
         begun = np.array(list(loops))
+        raw = {self._places[guest]: loop.raw for guest, loop in loops.items()}
         places = self._places[begun]
-        lockstep.begin_frames(places.tolist(), [loop.raw for loop in loops.values()])
+        lockstep.begin_frames(places.tolist(), raw)
         lockstep.run_ahead(places, 0)
         self._owed[begun] += self._pace.nanoseconds
         chosen = np.isin(guests, begun)  # in the order of `begun`, as these are
