@@ -10,7 +10,7 @@ TORCHRL := .venv-torchrl
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench fixtures generate test-compilers test-faults \
-  test-mlagents test-torchrl test-slow clean
+  test-mlagents test-torchrl test-slow docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,13 +65,15 @@ $(TORCHRL)/.ready: pyproject.toml constraints.txt tests/torchrl/requirements.txt
 test-slow: $(READY) ## PPO of stable-baselines3 learns from a guest, a minute
 	@$(RUN) -m pytest -s -m slow tests/learners
 
-check: $(READY) ## Lint, types, import contracts, generated files
+check: $(READY) ## Lint, types, import contracts, generated files, the public API
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
 	@$(RUN) -m mypy
 	@$(VENV)/bin/lint-imports
 	@$(RUN) -m arkml.abi.generate --check
 	@$(RUN) -m arkml.envs.llapi.generate --check
+	@$(RUN) -m tests.public_api.generate --check
+	@$(RUN) -m tests.public_api.complete
 	@$(RUN) -m arkml.server.openapi --check
 
 bench: $(READY) ## Measure: a table, bench.json; options: PEER=PROGRAM, BENCH="--quick --only learning"
@@ -79,10 +81,17 @@ bench: $(READY) ## Measure: a table, bench.json; options: PEER=PROGRAM, BENCH="-
 	  -e '.[bench]'
 	@$(RUN) -m tests.benchmarks.run $(if $(PEER),--peer $(PEER)) $(BENCH)
 
-generate: $(READY) ## Rewrite what is derived: from the ABI tables, messages of players, routes
+docs: $(READY) ## Build the site into build/docs; a warning or a link to nothing is an error
+	@PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --quiet --disable-pip-version-check \
+	  -e '.[docs]'
+	@$(RUN) -m sphinx -c docs -b html --fail-on-warning --quiet . build/docs
+	@echo "build/docs/index.html"
+
+generate: $(READY) ## Rewrite what is derived: ABI tables, messages of players, routes, the public API
 	@$(RUN) -m arkml.abi.generate
 	@$(RUN) -m arkml.envs.llapi.generate
 	@$(RUN) -m arkml.server.openapi
+	@$(RUN) -m tests.public_api.generate
 
 fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py

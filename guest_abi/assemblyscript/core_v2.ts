@@ -3,11 +3,11 @@
 
 import { ErrorCode } from "./types";
 
-// What a guest that needs this API exports the address of.
+// A guest that needs this API exports the address of this number.
 export const ID: u64 = 0x0000000000000003;
 
-// Report a panic's message and place. The guest traps right afterwards, and the host shows both.
-// Invalid UTF-8 is replaced.
+// Report the message and location of a panic. The guest traps right afterwards, and the host shows
+// both. Invalid UTF-8 is replaced.
 @external("ark-core-v2", "core__register_panic")
 export declare function register_panic(
   err_msg_ptr: usize,

@@ -3,11 +3,11 @@
 
 import { ErrorCode } from "./types";
 
-// What a guest that needs this API exports the address of.
+// A guest that needs this API exports the address of this number.
 export const ID: u64 = 0x0000000000000004;
 
-// Write one log line. `level` is a LogLevel; an unknown one counts as Error, and invalid UTF-8 is
-// replaced. Always answered with Success.
+// Write one log line. `level` is a LogLevel; an unknown one counts as Error. Invalid UTF-8 is
+// replaced. The result is always Success.
 @external("ark-core-v3", "core__log")
 export declare function log(
   level: u32,

@@ -3,7 +3,7 @@
 
 import { ErrorCode, RuntimeHandle, SnapshotFormat, LoadInferenceHandle, RawInferenceHandle } from "./types";
 
-// What a guest that needs this API exports the address of.
+// A guest that needs this API exports the address of this number.
 export const ID: u64 = 0xb1a7dae814bc6952;
 
 // Pack an ONNX model into a Cervo container.
@@ -14,19 +14,19 @@ export declare function onnx_to_cervo(
   __ark_byte_size: usize,
 ): ErrorCode;
 
-// Make an empty runtime.
+// Create an empty runtime.
 @external("ark-ml-inference-v0", "ml_inference__create_runtime")
 export declare function create_runtime(
   __ark_ffi_output: usize,
 ): void;
 
-// Forget a runtime and every brain of it.
+// Destroy a runtime and all its brains.
 @external("ark-ml-inference-v0", "ml_inference__destroy_runtime")
 export declare function destroy_runtime(
   handle: RuntimeHandle,
 ): ErrorCode;
 
-// Start to load a brain; poll the handle for it.
+// Start loading a brain; poll the handle for it.
 @external("ark-ml-inference-v0", "ml_inference__load_inference_async")
 export declare function load_inference_async(
   handle: RuntimeHandle,
@@ -36,7 +36,7 @@ export declare function load_inference_async(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// The brain, once it is loaded; Unavailable until then. A load that failed answers its error at
+// Get a brain once it is loaded; Unavailable until then. A load that failed answers its error at
 // every poll.
 @external("ark-ml-inference-v0", "ml_inference__poll_load_inference_async")
 export declare function poll_load_inference_async(
@@ -44,14 +44,14 @@ export declare function poll_load_inference_async(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Forget a brain. Refused while something is queued for it.
+// Unload a brain. Refused while observations are queued for it.
 @external("ark-ml-inference-v0", "ml_inference__unload_inference")
 export declare function unload_inference(
   runtime_handle: RuntimeHandle,
   handle: RawInferenceHandle,
 ): ErrorCode;
 
-// Names of a brain's inputs: u8 count, then u8 length and UTF-8 for each.
+// Get the names of a brain's inputs: u8 count, then u8 length and UTF-8 for each.
 @external("ark-ml-inference-v0", "ml_inference__get_brain_input_names")
 export declare function get_brain_input_names(
   runtime_handle: RuntimeHandle,
@@ -59,7 +59,7 @@ export declare function get_brain_input_names(
   __ark_byte_size: usize,
 ): ErrorCode;
 
-// Shape of the input with this index.
+// Get the shape of the input with this index.
 @external("ark-ml-inference-v0", "ml_inference__get_brain_input_shape")
 export declare function get_brain_input_shape(
   runtime_handle: RuntimeHandle,
@@ -68,7 +68,7 @@ export declare function get_brain_input_shape(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Names of a brain's outputs: u8 count, then u8 length and UTF-8 for each.
+// Get the names of a brain's outputs: u8 count, then u8 length and UTF-8 for each.
 @external("ark-ml-inference-v0", "ml_inference__get_brain_output_names")
 export declare function get_brain_output_names(
   runtime_handle: RuntimeHandle,
@@ -76,7 +76,7 @@ export declare function get_brain_output_names(
   __ark_byte_size: usize,
 ): ErrorCode;
 
-// Shape of the output with this index.
+// Get the shape of the output with this index.
 @external("ark-ml-inference-v0", "ml_inference__get_brain_output_shape")
 export declare function get_brain_output_shape(
   runtime_handle: RuntimeHandle,
@@ -104,24 +104,24 @@ export declare function submit_inference_item(
   data_len: u32,
 ): ErrorCode;
 
-// Queue the observation begun last. One with missing, unknown or wrong-sized inputs is refused and
-// forgotten.
+// Queue the observation begun last. An observation with missing, unknown or wrong-sized inputs is
+// refused and dropped.
 @external("ark-ml-inference-v0", "ml_inference__end_infer_submission")
 export declare function end_infer_submission(
   runtime_handle: RuntimeHandle,
   inference_handle: RawInferenceHandle,
 ): ErrorCode;
 
-// Answer everything queued. The bytes name the agents: u8 count, then a u64 id for each; beyond 255
-// the rest stays queued.
+// Answer all queued observations. The bytes name the agents: u8 count, then a u64 id for each;
+// beyond 255 agents the rest stays queued.
 @external("ark-ml-inference-v0", "ml_inference__execute_inference")
 export declare function execute_inference(
   handle: RuntimeHandle,
   __ark_byte_size: usize,
 ): ErrorCode;
 
-// Answer queued observations, brain by brain, until so many seconds are used up; at least one
-// brain. The bytes name the agents: u8 count, then a u64 id for each.
+// Answer queued observations, brain by brain, until `time_limit_s` seconds have passed; at least
+// one brain. The bytes name the agents: u8 count, then a u64 id for each.
 @external("ark-ml-inference-v0", "ml_inference__execute_inference_for")
 export declare function execute_inference_for(
   handle: RuntimeHandle,
@@ -129,7 +129,7 @@ export declare function execute_inference_for(
   __ark_byte_size: usize,
 ): ErrorCode;
 
-// Whether the last execution answered this agent.
+// Check whether the last execution answered this agent.
 @external("ark-ml-inference-v0", "ml_inference__poll_result")
 export declare function poll_result(
   handle: RuntimeHandle,
@@ -138,7 +138,7 @@ export declare function poll_result(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Agents a brain answered in the last execution: u8 count, then a u64 id for each.
+// Get the agents that a brain answered in the last execution: u8 count, then a u64 id for each.
 @external("ark-ml-inference-v0", "ml_inference__result_get_brain_agents")
 export declare function result_get_brain_agents(
   runtime_handle: RuntimeHandle,
@@ -146,7 +146,7 @@ export declare function result_get_brain_agents(
   __ark_byte_size: usize,
 ): ErrorCode;
 
-// Names of a brain's results: u8 count, then u8 length and UTF-8 for each.
+// Get the names of a brain's results: u8 count, then u8 length and UTF-8 for each.
 @external("ark-ml-inference-v0", "ml_inference__result_get_brain_output_names")
 export declare function result_get_brain_output_names(
   runtime_handle: RuntimeHandle,
@@ -154,7 +154,7 @@ export declare function result_get_brain_output_names(
   __ark_byte_size: usize,
 ): ErrorCode;
 
-// One output for one agent: u8 count, then an f32 for each.
+// Get one output of one agent: u8 count, then an f32 for each.
 @external("ark-ml-inference-v0", "ml_inference__result_get_brain_agent_output")
 export declare function result_get_brain_agent_output(
   runtime_handle: RuntimeHandle,

@@ -3,7 +3,7 @@
 
 import { ErrorCode, TrainingHandle, EpisodeState, SnapshotFormat, InferenceHandle, FutureHandle } from "./types";
 
-// What a guest that needs this API exports the address of.
+// A guest that needs this API exports the address of this number.
 export const ID: u64 = 0xaed601094f073c80;
 
 // Pack an ONNX model into a Cervo container.
@@ -14,7 +14,7 @@ export declare function onnx_to_cervo(
   __ark_byte_size: usize,
 ): ErrorCode;
 
-// Ask whether a hive answers at this address. The future gives a bool.
+// Ask whether a hive answers at this address. The future holds a bool.
 @external("ark-ml-v1", "ml__can_connect_to_hive")
 export declare function can_connect_to_hive(
   hive_url_ptr: usize,
@@ -23,7 +23,7 @@ export declare function can_connect_to_hive(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Ask a hive for its experiments. The future gives ExperimentInfo items.
+// Ask a hive for its experiments. The future holds ExperimentInfo items.
 @external("ark-ml-v1", "ml__list_experiments")
 export declare function list_experiments(
   hive_url_ptr: usize,
@@ -32,21 +32,21 @@ export declare function list_experiments(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// How many actions each answer of the experiment has.
+// Get the number of actions for each observation of the experiment.
 @external("ark-ml-v1", "ml__experiment_action_count")
 export declare function experiment_action_count(
   context: TrainingHandle,
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// How many features each observation of the experiment has.
+// Get the number of features of each observation of the experiment.
 @external("ark-ml-v1", "ml__experiment_feature_count")
 export declare function experiment_feature_count(
   context: TrainingHandle,
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Start an experiment on a hive and join it. The future gives a TrainingHandle.
+// Start an experiment on a hive and join it. The future holds a TrainingHandle.
 @external("ark-ml-v1", "ml__start_training")
 export declare function start_training(
   hive_url_ptr: usize,
@@ -61,7 +61,7 @@ export declare function start_training(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Start an experiment from a checkpoint and join it. The future gives a TrainingHandle.
+// Start an experiment from a checkpoint and join it. The future holds a TrainingHandle.
 @external("ark-ml-v1", "ml__start_training_from_checkpoint")
 export declare function start_training_from_checkpoint(
   hive_url_ptr: usize,
@@ -78,10 +78,10 @@ export declare function start_training_from_checkpoint(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Queue one observation for the next submit. `reward` belongs to the step that led here. `length`
-// is how long that step took: the rows of a submit show it to the policy that answers, and neither
-// learning nor an environment gives it a meaning. `actions` is empty except for rows to be
-// submitted as augmented or demonstration observations.
+// Queue one observation for the next submit. `reward` belongs to the step that led to it, `length`
+// is the duration of that step: the policy sees it with the row, and neither learning nor an
+// environment gives it a meaning. `actions` is empty except for rows that will be submitted as
+// augmented or demonstration observations.
 @external("ark-ml-v1", "ml__push_training_observation")
 export declare function push_training_observation(
   context: TrainingHandle,
@@ -110,9 +110,8 @@ export declare function push_training_observation_with_metadata(
   metadata_len: u32,
 ): ErrorCode;
 
-// Train on the queued observations and have each answered: `num_actions` actions and one value per
-// row, in push order. Rows that ended their episode get zeros. A submit that fails empties the
-// queue.
+// Train on the queued observations and get `num_actions` actions and one value for each, in push
+// order. Rows that end their episode get zeros. A submit that fails empties the queue.
 @external("ark-ml-v1", "ml__submit_training_observations")
 export declare function submit_training_observations(
   context: TrainingHandle,
@@ -122,32 +121,32 @@ export declare function submit_training_observations(
   out_values_len: u32,
 ): ErrorCode;
 
-// Train on the queued observations, with the actions pushed along, as augmented ones.
+// Train on the queued observations and the actions pushed with them as augmented data.
 @external("ark-ml-v1", "ml__submit_training_augmented_observations")
 export declare function submit_training_augmented_observations(
   context: TrainingHandle,
 ): ErrorCode;
 
-// Train on the queued observations, with the actions pushed along, as demonstrations.
+// Train on the queued observations and the actions pushed with them as demonstrations.
 @external("ark-ml-v1", "ml__submit_training_demonstration_observations")
 export declare function submit_training_demonstration_observations(
   context: TrainingHandle,
 ): ErrorCode;
 
-// Leave the experiment and forget the handle. The experiment goes on for others.
+// Leave the experiment and drop the handle. The experiment continues for other guests.
 @external("ark-ml-v1", "ml__stop_training")
 export declare function stop_training(
   context: TrainingHandle,
 ): ErrorCode;
 
-// Ask for the policy as trained so far. The future gives bytes.
+// Ask for the newest policy. The future holds bytes.
 @external("ark-ml-v1", "ml__download_snapshot")
 export declare function download_snapshot(
   context: TrainingHandle,
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Ask for the experiment's metrics. The future gives MetricV1 items.
+// Ask for the experiment's metrics. The future holds MetricV1 items.
 @external("ark-ml-v1", "ml__download_metrics")
 export declare function download_metrics(
   context: TrainingHandle,
@@ -165,8 +164,8 @@ export declare function start_inference(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Have the queued observations answered: `num_actions` actions and one value per row, in push
-// order. Rows that ended their episode get zeros. A submit that fails empties the queue.
+// Get `num_actions` actions and one value for each queued observation, in push order. Rows that end
+// their episode get zeros. A submit that fails empties the queue.
 @external("ark-ml-v1", "ml__submit_inference_observations")
 export declare function submit_inference_observations(
   context: InferenceHandle,
@@ -176,8 +175,8 @@ export declare function submit_inference_observations(
   out_values_len: u32,
 ): ErrorCode;
 
-// Queue one observation for the next submit; `length` is how long its step took, which the rows of
-// a submit show to the policy that answers, and which has no other effect.
+// Queue one observation for the next submit. `length` is the duration of its step: the policy sees
+// it with the row, and it has no other effect.
 @external("ark-ml-v1", "ml__push_inference_observation")
 export declare function push_inference_observation(
   context: InferenceHandle,
@@ -202,34 +201,34 @@ export declare function push_inference_observation_with_metadata(
   metadata_len: u32,
 ): ErrorCode;
 
-// End the session and forget the handle.
+// End the session and drop the handle.
 @external("ark-ml-v1", "ml__stop_inference")
 export declare function stop_inference(
   context: InferenceHandle,
 ): ErrorCode;
 
-// Whether a future that gives a bool is ready.
+// Check whether a future of a bool is ready.
 @external("ark-ml-v1", "ml__poll_future_bool")
 export declare function poll_future_bool(
   handle: FutureHandle,
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Take the bool out of a ready future and forget the handle.
+// Take the bool out of a ready future and drop the handle.
 @external("ark-ml-v1", "ml__take_future_bool")
 export declare function take_future_bool(
   handle: FutureHandle,
   data: usize,
 ): ErrorCode;
 
-// Whether a future that gives bytes is ready, and how many there are.
+// Check whether a future of bytes is ready, and get their number.
 @external("ark-ml-v1", "ml__poll_future_vec_u8")
 export declare function poll_future_vec_u8(
   handle: FutureHandle,
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Take the bytes out of a ready future and forget the handle.
+// Take the bytes out of a ready future and drop the handle.
 @external("ark-ml-v1", "ml__take_future_vec_u8")
 export declare function take_future_vec_u8(
   handle: FutureHandle,
@@ -237,14 +236,14 @@ export declare function take_future_vec_u8(
   data_len: u32,
 ): ErrorCode;
 
-// Whether a future that gives metrics is ready, and how many there are.
+// Check whether a future of metrics is ready, and get their number.
 @external("ark-ml-v1", "ml__poll_future_vec_metric")
 export declare function poll_future_vec_metric(
   handle: FutureHandle,
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Take the metrics out of a ready future and forget the handle.
+// Take the metrics out of a ready future and drop the handle.
 @external("ark-ml-v1", "ml__take_future_vec_metric")
 export declare function take_future_vec_metric(
   handle: FutureHandle,
@@ -252,28 +251,28 @@ export declare function take_future_vec_metric(
   data_len: u32,
 ): ErrorCode;
 
-// Whether a future that gives a training session is ready.
+// Check whether a future of a training session is ready.
 @external("ark-ml-v1", "ml__poll_future_training_handle")
 export declare function poll_future_training_handle(
   handle: FutureHandle,
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Take the training session out of a ready future and forget the future's handle.
+// Take the training session out of a ready future and drop the future's handle.
 @external("ark-ml-v1", "ml__take_future_training_handle")
 export declare function take_future_training_handle(
   handle: FutureHandle,
   data: usize,
 ): ErrorCode;
 
-// Whether a future that gives experiments is ready, and how many there are.
+// Check whether a future of experiments is ready, and get their number.
 @external("ark-ml-v1", "ml__poll_future_vec_experiment_info")
 export declare function poll_future_vec_experiment_info(
   handle: FutureHandle,
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Take the experiments out of a ready future and forget the handle.
+// Take the experiments out of a ready future and drop the handle.
 @external("ark-ml-v1", "ml__take_future_vec_experiment_info")
 export declare function take_future_vec_experiment_info(
   handle: FutureHandle,
@@ -281,7 +280,7 @@ export declare function take_future_vec_experiment_info(
   data_len: u32,
 ): ErrorCode;
 
-// Forget a future of any kind, ready or not.
+// Drop a future of any kind, ready or not.
 @external("ark-ml-v1", "ml__drop_future")
 export declare function drop_future(
   handle: FutureHandle,

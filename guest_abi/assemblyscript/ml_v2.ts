@@ -3,17 +3,17 @@
 
 import { ErrorCode, TrainingHandle, FutureHandle } from "./types";
 
-// What a guest that needs this API exports the address of.
+// A guest that needs this API exports the address of this number.
 export const ID: u64 = 0xaed601094f073c81;
 
-// Name the module that remote workers run, by its content id.
+// Set the module that remote workers run, by its content id.
 @external("ark-ml-v2", "ml__set_worker_module_link")
 export declare function set_worker_module_link(
   cid_ptr: usize,
   cid_len: u32,
 ): ErrorCode;
 
-// Join an experiment that runs already. The future gives a TrainingHandle.
+// Join an experiment that is already running. The future holds a TrainingHandle.
 @external("ark-ml-v2", "ml__connect_to_experiment")
 export declare function connect_to_experiment(
   hive_url_ptr: usize,
@@ -25,7 +25,7 @@ export declare function connect_to_experiment(
 ): ErrorCode;
 
 // Start an experiment with remote workers and a configuration in JSON, and join it. The future
-// gives a TrainingHandle.
+// holds a TrainingHandle.
 @external("ark-ml-v2", "ml__start_training")
 export declare function start_training(
   hive_url_ptr: usize,
@@ -43,7 +43,7 @@ export declare function start_training(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Start an experiment with remote workers from a checkpoint, and join it. The future gives a
+// Start an experiment with remote workers from a checkpoint, and join it. The future holds a
 // TrainingHandle.
 @external("ark-ml-v2", "ml__start_training_from_checkpoint")
 export declare function start_training_from_checkpoint(
@@ -64,13 +64,13 @@ export declare function start_training_from_checkpoint(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Stop the experiment for everybody. The handle is dead afterwards.
+// Stop the experiment for all its guests and drop the handle.
 @external("ark-ml-v2", "ml__stop_experiment")
 export declare function stop_experiment(
   context: TrainingHandle,
 ): ErrorCode;
 
-// Ask for the configuration of the experiment this session is part of.
+// Ask for the configuration of the experiment of this session.
 @external("ark-ml-v2", "ml__experiment_config")
 export declare function experiment_config(
   context: TrainingHandle,
@@ -88,7 +88,7 @@ export declare function experiment_config_from_registry(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Ask a hive for the policy of one of its experiments. The future gives bytes.
+// Ask a hive for the policy of one of its experiments. The future holds bytes.
 @external("ark-ml-v2", "ml__download_snapshot_from_registry")
 export declare function download_snapshot_from_registry(
   hive_url_ptr: usize,
@@ -99,14 +99,14 @@ export declare function download_snapshot_from_registry(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Whether a future that gives an experiment's shape is ready.
+// Check whether a future of an experiment's shape is ready.
 @external("ark-ml-v2", "ml__poll_future_ark_experiment_config")
 export declare function poll_future_ark_experiment_config(
   handle: FutureHandle,
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Take the experiment's shape out of a ready future and forget the handle.
+// Take the experiment's shape out of a ready future and drop the handle.
 @external("ark-ml-v2", "ml__take_future_ark_experiment_config")
 export declare function take_future_ark_experiment_config(
   handle: FutureHandle,

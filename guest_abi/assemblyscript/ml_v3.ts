@@ -3,11 +3,11 @@
 
 import { ErrorCode, TrainingHandle, EpisodeState, InferenceHandle, FutureHandle } from "./types";
 
-// What a guest that needs this API exports the address of.
+// A guest that needs this API exports the address of this number.
 export const ID: u64 = 0xaed601094f073c82;
 
-// Start an experiment, from a checkpoint unless that is empty and for so many seconds, and join it.
-// The future gives a TrainingHandle.
+// Start an experiment of the given duration, from a checkpoint unless `checkpoint` is empty, and
+// join it. The future holds a TrainingHandle.
 @external("ark-ml-v3", "ml__start_training")
 export declare function start_training(
   hive_url_ptr: usize,
@@ -28,8 +28,8 @@ export declare function start_training(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Queue one observation and its metrics for the next submit. `actions` is empty except for rows to
-// be submitted as augmented or demonstration observations.
+// Queue one observation and its metrics for the next submit. `actions` is empty except for rows
+// that will be submitted as augmented or demonstration observations.
 @external("ark-ml-v3", "ml__push_training_observation")
 export declare function push_training_observation(
   context: TrainingHandle,
@@ -57,21 +57,21 @@ export declare function push_inference_observation(
   metadata_len: u32,
 ): ErrorCode;
 
-// Ask for the experiment's metrics. The future gives MetricV3 items.
+// Ask for the experiment's metrics. The future holds MetricV3 items.
 @external("ark-ml-v3", "ml__download_metrics")
 export declare function download_metrics(
   context: TrainingHandle,
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Whether a future that gives metrics is ready, and how many there are.
+// Check whether a future of metrics is ready, and get their number.
 @external("ark-ml-v3", "ml__poll_future_vec_metric")
 export declare function poll_future_vec_metric(
   handle: FutureHandle,
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Take the metrics out of a ready future and forget the handle.
+// Take the metrics out of a ready future and drop the handle.
 @external("ark-ml-v3", "ml__take_future_vec_metric")
 export declare function take_future_vec_metric(
   handle: FutureHandle,

@@ -3,11 +3,11 @@
 
 import { HardwareType, ErrorCode, TrainingHandle, SnapshotFormat, InferenceHandle } from "./types";
 
-// What a guest that needs this API exports the address of.
+// A guest that needs this API exports the address of this number.
 export const ID: u64 = 0x75c9e1a5cd994b85;
 
 // Start an experiment from the hive's own configuration, and join it. `duration` is in seconds. The
-// future gives a TrainingHandle.
+// future holds a TrainingHandle.
 @external("ark-ml-v5", "ml__start_training")
 export declare function start_training(
   hive_url_ptr: usize,
@@ -27,14 +27,14 @@ export declare function start_training(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Ask for the configuration of the experiment this session is part of. The future gives text.
+// Ask for the configuration of the experiment of this session. The future holds text.
 @external("ark-ml-v5", "ml__raw_experiment_config")
 export declare function raw_experiment_config(
   context: TrainingHandle,
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Load a snapshot as a policy that acts for this guest; the model says its own shape.
+// Load a snapshot as a policy that acts for this guest; the model gives its shape.
 @external("ark-ml-v5", "ml__start_inference")
 export declare function start_inference(
   snapshot_data_ptr: usize,
@@ -43,8 +43,8 @@ export declare function start_inference(
   __ark_ffi_output: usize,
 ): ErrorCode;
 
-// Train on the queued observations and have each answered. The answer is bytes: u8 version 0, u8
-// rows, u16 actions, then for each row a u64 id, a u8 that says whether actions follow, and the
+// Train on the queued observations and get an answer for each. The answer is bytes: u8 version 0,
+// u8 rows, u16 actions, then for each row a u64 id, a u8 that is 1 if actions follow, and the
 // actions as f32. More than 255 rows are refused. A submit that fails empties the queue.
 @external("ark-ml-v5", "ml__submit_training_observations")
 export declare function submit_training_observations(
@@ -52,9 +52,9 @@ export declare function submit_training_observations(
   __ark_byte_size: usize,
 ): ErrorCode;
 
-// Have the queued observations answered. The answer is bytes: u8 version 0, u8 rows, u16 actions,
-// then for each row a u64 id, a u8 that says whether actions follow, and the actions as f32. More
-// than 255 rows are refused. A submit that fails empties the queue.
+// Get an answer for each queued observation. The answer is bytes: u8 version 0, u8 rows, u16
+// actions, then for each row a u64 id, a u8 that is 1 if actions follow, and the actions as f32.
+// More than 255 rows are refused. A submit that fails empties the queue.
 @external("ark-ml-v5", "ml__submit_inference_observations")
 export declare function submit_inference_observations(
   context: InferenceHandle,

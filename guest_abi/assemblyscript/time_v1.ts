@@ -3,16 +3,16 @@
 
 import { TimeFormat } from "./types";
 
-// What a guest that needs this API exports the address of.
+// A guest that needs this API exports the address of this number.
 export const ID: u64 = 0x6b957be8995268be;
 
-// Nanoseconds since the Unix epoch.
+// Get the time in nanoseconds since the Unix epoch.
 @external("ark-time-v1", "time__time_utc")
 export declare function time_utc(
   __ark_ffi_output: usize,
 ): void;
 
-// Render a time for people.
+// Render a time as text for display.
 @external("ark-time-v1", "time__format_time_for_display")
 export declare function format_time_for_display(
   ns_since_epoch: i64,

@@ -8,11 +8,11 @@
 extern "C" {
 #endif
 
-/* ark-core-v0: Bytes in and out of an entry point. */
+/* ark-core-v0: Input and result bytes of an entry point. */
 
 /*
- * Give the host the result of the current entry point. The host copies `size` bytes at once. `len`
- * counts the items the bytes hold; the host ignores it.
+ * Give the host the result of the current entry point. The host copies `size` bytes during the
+ * call. `len` is the number of items in the bytes; the host ignores it.
  */
 ARK_IMPORT("ark-core-v0", "core__return_slice")
 uint32_t ark_core_v0_return_slice(
@@ -20,16 +20,16 @@ uint32_t ark_core_v0_return_slice(
     uint32_t len,
     uint32_t size);
 
-/* Copy `size` bytes of the current entry point's input, from byte `offset` on. */
+/* Copy `size` bytes of the current entry point's input, starting at byte `offset`. */
 ARK_IMPORT("ark-core-v0", "core__get_input_slice")
 uint32_t ark_core_v0_get_input_slice(
     uint8_t *ptr,
     uint32_t size,
     uint32_t offset);
 
-/* ark-core-v1: Asking for extensions. */
+/* ark-core-v1: Optional extensions of the host. */
 
-/* Whether the host has the extension with this id. Always 0: there are none. */
+/* Check whether the host has the extension with this id. Always 0: there are none. */
 ARK_IMPORT("ark-core-v1", "core__has_extension")
 uint32_t ark_core_v1_has_extension(
     uint64_t id);
@@ -37,8 +37,8 @@ uint32_t ark_core_v1_has_extension(
 /* ark-core-v2: Reporting panics. */
 
 /*
- * Report a panic's message and place. The guest traps right afterwards, and the host shows both.
- * Invalid UTF-8 is replaced.
+ * Report the message and location of a panic. The guest traps right afterwards, and the host shows
+ * both. Invalid UTF-8 is replaced.
  */
 ARK_IMPORT("ark-core-v2", "core__register_panic")
 ArkErrorCode ark_core_v2_register_panic(
@@ -52,8 +52,8 @@ ArkErrorCode ark_core_v2_register_panic(
 /* ark-core-v3: Logging. */
 
 /*
- * Write one log line. `level` is a LogLevel; an unknown one counts as Error, and invalid UTF-8 is
- * replaced. Always answered with Success.
+ * Write one log line. `level` is a LogLevel; an unknown one counts as Error. Invalid UTF-8 is
+ * replaced. The result is always Success.
  */
 ARK_IMPORT("ark-core-v3", "core__log")
 ArkErrorCode ark_core_v3_log(
@@ -61,18 +61,18 @@ ArkErrorCode ark_core_v3_log(
     const uint8_t *str_ptr,
     uint32_t str_len);
 
-/* ark-core-v4: Fetching vector results, and context for panics. */
+/* ark-core-v4: Vector results, and context shown with panics. */
 
 /*
  * Move the pending vector of the last import that returned one into guest memory. `out` must have
- * exactly the size that import announced, 0 included.
+ * exactly the size that this import announced, also where it is 0.
  */
 ARK_IMPORT("ark-core-v4", "core__take_host_return_vec")
 ArkErrorCode ark_core_v4_take_host_return_vec(
     uint8_t *out_ptr,
     uint32_t out_len);
 
-/* Attach a named value to what the host shows when the guest panics. */
+/* Add a named value to the report that the host shows when the guest panics. */
 ARK_IMPORT("ark-core-v4", "core__add_debug_context")
 void ark_core_v4_add_debug_context(
     const uint8_t *name_str_ptr,
@@ -80,7 +80,7 @@ void ark_core_v4_add_debug_context(
     const uint8_t *value_str_ptr,
     uint32_t value_str_len);
 
-/* Forget a value attached by `add_debug_context`. */
+/* Remove a value added by `add_debug_context`. */
 ARK_IMPORT("ark-core-v4", "core__remove_debug_context")
 void ark_core_v4_remove_debug_context(
     const uint8_t *name_str_ptr,

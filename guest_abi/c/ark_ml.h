@@ -17,7 +17,7 @@ ArkErrorCode ark_ml_v1_onnx_to_cervo(
     uint32_t buffer_len,
     uint32_t *__ark_byte_size);
 
-/* Ask whether a hive answers at this address. The future gives a bool. */
+/* Ask whether a hive answers at this address. The future holds a bool. */
 ARK_IMPORT("ark-ml-v1", "ml__can_connect_to_hive")
 ArkErrorCode ark_ml_v1_can_connect_to_hive(
     const uint8_t *hive_url_ptr,
@@ -25,7 +25,7 @@ ArkErrorCode ark_ml_v1_can_connect_to_hive(
     uint32_t hive_port,
     ArkFutureHandle *__ark_ffi_output);
 
-/* Ask a hive for its experiments. The future gives ExperimentInfo items. */
+/* Ask a hive for its experiments. The future holds ExperimentInfo items. */
 ARK_IMPORT("ark-ml-v1", "ml__list_experiments")
 ArkErrorCode ark_ml_v1_list_experiments(
     const uint8_t *hive_url_ptr,
@@ -33,19 +33,19 @@ ArkErrorCode ark_ml_v1_list_experiments(
     uint32_t hive_port,
     ArkFutureHandle *__ark_ffi_output);
 
-/* How many actions each answer of the experiment has. */
+/* Get the number of actions for each observation of the experiment. */
 ARK_IMPORT("ark-ml-v1", "ml__experiment_action_count")
 ArkErrorCode ark_ml_v1_experiment_action_count(
     ArkTrainingHandle context,
     uint32_t *__ark_ffi_output);
 
-/* How many features each observation of the experiment has. */
+/* Get the number of features of each observation of the experiment. */
 ARK_IMPORT("ark-ml-v1", "ml__experiment_feature_count")
 ArkErrorCode ark_ml_v1_experiment_feature_count(
     ArkTrainingHandle context,
     uint32_t *__ark_ffi_output);
 
-/* Start an experiment on a hive and join it. The future gives a TrainingHandle. */
+/* Start an experiment on a hive and join it. The future holds a TrainingHandle. */
 ARK_IMPORT("ark-ml-v1", "ml__start_training")
 ArkErrorCode ark_ml_v1_start_training(
     const uint8_t *hive_url_ptr,
@@ -59,7 +59,7 @@ ArkErrorCode ark_ml_v1_start_training(
     uint32_t num_actions,
     ArkFutureHandle *__ark_ffi_output);
 
-/* Start an experiment from a checkpoint and join it. The future gives a TrainingHandle. */
+/* Start an experiment from a checkpoint and join it. The future holds a TrainingHandle. */
 ARK_IMPORT("ark-ml-v1", "ml__start_training_from_checkpoint")
 ArkErrorCode ark_ml_v1_start_training_from_checkpoint(
     const uint8_t *hive_url_ptr,
@@ -76,10 +76,10 @@ ArkErrorCode ark_ml_v1_start_training_from_checkpoint(
     ArkFutureHandle *__ark_ffi_output);
 
 /*
- * Queue one observation for the next submit. `reward` belongs to the step that led here. `length`
- * is how long that step took: the rows of a submit show it to the policy that answers, and neither
- * learning nor an environment gives it a meaning. `actions` is empty except for rows to be
- * submitted as augmented or demonstration observations.
+ * Queue one observation for the next submit. `reward` belongs to the step that led to it, `length`
+ * is the duration of that step: the policy sees it with the row, and neither learning nor an
+ * environment gives it a meaning. `actions` is empty except for rows that will be submitted as
+ * augmented or demonstration observations.
  */
 ARK_IMPORT("ark-ml-v1", "ml__push_training_observation")
 ArkErrorCode ark_ml_v1_push_training_observation(
@@ -108,9 +108,8 @@ ArkErrorCode ark_ml_v1_push_training_observation_with_metadata(
     uint32_t metadata_len);
 
 /*
- * Train on the queued observations and have each answered: `num_actions` actions and one value per
- * row, in push order. Rows that ended their episode get zeros. A submit that fails empties the
- * queue.
+ * Train on the queued observations and get `num_actions` actions and one value for each, in push
+ * order. Rows that end their episode get zeros. A submit that fails empties the queue.
  */
 ARK_IMPORT("ark-ml-v1", "ml__submit_training_observations")
 ArkErrorCode ark_ml_v1_submit_training_observations(
@@ -120,28 +119,28 @@ ArkErrorCode ark_ml_v1_submit_training_observations(
     float *out_values_ptr,
     uint32_t out_values_len);
 
-/* Train on the queued observations, with the actions pushed along, as augmented ones. */
+/* Train on the queued observations and the actions pushed with them as augmented data. */
 ARK_IMPORT("ark-ml-v1", "ml__submit_training_augmented_observations")
 ArkErrorCode ark_ml_v1_submit_training_augmented_observations(
     ArkTrainingHandle context);
 
-/* Train on the queued observations, with the actions pushed along, as demonstrations. */
+/* Train on the queued observations and the actions pushed with them as demonstrations. */
 ARK_IMPORT("ark-ml-v1", "ml__submit_training_demonstration_observations")
 ArkErrorCode ark_ml_v1_submit_training_demonstration_observations(
     ArkTrainingHandle context);
 
-/* Leave the experiment and forget the handle. The experiment goes on for others. */
+/* Leave the experiment and drop the handle. The experiment continues for other guests. */
 ARK_IMPORT("ark-ml-v1", "ml__stop_training")
 ArkErrorCode ark_ml_v1_stop_training(
     ArkTrainingHandle context);
 
-/* Ask for the policy as trained so far. The future gives bytes. */
+/* Ask for the newest policy. The future holds bytes. */
 ARK_IMPORT("ark-ml-v1", "ml__download_snapshot")
 ArkErrorCode ark_ml_v1_download_snapshot(
     ArkTrainingHandle context,
     ArkFutureHandle *__ark_ffi_output);
 
-/* Ask for the experiment's metrics. The future gives MetricV1 items. */
+/* Ask for the experiment's metrics. The future holds MetricV1 items. */
 ARK_IMPORT("ark-ml-v1", "ml__download_metrics")
 ArkErrorCode ark_ml_v1_download_metrics(
     ArkTrainingHandle context,
@@ -158,8 +157,8 @@ ArkErrorCode ark_ml_v1_start_inference(
     ArkInferenceHandle *__ark_ffi_output);
 
 /*
- * Have the queued observations answered: `num_actions` actions and one value per row, in push
- * order. Rows that ended their episode get zeros. A submit that fails empties the queue.
+ * Get `num_actions` actions and one value for each queued observation, in push order. Rows that end
+ * their episode get zeros. A submit that fails empties the queue.
  */
 ARK_IMPORT("ark-ml-v1", "ml__submit_inference_observations")
 ArkErrorCode ark_ml_v1_submit_inference_observations(
@@ -170,8 +169,8 @@ ArkErrorCode ark_ml_v1_submit_inference_observations(
     uint32_t out_values_len);
 
 /*
- * Queue one observation for the next submit; `length` is how long its step took, which the rows of
- * a submit show to the policy that answers, and which has no other effect.
+ * Queue one observation for the next submit. `length` is the duration of its step: the policy sees
+ * it with the row, and it has no other effect.
  */
 ARK_IMPORT("ark-ml-v1", "ml__push_inference_observation")
 ArkErrorCode ark_ml_v1_push_inference_observation(
@@ -195,88 +194,88 @@ ArkErrorCode ark_ml_v1_push_inference_observation_with_metadata(
     const ArkMetricV1 *metadata_ptr,
     uint32_t metadata_len);
 
-/* End the session and forget the handle. */
+/* End the session and drop the handle. */
 ARK_IMPORT("ark-ml-v1", "ml__stop_inference")
 ArkErrorCode ark_ml_v1_stop_inference(
     ArkInferenceHandle context);
 
-/* Whether a future that gives a bool is ready. */
+/* Check whether a future of a bool is ready. */
 ARK_IMPORT("ark-ml-v1", "ml__poll_future_bool")
 ArkErrorCode ark_ml_v1_poll_future_bool(
     ArkFutureHandle handle,
     ArkPollSimple *__ark_ffi_output);
 
-/* Take the bool out of a ready future and forget the handle. */
+/* Take the bool out of a ready future and drop the handle. */
 ARK_IMPORT("ark-ml-v1", "ml__take_future_bool")
 ArkErrorCode ark_ml_v1_take_future_bool(
     ArkFutureHandle handle,
     bool *data);
 
-/* Whether a future that gives bytes is ready, and how many there are. */
+/* Check whether a future of bytes is ready, and get their number. */
 ARK_IMPORT("ark-ml-v1", "ml__poll_future_vec_u8")
 ArkErrorCode ark_ml_v1_poll_future_vec_u8(
     ArkFutureHandle handle,
     ArkPollVec *__ark_ffi_output);
 
-/* Take the bytes out of a ready future and forget the handle. */
+/* Take the bytes out of a ready future and drop the handle. */
 ARK_IMPORT("ark-ml-v1", "ml__take_future_vec_u8")
 ArkErrorCode ark_ml_v1_take_future_vec_u8(
     ArkFutureHandle handle,
     uint8_t *data_ptr,
     uint32_t data_len);
 
-/* Whether a future that gives metrics is ready, and how many there are. */
+/* Check whether a future of metrics is ready, and get their number. */
 ARK_IMPORT("ark-ml-v1", "ml__poll_future_vec_metric")
 ArkErrorCode ark_ml_v1_poll_future_vec_metric(
     ArkFutureHandle handle,
     ArkPollVec *__ark_ffi_output);
 
-/* Take the metrics out of a ready future and forget the handle. */
+/* Take the metrics out of a ready future and drop the handle. */
 ARK_IMPORT("ark-ml-v1", "ml__take_future_vec_metric")
 ArkErrorCode ark_ml_v1_take_future_vec_metric(
     ArkFutureHandle handle,
     ArkMetricV1 *data_ptr,
     uint32_t data_len);
 
-/* Whether a future that gives a training session is ready. */
+/* Check whether a future of a training session is ready. */
 ARK_IMPORT("ark-ml-v1", "ml__poll_future_training_handle")
 ArkErrorCode ark_ml_v1_poll_future_training_handle(
     ArkFutureHandle handle,
     ArkPollSimple *__ark_ffi_output);
 
-/* Take the training session out of a ready future and forget the future's handle. */
+/* Take the training session out of a ready future and drop the future's handle. */
 ARK_IMPORT("ark-ml-v1", "ml__take_future_training_handle")
 ArkErrorCode ark_ml_v1_take_future_training_handle(
     ArkFutureHandle handle,
     ArkTrainingHandle *data);
 
-/* Whether a future that gives experiments is ready, and how many there are. */
+/* Check whether a future of experiments is ready, and get their number. */
 ARK_IMPORT("ark-ml-v1", "ml__poll_future_vec_experiment_info")
 ArkErrorCode ark_ml_v1_poll_future_vec_experiment_info(
     ArkFutureHandle handle,
     ArkPollVec *__ark_ffi_output);
 
-/* Take the experiments out of a ready future and forget the handle. */
+/* Take the experiments out of a ready future and drop the handle. */
 ARK_IMPORT("ark-ml-v1", "ml__take_future_vec_experiment_info")
 ArkErrorCode ark_ml_v1_take_future_vec_experiment_info(
     ArkFutureHandle handle,
     ArkExperimentInfo *data_ptr,
     uint32_t data_len);
 
-/* Forget a future of any kind, ready or not. */
+/* Drop a future of any kind, ready or not. */
 ARK_IMPORT("ark-ml-v1", "ml__drop_future")
 ArkErrorCode ark_ml_v1_drop_future(
     ArkFutureHandle handle);
 
 /* ark-ml-v2: Remote workers, and experiments that others started. */
 
-/* Name the module that remote workers run, by its content id. */
+/* Set the module that remote workers run, by its content id. */
 ARK_IMPORT("ark-ml-v2", "ml__set_worker_module_link")
 ArkErrorCode ark_ml_v2_set_worker_module_link(
     const uint8_t *cid_ptr,
     uint32_t cid_len);
 
-/* Join an experiment that runs already. The future gives a TrainingHandle. */
+/* Join an experiment that is already running. The future holds a TrainingHandle. */
 ARK_IMPORT("ark-ml-v2", "ml__connect_to_experiment")
 ArkErrorCode ark_ml_v2_connect_to_experiment(
     const uint8_t *hive_url_ptr,
@@ -288,7 +287,7 @@ ArkErrorCode ark_ml_v2_connect_to_experiment(
 
 /*
  * Start an experiment with remote workers and a configuration in JSON, and join it. The future
- * gives a TrainingHandle.
+ * holds a TrainingHandle.
  */
 ARK_IMPORT("ark-ml-v2", "ml__start_training")
 ArkErrorCode ark_ml_v2_start_training(
@@ -307,7 +306,7 @@ ArkErrorCode ark_ml_v2_start_training(
     ArkFutureHandle *__ark_ffi_output);
 
 /*
- * Start an experiment with remote workers from a checkpoint, and join it. The future gives a
+ * Start an experiment with remote workers from a checkpoint, and join it. The future holds a
  * TrainingHandle.
  */
 ARK_IMPORT("ark-ml-v2", "ml__start_training_from_checkpoint")
@@ -328,12 +327,12 @@ ArkErrorCode ark_ml_v2_start_training_from_checkpoint(
     uint32_t checkpoint_len,
     ArkFutureHandle *__ark_ffi_output);
 
-/* Stop the experiment for everybody. The handle is dead afterwards. */
+/* Stop the experiment for all its guests and drop the handle. */
 ARK_IMPORT("ark-ml-v2", "ml__stop_experiment")
 ArkErrorCode ark_ml_v2_stop_experiment(
     ArkTrainingHandle context);
 
-/* Ask for the configuration of the experiment this session is part of. */
+/* Ask for the configuration of the experiment of this session. */
 ARK_IMPORT("ark-ml-v2", "ml__experiment_config")
 ArkErrorCode ark_ml_v2_experiment_config(
     ArkTrainingHandle context,
@@ -349,7 +348,7 @@ ArkErrorCode ark_ml_v2_experiment_config_from_registry(
     uint32_t run_id_len,
     ArkExperimentConfigFuture *__ark_ffi_output);
 
-/* Ask a hive for the policy of one of its experiments. The future gives bytes. */
+/* Ask a hive for the policy of one of its experiments. The future holds bytes. */
 ARK_IMPORT("ark-ml-v2", "ml__download_snapshot_from_registry")
 ArkErrorCode ark_ml_v2_download_snapshot_from_registry(
     const uint8_t *hive_url_ptr,
@@ -359,13 +358,13 @@ ArkErrorCode ark_ml_v2_download_snapshot_from_registry(
     uint32_t run_id_len,
     ArkFutureHandle *__ark_ffi_output);
 
-/* Whether a future that gives an experiment's shape is ready. */
+/* Check whether a future of an experiment's shape is ready. */
 ARK_IMPORT("ark-ml-v2", "ml__poll_future_ark_experiment_config")
 ArkErrorCode ark_ml_v2_poll_future_ark_experiment_config(
     ArkFutureHandle handle,
     ArkPollSimple *__ark_ffi_output);
 
-/* Take the experiment's shape out of a ready future and forget the handle. */
+/* Take the experiment's shape out of a ready future and drop the handle. */
 ARK_IMPORT("ark-ml-v2", "ml__take_future_ark_experiment_config")
 ArkErrorCode ark_ml_v2_take_future_ark_experiment_config(
     ArkFutureHandle handle,
@@ -374,8 +373,8 @@ ArkErrorCode ark_ml_v2_take_future_ark_experiment_config(
 /* ark-ml-v3: Metrics with long names, and pushes that carry them. */
 
 /*
- * Start an experiment, from a checkpoint unless that is empty and for so many seconds, and join it.
- * The future gives a TrainingHandle.
+ * Start an experiment of the given duration, from a checkpoint unless `checkpoint` is empty, and
+ * join it. The future holds a TrainingHandle.
  */
 ARK_IMPORT("ark-ml-v3", "ml__start_training")
 ArkErrorCode ark_ml_v3_start_training(
@@ -397,8 +396,8 @@ ArkErrorCode ark_ml_v3_start_training(
     ArkFutureHandle *__ark_ffi_output);
 
 /*
- * Queue one observation and its metrics for the next submit. `actions` is empty except for rows to
- * be submitted as augmented or demonstration observations.
+ * Queue one observation and its metrics for the next submit. `actions` is empty except for rows
+ * that will be submitted as augmented or demonstration observations.
  */
 ARK_IMPORT("ark-ml-v3", "ml__push_training_observation")
 ArkErrorCode ark_ml_v3_push_training_observation(
@@ -425,29 +424,29 @@ ArkErrorCode ark_ml_v3_push_inference_observation(
     const ArkMetricV3 *metadata_ptr,
     uint32_t metadata_len);
 
-/* Ask for the experiment's metrics. The future gives MetricV3 items. */
+/* Ask for the experiment's metrics. The future holds MetricV3 items. */
 ARK_IMPORT("ark-ml-v3", "ml__download_metrics")
 ArkErrorCode ark_ml_v3_download_metrics(
     ArkTrainingHandle context,
     ArkFutureHandle *__ark_ffi_output);
 
-/* Whether a future that gives metrics is ready, and how many there are. */
+/* Check whether a future of metrics is ready, and get their number. */
 ARK_IMPORT("ark-ml-v3", "ml__poll_future_vec_metric")
 ArkErrorCode ark_ml_v3_poll_future_vec_metric(
     ArkFutureHandle handle,
     ArkPollVec *__ark_ffi_output);
 
-/* Take the metrics out of a ready future and forget the handle. */
+/* Take the metrics out of a ready future and drop the handle. */
 ARK_IMPORT("ark-ml-v3", "ml__take_future_vec_metric")
 ArkErrorCode ark_ml_v3_take_future_vec_metric(
     ArkFutureHandle handle,
     ArkMetricV3 *data_ptr,
     uint32_t data_len);
 
-/* ark-ml-v4: Training with a protocol of one's own, and configurations as text. */
+/* ark-ml-v4: Training with hyperparameters that the guest chooses, and configurations as text. */
 
 /*
- * Start an experiment that learns as `protocol` says, and join it. The future gives a
+ * Start an experiment with the hyperparameters of `protocol`, and join it. The future holds a
  * TrainingHandle.
  */
 ARK_IMPORT("ark-ml-v4", "ml__start_training")
@@ -468,7 +467,7 @@ ArkErrorCode ark_ml_v4_start_training(
     const ArkProtocolConfig *protocol,
     ArkFutureHandle *__ark_ffi_output);
 
-/* Ask a hive for the configuration of one of its experiments. The future gives text. */
+/* Ask a hive for the configuration of one of its experiments. The future holds text. */
 ARK_IMPORT("ark-ml-v4", "ml__raw_experiment_config_from_registry")
 ArkErrorCode ark_ml_v4_raw_experiment_config_from_registry(
     const uint8_t *hive_url_ptr,
@@ -478,13 +477,13 @@ ArkErrorCode ark_ml_v4_raw_experiment_config_from_registry(
     uint32_t run_id_len,
     ArkFutureHandle *__ark_ffi_output);
 
-/* Whether a future that gives text is ready. */
+/* Check whether a future of text is ready. */
 ARK_IMPORT("ark-ml-v4", "ml__poll_future_string")
 ArkErrorCode ark_ml_v4_poll_future_string(
     ArkFutureHandle handle,
     ArkPollSimple *__ark_ffi_output);
 
-/* Take the text out of a ready future and forget the handle. */
+/* Take the text out of a ready future and drop the handle. */
 ARK_IMPORT("ark-ml-v4", "ml__take_future_string")
 ArkErrorCode ark_ml_v4_take_future_string(
     ArkFutureHandle handle,
@@ -494,7 +493,7 @@ ArkErrorCode ark_ml_v4_take_future_string(
 
 /*
  * Start an experiment from the hive's own configuration, and join it. `duration` is in seconds. The
- * future gives a TrainingHandle.
+ * future holds a TrainingHandle.
  */
 ARK_IMPORT("ark-ml-v5", "ml__start_training")
 ArkErrorCode ark_ml_v5_start_training(
@@ -514,13 +513,13 @@ ArkErrorCode ark_ml_v5_start_training(
     ArkHardwareType hardware_type,
     ArkFutureHandle *__ark_ffi_output);
 
-/* Ask for the configuration of the experiment this session is part of. The future gives text. */
+/* Ask for the configuration of the experiment of this session. The future holds text. */
 ARK_IMPORT("ark-ml-v5", "ml__raw_experiment_config")
 ArkErrorCode ark_ml_v5_raw_experiment_config(
     ArkTrainingHandle context,
     ArkFutureHandle *__ark_ffi_output);
 
-/* Load a snapshot as a policy that acts for this guest; the model says its own shape. */
+/* Load a snapshot as a policy that acts for this guest; the model gives its shape. */
 ARK_IMPORT("ark-ml-v5", "ml__start_inference")
 ArkErrorCode ark_ml_v5_start_inference(
     const uint8_t *snapshot_data_ptr,
@@ -529,8 +528,8 @@ ArkErrorCode ark_ml_v5_start_inference(
     ArkInferenceHandle *__ark_ffi_output);
 
 /*
- * Train on the queued observations and have each answered. The answer is bytes: u8 version 0, u8
- * rows, u16 actions, then for each row a u64 id, a u8 that says whether actions follow, and the
+ * Train on the queued observations and get an answer for each. The answer is bytes: u8 version 0,
+ * u8 rows, u16 actions, then for each row a u64 id, a u8 that is 1 if actions follow, and the
  * actions as f32. More than 255 rows are refused. A submit that fails empties the queue.
  */
 ARK_IMPORT("ark-ml-v5", "ml__submit_training_observations")
@@ -539,9 +538,9 @@ ArkErrorCode ark_ml_v5_submit_training_observations(
     uint32_t *__ark_byte_size);
 
 /*
- * Have the queued observations answered. The answer is bytes: u8 version 0, u8 rows, u16 actions,
- * then for each row a u64 id, a u8 that says whether actions follow, and the actions as f32. More
- * than 255 rows are refused. A submit that fails empties the queue.
+ * Get an answer for each queued observation. The answer is bytes: u8 version 0, u8 rows, u16
+ * actions, then for each row a u64 id, a u8 that is 1 if actions follow, and the actions as f32.
+ * More than 255 rows are refused. A submit that fails empties the queue.
  */
 ARK_IMPORT("ark-ml-v5", "ml__submit_inference_observations")
 ArkErrorCode ark_ml_v5_submit_inference_observations(

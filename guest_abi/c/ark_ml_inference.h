@@ -17,17 +17,17 @@ ArkErrorCode ark_ml_inference_v0_onnx_to_cervo(
     uint32_t buffer_len,
     uint32_t *__ark_byte_size);
 
-/* Make an empty runtime. */
+/* Create an empty runtime. */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__create_runtime")
 void ark_ml_inference_v0_create_runtime(
     ArkRuntimeHandle *__ark_ffi_output);
 
-/* Forget a runtime and every brain of it. */
+/* Destroy a runtime and all its brains. */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__destroy_runtime")
 ArkErrorCode ark_ml_inference_v0_destroy_runtime(
     ArkRuntimeHandle handle);
 
-/* Start to load a brain; poll the handle for it. */
+/* Start loading a brain; poll the handle for it. */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__load_inference_async")
 ArkErrorCode ark_ml_inference_v0_load_inference_async(
     ArkRuntimeHandle handle,
@@ -37,7 +37,7 @@ ArkErrorCode ark_ml_inference_v0_load_inference_async(
     ArkLoadInferenceHandle *__ark_ffi_output);
 
 /*
- * The brain, once it is loaded; Unavailable until then. A load that failed answers its error at
+ * Get a brain once it is loaded; Unavailable until then. A load that failed answers its error at
  * every poll.
  */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__poll_load_inference_async")
@@ -45,20 +45,20 @@ ArkErrorCode ark_ml_inference_v0_poll_load_inference_async(
     ArkLoadInferenceHandle handle,
     ArkRawInferenceHandle *__ark_ffi_output);
 
-/* Forget a brain. Refused while something is queued for it. */
+/* Unload a brain. Refused while observations are queued for it. */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__unload_inference")
 ArkErrorCode ark_ml_inference_v0_unload_inference(
     ArkRuntimeHandle runtime_handle,
     ArkRawInferenceHandle handle);
 
-/* Names of a brain's inputs: u8 count, then u8 length and UTF-8 for each. */
+/* Get the names of a brain's inputs: u8 count, then u8 length and UTF-8 for each. */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__get_brain_input_names")
 ArkErrorCode ark_ml_inference_v0_get_brain_input_names(
     ArkRuntimeHandle runtime_handle,
     ArkRawInferenceHandle inference_handle,
     uint32_t *__ark_byte_size);
 
-/* Shape of the input with this index. */
+/* Get the shape of the input with this index. */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__get_brain_input_shape")
 ArkErrorCode ark_ml_inference_v0_get_brain_input_shape(
     ArkRuntimeHandle runtime_handle,
@@ -66,14 +66,14 @@ ArkErrorCode ark_ml_inference_v0_get_brain_input_shape(
     uint32_t slot,
     ArkShape *__ark_ffi_output);
 
-/* Names of a brain's outputs: u8 count, then u8 length and UTF-8 for each. */
+/* Get the names of a brain's outputs: u8 count, then u8 length and UTF-8 for each. */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__get_brain_output_names")
 ArkErrorCode ark_ml_inference_v0_get_brain_output_names(
     ArkRuntimeHandle runtime_handle,
     ArkRawInferenceHandle inference_handle,
     uint32_t *__ark_byte_size);
 
-/* Shape of the output with this index. */
+/* Get the shape of the output with this index. */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__get_brain_output_shape")
 ArkErrorCode ark_ml_inference_v0_get_brain_output_shape(
     ArkRuntimeHandle runtime_handle,
@@ -99,8 +99,8 @@ ArkErrorCode ark_ml_inference_v0_submit_inference_item(
     uint32_t data_len);
 
 /*
- * Queue the observation begun last. One with missing, unknown or wrong-sized inputs is refused and
- * forgotten.
+ * Queue the observation begun last. An observation with missing, unknown or wrong-sized inputs is
+ * refused and dropped.
  */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__end_infer_submission")
 ArkErrorCode ark_ml_inference_v0_end_infer_submission(
@@ -108,8 +108,8 @@ ArkErrorCode ark_ml_inference_v0_end_infer_submission(
     ArkRawInferenceHandle inference_handle);
 
 /*
- * Answer everything queued. The bytes name the agents: u8 count, then a u64 id for each; beyond 255
- * the rest stays queued.
+ * Answer all queued observations. The bytes name the agents: u8 count, then a u64 id for each;
+ * beyond 255 agents the rest stays queued.
  */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__execute_inference")
 ArkErrorCode ark_ml_inference_v0_execute_inference(
@@ -117,8 +117,8 @@ ArkErrorCode ark_ml_inference_v0_execute_inference(
     uint32_t *__ark_byte_size);
 
 /*
- * Answer queued observations, brain by brain, until so many seconds are used up; at least one
- * brain. The bytes name the agents: u8 count, then a u64 id for each.
+ * Answer queued observations, brain by brain, until `time_limit_s` seconds have passed; at least
+ * one brain. The bytes name the agents: u8 count, then a u64 id for each.
  */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__execute_inference_for")
 ArkErrorCode ark_ml_inference_v0_execute_inference_for(
@@ -126,7 +126,7 @@ ArkErrorCode ark_ml_inference_v0_execute_inference_for(
     float time_limit_s,
     uint32_t *__ark_byte_size);
 
-/* Whether the last execution answered this agent. */
+/* Check whether the last execution answered this agent. */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__poll_result")
 ArkErrorCode ark_ml_inference_v0_poll_result(
     ArkRuntimeHandle handle,
@@ -134,21 +134,21 @@ ArkErrorCode ark_ml_inference_v0_poll_result(
     uint64_t agent,
     bool *__ark_ffi_output);
 
-/* Agents a brain answered in the last execution: u8 count, then a u64 id for each. */
+/* Get the agents that a brain answered in the last execution: u8 count, then a u64 id for each. */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__result_get_brain_agents")
 ArkErrorCode ark_ml_inference_v0_result_get_brain_agents(
     ArkRuntimeHandle runtime_handle,
     ArkRawInferenceHandle inference_handle,
     uint32_t *__ark_byte_size);
 
-/* Names of a brain's results: u8 count, then u8 length and UTF-8 for each. */
+/* Get the names of a brain's results: u8 count, then u8 length and UTF-8 for each. */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__result_get_brain_output_names")
 ArkErrorCode ark_ml_inference_v0_result_get_brain_output_names(
     ArkRuntimeHandle runtime_handle,
     ArkRawInferenceHandle inference_handle,
     uint32_t *__ark_byte_size);
 
-/* One output for one agent: u8 count, then an f32 for each. */
+/* Get one output of one agent: u8 count, then an f32 for each. */
 ARK_IMPORT("ark-ml-inference-v0", "ml_inference__result_get_brain_agent_output")
 ArkErrorCode ark_ml_inference_v0_result_get_brain_agent_output(
     ArkRuntimeHandle runtime_handle,

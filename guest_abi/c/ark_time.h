@@ -10,12 +10,12 @@ extern "C" {
 
 /* ark-time-v1: The time of day. */
 
-/* Nanoseconds since the Unix epoch. */
+/* Get the time in nanoseconds since the Unix epoch. */
 ARK_IMPORT("ark-time-v1", "time__time_utc")
 void ark_time_v1_time_utc(
     int64_t *__ark_ffi_output);
 
-/* Render a time for people. */
+/* Render a time as text for display. */
 ARK_IMPORT("ark-time-v1", "time__format_time_for_display")
 void ark_time_v1_format_time_for_display(
     int64_t ns_since_epoch,

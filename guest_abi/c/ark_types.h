@@ -13,7 +13,7 @@
 #endif
 
 #ifdef __wasm__
-/* Marks a function that the host has. */
+/* Marks a function that the host implements. */
 #define ARK_IMPORT(module, symbol) \
     __attribute__((import_module(module), import_name(symbol)))
 /* Marks a function that the host calls. */
@@ -40,7 +40,7 @@ extern "C" {
 #define ARK_ML_V5_ID UINT64_C(0x75c9e1a5cd994b85)
 #define ARK_ML_INFERENCE_V0_ID UINT64_C(0xb1a7dae814bc6952)
 
-/* What an import answers. The gaps are part of the ABI; no other number is ever returned. */
+/* The result of an import. The gaps are part of the ABI; no other number is returned. */
 typedef uint32_t ArkErrorCode;
 enum {
     ARK_ERROR_CODE_SUCCESS = 0,
@@ -52,7 +52,7 @@ enum {
     ARK_ERROR_CODE_HTTP_REQUEST_FAILED = 8,
 };
 
-/* How much a log line matters. */
+/* The severity of a log line. */
 typedef uint32_t ArkLogLevel;
 enum {
     ARK_LOG_LEVEL_ERROR = 0,
@@ -62,7 +62,7 @@ enum {
     ARK_LOG_LEVEL_TRACE = 4,
 };
 
-/* How a time is rendered for people. Number 6 is not used. */
+/* A human-readable format of a time. Number 6 is not used. */
 typedef uint32_t ArkTimeFormat;
 enum {
     ARK_TIME_FORMAT_RELATIVE_FRIENDLY = 0,
@@ -77,9 +77,9 @@ enum {
 };
 
 /*
- * Where an observation stands in its episode. Initial is the first observation of an agent id.
- * Terminal: the agent's own doing ended the episode. Interrupted: something else cut it, such as a
- * time limit. After both the id is gone.
+ * The place of an observation in its episode. Initial marks the first observation of an agent id.
+ * Terminal: the episode ended by its own rules. Interrupted: something else cut it short, such as a
+ * time limit. After both the id no longer names an agent.
  */
 typedef uint32_t ArkEpisodeState;
 enum {
@@ -89,7 +89,7 @@ enum {
     ARK_EPISODE_STATE_INITIAL = 3,
 };
 
-/* How a policy is stored. Tensorflow snapshots are no longer supported. */
+/* The file format of a policy. Tensorflow snapshots are no longer supported. */
 typedef uint32_t ArkSnapshotFormat;
 enum {
     ARK_SNAPSHOT_FORMAT_ONNX = 0,
@@ -97,7 +97,7 @@ enum {
     ARK_SNAPSHOT_FORMAT_CERVO = 2,
 };
 
-/* What the hive is doing with an experiment. */
+/* The state of an experiment on its hive. */
 typedef uint32_t ArkExperimentStatus;
 enum {
     ARK_EXPERIMENT_STATUS_PENDING = 0,
@@ -110,7 +110,7 @@ enum {
     ARK_EXPERIMENT_STATUS_UNHEALTHY = 7,
 };
 
-/* The machine an experiment asks for. */
+/* The kind of machine that an experiment asks for. */
 typedef uint32_t ArkHardwareType;
 enum {
     ARK_HARDWARE_TYPE_CPU = 0,
@@ -118,13 +118,13 @@ enum {
     ARK_HARDWARE_TYPE_LARGE_GPU = 2,
 };
 
-/* A training session: this guest's part in an experiment. */
+/* A training session: the guest's membership in an experiment. */
 typedef uint64_t ArkTrainingHandle;
 /* An inference session: one policy that acts for this guest. */
 typedef uint64_t ArkInferenceHandle;
 /* A pending result. Poll it, then take it or drop it. */
 typedef uint64_t ArkFutureHandle;
-/* A runtime: brains and what was submitted to them. */
+/* A runtime: brains and the observations queued for them. */
 typedef uint32_t ArkRuntimeHandle;
 /* A brain: one loaded policy of a runtime. */
 typedef uint32_t ArkRawInferenceHandle;
@@ -143,13 +143,13 @@ typedef struct {
     uint8_t bytes[128];
 } ArkFixedStr128;
 
-/* What `ark_get_alloc_stats` of a guest points to: its allocations since it started. */
+/* Allocations of a guest since its start; its export `ark_get_alloc_stats` points to one. */
 typedef struct {
-    /* Allocations. */
+    /* Number of allocations. */
     uint64_t cumul_alloc_count;
     /* Bytes allocated. */
     uint64_t cumul_alloc_size;
-    /* Frees. */
+    /* Number of frees. */
     uint64_t cumul_free_count;
     /* Bytes freed. */
     uint64_t cumul_free_size;
@@ -162,7 +162,7 @@ ARK_STATIC_ASSERT(sizeof(ArkAllocStats) == 32, "ArkAllocStats");
 
 /* A named number, with a short name. */
 typedef struct {
-    /* UTF-8, filled up with zero bytes. */
+    /* UTF-8, padded with zero bytes. */
     uint8_t name[28];
     float value;
 } ArkMetricV1;
@@ -170,20 +170,20 @@ ARK_STATIC_ASSERT(offsetof(ArkMetricV1, name) == 0, "ArkMetricV1.name");
 ARK_STATIC_ASSERT(offsetof(ArkMetricV1, value) == 28, "ArkMetricV1.value");
 ARK_STATIC_ASSERT(sizeof(ArkMetricV1) == 32, "ArkMetricV1");
 
-/* One experiment of a hive, as `list_experiments` tells it. */
+/* One experiment of a hive, as listed by `list_experiments`. */
 typedef struct {
-    /* For people. */
+    /* Display name. */
     ArkFixedStr128 name;
-    /* For the hive. */
+    /* Identifier on the hive. */
     ArkFixedStr64 id;
     /* Nanoseconds since the Unix epoch. */
     int64_t started_at;
-    /* Nanoseconds since the Unix epoch; 0 while it has not ended. */
+    /* Nanoseconds since the Unix epoch; 0 before the end. */
     int64_t ended_at;
     /* Seconds after which the experiment is stopped. */
     uint64_t max_duration;
     ArkExperimentStatus experiment_status;
-    /* Game workers on servers; 0 when only clients play. */
+    /* Number of game workers on servers; 0 when only clients play. */
     uint32_t worker_count;
 } ArkExperimentInfo;
 ARK_STATIC_ASSERT(offsetof(ArkExperimentInfo, name) == 0, "ArkExperimentInfo.name");
@@ -195,18 +195,18 @@ ARK_STATIC_ASSERT(offsetof(ArkExperimentInfo, experiment_status) == 224, "ArkExp
 ARK_STATIC_ASSERT(offsetof(ArkExperimentInfo, worker_count) == 228, "ArkExperimentInfo.worker_count");
 ARK_STATIC_ASSERT(sizeof(ArkExperimentInfo) == 232, "ArkExperimentInfo");
 
-/* Whether a future is ready. A failed one is: taking it gives its error. */
+/* State of a future. A failed future is ready: taking it answers its error. */
 typedef struct {
     bool ready;
 } ArkPollSimple;
 ARK_STATIC_ASSERT(offsetof(ArkPollSimple, ready) == 0, "ArkPollSimple.ready");
 ARK_STATIC_ASSERT(sizeof(ArkPollSimple) == 1, "ArkPollSimple");
 
-/* Whether a future that gives a vector is ready. */
+/* State of a future of a vector. */
 typedef struct {
     bool ready;
     uint8_t _pad[3];
-    /* Items of the vector; 0 when the future failed. */
+    /* Number of items; 0 when the future failed. */
     uint32_t len;
 } ArkPollVec;
 ARK_STATIC_ASSERT(offsetof(ArkPollVec, ready) == 0, "ArkPollVec.ready");
@@ -214,11 +214,11 @@ ARK_STATIC_ASSERT(offsetof(ArkPollVec, _pad) == 1, "ArkPollVec._pad");
 ARK_STATIC_ASSERT(offsetof(ArkPollVec, len) == 4, "ArkPollVec.len");
 ARK_STATIC_ASSERT(sizeof(ArkPollVec) == 8, "ArkPollVec");
 
-/* What the host knows of an experiment's shape. */
+/* The shape of an experiment's rows. */
 typedef struct {
-    /* Features of an observation. */
+    /* Number of features of an observation. */
     uint32_t num_features;
-    /* Actions of an answer. */
+    /* Number of actions for an observation. */
     uint32_t num_actions;
 } ArkExperimentConfig;
 ARK_STATIC_ASSERT(offsetof(ArkExperimentConfig, num_features) == 0, "ArkExperimentConfig.num_features");
@@ -227,9 +227,9 @@ ARK_STATIC_ASSERT(sizeof(ArkExperimentConfig) == 8, "ArkExperimentConfig");
 
 /* The two futures of an experiment's configuration. */
 typedef struct {
-    /* Gives an ArkExperimentConfig. */
+    /* Future of an ArkExperimentConfig. */
     ArkFutureHandle ark_config;
-    /* Gives the guest's own configuration, as bytes. */
+    /* Future of the guest's own configuration, as bytes. */
     ArkFutureHandle module_config;
 } ArkExperimentConfigFuture;
 ARK_STATIC_ASSERT(offsetof(ArkExperimentConfigFuture, ark_config) == 0, "ArkExperimentConfigFuture.ark_config");
@@ -245,33 +245,33 @@ ARK_STATIC_ASSERT(offsetof(ArkMetricV3, name) == 0, "ArkMetricV3.name");
 ARK_STATIC_ASSERT(offsetof(ArkMetricV3, value) == 68, "ArkMetricV3.value");
 ARK_STATIC_ASSERT(sizeof(ArkMetricV3) == 72, "ArkMetricV3");
 
-/* How the hive learns: soft actor-critic with n-step returns. */
+/* Hyperparameters of the learner: soft actor-critic with n-step returns. */
 typedef struct {
-    /* Features of an observation. */
+    /* Number of features of an observation. */
     uint32_t feature_count;
-    /* Actions of an answer. */
+    /* Number of actions for an observation. */
     uint32_t action_count;
-    /* Width of the hidden layers; 1024 unless set. */
+    /* Width of the hidden layers; default 1024. */
     uint32_t hidden;
-    /* Entropy temperature; 0.01 unless set. */
+    /* Entropy temperature; default 0.01. */
     float alpha;
-    /* Whether a Terminal state has no future; 1 unless set. */
+    /* 1 if the value of a Terminal state is 0; default 1. */
     uint32_t use_terminal_masking;
-    /* At the start; 1e-2 unless set. */
+    /* Learning rate at the start; default 1e-2. */
     float learning_rate_init;
-    /* At the end; 1e-4 unless set. */
+    /* Learning rate at the end; default 1e-4. */
     float learning_rate_end;
-    /* Steps from the one to the other; 300,000 unless set. */
+    /* Steps from start to end; default 300,000. */
     uint32_t learning_rate_steps;
-    /* Transitions of an optimizer step; 4,000 unless set. */
+    /* Transitions of an optimizer step; default 4,000. */
     uint32_t batch_size;
-    /* Transitions before learning starts; 5,000 unless set. */
+    /* Transitions before learning starts; default 5,000. */
     uint32_t memory_min_size;
-    /* Transitions kept; 1,000,000 unless set. */
+    /* Transitions kept; default 1,000,000. */
     uint32_t memory_max_size;
-    /* Discount of a step; 0.97 unless set. */
+    /* Discount of a step; default 0.97. */
     float gamma;
-    /* Steps of a return; 5 unless set. */
+    /* Steps of a return; default 5. */
     uint32_t rollout_length;
 } ArkProtocolConfig;
 ARK_STATIC_ASSERT(offsetof(ArkProtocolConfig, feature_count) == 0, "ArkProtocolConfig.feature_count");
@@ -291,7 +291,7 @@ ARK_STATIC_ASSERT(sizeof(ArkProtocolConfig) == 52, "ArkProtocolConfig");
 
 /* The shape of one input or output, without the batch dimension. */
 typedef struct {
-    /* How many of `dims` count; at most 8. */
+    /* Number of dimensions used in `dims`; at most 8. */
     uint32_t ndim;
     uint32_t dims[8];
 } ArkShape;

@@ -6,8 +6,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from arkml.batches import Batch
     from arkml.envs.core.guest_env import GuestEnv
-    from arkml.errors import ArkmlError, GuestError, ModuleError
+    from arkml.envs.core.options import GuestEnvOptions
+    from arkml.errors import (
+        ArkmlError,
+        CmdletFailed,
+        GuestBusy,
+        GuestCancelled,
+        GuestError,
+        GuestExit,
+        GuestFailed,
+        GuestTimeout,
+        GuestTrap,
+        HiveError,
+        InstanceLimitExceeded,
+        LinkError,
+        ModuleError,
+        PolicyFailed,
+        UsageError,
+    )
     from arkml.guests.calls import Reply
     from arkml.guests.counts import Statistics
     from arkml.guests.fleet import Fleet
@@ -15,61 +33,98 @@ if TYPE_CHECKING:
     from arkml.guests.guest import Guest
     from arkml.host import Host
     from arkml.limits import RUN_SECONDS, Limits
+    from arkml.policies.policy import Policy
     from arkml.runs.access import HiveGrant
     from arkml.runtime.compiled_module import CompiledModule
     from arkml.runtime.module.description import EntryPoint, ModuleInfo, ModuleKind
     from arkml.runtime.wasi.linking import Directory, WasiGrant
 
+    __version__: str
+
 __all__ = [
     "RUN_SECONDS",
     "ArkmlError",
+    "Batch",
+    "CmdletFailed",
     "CompiledModule",
     "Directory",
     "EntryPoint",
     "Fleet",
     "FleetResult",
     "Guest",
+    "GuestBusy",
+    "GuestCancelled",
     "GuestEnv",
+    "GuestEnvOptions",
     "GuestError",
+    "GuestExit",
+    "GuestFailed",
+    "GuestTimeout",
+    "GuestTrap",
+    "HiveError",
     "HiveGrant",
     "Host",
+    "InstanceLimitExceeded",
     "Limits",
+    "LinkError",
     "ModuleError",
     "ModuleInfo",
     "ModuleKind",
+    "Policy",
+    "PolicyFailed",
     "Reply",
     "Statistics",
+    "UsageError",
     "WasiGrant",
 ]
 
 # Imported when first asked for: a command line that only shows its help loads no engine.
 _HOMES = {
+    "RUN_SECONDS": "arkml.limits",
     "ArkmlError": "arkml.errors",
+    "Batch": "arkml.batches",
+    "CmdletFailed": "arkml.errors",
+    "CompiledModule": "arkml.runtime.compiled_module",
     "Directory": "arkml.runtime.wasi.linking",
     "EntryPoint": "arkml.runtime.module.description",
     "Fleet": "arkml.guests.fleet",
     "FleetResult": "arkml.guests.fleet_call",
     "Guest": "arkml.guests.guest",
+    "GuestBusy": "arkml.errors",
+    "GuestCancelled": "arkml.errors",
     "GuestEnv": "arkml.envs.core.guest_env",
+    "GuestEnvOptions": "arkml.envs.core.options",
     "GuestError": "arkml.errors",
+    "GuestExit": "arkml.errors",
+    "GuestFailed": "arkml.errors",
+    "GuestTimeout": "arkml.errors",
+    "GuestTrap": "arkml.errors",
+    "HiveError": "arkml.errors",
     "HiveGrant": "arkml.runs.access",
     "Host": "arkml.host",
+    "InstanceLimitExceeded": "arkml.errors",
     "Limits": "arkml.limits",
+    "LinkError": "arkml.errors",
     "ModuleError": "arkml.errors",
     "ModuleInfo": "arkml.runtime.module.description",
     "ModuleKind": "arkml.runtime.module.description",
-    "CompiledModule": "arkml.runtime.compiled_module",
+    "Policy": "arkml.policies.policy",
+    "PolicyFailed": "arkml.errors",
     "Reply": "arkml.guests.calls",
-    "RUN_SECONDS": "arkml.limits",
     "Statistics": "arkml.guests.counts",
+    "UsageError": "arkml.errors",
     "WasiGrant": "arkml.runtime.wasi.linking",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif name == "__version__":
+        value = import_module("importlib.metadata").version("arkml")
+    else:
         raise AttributeError(f"module 'arkml' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
     return value
 
 

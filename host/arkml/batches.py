@@ -1,4 +1,4 @@
-"""One submit's rows, as views of column memory."""
+"""The rows of a submit, as views of column memory."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ ROW = np.dtype(
         ("state", "<u4"),
         ("reward", "<f4"),
         ("length", "<f4"),
-        ("given", "<u4"),  # floats in the row of `given`: 0 or num_actions
-        ("metadata", "<u4"),  # items of metadata that came with the row
+        ("given", "<u4"),  # number of floats in the row of `given`: 0 or num_actions
+        ("metadata", "<u4"),  # number of metadata items pushed with the row
         ("reserved", "<u4"),
     ]
 )
-"""The scalars of one pushed observation. The shim writes it; its offsets are `ROW.fields`."""
+"""The scalars of one pushed observation. The shim writes them at the offsets of `ROW.fields`."""
 
 
 def row_offset(field: str) -> int:
-    """Where a field of ROW lies, in bytes."""
+    """Return the offset of a field of ROW, in bytes."""
     fields = ROW.fields
     assert fields is not None
     return int(fields[field][1])
@@ -33,14 +33,24 @@ def row_offset(field: str) -> int:
 
 class Batch:
     """
-    Rows to act on, in push order.
+    Rows to act on, those of one session in the order in which they were pushed.
 
-    rows: ROW, [n]. features: float32, [n, num_features]. A policy fills actions, float32,
-    [n, num_actions], and values, float32, [n] (left alone by a policy that has none: they are
-    zero). keys: uint64, [] or [n]: the session of each row, unique in its host. given: float32,
-    [n, num_actions], actions that came with the rows, or None where the session takes none.
-    `scratch` belongs to the policy that answered the batch last; the same object comes again
-    while the same memory holds the same number of rows.
+    Its arrays are views that live until `Policy.act` returns. `n` is `len(batch)`.
+
+    - `rows`: records, [n], with the fields `id` (uint64, of the agent), `state` (uint32: 0 Running,
+      1 Terminal, 2 Interrupted, 3 Initial), `reward` and `length` (float32), `given` and
+      `metadata` (uint32: actions and items of metadata that came with the row).
+    - `features`: float32, [n, num_features]. Those that are not finite are passed on.
+    - `actions`: float32, [n, num_actions], to be filled; they hold those of an earlier batch.
+      Agents whose episode ended get zeros, and so do numbers that are not finite, which are counted
+      in `Statistics.non_finite_actions`.
+    - `values`: float32, [n], to be filled by a policy that has values, else left alone as zeros.
+    - `keys`: uint64, [n], or [] where all rows are of one session: the key of each row's session,
+      unique in its host.
+    - `given`: float32, [n, num_actions], actions that came with the rows, or None where the
+      session takes none.
+    - `scratch`: anything that the policy wants to find again: the same object comes again while
+      the same memory holds the same number of rows.
     """
 
     __slots__ = ("actions", "features", "given", "keys", "rows", "scratch", "values")
@@ -54,12 +64,12 @@ class Batch:
         keys: npt.NDArray[np.uint64],
         given: Floats | None = None,
     ) -> None:
-        self.rows = rows
-        self.features = features
-        self.actions = actions
-        self.values = values
-        self.keys = keys
-        self.given = given
+        self.rows: npt.NDArray[Any] = rows
+        self.features: Floats = features
+        self.actions: Floats = actions
+        self.values: Floats = values
+        self.keys: npt.NDArray[np.uint64] = keys
+        self.given: Floats | None = given
         self.scratch: Any = None
 
     def __len__(self) -> int:
@@ -67,23 +77,23 @@ class Batch:
 
 
 def chunks(count: int, size: int) -> Iterator[slice]:
-    """Cut `count` rows into slices of at most `size`."""
+    """Yield slices of at most `size` rows that cover `count` rows."""
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
 
 
 class Metadata:
-    """One metadata item of a pushed row: the row's index in its batch, name and value."""
+    """One item of metadata of a pushed row: the row's index in its batch, name and value."""
 
     __slots__ = ("name", "row", "value")
 
     def __init__(self, row: int, name: str, value: float) -> None:
-        self.row = row
-        self.name = name
-        self.value = value
+        self.row: int = row
+        self.name: str = name
+        self.value: float = value
 
 
 MetadataLog = Sequence[Metadata]
 
 MASK = "mask/"
-"""Metadata called so says what an agent cannot choose; it is no metric."""
+"""Prefix of metadata that masks actions an agent cannot choose; it is not a metric."""

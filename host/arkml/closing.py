@@ -1,19 +1,19 @@
-"""Objects that hold what has to be given back, and the warning when it was not."""
+"""Objects that are closed, and the warning about those that were not."""
 
 from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 
 class Closing(ABC):
-    """Has a `close` that is safe to call again, and calls it at the end of a `with` block."""
+    """A context manager with a `close` that is safe to call again."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is held."""
+        """Free what the object holds."""
 
     def __enter__(self) -> Self:
         return self
@@ -29,17 +29,31 @@ class Closing(ABC):
 
 class Unclosed:
     """
-    Warns once that `name` was dropped without `close`.
+    A warning, given once, that `name` was dropped without `close`.
 
-    Objects that are closed together share one, so that a fleet of a thousand gives one warning.
+    Objects that are closed together share one, so that a fleet of a thousand warns once.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._is_told = False
+        self._has_warned = False
 
     def warn(self, source: object) -> None:
-        """Give the ResourceWarning, unless it was given before; `source` is what was dropped."""
-        if not self._is_told:
-            self._is_told = True
+        """Issue the ResourceWarning, the first time; `source` is the object that was dropped."""
+        if not self._has_warned:
+            self._has_warned = True
             warnings.warn(f"unclosed {self.name}", ResourceWarning, stacklevel=2, source=source)
+
+
+class Unique:
+    """
+    An object that cannot be copied or pickled: it holds memory that no second object may free.
+
+    Raises TypeError, as `pickle` and `copy` do for locks and files.
+    """
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be copied or pickled: make another one where it is"
+            " needed, of the path or the bytes of its module"
+        )

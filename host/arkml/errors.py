@@ -1,31 +1,51 @@
 """
-The tree of what the package raises.
+The exceptions of the package; `(LimitError)` marks those that are that as well.
 
     ArkmlError
-    ├── AbiError                a guest's import call was refused; the linker turns it into a code
-    │   ├── InvalidArguments    ├── ModelRejected    ├── InvalidSettings   ├── NotTrainable
+    ├── AbiError
+    │   ├── InvalidArguments
+    │   │   ├── ModelRejected
+    │   │   ├── SnapshotTooLarge (LimitError)
+    │   │   ├── TooManyRows (LimitError)
+    │   │   ├── TooMuchMetadata (LimitError)
+    │   │   ├── TextTooLong (LimitError)
+    │   │   ├── TooManyBytes (LimitError)
+    │   │   └── InvalidSettings
+    │   │       └── NotTrainable
+    │   ├── LimitError
     │   ├── NotFound
     │   ├── Unavailable
+    │   │   ├── TooManyHandles (LimitError)
+    │   │   ├── TooManyFutures (LimitError)
+    │   │   └── ColumnsFull (LimitError)
     │   ├── ApiNotAvailable
-    │   ├── HttpRequestFailed
-    │   └── LimitError          one of `Limits` was reached; each is one of the above as well:
-    │       TooManyRows  TooMuchMetadata  SnapshotTooLarge  TextTooLong  TooManyBytes
-    │       TooManyHandles  TooManyFutures  ColumnsFull
-    ├── ModuleError             a module cannot be loaded
-    │   ├── ModuleRejected      ├── ModuleTooLarge   ├── FunctionTooLarge
+    │   └── HttpRequestFailed
+    ├── ModuleError
+    │   ├── ModuleRejected
+    │   │   ├── ModuleTooLarge
+    │   │   └── FunctionTooLarge
     │   ├── LinkError
     │   └── EntryPointMissing
-    ├── GuestError              a guest failed while it ran
-    │   ├── GuestTrap           ├── StackExhausted
-    │   ├── MemoryLimitExceeded ├── TableLimitExceeded
-    │   ├── GuestTimeout        ├── GuestExit        ├── CmdletFailed
-    │   ├── GuestFailed         ├── GuestBusy        ├── GuestCancelled
+    ├── GuestError
+    │   ├── GuestTrap
+    │   │   └── StackExhausted
+    │   ├── MemoryLimitExceeded
+    │   ├── TableLimitExceeded
+    │   ├── GuestTimeout
+    │   ├── GuestExit
+    │   ├── CmdletFailed
+    │   ├── GuestFailed
+    │   ├── GuestBusy
+    │   ├── GuestCancelled
+    │   ├── PolicyFailed
     │   └── GuestStalled
-    ├── HiveError               something between a host and its hive went wrong
-    │   ├── ProtocolError       ├── HiveUnreachable
-    │   ├── HiveRefused         └── RunGone
+    ├── HiveError
+    │   ├── ProtocolError
+    │   ├── HiveUnreachable
+    │   ├── HiveRefused
+    │   └── RunGone
     ├── InstanceLimitExceeded
-    └── UsageError              the embedder asked for something that makes no sense
+    └── UsageError
         ├── InvalidActions
         └── InvalidSpec
 """
@@ -34,30 +54,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 class ArkmlError(Exception):
-    """Everything this package raises on purpose."""
+    """Base class of all exceptions of the package. They can be pickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(
+    kind: type[ArkmlError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> ArkmlError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class AbiError(ArkmlError):
-    """A guest's import call was refused. The guest sees a code, nobody else is touched."""
+    """A refused import call: the guest sees a code, and its host and other guests nothing."""
 
 
 class InvalidArguments(AbiError):
-    """An argument of an import call makes no sense."""
+    """An argument of an import call is not valid."""
 
 
 class ModelRejected(InvalidArguments):
-    """A model file is malformed, or contains what an untrusted model may not contain."""
+    """A model file is malformed, or contains something that untrusted models may not."""
 
 
 class LimitError(AbiError):
-    """A guest reached one of `Limits`; the guest sees the code of the other base."""
+    """A guest reached one of `Limits`; it sees the code of the other base class."""
 
 
 class SnapshotTooLarge(InvalidArguments, LimitError):
-    """A snapshot, or all that a guest uses together, has too many bytes."""
+    """A snapshot has too many bytes, or all snapshots that a guest uses have together."""
 
 
 class TooManyRows(InvalidArguments, LimitError):
@@ -73,15 +105,15 @@ class TextTooLong(InvalidArguments, LimitError):
 
 
 class TooManyBytes(InvalidArguments, LimitError):
-    """Bytes that a guest hands over in one call are more than `Limits.snapshot_bytes`."""
+    """A guest handed over more than `Limits.snapshot_bytes` in one call."""
 
 
 class NotFound(AbiError):
-    """A handle names nothing, or nothing of that kind."""
+    """A handle names no live object of the wanted kind."""
 
 
 class Unavailable(AbiError):
-    """The thing asked for is not there now."""
+    """The requested thing is not there now; it may be later."""
 
 
 class TooManyHandles(Unavailable, LimitError):
@@ -97,7 +129,7 @@ class ColumnsFull(Unavailable, LimitError):
 
 
 class ApiNotAvailable(AbiError):
-    """The host does not have that function."""
+    """The host does not provide the called function."""
 
 
 class HttpRequestFailed(AbiError):
@@ -109,7 +141,7 @@ class ModuleError(ArkmlError):
 
 
 class ModuleRejected(ModuleError):
-    """The bytes are not a core module that this host runs."""
+    """The bytes are not a WebAssembly core module that the host runs."""
 
 
 class ModuleTooLarge(ModuleRejected):
@@ -121,11 +153,11 @@ class FunctionTooLarge(ModuleRejected):
 
 
 class LinkError(ModuleError):
-    """A module imports what the host does not have; the message lists all of it."""
+    """A module has imports that the host does not provide; the message lists all of them."""
 
 
 class EntryPointMissing(ModuleError):
-    """A module does not export what was asked for."""
+    """A module does not export the requested function."""
 
 
 class GuestError(ArkmlError):
@@ -145,8 +177,8 @@ class GuestTrap(GuestError):
     """
     The guest trapped.
 
-    `panic` is the message and place the guest registered, or None; `code` is wasmtime's name of
-    the trap; `frames` is the wasm backtrace with function names.
+    `panic` is the message and the place that the guest registered, or None; `code` is wasmtime's
+    name of the trap; `frames` is the wasm backtrace, innermost first.
     """
 
     def __init__(
@@ -160,7 +192,7 @@ class GuestTrap(GuestError):
         super().__init__(message)
         self.code = code
         self.panic = panic
-        self.frames = tuple(frames)
+        self.frames: tuple[Frame, ...] = tuple(frames)
 
 
 class StackExhausted(GuestTrap):
@@ -176,7 +208,7 @@ class TableLimitExceeded(GuestError):
 
 
 class GuestTimeout(GuestError):
-    """One call ran longer than its time budget. Policies and suspension do not count."""
+    """A call ran longer than its time budget; policies and suspension do not count."""
 
 
 class GuestExit(GuestError):
@@ -200,35 +232,39 @@ class GuestFailed(GuestError):
 
 
 class GuestBusy(GuestError):
-    """The guest is in a call. One call at a time."""
+    """The guest is in a call already: a guest takes one call at a time."""
 
 
 class GuestCancelled(GuestError):
-    """The call was cancelled by its host."""
+    """The call was cancelled, by `cancel`, Ctrl-C or an exception in the host."""
+
+
+class PolicyFailed(GuestError):
+    """
+    The policy object or function of the embedder failed while it acted for the guest.
+
+    Either it raised, and its exception is the `__cause__`, or its actions cannot be used.
+    """
 
 
 class GuestStalled(GuestError):
-    """A guest in an environment gave nobody anything to decide for too long."""
+    """A guest in an environment made too many calls, or ran too long, without a submit."""
 
 
 class HiveError(ArkmlError):
-    """Something between a host and its hive went wrong."""
+    """The communication between a host and its hive failed."""
 
 
 class ProtocolError(HiveError):
-    """Bytes that are not what `hive.protocol` says."""
+    """Bytes do not follow the protocol of hives."""
 
 
 class HiveUnreachable(HiveError):
-    """Nothing answers at the address of the hive."""
+    """No hive answers at the address."""
 
 
 class HiveRefused(HiveError):
-    """
-    The hive answered with an error.
-
-    `status` is the HTTP status.
-    """
+    """The hive answered with an error; `status` is the HTTP status."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -236,28 +272,28 @@ class HiveRefused(HiveError):
 
 
 class RunGone(HiveError):
-    """The run is not there any more."""
+    """The run was ended or deleted."""
 
 
 class InvalidSettings(InvalidArguments):
-    """How a run is to learn makes no sense."""
+    """The settings of a run are not valid."""
 
 
 class NotTrainable(InvalidSettings):
-    """A guest starts a run that cannot be had here: its actions, or another run was wanted."""
+    """A guest starts a run that the hive cannot train, or another one than was asked for."""
 
 
 class InstanceLimitExceeded(ArkmlError):
-    """The host holds `Limits.instances` guests, or the machine has no mappings left for more."""
+    """The host has `Limits.instances` guests, or the machine has no mappings for more."""
 
 
 class UsageError(ArkmlError):
-    """The embedder asked for something that makes no sense."""
+    """The embedder used the package wrongly; the message says how it is used."""
 
 
 class InvalidActions(UsageError):
-    """Actions given to an environment have a wrong shape, type or value. Nothing has moved."""
+    """Actions given to an environment have a wrong shape, type or value; no guest was stepped."""
 
 
 class InvalidSpec(UsageError):
-    """What was declared of a guest's behaviors makes no sense, or contradicts their widths."""
+    """The declaration of a behavior is malformed, or contradicts the widths of its rows."""

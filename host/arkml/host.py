@@ -6,14 +6,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arkml.closing import Closing
+from arkml.closing import Closing, Unique
 from arkml.errors import ModuleError, UsageError
 from arkml.guests.fleet import Fleet, raise_first
 from arkml.guests.guest import Guest, calls_of
 from arkml.guests.loader import GuestLoader
 from arkml.limits import Limits
 from arkml.policies.files import read_policy_file
+from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
 from arkml.policies.library import PolicyLibrary
+from arkml.policies.policy import Policy
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.wasi.linking import WasiGrant
@@ -26,13 +28,15 @@ if TYPE_CHECKING:
 Source = str | os.PathLike[str] | bytes
 
 
-class Host(Closing):
+class Host(Unique, Closing):
     """
     Loads guests and answers them.
 
-    `policy` is the path or the bytes of an ONNX or Cervo file that takes the place of whatever the
-    guests load. `seed` and `deterministic` rule the noise of stochastic policies. `wasi` grants
-    WASI, `hive` what guests may train on; `stub_missing` links unknown `ark-*` functions to stubs.
+    `policy` takes the place of the snapshots that guests load: the path or the bytes of an ONNX or
+    Cervo file, a `Policy`, or a function `(observations) -> actions` (float32, [n, F], and
+    float32, [n, A]). Training sessions act with the policy of their run all the same. `seed` and
+    `deterministic` rule the noise of stochastic policies. `wasi` grants WASI, `hive` what guests
+    may train on; `stub_missing` links unknown `ark-*` functions to stubs.
     Guests may be used from any thread, each from one at a time, and keep their host alive. One
     that is dropped without `close` gives a ResourceWarning, as guests, fleets and environments do.
     """
@@ -40,7 +44,7 @@ class Host(Closing):
     def __init__(
         self,
         *,
-        policy: Source | None = None,
+        policy: Source | Policy | PolicyFunction | None = None,
         seed: int = 0,
         deterministic: bool = False,
         limits: Limits | None = None,
@@ -52,10 +56,10 @@ class Host(Closing):
             raise UsageError(f"limits is {limits!r}: it takes arkml.Limits")
         if not isinstance(seed, int):
             raise UsageError(f"seed is {seed!r}: it takes a whole number")
-        self.limits = limits or Limits()
+        self.limits: Limits = limits or Limits()
         self.wasi = wasi
         self._stub_missing = stub_missing
-        override = _policy(policy, self.limits)
+        override = _override(policy, self.limits)
         self._gateways = _Gateways(hive)
         self._loader = GuestLoader(
             self.limits,
@@ -202,7 +206,11 @@ def _read(source: Source, name: str | None) -> tuple[bytes, str]:
         raise ModuleError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _policy(source: Source | None, limits: Limits) -> bytes | None:
-    if source is None or isinstance(source, bytes):
-        return source
-    return read_policy_file(Path(source), limits)
+def _override(
+    policy: Source | Policy | PolicyFunction | None, limits: Limits
+) -> bytes | ObjectPolicy | PolicyFunction | None:
+    if policy is None or isinstance(policy, bytes):
+        return policy
+    if isinstance(policy, str | os.PathLike):
+        return read_policy_file(policy, limits)
+    return checked_policy(policy)

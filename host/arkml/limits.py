@@ -1,4 +1,4 @@
-"""Limits of one guest. Every limit is on by default and has its own error."""
+"""Limits on the resources of one guest, all on by default and each with its own error."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class Limits:
     """
     Limits of one guest.
 
-    Sizes are bytes, times seconds. `run_seconds` is the time budget of one call: the sum of the
-    times wasm ran; policies and suspension do not count. None means no budget.
+    Sizes are in bytes, times in seconds. `run_seconds` is the time budget of one call: the time
+    during which wasm runs, without policies and suspension; None means no budget. Raises
+    UsageError for a value of a wrong type or range.
     """
 
     module_bytes: int = 64 * MIB
@@ -39,17 +40,17 @@ class Limits:
     log_bytes: int = 64 * KIB
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a value that limits nothing or everything."""
+        """Check every limit."""
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name == "run_seconds":
-                fits = value is None or (isinstance(value, int | float) and value > 0)
-                wanted = "a number of seconds above 0, or None"
+                is_valid = value is None or (isinstance(value, int | float) and value > 0)
+                expected = "a number of seconds above 0, or None"
             else:
-                fits = isinstance(value, int) and 0 <= value < 1 << 63
-                wanted = "a whole number from 0"
-            if not fits:
-                raise UsageError(f"Limits.{field.name} is {value!r}: it takes {wanted}")
+                is_valid = isinstance(value, int) and 0 <= value < 1 << 63
+                expected = "a whole number from 0"
+            if not is_valid:
+                raise UsageError(f"Limits.{field.name} is {value!r}: it takes {expected}")
 
 
 class DefaultBudget(Enum):

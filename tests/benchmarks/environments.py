@@ -27,16 +27,16 @@ BOUNDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {  # against each rival
 }
 NOTE = (
     "Each game is stepped by random actions, drawn beforehand, the same for all; a figure is that"
-    f" of {STEPS} steps in a row, ends and beginnings of episodes among them. The pendulums end"
+    f" of {STEPS} consecutive steps, with the ends and beginnings of episodes. The pendulums end"
     f" together every {stepping.EPISODE} steps; a cart-pole, which is pushed with its whole force"
     " as Gymnasium's is, falls after about 22, so in each step some end and others begin; the"
-    " step in which one begins counts, with ours and theirs. EnvPool has as many threads as it"
-    " chooses, and one. What an interface adds is its step against that of GuestEnv alone, of the"
-    " same rounds; PettingZoo's agents that end are followed by others, and every"
+    " step in which one begins counts, with ours and theirs. EnvPool runs with its own choice of"
+    " threads, and with one. The cost of an interface is its step against that of GuestEnv alone,"
+    " in the same rounds; PettingZoo's agents that end are followed by others, and every"
     f" {stepping.EPISODE} steps by a new instance. Earlier editions of this page stepped"
-    " pendulums alone, by zeros, and gave the median step, in which no episode ends: that was"
-    " faster, most of all for many agents, and the limits were higher (5x, 2x, 100x and 5x, and 50x"
-    " against our player)."
+    " pendulums only, with actions of zero, and gave the median step, in which no episode ends:"
+    " that was faster, above all for many agents, and the limits were higher (5x, 2x, 100x and 5x,"
+    " and 50x against our player)."
 )
 
 

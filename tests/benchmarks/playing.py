@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.measuring import Spread
 from tests.benchmarks.rows import AtMost, Row, alone
-from tests.benchmarks.trainee import Trainee
+from tests.benchmarks.training_host import TrainingHost
 
 AGENTS, FEATURES, HIDDEN = 64, 64, 256
 FRAME = 1 / 60
@@ -66,14 +66,14 @@ def client_seconds() -> float:
 def rows(bench: Bench, topic: str) -> Iterator[Row]:
     frames = FRAMES // 12 if bench.quick else FRAMES
     bench.say(f"{frames} frames a guest that learns plays, 60 a second")
-    with Trainee(AGENTS, FEATURES, hidden=HIDDEN, memory_min_size=1_000) as trainee:
-        snapshot = trainee.snapshot()
+    with TrainingHost(AGENTS, FEATURES, hidden=HIDDEN, memory_min_size=1_000) as training:
+        snapshot = training.snapshot()
         before = _inferring(snapshot, frames // 4)
-        play(trainee.train, 60)
-        first = trainee.session._loaded_version
-        learnt = play(trainee.train, frames)
-        versions = trainee.session._loaded_version - first
-        dropped = trainee.session.outbox.dropped
+        play(training.train, 60)
+        first = training.session._loaded_version
+        learnt = play(training.train, frames)
+        versions = training.session._loaded_version - first
+        dropped = training.session.outbox.dropped
     after = _inferring(snapshot, frames // 4)
     assert versions, "no policy arrived"
     assert not dropped, "rows were dropped"
@@ -105,7 +105,7 @@ def _judged(topic: str, learnt: Played, inferred: Sequence[Played]) -> Iterator[
 
 
 def _inferring(snapshot: bytes, frames: int) -> Played:
-    with Trainee(AGENTS, FEATURES, learns=False) as player:
+    with TrainingHost(AGENTS, FEATURES, learns=False) as player:
         player.load(snapshot)
         play(player.infer, 30)
         return play(player.infer, frames)

@@ -77,13 +77,13 @@ def page(result: Result) -> str:
 _UNMEASURED = "Not measured since it was changed."
 
 _INTRODUCTION = """\
-Ours and a competitor run in turn, in short blocks of one run; a ratio is the median over the rounds
-of the quotient of figures of the same round, its spread the 10th and 90th percentile. Limits,
-epochs and time budgets are on, as under `arkml run`. The peer is a native Rust host of the same
-guest on wasmtime, with onnxruntime or tract, without limits or epochs. Times are those of one core.
-A ratio is ours divided by theirs where the limit is an upper one, and how many times ours is faster
-where it is a lower one. A limit keeps what is reached from being lost: it may lie on the wrong side
-of 1, where ours is the slower one."""
+arkml and a competitor run in turn, in short blocks of one run. A ratio is the median over the
+rounds of the quotient of the two figures of a round; its spread is the 10th and 90th percentile.
+Limits, epochs and time budgets are on, as under `arkml run`. The peer is a native Rust host of the
+same guest on wasmtime, with onnxruntime or tract, without limits or epochs. Times are of one core.
+With an upper limit (≤) a ratio is our figure divided by theirs; with a lower limit (≥) it is the
+factor by which ours is faster. Limits guard against regressions, so they may lie on the wrong side
+of 1, where arkml is slower."""
 
 
 def _aligned(lines: Sequence[Line]) -> str:

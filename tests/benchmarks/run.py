@@ -22,7 +22,7 @@ from tests.benchmarks import (
     startup,
     stored,
     threads,
-    training,
+    training_costs,
 )
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import ROOT
@@ -38,7 +38,7 @@ TOPICS: dict[str, Callable[[Bench], Iterator[Row]]] = {
         population,
         threads,
         startup,
-        training,
+        training_costs,
         learning,
         environments,
         costs,

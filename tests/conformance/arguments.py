@@ -4,13 +4,13 @@ import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from tests.conformance.world import (
+from tests.conformance.checked_guest import (
     ACTIONS,
     AGENT,
     FEATURES,
     FUTURES,
     MODEL,
-    World,
+    CheckedGuest,
     future_of,
     result_size,
 )
@@ -60,7 +60,7 @@ class Call:
     `odd` is added to every pointer; what the slot `last` points to ends where memory ends.
     """
 
-    world: World
+    checked: CheckedGuest
     odd: int = 0
     last: str | None = None
     values: dict[str, int | float] = field(default_factory=dict)
@@ -68,16 +68,16 @@ class Call:
     sizes: dict[str, int] = field(default_factory=dict)
 
     def place(self, slot, size):
-        world = self.world
+        checked = self.checked
         self.sizes[slot] = size
         self.values[slot] = (
-            world.size - size if slot == self.last else world.room(size, odd=self.odd)
+            checked.size - size if slot == self.last else checked.room(size, odd=self.odd)
         )
 
     def lend(self, slot, data):
         """Something that the host reads."""
         self.place(slot, len(data))
-        self.world.guest.write_memory(self.values[slot], data)
+        self.checked.guest.write_memory(self.values[slot], data)
 
     def offer(self, slot, size):
         """Something that the host writes."""
@@ -85,10 +85,10 @@ class Call:
         self.rooms[slot] = (self.values[slot], size)
 
 
-def arrange(world, api, function, *, odd=0, last=None):
-    """Good arguments for a call, in a world that is ready for it."""
-    call = Call(world, odd, last)
-    handles = _ready(world, api, function)
+def arrange(checked, api, function, *, odd=0, last=None):
+    """Good arguments for a call, in a guest that is prepared for it."""
+    call = Call(checked, odd, last)
+    handles = _ready(checked, api, function)
     for param in function.params:
         if isinstance(param.type, Handle):
             call.values[param.name] = handles[param.type.name]
@@ -161,50 +161,50 @@ def _scalar(function, name, kind):
     return usual.get(name, 0)
 
 
-def _ready(world, api, function):
+def _ready(checked, api, function):
     """Open what the function needs; handles by the name of their kind."""
     kinds = {param.type.name for param in function.params if isinstance(param.type, Handle)}
     handles = {}
     if "InferenceHandle" in kinds:
-        handles["InferenceHandle"] = world.inference()
+        handles["InferenceHandle"] = checked.inference()
     if "TrainingHandle" in kinds:
-        handles["TrainingHandle"] = world.training()
+        handles["TrainingHandle"] = checked.training()
     if "FutureHandle" in kinds:
         key = future_of(api, function) or ("ark-ml-v1", "bool")
-        handles["FutureHandle"] = world.future(key)
+        handles["FutureHandle"] = checked.future(key)
     if api.module == "ark-ml-inference-v0" and kinds:
-        handles["RuntimeHandle"] = runtime = world.runtime()
+        handles["RuntimeHandle"] = runtime = checked.runtime()
         if "LoadInferenceHandle" in kinds:
-            handles["LoadInferenceHandle"] = world.load(runtime)
+            handles["LoadInferenceHandle"] = checked.load(runtime)
         if "RawInferenceHandle" in kinds:
-            handles["RawInferenceHandle"] = brain = world.brain(runtime)
-            _queue(world, function, runtime, brain)
+            handles["RawInferenceHandle"] = brain = checked.brain(runtime)
+            _queue(checked, function, runtime, brain)
     if function.name.startswith("submit_") and api.prefix == "ml":
         (handle,) = handles.values()
-        assert world.push(handle, training="TrainingHandle" in handles) == 0
+        assert checked.push(handle, training="TrainingHandle" in handles) == 0
     return handles
 
 
-def _queue(world, function, runtime, brain):
+def _queue(checked, function, runtime, brain):
     """Bring a brain to where `function` can go on."""
     prefix = "ark-ml-inference-v0.ml_inference__"
-    name, data = world.put(b"obs"), world.put(struct.pack("<3f", 1, 2, 3))
+    name, data = checked.put(b"obs"), checked.put(struct.pack("<3f", 1, 2, 3))
     place = (runtime, brain)
     if function.name in ("submit_inference_item", "end_infer_submission"):
-        assert world.call(prefix + "begin_infer_submission", *place, AGENT) == 0
+        assert checked.call(prefix + "begin_infer_submission", *place, AGENT) == 0
     if function.name == "end_infer_submission":
-        assert world.call(prefix + "submit_inference_item", *place, name, 3, data, 3) == 0
+        assert checked.call(prefix + "submit_inference_item", *place, name, 3, data, 3) == 0
     if "result" in function.name:
-        submit(world, runtime, brain, AGENT, obs=[1, 2, 3])
-        world.fetch(prefix + "execute_inference", runtime)
+        submit(checked, runtime, brain, AGENT, obs=[1, 2, 3])
+        checked.fetch(prefix + "execute_inference", runtime)
 
 
-def submit(world, runtime, brain, agent, **inputs):
+def submit(checked, runtime, brain, agent, **inputs):
     """Queue one observation of an agent; returns the code of its end."""
     prefix = "ark-ml-inference-v0.ml_inference__"
-    assert world.call(prefix + "begin_infer_submission", runtime, brain, agent) == 0
+    assert checked.call(prefix + "begin_infer_submission", runtime, brain, agent) == 0
     for name, row in inputs.items():
-        text, data = world.put(name.encode()), world.put(struct.pack(f"<{len(row)}f", *row))
+        text, data = checked.put(name.encode()), checked.put(struct.pack(f"<{len(row)}f", *row))
         place = (text, len(name.encode()), data, len(row))
-        assert world.call(prefix + "submit_inference_item", runtime, brain, *place) == 0
-    return world.call(prefix + "end_infer_submission", runtime, brain)
+        assert checked.call(prefix + "submit_inference_item", runtime, brain, *place) == 0
+    return checked.call(prefix + "end_infer_submission", runtime, brain)

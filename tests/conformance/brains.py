@@ -3,8 +3,8 @@
 import struct
 
 from tests.conformance import models as build
-from tests.conformance.driver import MODEL, step
-from tests.conformance.world import MODEL as LINEAR
+from tests.conformance.checked_guest import MODEL as LINEAR
+from tests.conformance.scripted_guest import MODEL, step
 
 from arkml.guests.guest import calls_of
 

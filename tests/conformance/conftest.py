@@ -1,8 +1,8 @@
 """Hosts and guests for the conformance tests."""
 
 import pytest
-from tests.conformance import driver
-from tests.conformance.world import World
+from tests.conformance import scripted_guest
+from tests.conformance.checked_guest import CheckedGuest
 
 from arkml import Host
 from arkml.abi.catalog import APIS
@@ -23,13 +23,13 @@ def proxy(shared_host):
 
 
 @pytest.fixture
-def make_world(shared_host, proxy):
-    """Makes worlds, each with a guest of its own."""
+def make_checked(shared_host, proxy):
+    """A factory of checked guests, which are closed at the end."""
     guests = []
 
     def make(**options):
         guests.append(shared_host.load(proxy))
-        return World(guests[-1], **options)
+        return CheckedGuest(guests[-1], **options)
 
     yield make
     for guest in guests:
@@ -37,19 +37,19 @@ def make_world(shared_host, proxy):
 
 
 @pytest.fixture
-def world(make_world):
-    return make_world()
+def checked(make_checked):
+    return make_checked()
 
 
 @pytest.fixture(scope="session")
 def script_program(shared_host):
-    """The compiled driver."""
-    return shared_host.compile(driver.module(), name="driver")
+    """The compiled scripted guest."""
+    return shared_host.compile(scripted_guest.module(), name="scripted")
 
 
 @pytest.fixture
 def run(shared_host, script_program):
-    """A driver guest of its own."""
+    """A new scripted guest."""
     guest = shared_host.load(script_program)
-    yield driver.Driver(guest)
+    yield scripted_guest.ScriptedGuest(guest)
     guest.close()

@@ -5,8 +5,8 @@ import struct
 import pytest
 from tests.conformance import models as build
 from tests.conformance.brains import V0, Guest, two_inputs, wide
-from tests.conformance.driver import MODEL, step
-from tests.conformance.world import MODEL as LINEAR
+from tests.conformance.checked_guest import MODEL as LINEAR
+from tests.conformance.scripted_guest import MODEL, step
 
 from arkml.abi.codes import ErrorCode
 

@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-from tests.conformance.driver import PAGE, Cell, step
-from tests.conformance.world import MODEL
+from tests.conformance.checked_guest import MODEL
+from tests.conformance.scripted_guest import PAGE, Cell, step
 
 from arkml.abi.codes import ErrorCode
 from arkml.errors import GuestTrap
@@ -25,7 +25,7 @@ AT = 1024
 
 @pytest.fixture
 def packed(run):
-    """A driver with a model at AT, whose container can be made by one step."""
+    """A scripted guest with a model at AT, whose container can be made by one step."""
     run.put(0, b"?" * PAGE)
     run.put(AT, MODEL)
     return run, step(PACK, AT, len(MODEL), 64)
@@ -212,7 +212,7 @@ def test_a_log_line_goes_to_the_logger_of_the_guest(run, caplog):
 
     seen = [(r.name, r.levelno) for r in caplog.records if "good morning" in r.message]
     assert [level for _, level in seen] == [logging.ERROR, logging.WARNING, logging.INFO, 10]
-    assert {name for name, _ in seen} == {"arkml.guest.driver"}
+    assert {name for name, _ in seen} == {"arkml.guest.scripted"}
 
 
 def test_a_panic_shows_in_the_error_of_the_trap_that_follows(run):

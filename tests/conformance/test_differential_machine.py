@@ -16,8 +16,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests.conformance.decoder import PAGE, Row
-from tests.conformance.driver import Cell, module, step
-from tests.conformance.storm import (
+from tests.conformance.differential_guest import LIMITS, DifferentialGuest
+from tests.conformance.random_steps import (
     ACTIONS,
     DATA,
     FIRST_PAGES,
@@ -28,7 +28,7 @@ from tests.conformance.storm import (
     V1,
     WIDTHS,
 )
-from tests.conformance.subject import LIMITS, Subject
+from tests.conformance.scripted_guest import Cell, module, step
 
 from arkml import Host
 
@@ -45,10 +45,10 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.subject = Subject(self.host, self.program, random.Random(3))
+        self.tested = DifferentialGuest(self.host, self.program, random.Random(3))
 
     def teardown(self):
-        self.subject.guest.close()
+        self.tested.guest.close()
 
     @initialize(target=sessions)
     def nothing(self):
@@ -61,14 +61,14 @@ class Machine(RuleBasedStateMachine):
         actions=st.sampled_from(ACTIONS),
     )
     def start(self, training, features, actions):
-        cell = self.subject.storm.open(training, features, actions, 0)
+        cell = self.tested.random_steps.open(training, features, actions, 0)
         self.play()
         return cell
 
     @rule(target=sessions, cell=consumes(sessions), training=st.booleans())
     def stop(self, cell, training):
         name = V1 + ("stop_training" if training else "stop_inference")
-        code = self.subject.decoder.stop(cell, training=training)
+        code = self.tested.decoder.stop(cell, training=training)
         self.play(step(name, Cell(cell)), code)
         return cell  # a stale handle is as interesting as a live one
 
@@ -84,7 +84,7 @@ class Machine(RuleBasedStateMachine):
     )
     def push(self, cell, push, numbers, lent, faults, has_given, items, times):
         name, training, has_length, item = push
-        session = self.subject.decoder.sessions.get(cell)
+        session = self.tested.decoder.sessions.get(cell)
         widths = (2, 2) if session is None else (session.num_features, session.num_actions)
         agent, state, reward, length = numbers
         features = self.lend(lent[0], widths[0], 4, faults[0])
@@ -97,36 +97,34 @@ class Machine(RuleBasedStateMachine):
         made = step(name, *arguments)
         for _ in range(times):
             row = Row(agent, state, reward, length * has_length, b"", b"", ())
-            code = self.subject.decoder.push(
-                cell, row, features, given, metadata, training=training
-            )
-            self.subject.storm.add(made, code)
+            code = self.tested.decoder.push(cell, row, features, given, metadata, training=training)
+            self.tested.random_steps.add(made, code)
         self.play()
 
     @rule(cell=sessions, training=st.booleans(), at=PLACES, faults=st.tuples(FAULTS, FAULTS))
     def submit(self, cell, training, at, faults):
-        session = self.subject.decoder.sessions.get(cell)
+        session = self.tested.decoder.sessions.get(cell)
         rows, width = (1, 1) if session is None else (len(session.rows), session.num_actions)
         actions = self.lend(at, rows * width, 4, faults[0])
         values = self.lend(at + 4 * rows * width, rows, 4, faults[1])
         if overlap(actions, values):
             return
-        code = self.subject.decoder.submit(cell, actions, values, training=training)
+        code = self.tested.decoder.submit(cell, actions, values, training=training)
         self.play(step(SUBMITS[training], Cell(cell), *actions, *values), code)
 
     @rule(cell=sessions)
     def hand_over(self, cell):
-        self.subject.storm.hand_over(cell)
+        self.tested.random_steps.hand_over(cell)
         self.play()
 
     @rule()
     def grow(self):
-        if len(self.subject.decoder.memory) < 20 * PAGE:
-            self.play(step("memory.grow", 1), self.subject.decoder.grow(1))
+        if len(self.tested.decoder.memory) < 20 * PAGE:
+            self.play(step("memory.grow", 1), self.tested.decoder.grow(1))
 
     def lend(self, place, items, size, fault):
         """A pointer into the data that has room, or one with a fault."""
-        end = len(self.subject.decoder.memory)
+        end = len(self.tested.decoder.memory)
         need = items * size
         pointer = DATA + place % max(1, SCRIPT - DATA - need)
         match fault:
@@ -145,9 +143,9 @@ class Machine(RuleBasedStateMachine):
 
     def play(self, *made):
         if made:
-            self.subject.storm.add(*made)
-        steps, codes = self.subject.storm.take()
-        self.subject.check(codes, self.subject.run(*steps))
+            self.tested.random_steps.add(*made)
+        steps, codes = self.tested.random_steps.take()
+        self.tested.check(codes, self.tested.run(*steps))
 
 
 def overlap(first, second):
@@ -159,7 +157,7 @@ def overlap(first, second):
 def machine():
     logging.disable(logging.CRITICAL)
     with Host(limits=LIMITS) as host:
-        program = host.compile(module(FIRST_PAGES), name="storm")
+        program = host.compile(module(FIRST_PAGES), name="random")
         yield type("HostedMachine", (Machine,), {"host": host, "program": program})
     logging.disable(logging.NOTSET)
 

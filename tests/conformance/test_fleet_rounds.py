@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from tests.conformance import models
-from tests.conformance.driver import module, step
 from tests.conformance.fakes import Echo
-from tests.conformance.party import PAGES, Party, Row, same_bits
+from tests.conformance.guest_group import PAGES, GuestGroup, Row, same_bits
+from tests.conformance.scripted_guest import module, step
 from tests.conformance.test_noise_and_memory import WIDTH, Stage, row
 
 from arkml import Host
@@ -29,15 +29,15 @@ def usual(places, frame, *, agents=1):
     return {place: [[row(agent, frame=frame) for agent in range(agents)]] for place in places}
 
 
-def compacts(party):
+def compacts(group):
     """Whether the last round copied rows together."""
-    return any(group._moves for group in party.of._rounds._groups)
+    return any(part._moves for part in group.as_fleet._rounds._groups)
 
 
 @pytest.mark.parametrize("model", [models.dense(WIDTH, WIDTH), models.wandering(WIDTH)])
 @pytest.mark.parametrize("rows", [1, 2, 4])
 def test_compaction_and_adjacent_regions_give_the_same_bits(stage, model, rows):
-    adjacent, compacted = (stage.party(model, 7, fleet=True) for _ in range(2))
+    adjacent, compacted = (stage.group(model, 7, fleet=True) for _ in range(2))
     everyone = range(7)
     spare = {k: [[Row(900 + a, (0.0,) * WIDTH) for a in range(2 * rows)]] for k in everyone}
     compacted.frame(spare)  # its regions have room for more rows than will come
@@ -51,13 +51,13 @@ def test_compaction_and_adjacent_regions_give_the_same_bits(stage, model, rows):
 
 def test_a_fleet_in_disorder_answers_the_others_as_ever(stage):
     model = models.wandering(WIDTH)
-    calm, wild = (stage.party(model, 6, fleet=True) for _ in range(2))
-    alone = stage.party(model, 8)
+    calm, wild = (stage.group(model, 6, fleet=True) for _ in range(2))
+    alone = stage.group(model, 8)
     for frame in range(10):
         expected = calm.frame(usual(range(6), frame))
         if frame == 4:
-            wild.of.join(1)
-            wild.guests = wild.of.guests
+            wild.as_fleet.join(1)
+            wild.guests = wild.as_fleet.guests
             wild.start(model, WIDTH, WIDTH, only=[6])
         rows, extra = disorder(frame)
         found = wild.frame(rows, extra=extra)
@@ -85,20 +85,20 @@ def disorder(frame):
 
 
 def test_a_guest_that_fails_before_its_submit_leaves_the_round_to_the_others(stage):
-    party, other = (stage.party(models.wandering(WIDTH), 4, fleet=True) for _ in range(2))
+    group, other = (stage.group(models.wandering(WIDTH), 4, fleet=True) for _ in range(2))
     expected = other.frame(usual(range(4), 0))
     rows = usual(range(4), 0)
     rows[2] = []
-    found = party.frame(rows, extra={2: step("trap")})
+    found = group.frame(rows, extra={2: step("trap")})
 
     assert isinstance(found[2], GuestError)
-    assert party.guests[2].failure is found[2]
+    assert group.guests[2].failure is found[2]
     assert all(same_bits(found[place], expected[place]) for place in (0, 1, 3))
 
 
 def test_each_submit_is_a_step_however_many_a_guest_makes(stage):
     model = models.wandering(WIDTH)
-    fleet, alone = stage.party(model, 5, fleet=True), stage.party(model, 5)
+    fleet, alone = stage.group(model, 5, fleet=True), stage.group(model, 5)
     for frame in range(3):
         rows = {
             place: [[row(agent, frame=frame) for agent in range(1 + k % 3)] for k in range(place)]
@@ -112,7 +112,7 @@ def test_each_submit_is_a_step_however_many_a_guest_makes(stage):
 
 def test_regions_grow_in_the_middle_of_a_round(stage):
     model = models.wandering(WIDTH)
-    fleet, alone = stage.party(model, 4, fleet=True), stage.party(model, 4)
+    fleet, alone = stage.group(model, 4, fleet=True), stage.group(model, 4)
     for frame, counts in enumerate(((1, 1, 1, 1), (1, 9, 1, 70), (300, 1, 2, 3), (1, 1, 1, 1))):
         rows = {k: usual([k], frame, agents=count)[k] for k, count in enumerate(counts)}
         here, there = fleet.frame(rows), alone.frame(rows)
@@ -122,7 +122,7 @@ def test_regions_grow_in_the_middle_of_a_round(stage):
 
 @pytest.mark.parametrize("changed", [[1], [0, 1, 2], [0, 1, 2, 3]])
 def test_a_session_that_takes_the_place_of_another_is_answered_by_its_own_policy(stage, changed):
-    fleet = stage.party(models.same(WIDTH), 4, fleet=True)
+    fleet = stage.group(models.same(WIDTH), 4, fleet=True)
     rows = usual(range(4), 1)
     for _ in range(2):
         before = fleet.frame(rows)
@@ -138,7 +138,7 @@ def test_a_session_that_takes_the_place_of_another_is_answered_by_its_own_policy
 
 
 def test_a_region_that_moved_between_two_equal_rounds_is_read_where_it_is(stage):
-    fleet = stage.party(models.same(WIDTH), 4, fleet=True)
+    fleet = stage.group(models.same(WIDTH), 4, fleet=True)
     for frame in range(3):
         assert moved(fleet, 2 + frame) == [0] * (2 + frame) + [ErrorCode.INVALID_ARGUMENTS]
         for again in range(2):
@@ -160,17 +160,17 @@ def moved(fleet, count):
 
 @pytest.mark.parametrize("only", [[0, 0], [1, 0, 1], [0, -2], [-1, 1]])
 def test_a_guest_is_in_one_call_at_a_time_even_of_its_fleet(stage, only):
-    fleet = stage.party(models.adding(WIDTH), 2, fleet=True)
+    fleet = stage.group(models.adding(WIDTH), 2, fleet=True)
     fleet.frame(usual(range(2), 1))
 
     with pytest.raises((GuestBusy, UsageError)):
-        fleet.of.call("entry", 0, 0, only=only)
+        fleet.as_fleet.call("entry", 0, 0, only=only)
     answers = fleet.frame(usual(range(2), 1))
     assert [answers[place][0].tolist() for place in range(2)] == [[[0, 2, 0]]] * 2
 
 
 def test_guests_of_one_fleet_may_use_different_models(stage):
-    fleet = stage.party(models.same(WIDTH), 4, fleet=True)
+    fleet = stage.group(models.same(WIDTH), 4, fleet=True)
     fleet.start(models.adding(WIDTH), WIDTH, WIDTH, only=SEVERAL[:2])
     rows = usual(range(4), 1, agents=2)
     fleet.frame(rows)
@@ -183,7 +183,7 @@ def test_guests_of_one_fleet_may_use_different_models(stage):
 
 
 def test_rows_that_ended_and_rows_that_are_not_finite_stay_with_their_owner(stage):
-    fleet = stage.party(models.same(WIDTH), 3, fleet=True)
+    fleet = stage.group(models.same(WIDTH), 3, fleet=True)
     bad = Row(1, (np.nan, 1.0, np.inf))
     ended = Row(2, (1.0, 2.0, 3.0), EpisodeState.TERMINAL)
     answers = fleet.frame({0: usual([0], 1)[0], 1: [[bad]], 2: [[ended, bad]]})
@@ -195,15 +195,15 @@ def test_rows_that_ended_and_rows_that_are_not_finite_stay_with_their_owner(stag
     assert [s.non_finite_features for s in statistics] == [0, 2, 2]
     assert [s.non_finite_actions for s in statistics] == [0, 2, 2]
     assert [s.rows for s in statistics] == [1, 1, 2]
-    assert fleet.of.statistics.rows == 4
+    assert fleet.as_fleet.statistics.rows == 4
 
 
-def opened(party, policies):
+def opened(group, policies):
     """Give each guest a training session of a policy."""
     for place, policy in enumerate(policies):
         start = TrainingStart(policy, WIDTH, WIDTH)
-        party._handles[place] = calls_of(party.guests[place]).services.roster.open_training(start)
-    party._width = WIDTH
+        group._handles[place] = calls_of(group.guests[place]).services.sessions.open_training(start)
+    group._width = WIDTH
 
 
 @pytest.fixture
@@ -211,21 +211,21 @@ def fakes(stage):
     """A fleet of four whose guests train; the first two share a policy."""
     host = Host()
     stage.hosts.append(host)
-    party = Party.fleet(host, host.compile(module(PAGES), name="party"), 4)
+    group = GuestGroup.fleet(host, host.compile(module(PAGES), name="group"), 4)
     first, second = Echo(WIDTH, WIDTH), Echo(WIDTH, WIDTH)
-    opened(party, [first, first, second, second])
-    return party, first, second
+    opened(group, [first, first, second, second])
+    return group, first, second
 
 
 def test_a_policy_that_fails_fails_only_those_who_asked_it(fakes, caplog):
-    party, first, second = fakes
+    group, first, second = fakes
     first.error = Unavailable("not now")
     codes = []
     for _ in range(2):
         for place in range(4):
-            submitted(party, place)
-        party.of.call("entry", 0, 0)
-        codes.append([party.codes(guest, 2)[1] for guest in party.guests])
+            submitted(group, place)
+        group.as_fleet.call("entry", 0, 0)
+        codes.append([group.codes(guest, 2)[1] for guest in group.guests])
         first.error, second.error = None, RuntimeError("a bug")
 
     assert codes[0] == [ErrorCode.UNAVAILABLE] * 2 + [0, 0]
@@ -233,14 +233,14 @@ def test_a_policy_that_fails_fails_only_those_who_asked_it(fakes, caplog):
     assert any(record.exc_info for record in caplog.records)
 
 
-def submitted(party, place, given=(0, 0)):
+def submitted(group, place, given=(0, 0)):
     """Write a frame of one training row into a guest."""
-    guest, handle = party.guests[place], party._handles[place]
+    guest, handle = group.guests[place], group._handles[place]
     data = np.array([place, 1, 2, 10 + place, 20, 30], "<f4").tobytes()
     guest.write_memory(0x80, data)
     push = "ark-ml-v1.ml__push_training_observation"
     submit = "ark-ml-v1.ml__submit_training_observations"
-    party.write(
+    group.write(
         guest,
         [
             step(push, handle, place, 0, place / 2, 0x80, WIDTH, *given, 0.25),
@@ -251,13 +251,15 @@ def submitted(party, place, given=(0, 0)):
 
 @pytest.mark.parametrize("spare", [0, 3])
 def test_rows_of_training_sessions_reach_one_policy_with_their_actions(fakes, spare):
-    party, first, _ = fakes
-    opened(party, [first] * 4)
+    group, first, _ = fakes
+    opened(group, [first] * 4)
     if spare:
-        calls_of(party.guests[1]).services.roster.open_training(TrainingStart(first, WIDTH, WIDTH))
+        calls_of(group.guests[1]).services.sessions.open_training(
+            TrainingStart(first, WIDTH, WIDTH)
+        )
     for place in range(4):
-        submitted(party, place, (0x80 + 12, WIDTH) if place % 2 else (0, 0))
-    party.of.call("entry", 0, 0)
+        submitted(group, place, (0x80 + 12, WIDTH) if place % 2 else (0, 0))
+    group.as_fleet.call("entry", 0, 0)
     (seen,) = first.seen
 
     assert sorted(seen.rows["id"].tolist()) == [0, 1, 2, 3]
@@ -267,25 +269,25 @@ def test_rows_of_training_sessions_reach_one_policy_with_their_actions(fakes, sp
         assert seen.rows["given"][place] == (WIDTH if agent % 2 else 0)
         if agent % 2:
             assert seen.given[place].tolist() == [10 + agent, 20, 30]
-        answer = party.guests[agent].read_memory(0x400, 4 * WIDTH)
+        answer = group.guests[agent].read_memory(0x400, 4 * WIDTH)
         assert np.frombuffer(answer, "<f4").tolist() == [place + k / 16 for k in range(WIDTH)]
 
 
 def test_answers_of_ml_v5_are_batched_like_all_others(stage):
     model = models.wandering(WIDTH)
-    fleet, alone = stage.party(model, 3, fleet=True), stage.party(model, 3)
+    fleet, alone = stage.group(model, 3, fleet=True), stage.group(model, 3)
     found = []
-    for party in (fleet, alone):
+    for group in (fleet, alone):
         for place in range(3):
-            steps = party.steps(place, usual([place], 1, agents=2)[place])[:-1]
-            handle = party._handles[place]
+            steps = group.steps(place, usual([place], 1, agents=2)[place])[:-1]
+            handle = group._handles[place]
             steps.append(step("ark-ml-v5.ml__submit_inference_observations", handle, 0x20))
             steps.append(step("ark-core-v4.core__take_host_return_vec", 0x400, 4 + 2 * (9 + 12)))
-            party.write(party.guests[place], steps)
-        party._call(list(range(3)))
-        found.append([guest.read_memory(0x400, 46) for guest in party.guests])
-        for guest in party.guests:
-            assert party.codes(guest, 4) == [0] * 4
+            group.write(group.guests[place], steps)
+        group._call(list(range(3)))
+        found.append([guest.read_memory(0x400, 46) for guest in group.guests])
+        for guest in group.guests:
+            assert group.codes(guest, 4) == [0] * 4
 
     assert found[0] == found[1]
     assert len(set(found[0])) == 3

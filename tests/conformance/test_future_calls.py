@@ -4,9 +4,9 @@ import struct
 from itertools import permutations
 
 import pytest
-from tests.conformance.driver import Cell, step
+from tests.conformance.checked_guest import ACTIONS, FEATURES, FUTURES
 from tests.conformance.fakes import Echo
-from tests.conformance.world import ACTIONS, FEATURES, FUTURES
+from tests.conformance.scripted_guest import Cell, step
 
 from arkml.abi.codes import ErrorCode, ExperimentStatus
 from arkml.abi.layout import unpack
@@ -37,101 +37,105 @@ DROP = "ark-ml-v1.ml__drop_future"
 each_type = pytest.mark.parametrize("key", KEYS, ids=IDS)
 
 
-def poll(world, key, handle, *, at=None):
+def poll(checked, key, handle, *, at=None):
     """The code, and whether it is ready and how long (None for a PollSimple)."""
     size = 8 if key in COUNTED else 1
-    room = world.room(size) if at is None else at
-    code = world.call(f"{key[0]}.ml__poll_future_{key[1]}", handle, room, writes=[(room, size)])
-    data = world.read(room, size)
+    room = checked.room(size) if at is None else at
+    code = checked.call(f"{key[0]}.ml__poll_future_{key[1]}", handle, room, writes=[(room, size)])
+    data = checked.read(room, size)
     if code:
-        assert data == world.fill * size
+        assert data == checked.fill * size
         return code, None, None
     assert data[:1] in (b"\0", b"\1")
     assert data[1:4] in (b"", b"\0\0\0")
     return code, data[0] == 1, int.from_bytes(data[4:], "little") if size == 8 else None
 
 
-def take(world, key, handle, items, *, at=None):
+def take(checked, key, handle, items, *, at=None):
     """The code, and what was written: None if nothing."""
     size = 4 if key[1] == "string" else items * ITEM[key]
-    room = world.room(size) if at is None else at
+    room = checked.room(size) if at is None else at
     count = (items,) if key in COUNTED else ()
     name = f"{key[0]}.ml__take_future_{key[1]}"
-    before = world.read(room, size)
-    code = world.call(name, handle, room, *count, writes=[(room, size)])
-    data = world.read(room, size)
+    before = checked.read(room, size)
+    code = checked.call(name, handle, room, *count, writes=[(room, size)])
+    data = checked.read(room, size)
     return code, None if data == before else data
 
 
-def is_gone(world, key, handle):
-    codes = {poll(world, key, handle)[0], take(world, key, handle, 0)[0], world.call(DROP, handle)}
-    return codes == {ErrorCode.NOT_FOUND} and world.alive()[1] == 0
+def is_gone(checked, key, handle):
+    codes = {
+        poll(checked, key, handle)[0],
+        take(checked, key, handle, 0)[0],
+        checked.call(DROP, handle),
+    }
+    return codes == {ErrorCode.NOT_FOUND} and checked.alive()[1] == 0
 
 
 @each_type
-def test_an_unknown_a_taken_and_a_dropped_future_are_not_found(world, key):
-    taken, dropped = world.future(key), world.future(key)
-    assert take(world, key, taken, FUTURES[key][2])[0] == 0
-    assert world.call(DROP, dropped) == 0
+def test_an_unknown_a_taken_and_a_dropped_future_are_not_found(checked, key):
+    taken, dropped = checked.future(key), checked.future(key)
+    assert take(checked, key, taken, FUTURES[key][2])[0] == 0
+    assert checked.call(DROP, dropped) == 0
 
-    assert is_gone(world, key, 99)
-    assert is_gone(world, key, taken)
-    assert is_gone(world, key, dropped)
+    assert is_gone(checked, key, 99)
+    assert is_gone(checked, key, taken)
+    assert is_gone(checked, key, dropped)
 
 
 @pytest.mark.parametrize(("key", "other"), list(permutations(KEYS, 2)))
 @pytest.mark.parametrize("state", ["pending", "ready", "failed"])
-def test_a_future_of_another_type_is_an_invalid_argument_and_kept(world, key, other, state):
-    handle, future = world.pending(other)
+def test_a_future_of_another_type_is_an_invalid_argument_and_kept(checked, key, other, state):
+    handle, future = checked.pending(other)
     if state == "ready":
         future.resolve(FUTURES[other][1])
     elif state == "failed":
         future.fail(NotFound("lost"))
 
-    assert poll(world, key, handle)[0] == ErrorCode.INVALID_ARGUMENTS
-    assert take(world, key, handle, 1) == (ErrorCode.INVALID_ARGUMENTS, None)
-    assert poll(world, other, handle)[0] == ErrorCode.SUCCESS
-    assert world.call(DROP, handle) == 0
+    assert poll(checked, key, handle)[0] == ErrorCode.INVALID_ARGUMENTS
+    assert take(checked, key, handle, 1) == (ErrorCode.INVALID_ARGUMENTS, None)
+    assert poll(checked, other, handle)[0] == ErrorCode.SUCCESS
+    assert checked.call(DROP, handle) == 0
 
 
 @each_type
-def test_a_pending_future_is_not_ready_unavailable_and_kept(world, key):
-    handle, future = world.pending(key)
+def test_a_pending_future_is_not_ready_unavailable_and_kept(checked, key):
+    handle, future = checked.pending(key)
     length = 0 if key in COUNTED else None
 
-    assert poll(world, key, handle) == (0, False, length)
+    assert poll(checked, key, handle) == (0, False, length)
     for _ in range(3):
-        assert take(world, key, handle, 1) == (ErrorCode.UNAVAILABLE, None)
-    for outside in (world.size, 0xFFFF_FFFF):
-        assert take_outside(world, key, handle, outside) == ErrorCode.UNAVAILABLE
+        assert take(checked, key, handle, 1) == (ErrorCode.UNAVAILABLE, None)
+    for outside in (checked.size, 0xFFFF_FFFF):
+        assert take_outside(checked, key, handle, outside) == ErrorCode.UNAVAILABLE
     future.fail(NotFound("lost"))
-    assert poll(world, key, handle) == (0, True, length)
+    assert poll(checked, key, handle) == (0, True, length)
 
 
-def take_outside(world, key, handle, pointer, items=1):
+def take_outside(checked, key, handle, pointer, items=1):
     count = (items,) if key in COUNTED else ()
-    return world.call(f"{key[0]}.ml__take_future_{key[1]}", handle, pointer, *count)
+    return checked.call(f"{key[0]}.ml__take_future_{key[1]}", handle, pointer, *count)
 
 
 @each_type
-def test_a_ready_future_with_a_bad_pointer_is_consumed_and_nothing_is_written(world, key):
-    for pointer in (world.size, world.size - 1 + (key[1] == "bool"), 0xFFFF_FFFF, 0x8000_0000):
-        handle = world.future(key)
+def test_a_ready_future_with_a_bad_pointer_is_consumed_and_nothing_is_written(checked, key):
+    for pointer in (checked.size, checked.size - 1 + (key[1] == "bool"), 0xFFFF_FFFF, 0x8000_0000):
+        handle = checked.future(key)
 
-        code = take_outside(world, key, handle, pointer, FUTURES[key][2])
+        code = take_outside(checked, key, handle, pointer, FUTURES[key][2])
         assert code == ErrorCode.INVALID_ARGUMENTS
-        assert is_gone(world, key, handle)
+        assert is_gone(checked, key, handle)
 
 
 @pytest.mark.parametrize("key", COUNTED, ids="-".join)
-def test_a_ready_future_with_a_wrong_length_is_consumed_and_nothing_is_written(world, key):
+def test_a_ready_future_with_a_wrong_length_is_consumed_and_nothing_is_written(checked, key):
     right = FUTURES[key][2]
     for items in {0, right - 1, right + 1, right * 2}:
-        handle = world.future(key)
+        handle = checked.future(key)
 
-        assert poll(world, key, handle) == (0, True, right)
-        assert take(world, key, handle, items) == (ErrorCode.INVALID_ARGUMENTS, None)
-        assert is_gone(world, key, handle)
+        assert poll(checked, key, handle) == (0, True, right)
+        assert take(checked, key, handle, items) == (ErrorCode.INVALID_ARGUMENTS, None)
+        assert is_gone(checked, key, handle)
 
 
 @each_type
@@ -147,65 +151,65 @@ def test_a_ready_future_with_a_wrong_length_is_consumed_and_nothing_is_written(w
     ],
 )
 def test_a_failed_future_is_ready_without_items_and_taking_it_brings_its_error(
-    world, key, error, code
+    checked, key, error, code
 ):
-    handle, future = world.pending(key)
+    handle, future = checked.pending(key)
     future.fail(error)
 
-    assert poll(world, key, handle) == (0, True, 0 if key in COUNTED else None)
-    assert take(world, key, handle, FUTURES[key][2]) == (code, None)
-    assert is_gone(world, key, handle)
+    assert poll(checked, key, handle) == (0, True, 0 if key in COUNTED else None)
+    assert take(checked, key, handle, FUTURES[key][2]) == (code, None)
+    assert is_gone(checked, key, handle)
 
 
 @each_type
 @pytest.mark.parametrize("state", ["pending", "ready", "failed"])
-def test_dropping_a_live_future_always_succeeds(world, key, state):
-    handle, future = world.pending(key)
+def test_dropping_a_live_future_always_succeeds(checked, key, state):
+    handle, future = checked.pending(key)
     if state == "ready":
         future.resolve(FUTURES[key][1])
     elif state == "failed":
         future.fail(RuntimeError("a bug"))
 
-    assert world.call(DROP, handle) == 0
-    assert is_gone(world, key, handle)
+    assert checked.call(DROP, handle) == 0
+    assert is_gone(checked, key, handle)
     if state == "pending":  # whoever worked on it need not know
         future.resolve(FUTURES[key][1])
-        assert is_gone(world, key, handle)
+        assert is_gone(checked, key, handle)
 
 
 @pytest.mark.parametrize("key", COUNTED, ids="-".join)
-def test_an_empty_vector_is_taken_with_a_dangling_pointer(world, key):
-    handle, future = world.pending(key)
+def test_an_empty_vector_is_taken_with_a_dangling_pointer(checked, key):
+    handle, future = checked.pending(key)
     future.resolve(b"" if key[1] == "vec_u8" else [])
 
-    assert poll(world, key, handle) == (0, True, 0)
-    assert take(world, key, handle, 0, at=8) == (0, None)
-    assert is_gone(world, key, handle)
+    assert poll(checked, key, handle) == (0, True, 0)
+    assert take(checked, key, handle, 0, at=8) == (0, None)
+    assert is_gone(checked, key, handle)
 
 
 @pytest.mark.parametrize(("value", "byte"), [(True, b"\1"), (False, b"\0")])
-def test_a_bool_is_one_byte(world, value, byte):
-    handle = world.future(("ark-ml-v1", "bool"), value)
+def test_a_bool_is_one_byte(checked, value, byte):
+    handle = checked.future(("ark-ml-v1", "bool"), value)
 
-    assert take(world, ("ark-ml-v1", "bool"), handle, 1) == (0, byte)
+    assert take(checked, ("ark-ml-v1", "bool"), handle, 1) == (0, byte)
 
 
-def test_bytes_come_as_they_are(world):
+def test_bytes_come_as_they_are(checked):
     data = bytes(range(256)) * 3
-    handle = world.future(("ark-ml-v1", "vec_u8"), data)
+    handle = checked.future(("ark-ml-v1", "vec_u8"), data)
 
-    assert poll(world, ("ark-ml-v1", "vec_u8"), handle) == (0, True, len(data))
-    assert take(world, ("ark-ml-v1", "vec_u8"), handle, len(data)) == (0, data)
+    assert poll(checked, ("ark-ml-v1", "vec_u8"), handle) == (0, True, len(data))
+    assert take(checked, ("ark-ml-v1", "vec_u8"), handle, len(data)) == (0, data)
 
 
 @pytest.mark.parametrize(
     ("version", "struct_", "room"), [("v1", METRIC_V1, 28), ("v3", METRIC_V3, 64)]
 )
-def test_metric_names_are_cut_between_characters(world, version, struct_, room):
+def test_metric_names_are_cut_between_characters(checked, version, struct_, room):
     names = ["", "loss", "x" * room, "x" * (room + 9), "x" * (room - 1) + "ä", "\U0001f600" * 40]
     key = (f"ark-ml-{version}", "vec_metric")
-    handle = world.future(key, [Metric(name, place / 2) for place, name in enumerate(names)])
-    code, data = take(world, key, handle, len(names))
+    handle = checked.future(key, [Metric(name, place / 2) for place, name in enumerate(names)])
+    code, data = take(checked, key, handle, len(names))
     size = ITEM[key]
     metrics = [unpack(struct_, data[i : i + size]) for i in range(0, len(data), size)]
     found = [metric["name"] for metric in metrics]
@@ -217,14 +221,14 @@ def test_metric_names_are_cut_between_characters(world, version, struct_, room):
     assert [metric["value"] for metric in metrics] == [place / 2 for place in range(len(names))]
 
 
-def test_experiment_names_have_128_bytes_and_ids_64(world):
+def test_experiment_names_have_128_bytes_and_ids_64(checked):
     key = ("ark-ml-v1", "vec_experiment_info")
     times = {"started_at": 2**62, "ended_at": -1, "max_duration": 2**64 - 1}
     info = ExperimentInfo(
         name="ä" * 70, id="x" * 63 + "ä", experiment_status=ExperimentStatus.UNHEALTHY,
         worker_count=2**32 - 1, **times,
     )  # fmt: skip
-    code, data = take(world, key, world.future(key, [info]), 1)
+    code, data = take(checked, key, checked.future(key, [info]), 1)
     found = unpack(EXPERIMENT_INFO, data)
 
     assert code == 0
@@ -234,43 +238,46 @@ def test_experiment_names_have_128_bytes_and_ids_64(world):
     assert {name: found[name] for name in times} == times
 
 
-def test_the_shape_of_an_experiment_is_two_numbers(world):
+def test_the_shape_of_an_experiment_is_two_numbers(checked):
     key = ("ark-ml-v2", "ark_experiment_config")
 
-    assert take(world, key, world.future(key), 1) == (0, struct.pack("<II", 5, 6))
+    assert take(checked, key, checked.future(key), 1) == (0, struct.pack("<II", 5, 6))
 
 
-def test_a_taken_training_handle_names_a_session(world):
+def test_a_taken_training_handle_names_a_session(checked):
     key = ("ark-ml-v1", "training_handle")
-    code, data = take(world, key, world.future(key), 1)
+    code, data = take(checked, key, checked.future(key), 1)
     handle = int.from_bytes(data, "little")
-    count = world.room(4)
+    count = checked.room(4)
 
     assert code == 0
-    assert calls_of(world.guest).services.roster.get(handle, TrainingSession).num_actions == ACTIONS
+    assert (
+        calls_of(checked.guest).services.sessions.get(handle, TrainingSession).num_actions
+        == ACTIONS
+    )
     name = "ark-ml-v1.ml__experiment_feature_count"
-    assert world.call(name, handle, count, writes=[(count, 4)]) == 0
-    assert world.read(count, 4) == struct.pack("<I", FEATURES)
-    assert world.push(handle, training=True) == 0
+    assert checked.call(name, handle, count, writes=[(count, 4)]) == 0
+    assert checked.read(count, 4) == struct.pack("<I", FEATURES)
+    assert checked.push(handle, training=True) == 0
 
 
-def test_a_training_handle_that_was_taken_wrongly_leaves_the_run(world):
+def test_a_training_handle_that_was_taken_wrongly_leaves_the_run(checked):
     key = ("ark-ml-v1", "training_handle")
-    handle = world.future(key)
+    handle = checked.future(key)
 
-    assert take_outside(world, key, handle, world.size - 7) == ErrorCode.INVALID_ARGUMENTS
-    assert world.alive() == (0, 0)
-    assert world.sink.left == [False]
+    assert take_outside(checked, key, handle, checked.size - 7) == ErrorCode.INVALID_ARGUMENTS
+    assert checked.alive() == (0, 0)
+    assert checked.sink.left == [False]
 
 
-def test_a_run_whose_session_finds_no_room_is_left(world):
+def test_a_run_whose_session_finds_no_room_is_left(checked):
     key, wide = ("ark-ml-v1", "training_handle"), 1 << 24
-    start = TrainingStart(Echo(wide, ACTIONS), wide, ACTIONS, world.sink)
-    code, _ = take(world, key, world.future(key, start), 1)
+    start = TrainingStart(Echo(wide, ACTIONS), wide, ACTIONS, checked.sink)
+    code, _ = take(checked, key, checked.future(key, start), 1)
 
     assert code == ErrorCode.UNAVAILABLE
-    assert world.alive() == (0, 0)
-    assert world.sink.left == [False]
+    assert checked.alive() == (0, 0)
+    assert checked.sink.left == [False]
 
 
 def test_a_string_is_fetched_like_any_vector(run):

@@ -6,9 +6,17 @@ import weakref
 
 import pytest
 from tests.conformance import models
-from tests.conformance.acting import ACTIONS, FEATURES, SUBMIT, V3, VALUES, Session, start
-from tests.conformance.driver import PAGE, step
 from tests.conformance.fakes import Echo
+from tests.conformance.scripted_guest import PAGE, step
+from tests.conformance.scripted_session import (
+    ACTIONS,
+    FEATURES,
+    SUBMIT,
+    V3,
+    VALUES,
+    ScriptedSession,
+    start,
+)
 
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.guests.guest import calls_of
@@ -251,7 +259,8 @@ def test_a_session_in_the_place_of_one_that_was_stopped_has_a_policy_of_its_own(
 def test_a_session_that_was_stopped_gives_its_policy_up(run):
     policy = Echo(1, 1)
     dropped = weakref.ref(policy)
-    session = Session(run, run.guest.services.roster.open_inference(policy, 1, 1), 1)
+    handle = calls_of(run.guest).services.sessions.open_inference(policy, 1, 1)
+    session = ScriptedSession(run, handle, 1)
     session.push(1, [1])
     assert session.submit(1)[0] == 0
     del policy
@@ -263,8 +272,8 @@ def test_a_session_that_was_stopped_gives_its_policy_up(run):
 
 def test_a_policy_that_fails_fails_the_submit_and_empties_the_queue(run, caplog):
     policy = Echo(1, 1)
-    handle = calls_of(run.guest).services.roster.open_inference(policy, 1, 1)
-    session = Session(run, handle, 1)
+    handle = calls_of(run.guest).services.sessions.open_inference(policy, 1, 1)
+    session = ScriptedSession(run, handle, 1)
     session.push(1, [0.0])
     policy.error = RuntimeError("a bug")
     with caplog.at_level(logging.ERROR):

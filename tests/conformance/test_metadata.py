@@ -4,8 +4,8 @@ import math
 import struct
 
 import pytest
-from tests.conformance.driver import PAGE, step
 from tests.conformance.fakes import Echo, Sink
+from tests.conformance.scripted_guest import PAGE, step
 
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.abi.layout import pack
@@ -29,12 +29,12 @@ class Pusher:
         self.run = run
         self.kind = kind
         self.sink = Sink()
-        roster = calls_of(run.guest).services.roster
+        sessions = calls_of(run.guest).services.sessions
         if kind == "training":
-            self.handle = roster.open_training(TrainingStart(Echo(1, 2), 1, 2, self.sink))
+            self.handle = sessions.open_training(TrainingStart(Echo(1, 2), 1, 2, self.sink))
         else:
-            self.handle = roster.open_inference(Echo(1, 2), 1, 2)
-        self.queue = roster.get(self.handle, Session).queue
+            self.handle = sessions.open_inference(Echo(1, 2), 1, 2)
+        self.queue = sessions.get(self.handle, Session).queue
 
     def push(self, version, data, count=None, at=ITEMS):
         """Push a row with metadata that is written as `data`."""

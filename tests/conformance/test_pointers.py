@@ -2,7 +2,7 @@
 
 import pytest
 from tests.conformance.arguments import arrange, expected_code
-from tests.conformance.world import ROWS, future_of, name_of
+from tests.conformance.checked_guest import ROWS, future_of, name_of
 
 from arkml.abi.codes import ErrorCode
 from arkml.abi.layout import slots
@@ -51,35 +51,35 @@ def refusal(function):
     return None if function.outcome is Outcome.NONE else ErrorCode.INVALID_ARGUMENTS
 
 
-def remaining(world, api, function):
+def remaining(checked, api, function):
     """What is alive after a refused call: a ready future that is taken wrongly is gone."""
-    handles, futures = world.alive()
+    handles, futures = checked.alive()
     is_take = future_of(api, function) and function.name.startswith("take")
     return handles, futures - bool(is_take)
 
 
-def outputs(world, call):
-    return {slot: world.read(*room) for slot, room in call.rooms.items()}
+def outputs(checked, call):
+    return {slot: checked.read(*room) for slot, room in call.rooms.items()}
 
 
 @pytest.mark.parametrize(("api", "function"), ROWS, ids=IDS)
-def test_good_arguments_are_answered_and_only_the_result_is_written(make_world, api, function):
+def test_good_arguments_are_answered_and_only_the_result_is_written(make_checked, api, function):
     written = []
     for fill in (b"?", b"!"):
-        world = make_world(fill=fill)
-        call = arrange(world, api, function)
-        code = world.make(api, function, call)
+        checked = make_checked(fill=fill)
+        call = arrange(checked, api, function)
+        code = checked.make(api, function, call)
 
         assert code == expected_code(function)
-        written.append(outputs(world, call))
+        written.append(outputs(checked, call))
 
     if code in (None, 0) and function.name != "time_utc":
         assert written[0] == written[1]
 
 
 @pytest.mark.parametrize(("api", "function"), ROWS, ids=IDS)
-def test_pointers_need_no_alignment(make_world, api, function):
-    aligned, odd = make_world(), make_world()
+def test_pointers_need_no_alignment(make_checked, api, function):
+    aligned, odd = make_checked(), make_checked()
     call, odd_call = arrange(aligned, api, function), arrange(odd, api, function, odd=1)
 
     assert odd.make(api, function, odd_call) == aligned.make(api, function, call)
@@ -88,54 +88,54 @@ def test_pointers_need_no_alignment(make_world, api, function):
 
 
 @pytest.mark.parametrize(("api", "function", "slot"), POINTERS, ids=POINTER_IDS)
-def test_what_is_pointed_to_may_end_where_memory_ends(make_world, api, function, slot):
-    world = make_world()
-    call = arrange(world, api, function, last=slot)
+def test_what_is_pointed_to_may_end_where_memory_ends(make_checked, api, function, slot):
+    checked = make_checked()
+    call = arrange(checked, api, function, last=slot)
 
-    assert world.make(api, function, call) == expected_code(function)
+    assert checked.make(api, function, call) == expected_code(function)
 
 
 @pytest.mark.parametrize(("api", "function", "slot"), POINTERS, ids=POINTER_IDS)
 def test_a_pointer_outside_of_memory_is_refused_and_nothing_is_written(
-    make_world, api, function, slot
+    make_checked, api, function, slot
 ):
     for where in ("one byte over the end", *OUTSIDE):
-        world = make_world()
-        call = arrange(world, api, function)
-        call.values[slot] = world.size - call.sizes[slot] + 1 if isinstance(where, str) else where
+        checked = make_checked()
+        call = arrange(checked, api, function)
+        call.values[slot] = checked.size - call.sizes[slot] + 1 if isinstance(where, str) else where
         call.rooms.clear()
-        left = remaining(world, api, function)
+        left = remaining(checked, api, function)
 
-        assert world.make(api, function, call) == refusal(function)
-        assert world.alive() == left
+        assert checked.make(api, function, call) == refusal(function)
+        assert checked.alive() == left
 
 
 @pytest.mark.parametrize(("api", "function", "slot"), LENGTHS, ids=LENGTH_IDS)
 def test_a_length_that_reaches_over_memory_or_over_32_bits_is_refused(
-    make_world, api, function, slot
+    make_checked, api, function, slot
 ):
     for length in (0xFFFF_FFFF, 0x8000_0000, 0x4000_0000, 0x2000_0001, 0x1_0000, 0x0F0F_0F10):
-        world = make_world()
-        call = arrange(world, api, function)
+        checked = make_checked()
+        call = arrange(checked, api, function)
         call.values[slot] = length
         call.rooms.clear()
-        left = remaining(world, api, function)
+        left = remaining(checked, api, function)
 
-        assert world.make(api, function, call) == refusal(function)
-        assert world.alive() == left
+        assert checked.make(api, function, call) == refusal(function)
+        assert checked.alive() == left
 
 
 @pytest.mark.parametrize(("api", "function", "slot"), LENGTHS, ids=LENGTH_IDS)
-def test_the_pointer_of_an_empty_slice_is_never_looked_at(make_world, api, function, slot):
+def test_the_pointer_of_an_empty_slice_is_never_looked_at(make_checked, api, function, slot):
     answers = set()
     pointer = slot.removesuffix("_len") + "_ptr"
     for where in (None, 0, 1, 4, 8, 65_536, 0xFFFF_FFFF):
-        world = make_world()
-        call = arrange(world, api, function)
+        checked = make_checked()
+        call = arrange(checked, api, function)
         call.values[slot] = 0
         call.rooms.pop(pointer, None)
         if where is not None:
             call.values[pointer] = where
-        answers.add((world.make(api, function, call), world.alive()))
+        answers.add((checked.make(api, function, call), checked.alive()))
 
     assert len(answers) == 1

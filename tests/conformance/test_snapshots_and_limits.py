@@ -2,9 +2,9 @@
 
 import pytest
 from tests.conformance import models
-from tests.conformance.acting import FEATURES, V1, V3, Session, start
-from tests.conformance.driver import Driver, module, step
 from tests.conformance.fakes import Echo
+from tests.conformance.scripted_guest import ScriptedGuest, module, step
+from tests.conformance.scripted_session import FEATURES, V1, V3, ScriptedSession, start
 
 from arkml import Host
 from arkml.abi.codes import ErrorCode, SnapshotFormat
@@ -30,7 +30,7 @@ def test_a_cervo_container_is_known_by_its_first_bytes(run):
     run.put(0x200, model)
     for form in (SnapshotFormat.CERVO, SnapshotFormat.ONNX):
         place = (3, 3, 0x200, len(model), form)
-        session = Session(run, run.handle(8, V1 + "start_inference", *place), 3)
+        session = ScriptedSession(run, run.handle(8, V1 + "start_inference", *place), 3)
         session.push(1, [1, 2, 3])
 
         assert session.submit(1) == (0, [[1, 2, 3]], [0])
@@ -46,10 +46,10 @@ def test_onnx_is_no_cervo_as_guests_in_use_expect(run):
 
 @pytest.fixture
 def limited():
-    """A driver of a host with small limits."""
+    """A scripted guest of a host with small limits."""
     limits = Limits(handles=4, futures=3, rows=100, snapshot_bytes=2000, metadata_bytes=300)
     with Host(limits=limits) as host:
-        yield Driver(host.load(module(), name="driver"))
+        yield ScriptedGuest(host.load(module(), name="scripted"))
 
 
 def test_the_session_over_the_limit_is_unavailable(limited):
@@ -101,9 +101,9 @@ def test_a_snapshot_over_the_limit_is_refused(limited):
 @pytest.mark.parametrize("rows", [1, 63, 64, 65])
 def test_the_row_limit_is_exact(rows):
     with Host(limits=Limits(rows=rows)) as host:
-        run = Driver(host.load(module(), name="driver"))
-        handle = calls_of(run.guest).services.roster.open_inference(Echo(1, 1), 1, 1)
-        session = Session(run, handle, 1)
+        run = ScriptedGuest(host.load(module(), name="scripted"))
+        handle = calls_of(run.guest).services.sessions.open_inference(Echo(1, 1), 1, 1)
+        session = ScriptedSession(run, handle, 1)
         codes = [session.push(agent, [0.0]) for agent in range(rows + 1)]
 
         assert codes == [0] * rows + [WRONG]

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from tests.conformance.driver import step
+from tests.conformance.scripted_guest import step
 
 from arkml.abi.codes import ErrorCode, TimeFormat
 
@@ -33,16 +33,16 @@ def zone(monkeypatch):
     time.tzset()
 
 
-def test_the_time_of_day_is_nanoseconds_since_1970(world):
+def test_the_time_of_day_is_nanoseconds_since_1970(checked):
     before = time.time_ns()
-    found = int.from_bytes(world.fetch(UTC), "little", signed=True)
+    found = int.from_bytes(checked.fetch(UTC), "little", signed=True)
 
     assert before <= found <= time.time_ns()
 
 
-def test_a_bad_pointer_for_the_time_is_no_trap_and_writes_nothing(world):
-    for pointer in (world.size - 7, world.size, 0xFFFF_FFFF):
-        assert world.call(UTC, pointer) is None
+def test_a_bad_pointer_for_the_time_is_no_trap_and_writes_nothing(checked):
+    for pointer in (checked.size - 7, checked.size, 0xFFFF_FFFF):
+        assert checked.call(UTC, pointer) is None
 
 
 @pytest.mark.parametrize("offset", ["UTC0", "XYZ-5:30", "ABC8"])

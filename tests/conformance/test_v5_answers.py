@@ -6,9 +6,9 @@ import struct
 import numpy as np
 import pytest
 from tests.conformance import models as build
-from tests.conformance.driver import MODEL, PAGE, Driver, module, step
+from tests.conformance.checked_guest import MODEL as LINEAR
 from tests.conformance.fakes import Echo, Sink
-from tests.conformance.world import MODEL as LINEAR
+from tests.conformance.scripted_guest import MODEL, PAGE, ScriptedGuest, module, step
 
 from arkml import Host
 from arkml.abi.codes import EpisodeState, ErrorCode
@@ -88,11 +88,11 @@ def start(run, model=LINEAR, form=0):
 def session(run, request):
     """A session of either kind with 3 features and 2 actions, `row + action / 16`."""
     policy = Echo(3, 2)
-    roster = calls_of(run.guest).services.roster
+    sessions = calls_of(run.guest).services.sessions
     if request.param == "training":
-        handle = roster.open_training(TrainingStart(policy, 3, 2, Sink()))
+        handle = sessions.open_training(TrainingStart(policy, 3, 2, Sink()))
     else:
-        handle = roster.open_inference(policy, 3, 2)
+        handle = sessions.open_inference(policy, 3, 2)
     found = Session(run, handle, request.param)
     found.policy = policy
     return found
@@ -225,7 +225,7 @@ def test_what_is_not_finite_is_counted_and_goes_out_as_zeros(run, caplog):
 @pytest.mark.parametrize("version", [1, 5])
 def test_a_submit_returns_when_the_run_lets_the_guest_go_on(run, version):
     sink = Holding(looks=3)
-    handle = calls_of(run.guest).services.roster.open_training(
+    handle = calls_of(run.guest).services.sessions.open_training(
         TrainingStart(Echo(3, 2), 3, 2, sink)
     )
     session = Session(run, handle, "training")
@@ -270,8 +270,8 @@ def test_a_bad_snapshot_starts_nothing(run):
 
 def test_the_row_limit_comes_before_the_count_of_a_byte():
     with Host(limits=Limits(rows=3)) as host:
-        run = Driver(host.load(module(), name="driver"))
-        handle = calls_of(run.guest).services.roster.open_inference(Echo(3, 2), 3, 2)
+        run = ScriptedGuest(host.load(module(), name="scripted"))
+        handle = calls_of(run.guest).services.sessions.open_inference(Echo(3, 2), 3, 2)
         session = Session(run, handle, "inference")
         codes = [session.push(agent, [0, 0, 0]) for agent in range(4)]
 

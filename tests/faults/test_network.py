@@ -7,7 +7,7 @@ from tests.faults.limits import make_room, no_room
 from tests.faults.player import KILLS, NO_WAIT, Player, assert_all_is_there, until
 from tests.faults.serving import Served, free_port
 from tests.faults.wire import Wire
-from tests.integration.test_training import LOCAL, QUICK, V1, V2, Guest
+from tests.integration.test_training import LOCAL, QUICK, V1, V2, TrainingGuest
 
 from arkml import Host
 from arkml.abi.codes import EpisodeState, ErrorCode
@@ -131,7 +131,7 @@ def test_who_comes_back_after_the_run_was_stopped_for_idleness_joins_again(tmp_p
 def test_a_host_whose_hive_is_not_there_says_so_and_uses_it_once_it_is(tmp_path):
     later = Served(tmp_path / "data", free_port())
     with Host(hive=later.grant()) as host:
-        guest = Guest(host)
+        guest = TrainingGuest(host)
         health = guest.handle(V1, "can_connect_to_hive", *LOCAL)
         guest.wait(V1, "bool", health)
         found = guest.take(V1, "bool", health, 1)

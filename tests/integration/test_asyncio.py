@@ -4,7 +4,12 @@ import time
 from itertools import pairwise
 
 import pytest
-from tests.integration.acting import FAKE_ACTION, answered_by, assert_host_works, assert_works
+from tests.integration.callback_policy import (
+    FAKE_ACTION,
+    answered_by,
+    assert_host_works,
+    assert_works,
+)
 from tests.integration.guest_text import ACTION, ACTOR, GUESTS, python
 
 from arkml.errors import (

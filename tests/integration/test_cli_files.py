@@ -78,7 +78,7 @@ def test_inspect_refuses_what_is_no_module():
     run = arkml("inspect", "README.md")
 
     assert run.status == 2
-    assert "README.md: the module is no WebAssembly" in run.err
+    assert "README.md: the module is not WebAssembly" in run.err
 
 
 MODEL, CONTAINER = POLICIES / "det.onnx", POLICIES / "cervo" / "plain.onnx.crvo"

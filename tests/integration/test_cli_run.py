@@ -209,7 +209,7 @@ def test_bad_usage_is_one_sentence_and_exit_code_2():
 UNLOADABLE = {
     "run": "Missing argument 'GUEST'",
     "run gone.wasm": "gone.wasm cannot be read: No such file or directory",
-    "run README.md": "README.md: the module is no WebAssembly",
+    "run README.md": "README.md: the module is not WebAssembly",
     f"run {APPLET} --limit memory_bytes=64KiB": "more than the 65,536 allowed",
     f"run {APPLET} --limit module_bytes=1KiB": "more than the 1,024 allowed",
     f"run {GUESTS / 'wasi_command.wasm'}": "WASI is not granted (--wasi)",

@@ -27,15 +27,3 @@ def test_an_example_runs(code):
     assert run.returncode == 0, run.stderr
     assert "Traceback" not in run.stderr
     assert "Warning" not in run.stderr
-
-
-def test_links_between_documents_lead_somewhere():
-    pages = [*PAGES, ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")]
-    missing = {
-        f"{page.relative_to(ROOT)}: {target}"
-        for page in pages
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text())
-        if not (page.parent / target).exists()
-    }
-
-    assert missing == set()

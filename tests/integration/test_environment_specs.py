@@ -122,7 +122,7 @@ def test_pettingzoo_has_the_declared_spaces_of_each_behavior(make):
 def test_one_behavior_can_be_chosen_and_the_others_take_zeros(make):
     both = make(GuestGymnasiumEnv, configure=(1, BOTH))
     both.reset()
-    with pytest.raises(UsageError, match=r"the guest goes on with driver: .*behaviors="):
+    with pytest.raises(UsageError, match=r"the guest continues with driver: .*behaviors="):
         both.step(both.action_space.sample())
     env = make(GuestGymnasiumEnv, configure=(1, BOTH), behaviors=["driver"])
     env.reset(seed=1)

@@ -7,7 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import wasmtime._func
-from tests.integration.acting import FAKE_ACTION, answered_by, assert_host_works, assert_works
+from tests.integration.callback_policy import (
+    FAKE_ACTION,
+    answered_by,
+    assert_host_works,
+    assert_works,
+)
 from tests.integration.guest_text import (
     ACTION,
     ACTIONS,
@@ -390,7 +395,7 @@ plain = suspension.callback
 suspension.callback = lambda: plain(native=False)
 from arkml import Host
 from arkml.errors import GuestTimeout
-from tests.integration.acting import assert_works
+from tests.integration.callback_policy import assert_works
 from tests.integration.guest_text import ACTOR
 with Host() as host:
     guest = host.load(ACTOR)

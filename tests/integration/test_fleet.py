@@ -3,7 +3,7 @@ import time
 
 import numpy as np
 import pytest
-from tests.integration.acting import FAKE_ACTION, Acting, assert_works
+from tests.integration.callback_policy import FAKE_ACTION, CallbackPolicy, assert_works
 from tests.integration.guest_text import (
     ACTION,
     ACTIONS,
@@ -211,9 +211,9 @@ def test_each_submit_is_a_step_however_many_a_guest_makes_in_one_call(fleet):
 def test_a_round_answers_all_suspended_guests_by_one_policy_run(host):
     fleet = host.fleet(ACTOR, 6)
     batches = []
-    policy = Acting(lambda batch: batches.append(len(batch)))
+    policy = CallbackPolicy(lambda batch: batches.append(len(batch)))
     for guest in fleet.guests:
-        handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
+        handle = calls_of(guest).services.sessions.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     assert fleet.call("step", 4).values == [0] * 6
     assert fleet.call("step", 1).values == [0] * 6
@@ -226,9 +226,9 @@ def test_a_round_answers_all_suspended_guests_by_one_policy_run(host):
 def test_guests_of_two_policies_are_answered_by_two_runs(host):
     fleet = host.fleet(ACTOR, 6)
     runs = []
-    policies = [Acting(lambda b, n=n: runs.append((n, len(b)))) for n in range(2)]
+    policies = [CallbackPolicy(lambda b, n=n: runs.append((n, len(b)))) for n in range(2)]
     for number, guest in enumerate(fleet.guests):
-        handle = calls_of(guest).services.roster.open_inference(policies[number % 2], 2, 1)
+        handle = calls_of(guest).services.sessions.open_inference(policies[number % 2], 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     assert fleet.call("step", 2).values == [0] * 6
 
@@ -241,9 +241,9 @@ def test_a_policy_that_fails_fails_no_guest(host, caplog):
     def fail(_batch):
         raise RuntimeError("a bug of the policy")
 
-    bad, good = Acting(fail), Acting(lambda _batch: None)
+    bad, good = CallbackPolicy(fail), CallbackPolicy(lambda _batch: None)
     for number, guest in enumerate(fleet.guests):
-        handle = calls_of(guest).services.roster.open_inference(bad if number < 2 else good, 2, 1)
+        handle = calls_of(guest).services.sessions.open_inference(bad if number < 2 else good, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
 
     assert fleet.call("step", 2).values == [4, 4, 0, 0]
@@ -256,9 +256,9 @@ def test_full_adjacent_regions_are_one_view_and_others_are_compacted_once(host):
     """Both ways give the same actions, and the first does not copy."""
     fleet = host.fleet(ACTOR, 4)
     addresses = []
-    policy = Acting(lambda batch: addresses.append(batch.features.ctypes.data))
+    policy = CallbackPolicy(lambda batch: addresses.append(batch.features.ctypes.data))
     for guest in fleet.guests:
-        handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
+        handle = calls_of(guest).services.sessions.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     arena = host._loader.engine.arena
     for _ in range(2):
@@ -382,9 +382,9 @@ def test_a_call_inside_a_call_of_the_fleet_is_refused(host):
                 work()
             refused.append(True)
 
-    policy = Acting(act)
+    policy = CallbackPolicy(act)
     for guest in fleet.guests:
-        handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
+        handle = calls_of(guest).services.sessions.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     assert fleet.call("step", 2).values == [0] * 3
 
@@ -402,9 +402,9 @@ def test_nothing_of_a_fleet_changes_while_it_is_in_a_call(host):
                 work()
             refused.append(work)
 
-    policy = Acting(act)
+    policy = CallbackPolicy(act)
     for guest in fleet.guests:
-        handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
+        handle = calls_of(guest).services.sessions.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     assert fleet.call("step", 2).values == [0] * 3
 
@@ -422,9 +422,9 @@ def test_other_guests_may_be_loaded_and_called_from_the_policy_of_a_fleet(host):
             assert_works(other)
         found.append(host.fleet(ACTOR, 2).call("answer").values)
 
-    policy = Acting(act)
+    policy = CallbackPolicy(act)
     for guest in fleet.guests:
-        handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
+        handle = calls_of(guest).services.sessions.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
 
     assert fleet.call("step", 2).values == [0] * 2
@@ -501,9 +501,9 @@ def test_an_interrupt_in_the_policy_drops_every_call(host):
     def act(_batch):
         raise KeyboardInterrupt
 
-    policy = Acting(act)
+    policy = CallbackPolicy(act)
     for guest in fleet.guests:
-        handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
+        handle = calls_of(guest).services.sessions.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     with pytest.raises(KeyboardInterrupt):
         fleet.call("step", 2)

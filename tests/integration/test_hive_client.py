@@ -31,7 +31,7 @@ from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError,
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import NO_ROW, Kind
-from arkml.hive.protocol.runs import BATCH_ROWS, Health, Role
+from arkml.hive.protocol.runs import BATCH_ROWS, HealthReply, Role
 from arkml.hive.transport import HiveTransport
 
 FEATURES, ACTIONS = 3, 2
@@ -730,7 +730,7 @@ def test_an_answer_that_is_too_large_is_not_read(hive, reply):
     async def ask():
         transport = HiveTransport(hive.locate, max_answer=1 << 20)
         try:
-            return await transport.fetch("GET", "/health", Health)
+            return await transport.fetch("GET", "/health", HealthReply)
         finally:
             await transport.close()
 

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 import wasmtime
-from tests.integration.acting import answered_by, assert_host_works, assert_works
+from tests.integration.callback_policy import answered_by, assert_host_works, assert_works
 from tests.integration.guest_text import (
     ACTOR,
     LOG,

@@ -1,7 +1,7 @@
 import logging
 
 import pytest
-from tests.integration.acting import assert_host_works
+from tests.integration.callback_policy import assert_host_works
 from tests.integration.guest_text import LOG, POLL_BOOL, function, i32, module, wasi
 
 from arkml.errors import GuestTrap, LinkError

@@ -369,7 +369,7 @@ def test_what_is_no_player_cannot_be_launched(tmp_path):  # ML-19
     with pytest.raises(UnityEnvironmentException, match="make sure permissions are set correctly"):
         UnityEnvironment(str(plain), base_port=port)
     plain.chmod(0o755)
-    with pytest.raises(UnityEnvironmentException, match="is no program"):
+    with pytest.raises(UnityEnvironmentException, match="is not a program"):
         UnityEnvironment(str(plain), base_port=port)
     assert can_bind(port)
 

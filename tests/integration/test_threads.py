@@ -3,7 +3,7 @@ import time
 
 import numpy as np
 import pytest
-from tests.integration.acting import assert_host_works, assert_works
+from tests.integration.callback_policy import assert_host_works, assert_works
 from tests.integration.guest_text import ACTION, ACTOR, GUESTS, SLEEPER
 
 from arkml.errors import GuestBusy, GuestCancelled, GuestTimeout

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, arkml, start
 from tests.integration.hive_service import wait_for
 from tests.integration.test_embedded_hive import children_of
-from tests.integration.trainee import LOCAL, V2, Guest
+from tests.integration.training_guest import LOCAL, V2, TrainingGuest
 
 from arkml import HiveGrant, Host
 from arkml.abi.codes import ErrorCode
@@ -126,7 +126,7 @@ def test_nor_is_it_trained_by_other_commands():
 def test_a_run_whose_configuration_declares_discrete_actions_is_refused(caplog):
     spec = json.dumps({"arkml": {"spec": {"actions": {"continuous": 0, "discrete": [3, 2]}}}})
     with Host(hive=HiveGrant()) as host:
-        guest = Guest(host)
+        guest = TrainingGuest(host)
         code, _ = guest.ask(V2, "start_training", *LOCAL, "game", "chooser", 3, 2, 0, spec)
         embedded = host.hives._embedded
 

@@ -7,7 +7,16 @@ import time
 import numpy as np
 import pytest
 from tests.integration.command_line import GUESTS, arkml
-from tests.integration.trainee import ACTIONS, FEATURES, LOCAL, QUICK, V1, V2, V3, Guest
+from tests.integration.training_guest import (
+    ACTIONS,
+    FEATURES,
+    LOCAL,
+    QUICK,
+    V1,
+    V2,
+    V3,
+    TrainingGuest,
+)
 
 from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState, ErrorCode, SnapshotFormat
@@ -24,7 +33,7 @@ def host():
 
 @pytest.fixture
 def guest(host):
-    made = Guest(host)
+    made = TrainingGuest(host)
     yield made
     made.guest.close()
 
@@ -158,7 +167,7 @@ def test_two_guests_learn_one_run_and_the_last_one_stops_it(guest, host):
     context = guest.start("shared")
     client = host.hives.client()
     run = next(run for run in client.runs().result() if run.name == "shared")
-    other = Guest(host)
+    other = TrainingGuest(host)
     joined = other.joined(other.handle(V2, "connect_to_experiment", *LOCAL, run.id))
     guest.proxy.code(V1, "ml__stop_training", context)
     code, actions, _ = other.submit(joined, [(1, EpisodeState.INITIAL, 0.0, 1.0)])

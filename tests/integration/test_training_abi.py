@@ -11,7 +11,17 @@ import pytest
 from tests.faults.player import Player
 from tests.integration.command_line import GUESTS
 from tests.integration.hive_service import Service, start_hive
-from tests.integration.trainee import ACTIONS, FEATURES, LOCAL, QUICK, V1, V2, V3, V4, Guest
+from tests.integration.training_guest import (
+    ACTIONS,
+    FEATURES,
+    LOCAL,
+    QUICK,
+    V1,
+    V2,
+    V3,
+    V4,
+    TrainingGuest,
+)
 
 from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState, ErrorCode, ExperimentStatus
@@ -33,7 +43,7 @@ def host():
 
 @pytest.fixture
 def guest(host):
-    made = Guest(host)
+    made = TrainingGuest(host)
     yield made
     made.guest.close()
 
@@ -127,7 +137,7 @@ def statuses(tmp_path):
     service = Service(start_hive(tmp_path / "data", patience={"stop": 60.0}))
     address = service.base.removeprefix("http://").removesuffix("/v1")
     with Host(hive=HiveGrant(hive=address, token=service.token)) as host:
-        guest = Guest(host)
+        guest = TrainingGuest(host)
 
         def listed():
             guest.proxy._next = 8_192
@@ -426,7 +436,7 @@ def metrics_in(directory):
 
 def test_a_metric_is_kept_with_the_row_that_it_came_with(tmp_path):
     with Host(hive=HiveGrant(data=tmp_path, block=True)) as host:
-        guest = Guest(host)
+        guest = TrainingGuest(host)
         context = guest.start("rows of metrics")
         for step in range(300):
             guest.proxy._next = 8_192
@@ -481,7 +491,7 @@ def test_the_rows_of_metrics_are_told_apart_where_one_policy_answers_many_guests
 def test_one_client_stops_a_run_for_all_and_the_others_hear_of_it(guest, host, details):
     context = guest.start("stopped for all")
     run = details("stopped for all").run.id
-    other = Guest(host)
+    other = TrainingGuest(host)
     joined = other.joined(other.handle(V2, "connect_to_experiment", *LOCAL, run))
     stopped = guest.proxy.code(V2, "ml__stop_experiment", context)
 

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from tests.integration.acting import assert_host_works
+from tests.integration.callback_policy import assert_host_works
 from tests.integration.guest_text import ACTOR, GUESTS, function, module, python, wasi
 
 from arkml.errors import GuestError, GuestExit, GuestTimeout, LinkError, UsageError

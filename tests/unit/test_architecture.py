@@ -2,14 +2,17 @@
 
 import ast
 import dataclasses
+import importlib.metadata
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.error_tree import tree
 
 import arkml
+import arkml.testing
 from arkml import errors
 
 ROOT = Path(__file__).parents[2]
@@ -217,15 +220,13 @@ def names_in(path):
     return attributes | names | modules
 
 
-def test_the_tree_of_errors_names_every_class():
-    drawn = re.findall(r"\b[A-Z][A-Za-z]+\b", errors.__doc__)
-    classes = {
-        name
-        for name, value in vars(errors).items()
-        if isinstance(value, type) and issubclass(value, errors.ArkmlError)
-    }
+@pytest.mark.parametrize(
+    "text", [errors.__doc__, (ROOT / "docs" / "errors.md").read_text()], ids=["module", "docs"]
+)
+def test_the_tree_of_errors_is_that_of_the_classes(text):
+    drawn = "\n".join(line.removeprefix("    ") for line in text.splitlines())
 
-    assert classes <= set(drawn)
+    assert tree() in drawn
 
 
 def test_the_doc_of_statistics_names_its_fields():
@@ -252,6 +253,25 @@ def test_the_public_names_are_complete():
 
     assert visible <= set(arkml.__all__)
     assert all(hasattr(arkml, name) for name in arkml.__all__)
+
+
+@pytest.mark.parametrize("package", [arkml, arkml.testing], ids=lambda package: package.__name__)
+def test_lazy_names_are_said_alike_to_readers_type_checkers_and_the_interpreter(package):
+    imported = {
+        alias.name: node.module
+        for block in ast.parse(Path(package.__file__).read_text()).body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+    assert imported == package._HOMES
+    assert list(package._HOMES) == list(package.__all__)
+
+
+def test_the_package_knows_its_version():
+    assert arkml.__version__ == importlib.metadata.version("arkml")
 
 
 def test_importing_the_package_loads_nothing_heavy():

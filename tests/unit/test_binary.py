@@ -137,9 +137,9 @@ def test_an_empty_module_has_nothing():
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (b"", "is no WebAssembly"),
-        (b"\0as", "is no WebAssembly"),
-        (b"\x7fELF\1\1\1\0", "is no WebAssembly"),
+        (b"", "is not WebAssembly"),
+        (b"\0as", "is not WebAssembly"),
+        (b"\x7fELF\1\1\1\0", "is not WebAssembly"),
         (b"\n (module)", "is WebAssembly text"),
         (b";; hello\n(module)", "is WebAssembly text"),
         (b"\0asm\x0d\0\1\0", "is a component"),

@@ -70,7 +70,7 @@ def test_a_future_of_another_type_is_refused_and_kept(ask, ready):
     if ready:
         future.resolve("abc")
 
-    with pytest.raises(InvalidArguments, match="brings a letters, not a flag"):
+    with pytest.raises(InvalidArguments, match="holds a letters, not a flag"):
         getattr(futures, ask)(handle, FLAG)
     assert futures.poll(handle, LETTERS).ready is ready
 

@@ -87,7 +87,7 @@ def test_a_slot_whose_generations_are_used_up_is_retired():
         seen.append(things.insert("a"))
         things.remove(seen[-1], str)
 
-    with pytest.raises(TooManyHandles, match="all 7 slots are used up"):
+    with pytest.raises(TooManyHandles, match="all 7 slots have been used up"):
         things.insert("a")
     assert len(set(seen)) == 7 * 4
     assert all(0 < handle < 1 << 5 for handle in seen)

@@ -184,7 +184,7 @@ def test_an_unknown_enum_number_is_refused():
     data = bytearray(pack(EXPERIMENT_INFO, INFO))
     data[224] = 200
 
-    with pytest.raises(InvalidArguments, match="200 is no ExperimentStatus"):
+    with pytest.raises(InvalidArguments, match="200 is not a number of ExperimentStatus"):
         unpack(EXPERIMENT_INFO, bytes(data))
 
 

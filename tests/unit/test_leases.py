@@ -8,7 +8,7 @@ def test_snapshots_over_the_limit_together_are_refused_with_all_numbers():
     leases = SnapshotLeases(10)
     leases.take(b"123456")
 
-    with pytest.raises(SnapshotTooLarge, match=r"5 bytes beside 6 .*: 10 bytes may be"):
+    with pytest.raises(SnapshotTooLarge, match=r"5 bytes beside 6 .*: the limit is 10 bytes"):
         leases.take(b"12345")
     assert leases.used == 6
 

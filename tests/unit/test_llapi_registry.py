@@ -183,7 +183,7 @@ def test_manifests_are_read_though_another_one_cannot_be(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", "is no YAML"),
+        ("[", "is not YAML"),
         ("a: 1", "no list of environments"),
         ("- 1", "no list of environments"),
         ("environments: [1]", "lists 1, not one environment"),
@@ -193,7 +193,7 @@ def test_manifests_are_read_though_another_one_cannot_be(tmp_path):
         ("environments: [{A: {color: red}}]", "unknown field 'color'"),
         ("environments: [{A: {linux_url: 1}}]", "has linux_url: 1"),
         ("environments: [{A: {additional_args: [1]}}]", "arguments that are not text"),
-        ("!!python/object/apply:os.system [exit]", "is no YAML"),
+        ("!!python/object/apply:os.system [exit]", "is not YAML"),
         ("environments: [" + "x" * (1 << 20), "has more than 1048576 bytes"),
     ],
 )
@@ -279,8 +279,8 @@ def member(name, *, mode=stat.S_IFREG | 0o644, flags=0):
         ([member("a/../../evil")], "outside of it"),
         ([member("C:/evil")], "outside of it"),
         ([member("..\\evil")], "outside of it"),
-        ([member("link", mode=stat.S_IFLNK | 0o777)], "is no file"),
-        ([member("pipe", mode=stat.S_IFIFO | 0o777)], "is no file"),
+        ([member("link", mode=stat.S_IFLNK | 0o777)], "is not a file"),
+        ([member("pipe", mode=stat.S_IFIFO | 0o777)], "is not a file"),
         ([member("a/b"), member("A/b")], "two members of one name"),
         ([member("a"), member("a/b")], "two members of one name"),
     ],
@@ -348,7 +348,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path):
     (tmp_path / "theirs").mkdir()
     (tmp_path / "ml-agents-binaries").symlink_to(tmp_path / "theirs")
 
-    with pytest.raises(UnityRegistryException, match="belongs to somebody else"):
+    with pytest.raises(UnityRegistryException, match="belongs to another user"):
         get_tmp_dirs(str(tmp_path))
 
 

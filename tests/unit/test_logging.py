@@ -109,7 +109,7 @@ def test_more_lines_than_allowed_are_dropped_and_counted(stopwatch, lines):
         "line 0",
         "line 1",
         "line 2",
-        "dropped 7 lines: more than a guest may log",
+        "dropped 7 lines: the guest exceeds its log rate",
         "later",
     ]
 
@@ -121,7 +121,7 @@ def test_flush_tells_of_dropped_lines_once(stopwatch, lines):
     log.flush()
     log.flush()
 
-    assert lines()[1:] == [(logging.WARNING, "dropped 1 lines: more than a guest may log")]
+    assert lines()[1:] == [(logging.WARNING, "dropped 1 lines: the guest exceeds its log rate")]
 
 
 def test_lines_that_nobody_reads_cost_no_allowance(stopwatch, caplog):
@@ -177,6 +177,6 @@ def test_contexts_are_limited_in_number_and_size(stopwatch, lines):
 def test_what_the_host_has_to_say_once_it_says_once(stopwatch, lines):
     log = guest_log(stopwatch)
     for _ in range(3):
-        log.tell_once("topic", logging.WARNING, "look")
+        log.say_once("topic", logging.WARNING, "look")
 
     assert lines() == [(logging.WARNING, "look")]

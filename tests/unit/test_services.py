@@ -171,7 +171,7 @@ class World:
         return self.v1.start_inference(3, 2, b"model", SnapshotFormat.ONNX)
 
     def train(self, sink=None):
-        return self.services.roster.open_training(TrainingStart(self.policy, 3, 2, sink))
+        return self.services.sessions.open_training(TrainingStart(self.policy, 3, 2, sink))
 
     def future(self, result, value):
         handle, future = self.services.futures.open(result)
@@ -307,7 +307,7 @@ def test_time_comes_from_the_clock(world):
 
 def test_a_session_lives_from_start_to_stop(world):
     handle = world.infer()
-    session = world.services.session_at(world.services.roster._handles.index(handle))
+    session = world.services.session_at(world.services.sessions._handles.index(handle))
     live = world.services.live_handles
     world.v1.stop_inference(handle)
 
@@ -368,7 +368,9 @@ def test_v5_refuses_more_than_255_rows_empties_the_queue_and_says_why(world, cap
     with pytest.raises(InvalidArguments):
         world.v5.submit_inference_observations(handle)
     assert world.queues[0].states == []
-    assert caplog.messages == ["a submit was refused: 256 rows: the answer of ml-v5 counts to 255"]
+    assert caplog.messages == [
+        "a submit was refused: 256 rows in one submit of ml-v5, the limit is 255"
+    ]
 
 
 def test_v5_sends_zeros_for_actions_that_are_not_finite_and_says_so_once(caplog):

@@ -100,14 +100,14 @@ def opener():
     return Opened()
 
 
-def roster_of(opener, *, limit=8, number=3):
+def table_of(opener, *, limit=8, number=3):
     handles = HandleTable("handles", limit=limit)
     return SessionTable(Keys(number), handles, opener), handles
 
 
 def test_a_submit_is_answered_by_the_policy_and_counted(opener):
-    roster, _ = roster_of(opener)
-    session = roster.get(roster.open_inference(FakePolicy(), 3, 2), InferenceSession)
+    table, _ = table_of(opener)
+    session = table.get(table.open_inference(FakePolicy(), 3, 2), InferenceSession)
     first = session.answer()
     session.answer()
 
@@ -116,68 +116,68 @@ def test_a_submit_is_answered_by_the_policy_and_counted(opener):
 
 
 def test_the_queue_knows_its_handle_and_the_shape_of_its_session(opener):
-    roster, handles = roster_of(opener)
-    handle = roster.open_inference(FakePolicy(), 3, 2)
-    session = roster.get(handle, InferenceSession)
+    table, handles = table_of(opener)
+    handle = table.open_inference(FakePolicy(), 3, 2)
+    session = table.get(handle, InferenceSession)
 
     assert opener.asked == [
         (handle, {"training": False, "num_features": 3, "num_actions": 2, "key": session.key})
     ]
-    assert roster.at(handles.index(handle)) is session
+    assert table.at(handles.index(handle)) is session
 
 
 def test_a_slot_without_a_session_is_not_found(opener):
-    roster, handles = roster_of(opener)
+    table, handles = table_of(opener)
     other = handles.insert("no session")
 
     for index in (handles.index(other), 7, -1):
         with pytest.raises(NotFound):
-            roster.at(index)
+            table.at(index)
 
 
 def test_an_inference_handle_is_no_training_handle(opener):
-    roster, _ = roster_of(opener)
-    handle = roster.open_inference(FakePolicy(), 3, 2)
+    table, _ = table_of(opener)
+    handle = table.open_inference(FakePolicy(), 3, 2)
 
     with pytest.raises(NotFound):
-        roster.get(handle, TrainingSession)
+        table.get(handle, TrainingSession)
     with pytest.raises(NotFound):
-        roster.close(handle, TrainingSession)
+        table.close(handle, TrainingSession)
     with pytest.raises(NotFound):
-        roster.stop(handle)
+        table.stop(handle)
     assert opener.queues[0].is_open
 
 
 def test_closing_gives_up_the_queue_and_the_memory_of_the_policy(opener):
-    roster, handles = roster_of(opener)
+    table, handles = table_of(opener)
     policy = FakePolicy()
-    handle = roster.open_inference(policy, 3, 2)
-    key = roster.get(handle, InferenceSession).key
-    roster.close(handle, InferenceSession)
+    handle = table.open_inference(policy, 3, 2)
+    key = table.get(handle, InferenceSession).key
+    table.close(handle, InferenceSession)
 
     assert not opener.queues[0].is_open
     assert policy.forgotten == [key]
     assert len(handles) == 0
     with pytest.raises(NotFound):
-        roster.get(handle, Session)
+        table.get(handle, Session)
 
 
 def test_a_full_table_opens_no_queue(opener):
-    roster, _ = roster_of(opener, limit=1)
-    roster.open_inference(FakePolicy(), 3, 2)
+    table, _ = table_of(opener, limit=1)
+    table.open_inference(FakePolicy(), 3, 2)
 
     with pytest.raises(TooManyHandles):
-        roster.require_room()
+        table.require_room()
     with pytest.raises(TooManyHandles):
-        roster.open_training(TrainingStart(FakePolicy(), 3, 2))
+        table.open_training(TrainingStart(FakePolicy(), 3, 2))
     assert len(opener.queues) == 1
 
 
 def test_rows_of_others_go_to_the_sink_and_leave_the_queue(opener):
-    roster, _ = roster_of(opener)
+    table, _ = table_of(opener)
     sink = FakeSink()
-    handle = roster.open_training(TrainingStart(FakePolicy(), 3, 2, sink))
-    session = roster.get(handle, TrainingSession)
+    handle = table.open_training(TrainingStart(FakePolicy(), 3, 2, sink))
+    session = table.get(handle, TrainingSession)
     session.hand_over(Origin.AUGMENTED)
     session.hand_over(Origin.DEMONSTRATION)
 
@@ -185,32 +185,32 @@ def test_rows_of_others_go_to_the_sink_and_leave_the_queue(opener):
 
 
 def test_a_sink_that_refuses_rows_leaves_the_queue_empty(opener):
-    roster, _ = roster_of(opener)
+    table, _ = table_of(opener)
     sink = FakeSink(InvalidArguments("rows without actions"))
-    handle = roster.open_training(TrainingStart(FakePolicy(), 3, 2, sink))
+    handle = table.open_training(TrainingStart(FakePolicy(), 3, 2, sink))
 
     with pytest.raises(InvalidArguments):
-        roster.get(handle, TrainingSession).hand_over(Origin.DEMONSTRATION)
+        table.get(handle, TrainingSession).hand_over(Origin.DEMONSTRATION)
     assert opener.queues[0].rows == 0
 
 
 def test_without_a_sink_rows_are_accepted_and_forgotten(opener):
-    roster, _ = roster_of(opener)
-    handle = roster.open_training(TrainingStart(FakePolicy(), 3, 2))
-    roster.get(handle, TrainingSession).hand_over(Origin.AUGMENTED)
+    table, _ = table_of(opener)
+    handle = table.open_training(TrainingStart(FakePolicy(), 3, 2))
+    table.get(handle, TrainingSession).hand_over(Origin.AUGMENTED)
 
     assert opener.queues[0].rows == 0
 
 
 @pytest.mark.parametrize("stop", [False, True])
 def test_a_session_leaves_its_run_or_stops_it(opener, stop):
-    roster, handles = roster_of(opener)
+    table, handles = table_of(opener)
     sink = FakeSink()
-    handle = roster.open_training(TrainingStart(FakePolicy(), 3, 2, sink))
+    handle = table.open_training(TrainingStart(FakePolicy(), 3, 2, sink))
     if stop:
-        roster.stop(handle)
+        table.stop(handle)
     else:
-        roster.close(handle, TrainingSession)
+        table.close(handle, TrainingSession)
 
     assert sink.left == [stop]
     assert len(handles) == 0
@@ -221,13 +221,13 @@ def test_closing_all_closes_the_others_if_one_fails(opener):
         def forget(self, key):  # noqa: ARG002
             raise RuntimeError("broken")
 
-    roster, handles = roster_of(opener)
+    table, handles = table_of(opener)
     policy = FakePolicy()
-    roster.open_inference(Broken(), 3, 2)
-    roster.open_inference(policy, 3, 2)
+    table.open_inference(Broken(), 3, 2)
+    table.open_inference(policy, 3, 2)
 
     with pytest.raises(RuntimeError, match="broken"):
-        roster.close_all()
+        table.close_all()
     assert [queue.is_open for queue in opener.queues] == [False, False]
     assert len(policy.forgotten) == 1
     assert len(handles) == 0

@@ -1,1 +1,1 @@
-"""The guest ABI as data: tables, and what is derived from them."""
+"""The guest ABI as data: tables, and the files rendered from them."""

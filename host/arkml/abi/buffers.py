@@ -1,4 +1,4 @@
-"""What a handler sees of guest memory that it fills."""
+"""The interface through which a handler fills guest memory."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Protocol
 
 
 class OutBuffer(Protocol):
-    """Room in a guest's memory, lent for one import call."""
+    """A buffer in a guest's memory, valid for one import call."""
 
     @property
     def length(self) -> int:
-        """How many items the guest made room for."""
+        """Number of items that fit."""
         ...
 
     def write(self, data: bytes) -> None:
         """
-        Fill the room.
+        Fill the buffer with `data`.
 
-        Raises InvalidArguments, with nothing written, if the room is not inside guest memory or
-        is not exactly `len(data)` bytes.
+        Raises InvalidArguments, and writes nothing, if the buffer is not inside guest memory or
+        is not exactly `len(data)` bytes long.
         """
         ...

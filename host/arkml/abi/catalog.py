@@ -1,4 +1,4 @@
-"""Every API this host has, in a fixed order."""
+"""The catalog of every API that the host implements, in a fixed order."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ APIS: tuple[Api, ...] = (
     ML_V5,
     ML_INFERENCE_V0,
 )
-"""The ark APIs: 85 functions."""
+"""The ark APIs; 85 functions."""
 
 FOREIGN: tuple[Api, ...] = (ENV,)
-"""What compilers import by themselves."""
+"""Modules that compilers import on their own, beside the ark APIs."""
 
 INTERNAL: tuple[Api, ...] = (WASI,)
-"""What only modules of this host import."""
+"""Modules that the host's own generated wasm imports; a guest cannot import them."""
 
 
 def find(module: str, symbol: str) -> tuple[Api, Function] | None:
-    """Return the row that a guest's import names, or None if this host has no such function."""
+    """Return the table row of a guest's import, or None if the host has no such function."""
     return _by_import().get((module, symbol))
 
 

@@ -1,4 +1,4 @@
-"""The numbers of the ABI: every enum that crosses the boundary."""
+"""The enums of the ABI: every number with a name that crosses the boundary."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum, unique
 
 @unique
 class ErrorCode(IntEnum):
-    """What an import answers. The gaps are part of the ABI; no other number is ever returned."""
+    """The result of an import. The gaps are part of the ABI; no other number is returned."""
 
     SUCCESS = 0
     API_NOT_AVAILABLE = 2
@@ -21,10 +21,11 @@ class ErrorCode(IntEnum):
 @unique
 class EpisodeState(IntEnum):
     """
-    Where an observation stands in its episode.
+    The place of an observation in its episode.
 
-    Initial is the first observation of an agent id. Terminal: the agent's own doing ended the
-    episode. Interrupted: something else cut it, such as a time limit. After both the id is gone.
+    Initial marks the first observation of an agent id. Terminal: the episode ended by its own
+    rules. Interrupted: something else cut it short, such as a time limit. After both the id
+    no longer names an agent.
     """
 
     RUNNING = 0
@@ -35,7 +36,7 @@ class EpisodeState(IntEnum):
 
 @unique
 class SnapshotFormat(IntEnum):
-    """How a policy is stored. Tensorflow snapshots are no longer supported."""
+    """The file format of a policy. Tensorflow snapshots are no longer supported."""
 
     ONNX = 0
     TENSORFLOW = 1
@@ -44,7 +45,7 @@ class SnapshotFormat(IntEnum):
 
 @unique
 class ExperimentStatus(IntEnum):
-    """What the hive is doing with an experiment."""
+    """The state of an experiment on its hive."""
 
     PENDING = 0
     STARTING = 1
@@ -58,7 +59,7 @@ class ExperimentStatus(IntEnum):
 
 @unique
 class LogLevel(IntEnum):
-    """How much a log line matters."""
+    """The severity of a log line."""
 
     ERROR = 0
     WARN = 1
@@ -69,7 +70,7 @@ class LogLevel(IntEnum):
 
 @unique
 class TimeFormat(IntEnum):
-    """How a time is rendered for people. Number 6 is not used."""
+    """A human-readable format of a time. Number 6 is not used."""
 
     RELATIVE_FRIENDLY = 0
     YEAR = 1
@@ -84,7 +85,7 @@ class TimeFormat(IntEnum):
 
 @unique
 class HardwareType(IntEnum):
-    """The machine an experiment asks for."""
+    """The kind of machine that an experiment asks for."""
 
     CPU = 0
     GPU = 1

@@ -1,4 +1,4 @@
-"""`ark-core-v0` … `ark-core-v4`, declared once: return slices, logging, panics, pending vectors."""
+"""Tables of `ark-core-v0` to `ark-core-v4`: return slices, logging, panics, pending vectors."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from arkml.abi.schema import (
 
 ALLOC_STATS = Struct(
     "AllocStats",
-    "What `ark_get_alloc_stats` of a guest points to: its allocations since it started.",
+    "Allocations of a guest since its start; its export `ark_get_alloc_stats` points to one.",
     (
-        Field("cumul_alloc_count", U64, "Allocations."),
+        Field("cumul_alloc_count", U64, "Number of allocations."),
         Field("cumul_alloc_size", U64, "Bytes allocated."),
-        Field("cumul_free_count", U64, "Frees."),
+        Field("cumul_free_count", U64, "Number of frees."),
         Field("cumul_free_size", U64, "Bytes freed."),
     ),
 )
@@ -33,7 +33,7 @@ ALLOC_STATS = Struct(
 CORE_V0 = Api(
     module="ark-core-v0",
     prefix="core",
-    doc="Bytes in and out of an entry point.",
+    doc="Input and result bytes of an entry point.",
     id=0x1,
     enums=(ErrorCode,),
     structs=(ALLOC_STATS,),
@@ -41,7 +41,7 @@ CORE_V0 = Api(
         Function(
             "return_slice",
             "Give the host the result of the current entry point. The host copies `size` bytes "
-            "at once. `len` counts the items the bytes hold; the host ignores it.",
+            "during the call. `len` is the number of items in the bytes; the host ignores it.",
             (Param("ptr", Block(size="size")), Param("len", U32), Param("size", U32)),
             returns=U32,
             outcome=Outcome.VALUE,
@@ -49,7 +49,7 @@ CORE_V0 = Api(
         ),
         Function(
             "get_input_slice",
-            "Copy `size` bytes of the current entry point's input, from byte `offset` on.",
+            "Copy `size` bytes of the current entry point's input, starting at byte `offset`.",
             (Param("ptr", OutBlock(size="size")), Param("size", U32), Param("offset", U32)),
             returns=U32,
             outcome=Outcome.VALUE,
@@ -61,12 +61,12 @@ CORE_V0 = Api(
 CORE_V1 = Api(
     module="ark-core-v1",
     prefix="core",
-    doc="Asking for extensions.",
+    doc="Optional extensions of the host.",
     id=0x2,
     functions=(
         Function(
             "has_extension",
-            "Whether the host has the extension with this id. Always 0: there are none.",
+            "Check whether the host has the extension with this id. Always 0: there are none.",
             (Param("id", U64),),
             returns=U32,
             outcome=Outcome.VALUE,
@@ -82,8 +82,8 @@ CORE_V2 = Api(
     functions=(
         Function(
             "register_panic",
-            "Report a panic's message and place. The guest traps right afterwards, and the host "
-            "shows both. Invalid UTF-8 is replaced.",
+            "Report the message and location of a panic. The guest traps right afterwards, and the "
+            "host shows both. Invalid UTF-8 is replaced.",
             (
                 Param("err_msg", Str(lossy=True)),
                 Param("location_file", Str(lossy=True)),
@@ -104,8 +104,8 @@ CORE_V3 = Api(
     functions=(
         Function(
             "log",
-            "Write one log line. `level` is a LogLevel; an unknown one counts as Error, and "
-            "invalid UTF-8 is replaced. Always answered with Success.",
+            "Write one log line. `level` is a LogLevel; an unknown one counts as Error. Invalid "
+            "UTF-8 is replaced. The result is always Success.",
             (Param("level", U32), Param("str", Str(lossy=True))),
         ),
     ),
@@ -114,25 +114,25 @@ CORE_V3 = Api(
 CORE_V4 = Api(
     module="ark-core-v4",
     prefix="core",
-    doc="Fetching vector results, and context for panics.",
+    doc="Vector results, and context shown with panics.",
     id=0x5,
     functions=(
         Function(
             "take_host_return_vec",
             "Move the pending vector of the last import that returned one into guest memory. "
-            "`out` must have exactly the size that import announced, 0 included.",
+            "`out` must have exactly the size that this import announced, also where it is 0.",
             (Param("out", OutSlice(U8)),),
             errors=(ErrorCode.INVALID_ARGUMENTS, ErrorCode.NOT_FOUND),
         ),
         Function(
             "add_debug_context",
-            "Attach a named value to what the host shows when the guest panics.",
+            "Add a named value to the report that the host shows when the guest panics.",
             (Param("name_str", Str(lossy=True)), Param("value_str", Str(lossy=True))),
             outcome=Outcome.NONE,
         ),
         Function(
             "remove_debug_context",
-            "Forget a value attached by `add_debug_context`.",
+            "Remove a value added by `add_debug_context`.",
             (Param("name_str", Str(lossy=True)),),
             outcome=Outcome.NONE,
         ),

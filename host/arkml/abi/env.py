@@ -1,4 +1,4 @@
-"""Module `env`, declared once: what compilers other than Rust's import by themselves."""
+"""Table of module `env`, which compilers other than Rust's import on their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from arkml.abi.schema import U32, Api, Function, Outcome, Param
 ENV = Api(
     module="env",
     prefix="",
-    doc="What AssemblyScript imports by itself.",
+    doc="Imports that the AssemblyScript compiler adds on its own.",
     functions=(
         Function(
             "abort",

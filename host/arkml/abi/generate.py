@@ -1,8 +1,8 @@
 """
-The files derived from the tables: writes them, or checks that they are current.
+The generator of the files derived from the tables; it writes them or checks that they are current.
 
-    python -m arkml.abi.generate            write, in the repository that is the working directory
-    python -m arkml.abi.generate --check    exit 1 and name what is out of date
+    python -m arkml.abi.generate            write the files, below the working directory
+    python -m arkml.abi.generate --check    exit with 1 and name the files that are out of date
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FOLDERS = ("guest_abi", "docs/abi")
 
 
 def derived() -> dict[str, str]:
-    """Every generated path, relative to the repository, with its text."""
+    """Return the text of every generated file by its path relative to the repository."""
     return {
         **_under("guest_abi/c", c.headers(APIS)),
         **_under("guest_abi/rust", {"ark_abi.rs": rust.module(APIS)}),
@@ -29,14 +29,14 @@ def derived() -> dict[str, str]:
 
 
 def stale(root: Path) -> list[str]:
-    """Paths whose text on disk is not what the tables say, and generated ones nobody derives."""
+    """Return the paths that differ from the tables, and generated files without a table."""
     texts = derived()
-    wrong = [path for path, text in texts.items() if _read(root / path) != text]
-    return wrong + [path for path in _generated(root) if path not in texts]
+    outdated = [path for path, text in texts.items() if _read(root / path) != text]
+    return outdated + [path for path in _generated(root) if path not in texts]
 
 
 def write(root: Path) -> list[str]:
-    """Bring the files under `root` up to date. Returns the paths that changed."""
+    """Bring the files under `root` up to date and return the paths that changed."""
     texts = derived()
     changed = stale(root)
     for path in changed:
@@ -50,14 +50,14 @@ def write(root: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command line. Returns the exit status."""
+    """Run the command line and return its exit status."""
     root = Path.cwd()
     if arguments == ["--check"]:
         paths = stale(root)
         sys.stderr.writelines(f"{path} is out of date: run `make generate`\n" for path in paths)
         return 1 if paths else 0
     if arguments:
-        sys.stderr.write(f"unknown arguments {arguments}: only --check is known\n")
+        sys.stderr.write(f"unknown arguments {arguments}: the only option is --check\n")
         return 2
     sys.stdout.writelines(f"wrote {path}\n" for path in write(root))
     return 0
@@ -72,7 +72,7 @@ def _read(path: Path) -> str | None:
 
 
 def _generated(root: Path) -> list[str]:
-    """Files in the folders of generated files that say on their first line that they are."""
+    """Return the files that carry the notice of a generated file on their first line."""
     files = [path for folder in _FOLDERS for path in sorted((root / folder).rglob("*.*"))]
     return [
         path.relative_to(root).as_posix()

@@ -1,4 +1,4 @@
-"""Sizes, offsets and wasm slots, derived from a table and never written by hand."""
+"""Sizes, offsets and wasm arguments, derived from a table and never written by hand."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 POINTER = U32
-"""What carries a guest address."""
+"""The scalar that carries a guest address."""
 
 
 class Slot(NamedTuple):
@@ -48,7 +48,7 @@ class Slot(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A field and where it lies."""
+    """A field and its offset in bytes."""
 
     name: str
     type: FieldType
@@ -56,7 +56,7 @@ class Placed(NamedTuple):
 
 
 def slots(function: Function) -> list[Slot]:
-    """Lower the arguments. A result that leaves through memory adds a last pointer."""
+    """Return the wasm arguments. A result that leaves through memory adds a last pointer."""
     lowered = [slot for param in function.params for slot in lower(param)]
     if leaves_by_pointer(function):
         lowered.append(Slot(output_name(function), POINTER.wasm))
@@ -64,12 +64,12 @@ def slots(function: Function) -> list[Slot]:
 
 
 def leaves_by_pointer(function: Function) -> bool:
-    """Whether the result is written to guest memory and not the wasm result itself."""
+    """Return whether the result is written to guest memory instead of the wasm result."""
     return function.returns is not None and function.outcome is not Outcome.VALUE
 
 
 def output_name(function: Function) -> str:
-    """Name of the last pointer of a function whose result leaves through memory."""
+    """Return the name of the last pointer of a function whose result leaves through memory."""
     match function.returns:
         case Bytes() | Text():
             return "__ark_byte_size"
@@ -78,7 +78,7 @@ def output_name(function: Function) -> str:
 
 
 def results(function: Function) -> list[str]:
-    """The wasm results."""
+    """Return the types of the wasm results."""
     match function.outcome:
         case Outcome.CODE | Outcome.VALUE:
             return [U32.wasm]
@@ -89,7 +89,7 @@ def results(function: Function) -> list[str]:
 
 
 def lower(param: Param) -> list[Slot]:
-    """The wasm arguments that carry one parameter."""
+    """Return the wasm arguments that carry one parameter."""
     match param.type:
         case Str() | Slice() | OutSlice():
             return [Slot(f"{param.name}_ptr", POINTER.wasm), Slot(f"{param.name}_len", U32.wasm)]
@@ -102,7 +102,7 @@ def lower(param: Param) -> list[Slot]:
 
 
 def scalar_of(kind: Scalar | Handle | type[IntEnum]) -> Scalar:
-    """The scalar that carries `kind` across the boundary."""
+    """Return the scalar that carries `kind` across the boundary."""
     match kind:
         case Scalar():
             return kind
@@ -115,7 +115,7 @@ def scalar_of(kind: Scalar | Handle | type[IntEnum]) -> Scalar:
 
 
 def size_of(kind: FieldType) -> int:
-    """Bytes that `kind` takes in memory."""
+    """Return the number of bytes that `kind` takes in memory."""
     match kind:
         case Scalar(size=size) | Pad(size=size):
             return size
@@ -134,7 +134,7 @@ def size_of(kind: FieldType) -> int:
 
 
 def align_of(kind: FieldType) -> int:
-    """What the offset of `kind` must be a multiple of."""
+    """Return the alignment of `kind` in bytes: its offset is a multiple of it."""
     match kind:
         case Scalar(size=size) | Array(item=Scalar(size=size)) | Handle(scalar=Scalar(size=size)):
             return size
@@ -149,7 +149,7 @@ def align_of(kind: FieldType) -> int:
 
 
 def placed(struct: Struct) -> Iterator[Placed]:
-    """Yield each field with its offset. Padding that is not written out is an error."""
+    """Yield each field with its offset. Raises ValueError where padding is not written out."""
     offset = 0
     for field in struct.fields:
         if offset % align_of(field.type):
@@ -161,19 +161,19 @@ def placed(struct: Struct) -> Iterator[Placed]:
 
 
 def struct_align(struct: Struct) -> int:
-    """What the address of a struct must be a multiple of, for a guest's compiler."""
+    """Return the alignment in bytes that a guest's compiler gives the struct."""
     return max(align_of(field.type) for field in struct.fields)
 
 
 def struct_size(struct: Struct) -> int:
-    """Bytes that a struct takes in memory."""
+    """Return the number of bytes that a struct takes in memory."""
     *_, last = placed(struct)
     return last.offset + size_of(last.type)
 
 
 def dtype(struct: Struct) -> np.dtype[Any]:
-    """The struct as a numpy type; a FixedStr is a nested `length` and `bytes`."""
-    import numpy as np  # most of what reads a table needs no numpy
+    """Return the struct as a numpy dtype; a FixedStr is a nested `length` and `bytes`."""
+    import numpy as np  # most readers of a table need no numpy
 
     def of(kind: FieldType) -> Any:
         match kind:
@@ -203,9 +203,10 @@ def dtype(struct: Struct) -> np.dtype[Any]:
 
 def pack(struct: Struct, values: Mapping[str, Any]) -> bytes:
     """
-    Lay out `values`, one for each field that is no padding.
+    Lay out `values`, one for each field except padding, as the bytes of the struct.
 
-    A str that is too long for its field is cut between two characters.
+    A str that is too long for its field is cut between two characters. Raises ValueError for
+    missing or unknown fields.
     """
     names = {field.name for field in struct.fields if not isinstance(field.type, Pad)}
     if names != set(values):
@@ -234,7 +235,7 @@ def _packed(kind: FieldType, value: Any) -> bytes:
 
 
 def cut(text: str | bytes, capacity: int) -> bytes:
-    """UTF-8 of `text`, at most `capacity` bytes, without half a character at its end."""
+    """Return the UTF-8 of `text`, cut between two characters to at most `capacity` bytes."""
     data = text.encode() if isinstance(text, str) else bytes(text)
     if len(data) <= capacity:
         return data
@@ -246,10 +247,10 @@ def cut(text: str | bytes, capacity: int) -> bytes:
 
 def unpack(struct: Struct, data: bytes) -> dict[str, Any]:
     """
-    Read a struct.
+    Return the fields of a struct, except padding, by name.
 
-    A guest may write anything: a FixedStr that claims more than its capacity is read up to there
-    and invalid UTF-8 is replaced. Raises InvalidArguments for an unknown enum number.
+    A guest may write anything: a FixedStr that claims more than its capacity is read up to its
+    capacity, and invalid UTF-8 is replaced. Raises InvalidArguments for an unknown enum number.
     """
     if len(data) != struct_size(struct):
         raise ValueError(f"{struct.name} has {struct_size(struct)} bytes, not {len(data)}")
@@ -283,15 +284,15 @@ def _unpacked(kind: FieldType, data: bytes) -> Any:
 
 
 def member(enum: type[IntEnum], number: int) -> IntEnum:
-    """The member with this number. Raises InvalidArguments if there is none."""
+    """Return the member with this number. Raises InvalidArguments if there is none."""
     try:
         return enum(number)
     except ValueError:
-        raise InvalidArguments(f"{number} is no {enum.__name__}") from None
+        raise InvalidArguments(f"{number} is not a number of {enum.__name__}") from None
 
 
 def _code(scalar: Scalar) -> str:
-    """The `struct` module's code."""
+    """Return the `struct` module's code of a scalar."""
     if scalar is BOOL:
         return "<?"
     return "<" + {"<u1": "B", "<u4": "I", "<u8": "Q", "<i8": "q", "<f4": "f"}[scalar.dtype]

@@ -1,4 +1,4 @@
-"""`ark-ml-inference-v0`, declared once: policies with named inputs, for many agents at once."""
+"""Table of `ark-ml-inference-v0`: policies with named inputs, for many agents at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from arkml.abi.schema import (
     Struct,
 )
 
-RUNTIME = Handle("RuntimeHandle", "A runtime: brains and what was submitted to them.", U32)
+RUNTIME = Handle("RuntimeHandle", "A runtime: brains and the observations queued for them.", U32)
 BRAIN = Handle("RawInferenceHandle", "A brain: one loaded policy of a runtime.", U32)
 LOADING = Handle("LoadInferenceHandle", "A brain that is being loaded.", U32)
 
@@ -30,7 +30,7 @@ SHAPE = Struct(
     "Shape",
     "The shape of one input or output, without the batch dimension.",
     (
-        Field("ndim", U32, "How many of `dims` count; at most 8."),
+        Field("ndim", U32, "Number of dimensions used in `dims`; at most 8."),
         Field("dims", Array(U32, 8)),
     ),
 )
@@ -51,26 +51,26 @@ _LOADING_FUNCTIONS = (
     ),
     Function(
         "create_runtime",
-        "Make an empty runtime.",
+        "Create an empty runtime.",
         returns=RUNTIME,
         outcome=Outcome.NONE,
     ),
     Function(
         "destroy_runtime",
-        "Forget a runtime and every brain of it.",
+        "Destroy a runtime and all its brains.",
         _ONLY_RUNTIME,
         errors=(ErrorCode.NOT_FOUND,),
     ),
     Function(
         "load_inference_async",
-        "Start to load a brain; poll the handle for it.",
+        "Start loading a brain; poll the handle for it.",
         (*_ONLY_RUNTIME, Param("format", SnapshotFormat), Param("data", Slice(U8))),
         returns=LOADING,
         errors=(*_SESSION, ErrorCode.UNAVAILABLE),
     ),
     Function(
         "poll_load_inference_async",
-        "The brain, once it is loaded; Unavailable until then. A load that failed answers its "
+        "Get a brain once it is loaded; Unavailable until then. A load that failed answers its "
         "error at every poll.",
         (Param("handle", LOADING),),
         returns=BRAIN,
@@ -78,7 +78,7 @@ _LOADING_FUNCTIONS = (
     ),
     Function(
         "unload_inference",
-        "Forget a brain. Refused while something is queued for it.",
+        "Unload a brain. Refused while observations are queued for it.",
         (Param("runtime_handle", RUNTIME), Param("handle", BRAIN)),
         errors=_SESSION,
     ),
@@ -87,28 +87,28 @@ _LOADING_FUNCTIONS = (
 _DESCRIBING_FUNCTIONS = (
     Function(
         "get_brain_input_names",
-        "Names of a brain's inputs: u8 count, then u8 length and UTF-8 for each.",
+        "Get the names of a brain's inputs: u8 count, then u8 length and UTF-8 for each.",
         _PLACE,
         returns=Bytes(),
         errors=_SESSION,
     ),
     Function(
         "get_brain_input_shape",
-        "Shape of the input with this index.",
+        "Get the shape of the input with this index.",
         (*_PLACE, _SLOT),
         returns=SHAPE,
         errors=_SESSION,
     ),
     Function(
         "get_brain_output_names",
-        "Names of a brain's outputs: u8 count, then u8 length and UTF-8 for each.",
+        "Get the names of a brain's outputs: u8 count, then u8 length and UTF-8 for each.",
         _PLACE,
         returns=Bytes(),
         errors=_SESSION,
     ),
     Function(
         "get_brain_output_shape",
-        "Shape of the output with this index.",
+        "Get the shape of the output with this index.",
         (*_PLACE, _SLOT),
         returns=SHAPE,
         errors=_SESSION,
@@ -130,23 +130,23 @@ _SUBMITTING_FUNCTIONS = (
     ),
     Function(
         "end_infer_submission",
-        "Queue the observation begun last. One with missing, unknown or wrong-sized inputs is "
-        "refused and forgotten.",
+        "Queue the observation begun last. An observation with missing, unknown or wrong-sized "
+        "inputs is refused and dropped.",
         _PLACE,
         errors=(*_SESSION, ErrorCode.UNAVAILABLE),
     ),
     Function(
         "execute_inference",
-        "Answer everything queued. The bytes name the agents: u8 count, then a u64 id for each; "
-        "beyond 255 the rest stays queued.",
+        "Answer all queued observations. The bytes name the agents: u8 count, then a u64 id for "
+        "each; beyond 255 agents the rest stays queued.",
         _ONLY_RUNTIME,
         returns=Bytes(),
         errors=_SESSION,
     ),
     Function(
         "execute_inference_for",
-        "Answer queued observations, brain by brain, until so many seconds are used up; at least "
-        "one brain. The bytes name the agents: u8 count, then a u64 id for each.",
+        "Answer queued observations, brain by brain, until `time_limit_s` seconds have passed; at "
+        "least one brain. The bytes name the agents: u8 count, then a u64 id for each.",
         (*_ONLY_RUNTIME, Param("time_limit_s", F32)),
         returns=Bytes(),
         errors=_SESSION,
@@ -156,28 +156,29 @@ _SUBMITTING_FUNCTIONS = (
 _RESULT_FUNCTIONS = (
     Function(
         "poll_result",
-        "Whether the last execution answered this agent.",
+        "Check whether the last execution answered this agent.",
         (*_ONLY_RUNTIME, Param("inference_handle", BRAIN), _AGENT),
         returns=BOOL,
         errors=_SESSION,
     ),
     Function(
         "result_get_brain_agents",
-        "Agents a brain answered in the last execution: u8 count, then a u64 id for each.",
+        "Get the agents that a brain answered in the last execution: u8 count, then a u64 id for "
+        "each.",
         _PLACE,
         returns=Bytes(),
         errors=_SESSION,
     ),
     Function(
         "result_get_brain_output_names",
-        "Names of a brain's results: u8 count, then u8 length and UTF-8 for each.",
+        "Get the names of a brain's results: u8 count, then u8 length and UTF-8 for each.",
         _PLACE,
         returns=Bytes(),
         errors=_SESSION,
     ),
     Function(
         "result_get_brain_agent_output",
-        "One output for one agent: u8 count, then an f32 for each.",
+        "Get one output of one agent: u8 count, then an f32 for each.",
         (*_PLACE, _AGENT, _SLOT),
         returns=Bytes(),
         errors=_SESSION,

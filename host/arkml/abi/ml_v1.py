@@ -1,4 +1,4 @@
-"""`ark-ml-v1`, declared once: training, inference, and the futures of both."""
+"""Table of `ark-ml-v1`: training, inference, and the futures of both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from arkml.abi.schema import (
     Struct,
 )
 
-TRAINING = Handle("TrainingHandle", "A training session: this guest's part in an experiment.")
+TRAINING = Handle("TrainingHandle", "A training session: the guest's membership in an experiment.")
 INFERENCE = Handle("InferenceHandle", "An inference session: one policy that acts for this guest.")
 FUTURE = Handle("FutureHandle", "A pending result. Poll it, then take it or drop it.")
 
@@ -35,38 +35,38 @@ METRIC_V1 = Struct(
     "MetricV1",
     "A named number, with a short name.",
     (
-        Field("name", Array(U8, 28), "UTF-8, filled up with zero bytes."),
+        Field("name", Array(U8, 28), "UTF-8, padded with zero bytes."),
         Field("value", F32),
     ),
 )
 
 EXPERIMENT_INFO = Struct(
     "ExperimentInfo",
-    "One experiment of a hive, as `list_experiments` tells it.",
+    "One experiment of a hive, as listed by `list_experiments`.",
     (
-        Field("name", FixedStr(128), "For people."),
-        Field("id", FixedStr(64), "For the hive."),
+        Field("name", FixedStr(128), "Display name."),
+        Field("id", FixedStr(64), "Identifier on the hive."),
         Field("started_at", I64, "Nanoseconds since the Unix epoch."),
-        Field("ended_at", I64, "Nanoseconds since the Unix epoch; 0 while it has not ended."),
+        Field("ended_at", I64, "Nanoseconds since the Unix epoch; 0 before the end."),
         Field("max_duration", U64, "Seconds after which the experiment is stopped."),
         Field("experiment_status", ExperimentStatus),
-        Field("worker_count", U32, "Game workers on servers; 0 when only clients play."),
+        Field("worker_count", U32, "Number of game workers on servers; 0 when only clients play."),
     ),
 )
 
 POLL_SIMPLE = Struct(
     "PollSimple",
-    "Whether a future is ready. A failed one is: taking it gives its error.",
+    "State of a future. A failed future is ready: taking it answers its error.",
     (Field("ready", BOOL),),
 )
 
 POLL_VEC = Struct(
     "PollVec",
-    "Whether a future that gives a vector is ready.",
+    "State of a future of a vector.",
     (
         Field("ready", BOOL),
         Field("_pad", Pad(3)),
-        Field("len", U32, "Items of the vector; 0 when the future failed."),
+        Field("len", U32, "Number of items; 0 when the future failed."),
     ),
 )
 
@@ -97,28 +97,28 @@ _HIVE_FUNCTIONS = (
     ),
     Function(
         "can_connect_to_hive",
-        "Ask whether a hive answers at this address. The future gives a bool.",
+        "Ask whether a hive answers at this address. The future holds a bool.",
         ADDRESS,
         returns=FUTURE,
         errors=HIVE,
     ),
     Function(
         "list_experiments",
-        "Ask a hive for its experiments. The future gives ExperimentInfo items.",
+        "Ask a hive for its experiments. The future holds ExperimentInfo items.",
         ADDRESS,
         returns=FUTURE,
         errors=HIVE,
     ),
     Function(
         "experiment_action_count",
-        "How many actions each answer of the experiment has.",
+        "Get the number of actions for each observation of the experiment.",
         (_CONTEXT,),
         returns=U32,
         errors=SESSION,
     ),
     Function(
         "experiment_feature_count",
-        "How many features each observation of the experiment has.",
+        "Get the number of features of each observation of the experiment.",
         (_CONTEXT,),
         returns=U32,
         errors=SESSION,
@@ -128,14 +128,14 @@ _HIVE_FUNCTIONS = (
 _TRAINING_FUNCTIONS = (
     Function(
         "start_training",
-        "Start an experiment on a hive and join it. The future gives a TrainingHandle.",
+        "Start an experiment on a hive and join it. The future holds a TrainingHandle.",
         (*ADDRESS, Param("game_name", Str()), Param("experiment_name", Str()), *_SHAPE),
         returns=FUTURE,
         errors=HIVE,
     ),
     Function(
         "start_training_from_checkpoint",
-        "Start an experiment from a checkpoint and join it. The future gives a TrainingHandle.",
+        "Start an experiment from a checkpoint and join it. The future holds a TrainingHandle.",
         (
             *ADDRESS,
             Param("game_name", Str()),
@@ -148,10 +148,10 @@ _TRAINING_FUNCTIONS = (
     ),
     Function(
         "push_training_observation",
-        "Queue one observation for the next submit. `reward` belongs to the step that led here. "
-        "`length` is how long that step took: the rows of a submit show it to the policy that "
-        "answers, and neither learning nor an environment gives it a meaning. `actions` is empty "
-        "except for rows to be submitted as augmented or demonstration observations.",
+        "Queue one observation for the next submit. `reward` belongs to the step that led to it, "
+        "`length` is the duration of that step: the policy sees it with the row, and neither "
+        "learning nor an environment gives it a meaning. `actions` is empty except for rows that "
+        "will be submitted as augmented or demonstration observations.",
         (_CONTEXT, *_STEP, _FEATURES, _ACTIONS, _LENGTH),
         lane=Lane.PUSH,
         errors=HIVE_SESSION,
@@ -165,41 +165,41 @@ _TRAINING_FUNCTIONS = (
     ),
     Function(
         "submit_training_observations",
-        "Train on the queued observations and have each answered: `num_actions` actions and one "
-        "value per row, in push order. Rows that ended their episode get zeros. A submit that "
-        "fails empties the queue.",
+        "Train on the queued observations and get `num_actions` actions and one value for each, "
+        "in push order. Rows that end their episode get zeros. A submit that fails empties the "
+        "queue.",
         (_CONTEXT, *_ANSWERS),
         lane=Lane.SUBMIT,
         errors=HIVE_SESSION,
     ),
     Function(
         "submit_training_augmented_observations",
-        "Train on the queued observations, with the actions pushed along, as augmented ones.",
+        "Train on the queued observations and the actions pushed with them as augmented data.",
         (_CONTEXT,),
         errors=HIVE_SESSION,
     ),
     Function(
         "submit_training_demonstration_observations",
-        "Train on the queued observations, with the actions pushed along, as demonstrations.",
+        "Train on the queued observations and the actions pushed with them as demonstrations.",
         (_CONTEXT,),
         errors=HIVE_SESSION,
     ),
     Function(
         "stop_training",
-        "Leave the experiment and forget the handle. The experiment goes on for others.",
+        "Leave the experiment and drop the handle. The experiment continues for other guests.",
         (_CONTEXT,),
         errors=HIVE_SESSION,
     ),
     Function(
         "download_snapshot",
-        "Ask for the policy as trained so far. The future gives bytes.",
+        "Ask for the newest policy. The future holds bytes.",
         (_CONTEXT,),
         returns=FUTURE,
         errors=HIVE_SESSION,
     ),
     Function(
         "download_metrics",
-        "Ask for the experiment's metrics. The future gives MetricV1 items.",
+        "Ask for the experiment's metrics. The future holds MetricV1 items.",
         (_CONTEXT,),
         returns=FUTURE,
         errors=HIVE_SESSION,
@@ -222,17 +222,16 @@ _INFERENCE_FUNCTIONS = (
     ),
     Function(
         "submit_inference_observations",
-        "Have the queued observations answered: `num_actions` actions and one value per row, in "
-        "push order. Rows that ended their episode get zeros. A submit that fails empties the "
-        "queue.",
+        "Get `num_actions` actions and one value for each queued observation, in push order. "
+        "Rows that end their episode get zeros. A submit that fails empties the queue.",
         (_INFERENCE_CONTEXT, *_ANSWERS),
         lane=Lane.SUBMIT,
         errors=SESSION,
     ),
     Function(
         "push_inference_observation",
-        "Queue one observation for the next submit; `length` is how long its step took, which the "
-        "rows of a submit show to the policy that answers, and which has no other effect.",
+        "Queue one observation for the next submit. `length` is the duration of its step: the "
+        "policy sees it with the row, and it has no other effect.",
         (_INFERENCE_CONTEXT, *_STEP, _FEATURES, _LENGTH),
         lane=Lane.PUSH,
         errors=SESSION,
@@ -246,7 +245,7 @@ _INFERENCE_FUNCTIONS = (
     ),
     Function(
         "stop_inference",
-        "End the session and forget the handle.",
+        "End the session and drop the handle.",
         (_INFERENCE_CONTEXT,),
         errors=SESSION,
     ),
@@ -255,72 +254,72 @@ _INFERENCE_FUNCTIONS = (
 _FUTURE_FUNCTIONS = (
     Function(
         "poll_future_bool",
-        "Whether a future that gives a bool is ready.",
+        "Check whether a future of a bool is ready.",
         (_HANDLE,),
         returns=POLL_SIMPLE,
         errors=SESSION,
     ),
     Function(
         "take_future_bool",
-        "Take the bool out of a ready future and forget the handle.",
+        "Take the bool out of a ready future and drop the handle.",
         (_HANDLE, Param("data", Out(BOOL))),
         errors=TAKE,
     ),
     Function(
         "poll_future_vec_u8",
-        "Whether a future that gives bytes is ready, and how many there are.",
+        "Check whether a future of bytes is ready, and get their number.",
         (_HANDLE,),
         returns=POLL_VEC,
         errors=SESSION,
     ),
     Function(
         "take_future_vec_u8",
-        "Take the bytes out of a ready future and forget the handle.",
+        "Take the bytes out of a ready future and drop the handle.",
         (_HANDLE, Param("data", OutSlice(U8))),
         errors=TAKE,
     ),
     Function(
         "poll_future_vec_metric",
-        "Whether a future that gives metrics is ready, and how many there are.",
+        "Check whether a future of metrics is ready, and get their number.",
         (_HANDLE,),
         returns=POLL_VEC,
         errors=SESSION,
     ),
     Function(
         "take_future_vec_metric",
-        "Take the metrics out of a ready future and forget the handle.",
+        "Take the metrics out of a ready future and drop the handle.",
         (_HANDLE, Param("data", OutSlice(METRIC_V1))),
         errors=TAKE,
     ),
     Function(
         "poll_future_training_handle",
-        "Whether a future that gives a training session is ready.",
+        "Check whether a future of a training session is ready.",
         (_HANDLE,),
         returns=POLL_SIMPLE,
         errors=SESSION,
     ),
     Function(
         "take_future_training_handle",
-        "Take the training session out of a ready future and forget the future's handle.",
+        "Take the training session out of a ready future and drop the future's handle.",
         (_HANDLE, Param("data", Out(TRAINING))),
         errors=TAKE,
     ),
     Function(
         "poll_future_vec_experiment_info",
-        "Whether a future that gives experiments is ready, and how many there are.",
+        "Check whether a future of experiments is ready, and get their number.",
         (_HANDLE,),
         returns=POLL_VEC,
         errors=SESSION,
     ),
     Function(
         "take_future_vec_experiment_info",
-        "Take the experiments out of a ready future and forget the handle.",
+        "Take the experiments out of a ready future and drop the handle.",
         (_HANDLE, Param("data", OutSlice(EXPERIMENT_INFO))),
         errors=TAKE,
     ),
     Function(
         "drop_future",
-        "Forget a future of any kind, ready or not.",
+        "Drop a future of any kind, ready or not.",
         (_HANDLE,),
         errors=(ErrorCode.NOT_FOUND,),
     ),

@@ -1,4 +1,4 @@
-"""`ark-ml-v2`, declared once: remote workers, and experiments that others started."""
+"""Table of `ark-ml-v2`: remote workers, and experiments that others started."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from arkml.abi.schema import U32, Api, Field, Function, Out, Param, Str, Struct
 
 ARK_EXPERIMENT_CONFIG = Struct(
     "ArkExperimentConfig",
-    "What the host knows of an experiment's shape.",
+    "The shape of an experiment's rows.",
     (
-        Field("num_features", U32, "Features of an observation."),
-        Field("num_actions", U32, "Actions of an answer."),
+        Field("num_features", U32, "Number of features of an observation."),
+        Field("num_actions", U32, "Number of actions for an observation."),
     ),
 )
 
@@ -28,8 +28,8 @@ EXPERIMENT_CONFIG_FUTURE = Struct(
     "ExperimentConfigFuture",
     "The two futures of an experiment's configuration.",
     (
-        Field("ark_config", FUTURE, "Gives an ArkExperimentConfig."),
-        Field("module_config", FUTURE, "Gives the guest's own configuration, as bytes."),
+        Field("ark_config", FUTURE, "Future of an ArkExperimentConfig."),
+        Field("module_config", FUTURE, "Future of the guest's own configuration, as bytes."),
     ),
 )
 
@@ -54,13 +54,13 @@ ML_V2 = Api(
     functions=(
         Function(
             "set_worker_module_link",
-            "Name the module that remote workers run, by its content id.",
+            "Set the module that remote workers run, by its content id.",
             (Param("cid", Str()),),
             errors=ARGUMENTS,
         ),
         Function(
             "connect_to_experiment",
-            "Join an experiment that runs already. The future gives a TrainingHandle.",
+            "Join an experiment that is already running. The future holds a TrainingHandle.",
             (*ADDRESS, RUN),
             returns=FUTURE,
             errors=HIVE,
@@ -68,7 +68,7 @@ ML_V2 = Api(
         Function(
             "start_training",
             "Start an experiment with remote workers and a configuration in JSON, and join it. "
-            "The future gives a TrainingHandle.",
+            "The future holds a TrainingHandle.",
             _START,
             returns=FUTURE,
             errors=HIVE,
@@ -76,20 +76,20 @@ ML_V2 = Api(
         Function(
             "start_training_from_checkpoint",
             "Start an experiment with remote workers from a checkpoint, and join it. The future "
-            "gives a TrainingHandle.",
+            "holds a TrainingHandle.",
             (*_START, Param("checkpoint", Str())),
             returns=FUTURE,
             errors=HIVE,
         ),
         Function(
             "stop_experiment",
-            "Stop the experiment for everybody. The handle is dead afterwards.",
+            "Stop the experiment for all its guests and drop the handle.",
             (_CONTEXT,),
             errors=HIVE_SESSION,
         ),
         Function(
             "experiment_config",
-            "Ask for the configuration of the experiment this session is part of.",
+            "Ask for the configuration of the experiment of this session.",
             (_CONTEXT,),
             returns=EXPERIMENT_CONFIG_FUTURE,
             errors=HIVE_SESSION,
@@ -103,21 +103,21 @@ ML_V2 = Api(
         ),
         Function(
             "download_snapshot_from_registry",
-            "Ask a hive for the policy of one of its experiments. The future gives bytes.",
+            "Ask a hive for the policy of one of its experiments. The future holds bytes.",
             (*ADDRESS, RUN),
             returns=FUTURE,
             errors=HIVE,
         ),
         Function(
             "poll_future_ark_experiment_config",
-            "Whether a future that gives an experiment's shape is ready.",
+            "Check whether a future of an experiment's shape is ready.",
             (Param("handle", FUTURE),),
             returns=POLL_SIMPLE,
             errors=SESSION,
         ),
         Function(
             "take_future_ark_experiment_config",
-            "Take the experiment's shape out of a ready future and forget the handle.",
+            "Take the experiment's shape out of a ready future and drop the handle.",
             (Param("handle", FUTURE), Param("data", Out(ARK_EXPERIMENT_CONFIG))),
             errors=TAKE,
         ),

@@ -1,4 +1,4 @@
-"""`ark-ml-v3`, declared once: metrics with long names, and pushes that carry them."""
+"""Table of `ark-ml-v3`: metrics with long names, and pushes that carry them."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ ML_V3 = Api(
     functions=(
         Function(
             "start_training",
-            "Start an experiment, from a checkpoint unless that is empty and for so many seconds, "
-            "and join it. The future gives a TrainingHandle.",
+            "Start an experiment of the given duration, from a checkpoint unless `checkpoint` is "
+            "empty, and join it. The future holds a TrainingHandle.",
             (
                 *ADDRESS,
                 Param("game_name", Str()),
@@ -72,7 +72,7 @@ ML_V3 = Api(
         Function(
             "push_training_observation",
             "Queue one observation and its metrics for the next submit. `actions` is empty except "
-            "for rows to be submitted as augmented or demonstration observations.",
+            "for rows that will be submitted as augmented or demonstration observations.",
             (Param("context", TRAINING), *_STEP, Param("actions", Slice(F32)), _METADATA),
             lane=Lane.PUSH,
             errors=HIVE_SESSION,
@@ -86,21 +86,21 @@ ML_V3 = Api(
         ),
         Function(
             "download_metrics",
-            "Ask for the experiment's metrics. The future gives MetricV3 items.",
+            "Ask for the experiment's metrics. The future holds MetricV3 items.",
             (Param("context", TRAINING),),
             returns=FUTURE,
             errors=HIVE_SESSION,
         ),
         Function(
             "poll_future_vec_metric",
-            "Whether a future that gives metrics is ready, and how many there are.",
+            "Check whether a future of metrics is ready, and get their number.",
             (Param("handle", FUTURE),),
             returns=POLL_VEC,
             errors=SESSION,
         ),
         Function(
             "take_future_vec_metric",
-            "Take the metrics out of a ready future and forget the handle.",
+            "Take the metrics out of a ready future and drop the handle.",
             (Param("handle", FUTURE), Param("data", OutSlice(METRIC_V3))),
             errors=TAKE,
         ),

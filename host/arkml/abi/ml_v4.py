@@ -1,4 +1,4 @@
-"""`ark-ml-v4`, declared once: training with a protocol of one's own."""
+"""Table of `ark-ml-v4`: training with hyperparameters that the guest chooses."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from arkml.abi.schema import F32, U32, U64, Api, Field, Function, Param, Ref, St
 
 PROTOCOL_CONFIG = Struct(
     "ProtocolConfig",
-    "How the hive learns: soft actor-critic with n-step returns.",
+    "Hyperparameters of the learner: soft actor-critic with n-step returns.",
     (
-        Field("feature_count", U32, "Features of an observation."),
-        Field("action_count", U32, "Actions of an answer."),
-        Field("hidden", U32, "Width of the hidden layers; 1024 unless set."),
-        Field("alpha", F32, "Entropy temperature; 0.01 unless set."),
-        Field("use_terminal_masking", U32, "Whether a Terminal state has no future; 1 unless set."),
-        Field("learning_rate_init", F32, "At the start; 1e-2 unless set."),
-        Field("learning_rate_end", F32, "At the end; 1e-4 unless set."),
-        Field("learning_rate_steps", U32, "Steps from the one to the other; 300,000 unless set."),
-        Field("batch_size", U32, "Transitions of an optimizer step; 4,000 unless set."),
-        Field("memory_min_size", U32, "Transitions before learning starts; 5,000 unless set."),
-        Field("memory_max_size", U32, "Transitions kept; 1,000,000 unless set."),
-        Field("gamma", F32, "Discount of a step; 0.97 unless set."),
-        Field("rollout_length", U32, "Steps of a return; 5 unless set."),
+        Field("feature_count", U32, "Number of features of an observation."),
+        Field("action_count", U32, "Number of actions for an observation."),
+        Field("hidden", U32, "Width of the hidden layers; default 1024."),
+        Field("alpha", F32, "Entropy temperature; default 0.01."),
+        Field("use_terminal_masking", U32, "1 if the value of a Terminal state is 0; default 1."),
+        Field("learning_rate_init", F32, "Learning rate at the start; default 1e-2."),
+        Field("learning_rate_end", F32, "Learning rate at the end; default 1e-4."),
+        Field("learning_rate_steps", U32, "Steps from start to end; default 300,000."),
+        Field("batch_size", U32, "Transitions of an optimizer step; default 4,000."),
+        Field("memory_min_size", U32, "Transitions before learning starts; default 5,000."),
+        Field("memory_max_size", U32, "Transitions kept; default 1,000,000."),
+        Field("gamma", F32, "Discount of a step; default 0.97."),
+        Field("rollout_length", U32, "Steps of a return; default 5."),
     ),
 )
 
 ML_V4 = Api(
     module="ark-ml-v4",
     prefix="ml",
-    doc="Training with a protocol of one's own, and configurations as text.",
+    doc="Training with hyperparameters that the guest chooses, and configurations as text.",
     id=0xAED6_0109_4F07_3C83,
     structs=(PROTOCOL_CONFIG,),
     functions=(
         Function(
             "start_training",
-            "Start an experiment that learns as `protocol` says, and join it. The future gives a "
-            "TrainingHandle.",
+            "Start an experiment with the hyperparameters of `protocol`, and join it. The future "
+            "holds a TrainingHandle.",
             (
                 *ADDRESS,
                 Param("game_name", Str()),
@@ -52,21 +52,21 @@ ML_V4 = Api(
         ),
         Function(
             "raw_experiment_config_from_registry",
-            "Ask a hive for the configuration of one of its experiments. The future gives text.",
+            "Ask a hive for the configuration of one of its experiments. The future holds text.",
             (*ADDRESS, RUN),
             returns=FUTURE,
             errors=HIVE,
         ),
         Function(
             "poll_future_string",
-            "Whether a future that gives text is ready.",
+            "Check whether a future of text is ready.",
             (Param("handle", FUTURE),),
             returns=POLL_SIMPLE,
             errors=SESSION,
         ),
         Function(
             "take_future_string",
-            "Take the text out of a ready future and forget the handle.",
+            "Take the text out of a ready future and drop the handle.",
             (Param("handle", FUTURE),),
             returns=Text(),
             errors=TAKE,

@@ -1,4 +1,4 @@
-"""`ark-ml-v5`, declared once: experiments on chosen hardware, and answers as bytes."""
+"""Table of `ark-ml-v5`: experiments on chosen hardware, and answers as bytes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from arkml.abi.ml_v1 import ADDRESS, FUTURE, HIVE, HIVE_SESSION, INFERENCE, SESS
 from arkml.abi.schema import U8, U32, Api, Bytes, Function, Lane, Param, Slice, Str
 
 MAX_ROWS = 0xFF
-"""Rows of one answer; they are counted in a u8."""
+"""Most rows of one answer; their number is a u8."""
 
 MAX_ACTIONS = 0xFFFF // 4
-"""Actions of one row; a guest multiplies their number by four in a u16."""
+"""Most actions of one row; a guest multiplies their number by four in a u16."""
 
 _ANSWER = (
     "The answer is bytes: u8 version 0, u8 rows, u16 actions, then for each row a u64 id, a u8 "
-    "that says whether actions follow, and the actions as f32. More than 255 rows are refused. "
+    "that is 1 if actions follow, and the actions as f32. More than 255 rows are refused. "
     "A submit that fails empties the queue."
 )
 
@@ -28,7 +28,7 @@ ML_V5 = Api(
         Function(
             "start_training",
             "Start an experiment from the hive's own configuration, and join it. `duration` is in "
-            "seconds. The future gives a TrainingHandle.",
+            "seconds. The future holds a TrainingHandle.",
             (
                 *ADDRESS,
                 Param("experiment_name", Str()),
@@ -44,22 +44,21 @@ ML_V5 = Api(
         ),
         Function(
             "raw_experiment_config",
-            "Ask for the configuration of the experiment this session is part of. The future "
-            "gives text.",
+            "Ask for the configuration of the experiment of this session. The future holds text.",
             (Param("context", TRAINING),),
             returns=FUTURE,
             errors=HIVE_SESSION,
         ),
         Function(
             "start_inference",
-            "Load a snapshot as a policy that acts for this guest; the model says its own shape.",
+            "Load a snapshot as a policy that acts for this guest; the model gives its shape.",
             (Param("snapshot_data", Slice(U8)), Param("snapshot_format", SnapshotFormat)),
             returns=INFERENCE,
             errors=HIVE,
         ),
         Function(
             "submit_training_observations",
-            f"Train on the queued observations and have each answered. {_ANSWER}",
+            f"Train on the queued observations and get an answer for each. {_ANSWER}",
             (Param("context", TRAINING),),
             returns=Bytes(),
             errors=HIVE_SESSION,
@@ -67,7 +66,7 @@ ML_V5 = Api(
         ),
         Function(
             "submit_inference_observations",
-            f"Have the queued observations answered. {_ANSWER}",
+            f"Get an answer for each queued observation. {_ANSWER}",
             (Param("context", INFERENCE),),
             returns=Bytes(),
             errors=SESSION,

@@ -1,4 +1,4 @@
-"""The vocabulary an ABI table is written in."""
+"""The types in which the ABI tables are written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arkml.abi.codes import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value that crosses in one wasm slot; `size` is what it takes in memory."""
+    """A value that crosses as one wasm argument; `size` is its bytes in memory."""
 
     name: str
     size: int
@@ -31,7 +31,7 @@ F32 = Scalar("f32", 4, "f32", "float", "<f4")
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Names a host object of one kind. The guest must not interpret it."""
+    """The number of a host object of one kind. A guest must not interpret it."""
 
     name: str
     doc: str
@@ -47,7 +47,7 @@ class FixedStr:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """`count` items of a scalar, one after the other."""
+    """An array of `count` scalars without gaps."""
 
     item: Scalar
     count: int
@@ -55,7 +55,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Pad:
-    """Bytes that only align the next field. Written as zero, ignored when read."""
+    """Bytes that align the next field, written as zero and ignored when read."""
 
     size: int
 
@@ -71,7 +71,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A C-layout record. Padding is written out, so every byte has a name."""
+    """A record in C layout. Padding is written out, so every byte has a name."""
 
     name: str
     doc: str
@@ -83,7 +83,7 @@ class Str:
     """
     UTF-8 text, lowered to `NAME_ptr` and `NAME_len` (bytes).
 
-    `lossy` text may be invalid UTF-8: what cannot be decoded is replaced.
+    `lossy` text may be invalid UTF-8: bytes that cannot be decoded are replaced.
     """
 
     lossy: bool = False
@@ -98,35 +98,35 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class OutSlice:
-    """Guest memory the host fills, lowered to `NAME_ptr` and `NAME_len` (items)."""
+    """Guest memory that the host fills, lowered to `NAME_ptr` and `NAME_len` (items)."""
 
     item: Scalar | Struct
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """One record the guest lends (`&T`), lowered to a pointer."""
+    """One record that the guest lends (`&T`), lowered to a pointer."""
 
     struct: Struct
 
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """Room for one value that the host fills (`&mut T`), lowered to a pointer."""
+    """Guest memory for one value that the host writes (`&mut T`), lowered to a pointer."""
 
     type: Scalar | Handle | Struct
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Bytes the guest lends, lowered to a pointer; `size` names the parameter with their count."""
+    """Bytes that the guest lends, lowered to a pointer; `size` is the parameter of their count."""
 
     size: str
 
 
 @dataclass(frozen=True, slots=True)
 class OutBlock:
-    """Bytes the host fills, lowered to a pointer; `size` names the parameter with their count."""
+    """Bytes that the host fills, lowered to a pointer; `size` is the parameter of their count."""
 
     size: str
 
@@ -147,21 +147,21 @@ class Text:
 
 
 class Lane(Enum):
-    """Where a function runs."""
+    """The side of the boundary that runs a function."""
 
     HOST = "host"  # a Python handler, called once per guest call
-    PUSH = "push"  # wholly in the shim: appends one row to the session's columns
+    PUSH = "push"  # in the shim alone: appends one row to the session's columns
     SUBMIT = "submit"  # checked in the shim, which then suspends the guest until it is answered
     ANSWER = "answer"  # suspends until the policy has answered, then a handler makes the bytes
 
     @property
     def has_handler(self) -> bool:
-        """Whether a Python handler takes part."""
+        """True if a Python handler takes part."""
         return self in (Lane.HOST, Lane.ANSWER)
 
 
 class Outcome(Enum):
-    """What the wasm result is."""
+    """The meaning of a function's wasm result."""
 
     CODE = "code"  # an ErrorCode; the value, if any, leaves through a last pointer
     VALUE = "value"  # the value itself, in one i32
@@ -187,10 +187,10 @@ class Param:
 @dataclass(frozen=True, slots=True)
 class Function:
     """
-    One import. `errors` are the codes its outcome can be, besides a success.
+    One import. `errors` are the codes that it can answer besides Success.
 
-    `consumes` says that the call uses up its handle even where its result has nowhere to go; of
-    any other the room for the result is checked before the call does anything.
+    `consumes` marks a call that uses up its handle even where its result cannot be written. For
+    all others the memory of the result is checked before the call has any effect.
     """
 
     name: str
@@ -218,9 +218,9 @@ class Api:
 
     @property
     def stem(self) -> str:
-        """The module as a name in a program: `ml_v1` of `ark-ml-v1`."""
+        """The module's name as an identifier, such as `ml_v1` for `ark-ml-v1`."""
         return self.module.removeprefix("ark-").replace("-", "_")
 
     def symbol(self, function: Function) -> str:
-        """The name a guest imports."""
+        """Return the name under which a guest imports `function`."""
         return f"{self.prefix}__{function.name}" if self.prefix else function.name

@@ -1,4 +1,4 @@
-"""`ark-time-v1`, declared once: the time of day."""
+"""Table of `ark-time-v1`: the time of day."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TIME_V1 = Api(
     functions=(
         Function(
             "time_utc",
-            "Nanoseconds since the Unix epoch.",
+            "Get the time in nanoseconds since the Unix epoch.",
             returns=I64,
             outcome=Outcome.NONE,
         ),
         Function(
             "format_time_for_display",
-            "Render a time for people.",
+            "Render a time as text for display.",
             (Param("ns_since_epoch", I64), Param("time_format", TimeFormat)),
             returns=Text(),
             outcome=Outcome.NONE,

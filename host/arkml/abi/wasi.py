@@ -1,4 +1,4 @@
-"""Module `arkml-wasi`, declared once: the WASI calls that the host answers itself."""
+"""Table of module `arkml-wasi`: the WASI calls that the host answers instead of wasmtime."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from arkml.abi.schema import U32, U64, Api, Function, Outcome, Param
 WASI = Api(
     module="arkml-wasi",
     prefix="",
-    doc="What stands behind the WASI calls that would block the host's thread, and behind those "
-    "that an environment answers from its seed.",
+    doc="Implementations of the WASI calls that would block the host's thread, and of those that "
+    "an environment answers from its seed.",
     functions=(
         Function(
             "poll_oneoff",
@@ -26,7 +26,7 @@ WASI = Api(
         ),
         Function(
             "sched_yield",
-            "Let others run.",
+            "Let other guests run.",
             returns=U32,
             outcome=Outcome.VALUE,
         ),

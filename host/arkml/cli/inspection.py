@@ -62,7 +62,7 @@ def look_at(path: Path, limits: Limits) -> Inspection:
         imports = []
         for entry in info.imports:
             lacks = missing.get((entry.module, entry.name))
-            has = lacks.found if lacks else _has(entry)
+            has = lacks.provided if lacks else _has(entry)
             imports.append(Import(entry.module, entry.name, str(entry.type), has, lacks is None))
     finally:
         engine.close()

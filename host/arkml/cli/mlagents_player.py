@@ -20,6 +20,7 @@ from arkml.cli.values import LAST_PORT, rate, whole_number
 from arkml.errors import UsageError
 
 if TYPE_CHECKING:
+    from arkml.envs.core.options import GuestEnvOptions
     from arkml.host import Host
 
 _EPILOG = options.epilog(
@@ -50,8 +51,8 @@ class Playing:
     areas: int | None
     seed: int | None
 
-    def options(self) -> dict[str, Any]:
-        """Those of `GuestEnv`. Raises UsageError."""
+    def options(self) -> GuestEnvOptions:
+        """Return the options of the environment. Raises UsageError."""
         return {
             "entry": self.entry,
             "args": self.args,
@@ -223,7 +224,8 @@ def _write(playing: Playing, folder: Path, logs: LogOptions, as_json: bool) -> i
     from arkml.envs.llapi.player_bundle import SPEC, write_bundle
 
     with playing.host() as host:
-        GuestEnv(playing.guest, host=host, **playing.options()).close()
+        options: GuestEnvOptions = {**playing.options(), "host": host}
+        GuestEnv(playing.guest, **options).close()
     keep_apart(folder / f"{playing.guest.stem}.wasm", playing.guest)
     keep_apart(folder / SPEC, playing.spec)
     program = write_bundle(folder, playing.guest, playing.words(), playing.spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,9 @@ from arkml.envs.core.specs import Spec
 from arkml.errors import UsageError
 
 Pixels = npt.NDArray[np.uint8]
+"""A picture, uint8, [256, 256, 3]."""
+
+RenderMode = Literal["ansi", "rgb_array"] | None
 
 SIDE = 256  # pixels
 _DOT = 5  # pixels from the middle of an agent
@@ -43,7 +47,7 @@ class Plane:
 
     def draw(self, features: Sequence[Floats], colors: Sequence[int]) -> Pixels:
         """
-        A picture, uint8, [256, 256, 3], of agents with these features, float32, [num_features].
+        Return a picture, uint8, [256, 256, 3], of agents with features, float32, [num_features].
 
         colors: for each agent the number of its color. The second coordinate points up.
         """

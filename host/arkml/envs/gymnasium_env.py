@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import gymnasium
 
 from arkml.batches import Floats
 from arkml.envs import spaces
 from arkml.envs.core.guest_env import GuestEnv
-from arkml.envs.drawing import Plane
+from arkml.envs.core.options import GuestEnvOptions
+from arkml.envs.drawing import Plane, RenderMode
 from arkml.envs.one_agent import OneAgent
 from arkml.envs.remade import Remade
 from arkml.errors import UsageError
+from arkml.host import Source
 
 _WHO = "a Gymnasium environment"
 
@@ -22,9 +24,9 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
     Steps the one agent of a guest; `options` are those of `GuestEnv`.
 
     Observations are float32, [num_features], actions float32, [num_actions], within [-1, 1], unless
-    a spec declares others: see `spaces`. What cannot be chosen is 0 in `info["action_mask"]`. The
-    agent's episode is that of the environment. `reset` after its end, without a seed, goes on with
-    the same instance to the next episode, else it makes a new one. Where the guest has finished or
+    a spec declares others: see `spaces`. Masked choices are 0 in `info["action_mask"]`. The agent's
+    episode is that of the environment. `reset` after its end, without a seed, continues with the
+    next episode of the same instance, else it makes a new one. Where the guest has finished or
     failed the episode is truncated, and `info` has "guest_done" or "error".
     """
 
@@ -33,7 +35,13 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
         "render_fps": 60,
     }
 
-    def __init__(self, module: Any, *, render_mode: str | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        module: Source,
+        *,
+        render_mode: RenderMode = None,
+        **options: Unpack[GuestEnvOptions],
+    ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise UsageError(f"render_mode is {render_mode!r}: it takes None, 'ansi', 'rgb_array'")
         self.render_mode = render_mode
@@ -53,20 +61,20 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
 
     @property
     def guest_env(self) -> GuestEnv:
-        """What is stepped."""
+        """The environment that is stepped."""
         return self._agent.env
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """The first observation of an episode. Raises GuestError if the guest has none."""
+        """Return the first observation of an episode, and its info. Raises GuestError."""
         super().reset(seed=seed, options=options)
         self._seen, info = self._agent.reset(seed)
         self._reward = 0.0
         return spaces.shown_one(self._spec, self._seen), {**info, **self._allowed()}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Raises InvalidActions, and gymnasium's ResetNeeded between two episodes."""
+        """Act. Raises InvalidActions, and gymnasium's ResetNeeded between two episodes."""
         if not self._agent.is_playing:
             raise gymnasium.error.ResetNeeded("reset the environment before its first step")
         row = spaces.taken(self._spec, action, None, _WHO)
@@ -78,9 +86,9 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
 
     def render(self) -> Any:
         """
-        With render_mode "ansi" the last observation and reward as a line, else None.
+        Return a line with the last observation and reward ("ansi"), or a picture ("rgb_array").
 
-        With "rgb_array" the agent in its plane, uint8, [256, 256, 3].
+        The picture is the agent in its plane, uint8, [256, 256, 3]. None without a render_mode.
         """
         if self.render_mode is None or self._seen is None:
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import gymnasium
 import numpy as np
@@ -15,6 +15,7 @@ from arkml.envs.core.decisions import Decision, Marks
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.gymnasium_vector import Outcome, Restart, mode_of
 from arkml.envs.remade import Remade
 from arkml.envs.spaces import (
@@ -26,6 +27,7 @@ from arkml.envs.spaces import (
     taken,
 )
 from arkml.errors import UsageError
+from arkml.host import Source
 
 _WHO = "a fleet"
 
@@ -41,18 +43,18 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
 
     A guest that fails is truncated, with its last observation and its `info["error"]`; with
     `restart="on-failure"` it starts over, otherwise it is not there until `reset`. One that has
-    finished, which `info["guest_done"]` says, starts over. The others go on.
+    finished, which `info["guest_done"]` says, starts over. The others are not affected.
     """
 
     def __init__(
         self,
-        module: Any,
+        module: Source,
         *,
         num_envs: int = 1,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: None = None,
         restart: Restart = None,
-        **options: Any,
+        **options: Unpack[GuestEnvOptions],
     ) -> None:
         self._mode = mode_of(autoreset_mode, render_mode, restart)
         self._settings = {"num_envs": num_envs, "autoreset_mode": self._mode, "restart": restart}
@@ -79,18 +81,18 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
 
     @property
     def guest_env(self) -> GuestEnv:
-        """What the guests are made like."""
+        """The environment after which the guests are made."""
         return self._fleet.template
 
     @property
     def fleet_env(self) -> FleetEnv:
-        """What is stepped."""
+        """The environment that is stepped."""
         return self._fleet
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """New instances. With a seed n guest k has n + k. Raises GuestError."""
+        """Make new instances; with a seed n guest k has n + k. Raises GuestError."""
         if options and "reset_mask" in options:
             raise UsageError("reset_mask: a fleet is reset as a whole")
         super().reset(seed=seed if isinstance(seed, int) else None, options=options)
@@ -105,7 +107,7 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         return shown(self._spec, self._seen), info
 
     def step(self, actions: Any) -> Outcome:
-        """Raises InvalidActions. Raises gymnasium's ResetNeeded where no guest is left."""
+        """Act. Raises InvalidActions, and gymnasium's ResetNeeded where no guest is left."""
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if self._fresh is not None or self._failed.all():
             raise gymnasium.error.ResetNeeded(
@@ -131,7 +133,7 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         self._fleet.close()
 
     def _gone_on(self, values: Floats, told: list[_Told]) -> FleetStep:
-        """The next step, in which those begin whose episode has ended."""
+        """Return the next step, in which new episodes begin for those that ended."""
         alive = self._fleet.alive
         over = ~alive & ~self._failed
         if not (over.any() or self._held.any()):
@@ -155,7 +157,7 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         return _beginnings(fresh)
 
     def _shown(self, step: FleetStep) -> list[_Told]:
-        """What is told with this step; beginnings that are shown in the next one are kept."""
+        """Return the rows for this step's info; beginnings of the next step are kept."""
         found = [told for told in _all(step) if told.ended]
         for told in _beginnings(step):
             is_late = step.replaced[told.guest]
@@ -212,7 +214,7 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
 
 
 class _Told(NamedTuple):
-    """A row of a guest that the info tells of."""
+    """A row of a guest that the info describes."""
 
     guest: int
     decision: Decision
@@ -233,5 +235,5 @@ def _all(step: FleetStep) -> list[_Told]:
 
 
 def _beginnings(step: FleetStep) -> list[_Told]:
-    """The rows of agents that go on."""
+    """Return the rows of agents that have not ended."""
     return [told for told in _all(step) if not told.ended]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import gymnasium
 import numpy as np
@@ -14,10 +14,12 @@ from arkml.batches import Floats
 from arkml.envs import showing, vector_infos
 from arkml.envs.core.decisions import Decision, Ids, Marks, Step
 from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.remade import Remade
 from arkml.envs.slots import Slots
 from arkml.envs.spaces import action_space, all_allowed, observation_space, shown, shown_one, taken
 from arkml.errors import UsageError
+from arkml.host import Source
 
 _WHO = "a vector environment"
 
@@ -30,7 +32,7 @@ Outcome = tuple[Any, Floats, Marks, Marks, dict[str, Any]]
 def mode_of(
     autoreset_mode: AutoresetMode | str, render_mode: str | None, restart: str | None
 ) -> AutoresetMode:
-    """The mode of a vector environment of guests. Raises UsageError for what there is not."""
+    """Return the autoreset mode. Raises UsageError for modes that guests do not have."""
     try:
         mode = AutoresetMode(autoreset_mode)
     except ValueError as error:
@@ -67,13 +69,13 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
 
     def __init__(
         self,
-        module: Any,
+        module: Source,
         *,
         num_envs: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: None = None,
         restart: Restart = None,
-        **options: Any,
+        **options: Unpack[GuestEnvOptions],
     ) -> None:
         mode = mode_of(autoreset_mode, render_mode, restart)
         self._settings = {"num_envs": num_envs, "autoreset_mode": mode, "restart": restart}
@@ -107,13 +109,13 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
 
     @property
     def guest_env(self) -> GuestEnv:
-        """What is stepped."""
+        """The environment that is stepped."""
         return self._env
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """A new instance, whose agents take the places; of a list of seeds the first counts."""
+        """Make a new instance, whose agents take the places; of many seeds the first counts."""
         if options and "reset_mask" in options:
             raise UsageError("reset_mask: guests begin the episodes of single agents by themselves")
         if isinstance(seed, list):
@@ -129,7 +131,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         return observations, info
 
     def step(self, actions: Any) -> Outcome:
-        """Raises InvalidActions."""
+        """Act. Raises InvalidActions."""
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if self._is_over:
             return self._start_over()
@@ -155,19 +157,19 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         self._env.close()
 
     def _chosen(self, values: Floats) -> Floats:
-        """The actions of the agents that decide; an agent that nobody was shown takes zeros."""
+        """Return the actions of the agents that decide; one that was not shown takes zeros."""
         assert self._places is not None
         chosen = values[self._places]
         chosen[self._places < 0] = 0
         return chosen
 
     def _nobody(self, step: Step) -> Outcome:
-        """The guest has come to its end, after all of its agents had."""
+        """Return the outcome of a guest that came to its end after its agents."""
         self._is_over, self._has_failed = True, step.error is not None
         return self._empty(showing.told(self._env, step))
 
     def _empty(self, info: dict[str, Any]) -> Outcome:
-        """Nobody is there."""
+        """Empty all places."""
         no = np.zeros(self.num_envs, bool)
         rows = np.zeros((self.num_envs, self._behavior.num_features), np.float32)
         rewards = np.zeros(self.num_envs, np.float32)
@@ -196,7 +198,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         return all_allowed(self._spec, [(decision, rows, places)], self.num_envs)
 
     def _start_over(self) -> Outcome:
-        """The step after the last one of an instance."""
+        """Return the first step of a new instance, after the last one of another."""
         if self._fresh is not None:
             raise gymnasium.error.ResetNeeded("reset the environment before its first step")
         if self._has_failed and self._restart is None:
@@ -277,7 +279,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
     def _tell(
         self, decision: Decision, places: dict[int, int], fresh: Marks, info: dict[str, Any]
     ) -> None:
-        """Add what the guest says of the rows that are shown; of `places` are those that ran on."""
+        """Add the metadata of the rows that are shown; those that kept running are at `places`."""
         begun = self._slots.of(decision.agents[fresh])
         rows = np.flatnonzero(fresh)[begun >= 0]
         places.update(zip(rows, begun[begun >= 0], strict=True))
@@ -285,7 +287,7 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         vector_infos.tell(info, [(decision, places)], self.num_envs, same=is_same)
 
     def _plan(self, decision: Decision) -> None:
-        """How the next actions go to the agents, and whether the next submit can be shown as is."""
+        """Plan the way of the next actions, and whether the next submit can be shown as it is."""
         deciding = decision.deciding
         is_whole = np.array_equal(deciding, self._slots.agents)
         self._places = None if is_whole else self._slots.of(deciding)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,9 @@ from arkml.envs import showing
 from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import InvalidActions, UsageError
+from arkml.host import Source
 
 Outcome = tuple[Floats, float, bool, bool, dict[str, Any]]
 """Observation, reward, terminated, truncated, info."""
@@ -34,31 +36,31 @@ class OneAgent(Closing):
     `who` names the interface in errors. Raises UsageError for a guest with more agents.
     """
 
-    def __init__(self, module: Any, who: str, **options: Any) -> None:
+    def __init__(self, module: Source, who: str, **options: Unpack[GuestEnvOptions]) -> None:
         self._who = who
-        self.env = GuestEnv(module, **options)
+        self.env: GuestEnv = GuestEnv(module, **options)
         self.shown: tuple[Decision, int] | None = None
-        """What the last step showed, and which row of it is the agent's."""
+        """The decision of the last step, and the agent's row in it."""
         self._agent: int | None = None
         self._is_unfit = False  # has shown what this interface does not take
         self._kept: _Kept | None = None
         try:
             self._fresh: Step | None = self.env.reset()
-            self.behavior = self._decision(self._fresh).behavior
+            self.behavior: Behavior = self._decision(self._fresh).behavior
         except BaseException:
             self.env.close()
             raise
 
     @property
     def is_playing(self) -> bool:
-        """Whether an episode has begun and not ended."""
+        """True while an episode has begun and not ended."""
         return self._agent is not None
 
     def reset(self, seed: int | None = None) -> tuple[Floats, dict[str, Any]]:
         """
-        The first observation of an episode, and its info.
+        Return the first observation of an episode, and its info.
 
-        After the end of an episode, without a seed, the same instance goes on to its next one.
+        After the end of an episode, without a seed, it is the next one of the same instance.
         Raises GuestError if the guest has none.
         """
         self._fresh = self._next(seed)
@@ -69,7 +71,7 @@ class OneAgent(Closing):
         Have the next episode ready, as `reset` would, without leaving the present one.
 
         `begin` goes over to it. `settle` ends what was before for good, `give_up` goes back there.
-        Raises as `reset`; the present episode goes on then.
+        Raises as `reset`; the present episode continues then.
         """
         self._kept = _Kept(None, self._agent, self.shown)
         try:
@@ -124,14 +126,14 @@ class OneAgent(Closing):
         return decision.observations[row], info
 
     def checked(self, action: npt.ArrayLike) -> Floats:
-        """The columns of an action as float32, [num_actions]. Raises InvalidActions."""
+        """Return the columns of an action as float32, [num_actions]. Raises InvalidActions."""
         return showing.checked(action, self.behavior.spec.actions, self._who)
 
     def step(self, action: Floats) -> Outcome:
         """
-        Go on with a checked action; in an episode only.
+        Act with a checked action, float32, [num_actions], within an episode.
 
-        Raises UsageError if the guest has one agent no more; the next reset makes a new instance.
+        Raises UsageError if the guest no longer has one agent; the next reset makes a new instance.
         """
         try:
             step = self.env.step(action[None])
@@ -155,7 +157,7 @@ class OneAgent(Closing):
     def _row(self, decision: Decision) -> int:
         rows = np.flatnonzero(decision.agents == self._agent)
         if not len(rows):
-            raise UsageError(f"the guest goes on with another agent: {self._who} has one")
+            raise UsageError(f"the guest continues with another agent: {self._who} has one")
         return int(rows[0])
 
     def _next(self, seed: int | None) -> Step:
@@ -172,7 +174,7 @@ class OneAgent(Closing):
         return step
 
     def _next_episode(self) -> Step | None:
-        """On to where the same instance begins an episode; None if it does not."""
+        """Run to where the same instance begins an episode; return None if it does not."""
         decision = self.env.decision
         while decision is not None and not decision.started.any():
             idle = np.zeros((len(decision.deciding), decision.behavior.num_actions))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 from pettingzoo import ParallelEnv
@@ -14,8 +14,9 @@ from arkml.envs import showing
 from arkml.envs.core.coercion import floats_of
 from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.core.specs import Actions, Spec
-from arkml.envs.drawing import Pixels, Plane
+from arkml.envs.drawing import Pixels, Plane, RenderMode
 from arkml.envs.remade import Remade
 from arkml.envs.spaces import (
     Space,
@@ -27,22 +28,45 @@ from arkml.envs.spaces import (
     unmasked,
 )
 from arkml.errors import InvalidActions, UsageError
+from arkml.host import Source
 
 _WHO = "an agent"
 
 Spawn = Literal["show", "hide"]
 
 
-def parallel_env(module: Any, *, max_cycles: int | None = None, **options: Any) -> GuestParallelEnv:
-    """A guest whose agents all act at once."""
-    return GuestParallelEnv(module, max_cycles=max_cycles, **options)
+def parallel_env(
+    module: Source,
+    *,
+    spawn: Spawn = "hide",
+    max_cycles: int | None = None,
+    render_mode: RenderMode = None,
+    **options: Unpack[GuestEnvOptions],
+) -> GuestParallelEnv:
+    """Return an environment of a guest whose agents all act at once."""
+    return GuestParallelEnv(
+        module, spawn=spawn, max_cycles=max_cycles, render_mode=render_mode, **options
+    )
 
 
-def env(module: Any, *, max_cycles: int | None = None, **options: Any) -> Any:
-    """A guest whose agents act in turn, by PettingZoo's own conversion; with a fixed cohort."""
-    if options.setdefault("spawn", "hide") != "hide":
+def env(
+    module: Source,
+    *,
+    spawn: Literal["hide"] = "hide",
+    max_cycles: int | None = None,
+    render_mode: RenderMode = None,
+    **options: Unpack[GuestEnvOptions],
+) -> Any:
+    """
+    Return an environment of a guest whose agents act in turn: PettingZoo's conversion of the other.
+
+    Its agents are those of the first submit. Raises UsageError for another `spawn`.
+    """
+    if spawn != "hide":
         raise UsageError("agents that act in turn are known from the start: spawn='hide'")
-    return parallel_to_aec(GuestParallelEnv(module, max_cycles=max_cycles, **options))
+    return parallel_to_aec(
+        GuestParallelEnv(module, max_cycles=max_cycles, render_mode=render_mode, **options)
+    )
 
 
 class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # no types
@@ -53,7 +77,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
     twice in one. Observations are float32, [num_features], actions float32, [num_actions], within
     [-1, 1], unless a spec declares others: see `spaces`; what cannot be chosen is 0 in
     `info["action_mask"]`. An agent that the guest skips has its last observation, reward 0 and
-    False in `info["acted"]`, and its action is not used. An agent that has ended is told of once.
+    False in `info["acted"]`, and its action is not used. An agent that has ended is shown once.
 
     With `spawn="hide"` only the agents of the first submit take part: others take zeros, and the
     episode is over when the first ones are. With "show" later agents join, and `possible_agents`
@@ -68,12 +92,12 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
 
     def __init__(
         self,
-        module: Any,
+        module: Source,
         *,
         spawn: Spawn = "hide",
         max_cycles: int | None = None,
-        render_mode: str | None = None,
-        **options: Any,
+        render_mode: RenderMode = None,
+        **options: Unpack[GuestEnvOptions],
     ) -> None:
         if spawn not in ("show", "hide"):
             raise UsageError(f"spawn is {spawn!r}: it takes 'show' or 'hide'")
@@ -105,7 +129,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
 
     @property
     def guest_env(self) -> GuestEnv:
-        """What is stepped."""
+        """The environment that is stepped."""
         return self._env
 
     def observation_space(self, agent: str) -> Space:
@@ -117,7 +141,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """A new instance. Raises GuestError if it does not come to its first submit."""
+        """Make a new instance. Raises GuestError if it does not come to its first submit."""
         del options
         step, self._fresh = self._fresh, None
         if step is None or seed is not None:
@@ -146,7 +170,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         dict[str, bool],
         dict[str, dict[str, Any]],
     ]:
-        """Raises InvalidActions and UsageError; nothing has moved then."""
+        """Act. Raises InvalidActions and UsageError; no guest was stepped then."""
         if not self.agents:
             raise UsageError("no agent is left: reset the environment")
         decision = self._env.decision
@@ -176,9 +200,9 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
 
     def render(self) -> Any:
         """
-        A line for each agent, with render_mode "ansi".
+        Return a line for each agent ("ansi"), or a picture ("rgb_array").
 
-        With "rgb_array" the agents in their plane, uint8, [256, 256, 3], those of the behavior
+        The picture is the agents in their plane, uint8, [256, 256, 3], those of the behavior
         that declares positions; each has a color.
         """
         if self.render_mode is None:
@@ -211,7 +235,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
                 self.possible_agents.append(name)
 
     def _shown(self, decision: Decision) -> Iterator[tuple[int, str]]:
-        """The rows of agents that take part, with their names; what they show is noted."""
+        """Yield the rows of agents that take part, with their names; note their observations."""
         found = shown(decision.behavior.spec, decision.observations)
         for row, agent in enumerate(decision.agents.tolist()):
             if (name := self._names.get(agent)) is None:
@@ -232,7 +256,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         raise UsageError("no behavior declares 'positions', which 'rgb_array' takes")
 
     def _gathered(self, decision: Decision, actions: dict[str, Any]) -> Floats:
-        """The actions of those that decide, in their order; zeros of agents that are hidden."""
+        """Return the actions of those that decide, in order; zeros for hidden agents."""
         if not isinstance(actions, Mapping):
             raise InvalidActions(f"actions come by agent, in a dict, not as {str(actions)[:80]}")
         unknown = set(actions) - set(self.agents)
@@ -255,7 +279,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
     def _together(
         self, deciding: list[int], actions: dict[str, Any], wanted: Actions
     ) -> Floats | None:
-        """The actions where they are floats, nobody is hidden and nothing is wrong, else None."""
+        """Return the actions if they are valid floats and no agent is hidden, else None."""
         try:
             found = floats_of([actions[self._names[agent]] for agent in deciding])
         except (KeyError, TypeError, ValueError):

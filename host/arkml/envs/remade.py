@@ -20,7 +20,7 @@ class Remade:
 
     @property
     def guest_env(self) -> GuestEnv:
-        """What is stepped."""
+        """The environment that is stepped."""
         raise NotImplementedError
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""What every interface does with steps: actions are checked, infos are made of what there is."""
+"""Checks of actions and contents of infos that all interfaces share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arkml.errors import InvalidActions, UsageError
 
 
 def checked(action: npt.ArrayLike, actions: Actions, who: str) -> Floats:
-    """The columns of one action as float32, [num_actions]. Raises InvalidActions."""
+    """Return the columns of one action as float32, [num_actions]. Raises InvalidActions."""
     try:
         values = floats_of(action)
     except (TypeError, ValueError) as error:
@@ -28,9 +28,9 @@ def checked(action: npt.ArrayLike, actions: Actions, who: str) -> Floats:
 
 def only_decision(step: Step, interface: str, behavior: Behavior | None = None) -> Decision:
     """
-    The decision of an environment that has one behavior, this one if it is known.
+    Return the decision of a step of one behavior, which is `behavior` if given.
 
-    Raises UsageError.
+    Raises UsageError for several behaviors, or another one.
     """
     names = {decision.behavior.name for decision in step.decisions}
     if len(names) != 1:
@@ -41,14 +41,14 @@ def only_decision(step: Step, interface: str, behavior: Behavior | None = None) 
     decision = step.decisions[0]
     if behavior is not None and decision.behavior != behavior:
         raise UsageError(
-            f"the guest goes on with {decision.behavior.name}: {interface} has one behavior,"
+            f"the guest continues with {decision.behavior.name}: {interface} has one behavior,"
             " choose it with behaviors="
         )
     return decision
 
 
 def told(env: GuestEnv, step: Step) -> dict[str, Any]:
-    """What an info says of a guest: what it demonstrated, and why it goes on no more."""
+    """Return the info of a guest: its demonstrations, and why it ended."""
     found: dict[str, Any] = {}
     if given := env.take_demonstrations():
         found["demonstrations"] = given
@@ -60,6 +60,6 @@ def told(env: GuestEnv, step: Step) -> dict[str, Any]:
 
 
 def metadata_of(decision: Decision, row: int) -> dict[str, float]:
-    """What the guest said with one row, by name."""
+    """Return the metadata of one row by name."""
     place = decision.places[row]
     return {item.name: item.value for item in decision.metadata if item.row == place}

@@ -1,4 +1,4 @@
-"""Which agent of a guest sits in which place of a vector environment."""
+"""The places that the agents of a guest have in a vector environment."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Slots:
         self._places.clear()
 
     def of(self, agents: Ids) -> Places:
-        """Their places, intp, [n], -1 for those that have none."""
+        """Return the places of agents, intp, [n], -1 for those that have none."""
         return np.array([self._places.get(agent, _EMPTY) for agent in agents.tolist()], np.intp)
 
     def leave(self, agents: Ids) -> None:
-        """Empty the places of agents."""
+        """Free the places of agents."""
         for agent in agents.tolist():
             self.agents[self._places.pop(agent)] = _EMPTY
 

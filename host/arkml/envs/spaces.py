@@ -21,7 +21,7 @@ CONTINUOUS, DISCRETE = "continuous", "discrete"
 
 
 def observation_space(spec: Spec) -> Space:
-    """A Box of float32, or a Dict of them where an observation has several parts."""
+    """Return a Box of float32, or a Dict of them where an observation has several parts."""
     if len(spec.observations) == 1:
         return _box(spec.observations[0])
     return spaces.Dict({part.name: _box(part) for part in spec.observations})
@@ -29,7 +29,7 @@ def observation_space(spec: Spec) -> Space:
 
 def action_space(spec: Spec) -> Space:
     """
-    A Box, from -1 to 1 unless declared, a Discrete or a MultiDiscrete.
+    Return a Box, from -1 to 1 unless declared, a Discrete or a MultiDiscrete.
 
     Where an agent has both kinds of actions, a Dict of "continuous" and "discrete".
     """
@@ -46,7 +46,7 @@ def action_space(spec: Spec) -> Space:
 
 
 def shown(spec: Spec, features: Floats) -> Any:
-    """Features, float32, [n, num_features], as observations: [n, *shape], or by part."""
+    """Return features, float32, [n, num_features], as observations: [n, *shape], or by part."""
     parts = spec.parts(features)
     if len(parts) == 1:
         return parts[0]
@@ -55,7 +55,7 @@ def shown(spec: Spec, features: Floats) -> Any:
 
 
 def shown_one(spec: Spec, features: Floats) -> Any:
-    """The observation of one agent, whose features are float32, [num_features]."""
+    """Return the observation of one agent from its features, float32, [num_features]."""
     found = shown(spec, features[None])
     if isinstance(found, dict):
         return {name: part[0] for name, part in found.items()}
@@ -64,8 +64,9 @@ def shown_one(spec: Spec, features: Floats) -> Any:
 
 def taken(spec: Spec, action: Any, count: int | None, who: str) -> Floats:
     """
-    Actions of `count` agents as rows, float32, [count, num_actions]; of one agent, with None,
-    [num_actions]. Raises InvalidActions.
+    Return the actions of `count` agents as rows, float32, [count, num_actions].
+
+    With None it is one agent, [num_actions]. Raises InvalidActions.
     """
     actions = spec.actions
     lead = () if count is None else (count,)

@@ -1,21 +1,44 @@
-"""What `gymnasium.make_vec` makes of guests."""
+"""The entry point of `gymnasium.make_vec` for guests."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, Unpack
 
+from gymnasium.vector import AutoresetMode
+
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
-from arkml.envs.gymnasium_vector import GuestVectorEnv
+from arkml.envs.gymnasium_vector import GuestVectorEnv, Restart
 from arkml.errors import UsageError
+from arkml.host import Source
+
+
+class VectorEnvOptions(GuestEnvOptions, total=False):
+    """Keyword arguments of `GuestVectorEnv` and `GuestFleetVectorEnv`."""
+
+    num_envs: int
+    """The number of places: of agents where one more than there are, or of guests."""
+
+    autoreset_mode: AutoresetMode | str
+    """`NEXT_STEP`, which is the default, or `SAME_STEP`."""
+
+    render_mode: None
+    """Nothing is rendered."""
+
+    restart: Restart
+    """"on-failure": a guest that failed starts over."""
 
 
 def vector_env(
-    module: Any, *, per: Literal["agent", "guest"] = "agent", **options: Any
+    module: Source,
+    *,
+    per: Literal["agent", "guest"] = "agent",
+    **options: Unpack[VectorEnvOptions],
 ) -> GuestVectorEnv | GuestFleetVectorEnv:
     """
-    A vector environment with a sub-environment for each agent of one guest, or for each guest.
+    Return a vector environment with a place for each agent of one guest, or for each guest.
 
-    `options` are those of `GuestVectorEnv` or `GuestFleetVectorEnv`. Raises UsageError.
+    Raises UsageError, and what `GuestVectorEnv` and `GuestFleetVectorEnv` raise.
     """
     if per == "agent":
         return GuestVectorEnv(module, **options)

@@ -1,4 +1,4 @@
-"""What a guest says of single agents, as the infos of a vector environment hold it."""
+"""Metadata of single agents, as the infos of a vector environment hold it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def tell(
     same: bool,
 ) -> None:
     """
-    Add the metadata of rows and the rewards of first rows: by name float64, [count], and under
+    Add the metadata of rows and the rewards of first rows.
+
+    By name float64, [count], and under
     "_" and the name bool, [count], who has it. Names that `info` has already stay what they are.
 
     `shown` are decisions, each with the places of those of its rows that are shown. What belongs to
@@ -42,7 +44,7 @@ def _gather(
     places: Mapping[int, int],
     count: int,
 ) -> None:
-    """What one decision says, of rows that go on and of rows that ended."""
+    """Collect the metadata of one decision, of rows that continue and of rows that ended."""
     ended = decision.ended
     rows: dict[int, int] = dict(zip(decision.places.tolist(), range(len(decision)), strict=True))
     for item in decision.metadata:

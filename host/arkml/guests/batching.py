@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import ROW, Batch
+from arkml.errors import GuestError
 from arkml.guests.calls import CallLoop
 from arkml.policies.policy import Policy
 from arkml.runtime.columns.arena import Arena
@@ -115,12 +116,13 @@ class Batcher:
         self._records = self._answers = self._counts = none
         self._seen: Any = None
 
-    def answer(self, guests: Sequence[CallLoop]) -> None:
+    def answer(self, guests: Sequence[CallLoop]) -> dict[int, GuestError]:
         """
-        Answer the submits that `guests` are suspended in.
+        Answer every guest, each suspended in a submit.
 
         Where a policy refuses the rows of all, each guest is answered by itself, so that only
-        those are refused whose own rows are the reason.
+        those are refused whose own rows are the reason. Returns the errors of guests that could
+        not be answered, by their place in `guests`.
         """
         if not self._fits(guests):
             self._plan(guests)
@@ -131,9 +133,14 @@ class Batcher:
             except Exception:  # noqa: BLE001  each guest is answered by itself below
                 failed.append(group)
         self._words[self._answers] = 1
+        errors: dict[int, GuestError] = {}
         for group in failed:
             for guest in group.guests:
-                guest.answer()
+                try:
+                    guest.answer()
+                except GuestError as error:
+                    errors[guests.index(guest)] = error
+        return errors
 
     def held(self) -> Iterator[Ready]:
         """Yield what the guests that were just answered wait for before they are resumed."""

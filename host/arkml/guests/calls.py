@@ -18,6 +18,7 @@ from arkml.errors import (
     GuestError,
     GuestTrap,
     InvalidArguments,
+    PolicyFailed,
 )
 from arkml.guests.instance import Instance
 from arkml.limits import RUN_SECONDS, Budget, budget_seconds
@@ -187,13 +188,15 @@ class CallLoop:
         """
         Answer the submit that the guest is suspended in, by the policy of its session.
 
-        Returns what the guest waits for before it is resumed.
+        Returns what the guest waits for before it is resumed. Raises PolicyFailed.
         """
         session = self.submitted()
         try:
             session.answer()
         except AbiError as error:
             self.refuse(error)
+        except PolicyFailed as error:
+            raise PolicyFailed(f"{self.name}: {error}") from error.__cause__
         except Exception:
             logger.exception("%s: its policy failed, a bug of the host", self.name)
             self.fiber.answer(ErrorCode.INTERNAL_ERROR)

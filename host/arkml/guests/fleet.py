@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from arkml.closing import Closing
+from arkml.closing import Closing, Unique
 from arkml.errors import GuestError, UsageError
 from arkml.guests.batching import Batcher
 from arkml.guests.counts import Statistics
@@ -18,7 +18,7 @@ from arkml.runtime.exported_function import Number
 from arkml.runtime.mappings import require_mappings
 
 
-class Fleet(Closing):
+class Fleet(Unique, Closing):
     """
     Guests of one module in one thread.
 
@@ -35,8 +35,8 @@ class Fleet(Closing):
         shared: SharedResources,
         make: Callable[[int], Guest],
     ) -> None:
-        self.guests = list(guests)
-        self.name = guests[0].module.name
+        self.guests: list[Guest] = list(guests)
+        self.name: str = guests[0].module.name
         self._limits = guests[0].module.limits
         self._call_guard = shared.call_guard
         self._make = make

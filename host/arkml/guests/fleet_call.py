@@ -141,19 +141,27 @@ class FleetCall:
                 also = [place for place in turn.other if self._serve_one(place, waiting)]
                 running = sorted([*running, *also])
             if running:
-                self._answer(running)
+                running = self._answer(running)
             if waiting:
                 running = sorted([*running, *self._woken(waiting, patient=not running)])
 
-    def _answer(self, places: Sequence[int]) -> None:
-        """Answer guests in submits by one policy run, and wait for a learner that is behind."""
+    def _answer(self, places: Sequence[int]) -> Sequence[int]:
+        """
+        Answer guests in submits by one policy run, and wait for a learner that is behind.
+
+        Returns those that can be resumed; the others failed.
+        """
         guests = self._guests
         everyone = places is self._places
         submitted = self._everyone if everyone else tuple(guests[place] for place in places)
-        self._batcher.answer(submitted)
+        if errors := self._batcher.answer(submitted):
+            for index, error in errors.items():
+                self._fail(places[index], error)
+            places = [place for index, place in enumerate(places) if index not in errors]
         for admitted in self._batcher.held():
             while not admitted(_PATIENCE):
                 self._call_guard.check_interrupt()
+        return places
 
     def _serve_one(self, place: int, waiting: dict[int, Wait]) -> bool:
         """

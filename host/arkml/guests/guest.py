@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arkml.closing import Closing
+from arkml.closing import Closing, Unique
 from arkml.errors import CmdletFailed, EntryPointMissing, GuestError, GuestExit, UsageError
 from arkml.guests.calls import CallLoop, Reply
 from arkml.guests.counts import Statistics
@@ -19,7 +19,7 @@ _U32 = 0xFFFF_FFFF
 INITIALIZERS = ("_initialize", "ark_register_panic_hook", "ark_initialize")
 
 
-class Guest(Closing):
+class Guest(Unique, Closing):
     """
     One sandboxed instance of a module.
 

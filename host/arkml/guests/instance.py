@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from arkml.abi.codes import ErrorCode
-from arkml.closing import Unclosed
+from arkml.closing import Unclosed, Unique
 from arkml.errors import EntryPointMissing, GuestError, GuestFailed
 from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
@@ -58,7 +58,7 @@ class SharedResources(NamedTuple):
     unclosed: Unclosed | None = None
 
 
-class Instance:
+class Instance(Unique):
     """
     A sandbox, the services that answer its imports, and the fiber that its calls run on.
 
@@ -102,7 +102,7 @@ class Instance:
         self.sessions: dict[int, Session] = {}
         """Sessions that have submitted, by the index of their record."""
         try:
-            self.services = Services(
+            self.services: Services = Services(
                 name,
                 number,
                 limits=module.limits,

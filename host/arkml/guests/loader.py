@@ -19,6 +19,7 @@ from arkml.guests.fleet import Fleet
 from arkml.guests.guest import Guest
 from arkml.guests.instance import Instance, SharedResources
 from arkml.limits import Limits
+from arkml.policies.given import ObjectPolicy, PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 from arkml.runtime.call_guard import CallGuard
@@ -59,7 +60,7 @@ class GuestLoader:
         limits: Limits,
         *,
         wasi: WasiGrant | None,
-        override: bytes | None,
+        override: bytes | ObjectPolicy | PolicyFunction | None,
         seed: int,
         deterministic: bool,
         gateways: Gateways,

@@ -30,7 +30,7 @@ from arkml.hive.protocol.results import (
 )
 from arkml.hive.protocol.runs import (
     DeletedRun,
-    Health,
+    HealthReply,
     Role,
     RunDetails,
     RunInfo,
@@ -74,9 +74,9 @@ class HiveClient(Closing):
         """True while a hive that was there for a session is not there any more."""
         return self._presence.is_gone
 
-    def health(self) -> Future[Health]:
+    def health(self) -> Future[HealthReply]:
         """Ask if a hive is there."""
-        return self._ask("GET", "/health", lambda answer: read(answer, Health))
+        return self._ask("GET", "/health", lambda answer: read(answer, HealthReply))
 
     def runs(self) -> Future[list[RunInfo]]:
         """List all runs, the newest first."""

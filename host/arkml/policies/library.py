@@ -9,9 +9,10 @@ from typing import assert_never
 from weakref import WeakValueDictionary
 
 from arkml.abi.codes import SnapshotFormat
-from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge
+from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge, Unavailable
 from arkml.limits import Limits
 from arkml.policies.cervo import AssetKind, is_cervo, unpack
+from arkml.policies.given import FunctionPolicy, ObjectPolicy, PolicyFunction
 from arkml.policies.model import Model
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
@@ -32,8 +33,8 @@ class PolicyLibrary:
     """
     Makes policies and networks from snapshots.
 
-    `override` is a snapshot that replaces every one that is loaded. One thread at a time uses the
-    policies and networks; another thread may load.
+    `override` replaces every snapshot that is loaded: it is a snapshot, or a policy of the
+    embedder. One thread at a time uses the policies and networks; another thread may load.
     """
 
     def __init__(
@@ -42,13 +43,14 @@ class PolicyLibrary:
         *,
         seed: int = 0,
         deterministic: bool = False,
-        override: bytes | None = None,
+        override: bytes | ObjectPolicy | PolicyFunction | None = None,
         limits: Limits = _LIMITS,
     ) -> None:
         self._models = models
         self._seed = seed
         self._deterministic = deterministic
-        self._override = override
+        self._override = override if isinstance(override, bytes) else None
+        self._given = None if isinstance(override, bytes) else override
         self._limits = limits
         self._workspace = PolicyWorkspace()
         self._lock = Lock()
@@ -63,18 +65,26 @@ class PolicyLibrary:
         num_actions: int | None,
     ) -> Policy:
         """
-        Return the policy in a snapshot, one object for equal arguments while it is in use.
+        Return the policy in a snapshot, one object for the same arguments while it is in use.
 
-        None takes the number of features or actions that the model has. Raises ModelRejected,
-        SnapshotTooLarge or InvalidArguments.
+        None takes the number that the model has. A function of the embedder is asked for actions
+        of those numbers, an object has its own. Raises ModelRejected, SnapshotTooLarge or
+        InvalidArguments.
         """
+        if isinstance(self._given, ObjectPolicy):
+            self._given.require(num_features, num_actions)
+            return self._given
+        if self._given is not None and num_features is not None and num_actions is not None:
+            return self._function_policy(self._given, num_features, num_actions)
         model, digest = self._model(snapshot, snapshot_format)
         key = (digest, num_features, num_actions)
         with self._lock:
             policy = self._policies.get(key)
             if policy is None:
                 policy = self._policies[key] = self._policy(model, num_features, num_actions)
-            return policy
+        if self._given is not None:  # the guest leaves the numbers to its model
+            return self._function_policy(self._given, policy.num_features, policy.num_actions)
+        return policy
 
     @property
     def workspace(self) -> PolicyWorkspace:
@@ -113,8 +123,14 @@ class PolicyLibrary:
         """
         Return a new network of the model in a snapshot, which keeps its agents apart from others.
 
-        Networks with different `key` draw different noise. Raises like `load`.
+        Networks with different `key` draw different noise. Raises like `load`, and Unavailable
+        where the host has a policy object or function: these have no named inputs and outputs.
         """
+        if self._given is not None:
+            raise Unavailable(
+                "the policy of the host is an object or a function, which cannot answer brains of"
+                " ark-ml-inference-v0: give the host a model"
+            )
         model, _ = self._model(snapshot, snapshot_format)
         return Network(
             model,
@@ -123,6 +139,17 @@ class PolicyLibrary:
             deterministic=self._deterministic,
             workspace=self._workspace,
         )
+
+    def _function_policy(
+        self, function: PolicyFunction, num_features: int, num_actions: int
+    ) -> Policy:
+        key = (b"", num_features, num_actions)
+        with self._lock:
+            policy = self._policies.get(key)
+            if policy is None:
+                policy = FunctionPolicy(function, num_features, num_actions)
+                self._policies[key] = policy
+            return policy
 
     def _policy(
         self, model: Model, num_features: int | None, num_actions: int | None

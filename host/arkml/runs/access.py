@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -70,7 +71,7 @@ class HiveGrant:
     hive: str = EMBEDDED
     token: str | None = None
     allowed: tuple[str, ...] = ()
-    data: Path | None = None
+    data: str | os.PathLike[str] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     block: bool | None = None
     shared: bool = False
@@ -242,7 +243,8 @@ class HiveAccess(Closing):
         if where is None and configured is None:
             from arkml.hive.embedded import EmbeddedHive
 
-            self._embedded = embedded = EmbeddedHive(self.grant.data)
+            data = None if self.grant.data is None else Path(self.grant.data)
+            self._embedded = embedded = EmbeddedHive(data)
             return HiveClient(embedded.locate)
         address = where or configured
         assert address is not None

@@ -1,4 +1,4 @@
-"""Handler of module `env`: what AssemblyScript imports."""
+"""The handler of module `env`, which AssemblyScript guests import."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from arkml.runtime.memory import GuestMemory
 
 
 class EnvironmentCalls:
-    """Reports failed assertions as panics: `report(message, file, line, column)`."""
+    """Failed assertions, reported as panics by `report(message, file, line, column)`."""
 
     def __init__(self, memory: GuestMemory, report: Callable[[str, str, int, int], None]) -> None:
         self._text = memory.assembly_script_text
         self._report = report
 
     def abort(self, message_ptr: int, file_ptr: int, line: int, column: int) -> None:
-        """Note a failed assertion; the shim traps when this returns."""
+        """Report a failed assertion; the shim traps when this returns."""
         self._report(self._text(message_ptr), self._text(file_ptr), line, column)

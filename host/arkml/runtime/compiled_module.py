@@ -1,12 +1,14 @@
-"""A module, checked, rewritten and compiled: what guests are made from."""
+"""A guest module, checked, rewritten and compiled."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+from typing import Any
 
 import wasmtime
 
+from arkml.closing import Unique
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
 from arkml.runtime.engine import Engine
@@ -19,12 +21,11 @@ from arkml.runtime.module.wasm_types import FunctionType
 logger = logging.getLogger(__name__)
 
 
-class CompiledModule:
+class CompiledModule(Unique):
     """
-    A compiled guest module.
+    A compiled guest module, of which guests are instances.
 
-    `digest` is the SHA-256 of the bytes as they came, `functions` the types of the exported
-    functions.
+    `digest` is the SHA-256 of the bytes given, `functions` the types of the exported functions.
     """
 
     def __init__(
@@ -37,12 +38,12 @@ class CompiledModule:
         wasi: bool = False,
         stub_missing: bool = False,
     ) -> None:
-        """Raises ModuleError, MemoryLimitExceeded and TableLimitExceeded, naming `name`."""
+        """Compile `data`. Raises ModuleError, MemoryLimitExceeded and TableLimitExceeded."""
         check_size(data, limits)
         normalized = normalize(to_binary(data, name), limits)
         self.name = name
         self.limits = limits
-        self.digest = hashlib.sha256(data).hexdigest()
+        self.digest: str = hashlib.sha256(data).hexdigest()
         self.info: ModuleInfo = describe(normalized.binary)
         self.linkage: Linkage = resolve(
             normalized.binary,
@@ -51,8 +52,8 @@ class CompiledModule:
             stub_missing=stub_missing,
         )
         self.memory: MemoryPlan | None = normalized.memory
-        self.has_start = normalized.has_start
-        self.module = engine.compile(normalized.wasm, name)
+        self.has_start: bool = normalized.has_start
+        self.module: Any = engine.compile(normalized.wasm, name)
         self.stubs: wasmtime.Module | None = None
         if self.linkage.stubs:
             for stub in self.linkage.stubs:
@@ -68,10 +69,10 @@ class CompiledModule:
 
 
 def to_binary(data: bytes, name: str) -> bytes:
-    """`data` itself, or the module that its text describes."""
+    """Return `data`, or the binary of a module in text format."""
     if data[:4] == b"\0asm" or data.lstrip()[:1] != b"(":
         return data
     try:
         return bytes(wasmtime.wat2wasm(data.decode()))
     except (wasmtime.WasmtimeError, UnicodeDecodeError) as error:
-        raise ModuleRejected(f"{name} is no module: {' '.join(str(error).split())}") from None
+        raise ModuleRejected(f"{name} is not a module: {' '.join(str(error).split())}") from None

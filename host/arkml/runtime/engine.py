@@ -1,4 +1,4 @@
-"""One wasmtime engine: its settings, the shim compiled for it, its column memory and its ticker."""
+"""A wasmtime engine with its settings, the compiled shim, the column memory and the ticker."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from arkml.runtime.wasi.linking import WasiLinker
 
 TABLES = (*APIS, *FOREIGN, *INTERNAL)
 IMPORTS = tuple(render.host_imports(TABLES))
-"""The host-lane functions, by the index that the shim suspends with."""
+"""The host-lane functions by the index with which the shim suspends."""
 
 
-_PROCESS = os.getpid()  # which imported this; a fork of it goes by another number
+_PROCESS = os.getpid()  # that imported this module; a fork of it has another id
 _SMALLEST_STACK, _LARGEST_STACK = 16 * KIB, 64 * MIB  # wasmtime aborts the process beyond
 
 
 class Engine:
     """
-    What all guests of a host share.
+    The wasmtime objects common to all guests of a host.
 
-    A guest's imports are named in one linker that is filled anew for each guest: `linking` guards
-    it. Items of other Stores that stay behind in it are never looked up again.
+    One linker is filled anew with the imports of each guest, guarded by `linking`. Items of other
+    Stores that remain in it are never looked up again.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -46,7 +46,7 @@ class Engine:
         stack = limits.wasm_stack
         if not _SMALLEST_STACK <= stack <= _LARGEST_STACK:
             raise UsageError(
-                f"a wasm stack of {stack} bytes: {_SMALLEST_STACK} to {_LARGEST_STACK} can be had"
+                f"Limits.wasm_stack is {stack}: it takes {_SMALLEST_STACK} to {_LARGEST_STACK}"
             )
         config.max_wasm_stack = stack
         bindings.set_async_stack(config, max(2 * stack, stack + 256 * KIB))
@@ -69,18 +69,20 @@ class Engine:
             return wasmtime.Module(self.engine, wasm)
         except wasmtime.WasmtimeError as error:
             reason = " ".join(str(error).split())
-            raise ModuleRejected(f"{name} is not a module that this host runs: {reason}") from None
+            raise ModuleRejected(
+                f"{name} is not a module that this host can run: {reason}"
+            ) from None
 
     @cached_property
     def wasi(self) -> WasiLinker:
-        """What guests that were granted WASI are linked with."""
+        """The linker of guests with a WASI grant."""
         return WasiLinker(self.engine, self._root)
 
     def close(self) -> None:
         """
-        Stop the ticker and free what guests are made with; guests that are there live on.
+        Stop the ticker and free the linkers and the shim; existing guests stay alive.
 
-        The column memory is unmapped when nothing refers to it any more.
+        The column memory is unmapped once it is no longer referenced.
         """
         self.ticker.close()
         self.shim.close()

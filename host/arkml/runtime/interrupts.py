@@ -1,4 +1,4 @@
-"""SIGINT while a guest runs: a flag for the call loop instead of an exception on a fiber."""
+"""Handling of SIGINT while a guest runs: a flag for the call loop, not an exception."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _PACKAGE = "arkml."
 
 class InterruptGuard:
     """
-    Turns SIGINT into a flag while a guest call is in progress on the main thread.
+    A SIGINT handler that sets a flag while a guest call is in progress on the main thread.
 
     An exception raised on a fiber aborts the process, so the handler only sets `requested`; the
-    call loop looks at it each time the guest is suspended, cleans up and raises KeyboardInterrupt.
-    So it is where guests are made and freed: half of that is memory that is freed twice. And in
-    our finalizers, which would swallow the exception: the next of these raises it.
-    Elsewhere the handler that was there before is called. `armed` counts what of the main thread
-    is not to be interrupted.
+    call loop reads it each time the guest is suspended, cleans up and raises KeyboardInterrupt.
+    The flag is also set while guests are created and freed, because an exception in the middle
+    could free memory twice, and in finalizers of this package, which would swallow the exception;
+    `disarm` raises it afterwards. In a policy of the embedder, which runs on no fiber, the
+    exception is raised at once. Otherwise the previous handler is called. `armed` counts the
+    sections of the main thread that must not be interrupted.
     """
 
     def __init__(self) -> None:
@@ -33,7 +34,7 @@ class InterruptGuard:
         self._users = 0
 
     def install(self) -> None:
-        """Take SIGINT over, if this is the main thread and nobody replaced Python's own handler."""
+        """Install the handler, on the main thread and if Python's own handler is installed."""
         self._users += 1
         if self._users > 1 or threading.get_ident() != MAIN_THREAD:
             return
@@ -43,7 +44,7 @@ class InterruptGuard:
             signal.signal(signal.SIGINT, self.interrupt)
 
     def uninstall(self) -> None:
-        """Give SIGINT back when the last user is gone."""
+        """Restore the previous handler for the last user."""
         self._users -= 1
         if self._users or self._before is None or threading.get_ident() != MAIN_THREAD:
             return
@@ -54,7 +55,7 @@ class InterruptGuard:
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """On the main thread SIGINT's exception comes after this, and not in the middle of it."""
+        """Delay KeyboardInterrupt on the main thread to the end of the block."""
         if threading.get_ident() != MAIN_THREAD:
             yield
             return
@@ -65,23 +66,32 @@ class InterruptGuard:
             self.disarm()
 
     def disarm(self) -> None:
-        """SIGINT is an exception again; raises the one that came meanwhile."""
+        """Leave a section that must not be interrupted; raise a delayed KeyboardInterrupt."""
         self.armed -= 1
         if self.requested and not self.armed:
             self.requested = False
             raise KeyboardInterrupt
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Handle SIGINT, or another signal that is to interrupt as SIGINT does."""
-        if self.armed or _in_finalizer(frame):
+        """Handle SIGINT, or another signal that interrupts a call."""
+        if (self.armed and not _in_embedders_code(frame)) or _in_finalizer(frame):
             self.requested = True
         else:
             self.requested = False
             (self._before or signal.default_int_handler)(number, frame)
 
 
+def _in_embedders_code(frame: FrameType | None) -> bool:
+    """Return whether the innermost function of the package is `policies.given.call_embedder`."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
+            return frame.f_code.co_name == "call_embedder"
+        frame = frame.f_back
+    return False
+
+
 def _in_finalizer(frame: FrameType | None) -> bool:
-    """Whether a `__del__` of ours is in progress."""
+    """Return whether a `__del__` of this package is in progress."""
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
         if frame.f_code.co_name == "__del__" and module.startswith(_PACKAGE):
@@ -91,4 +101,4 @@ def _in_finalizer(frame: FrameType | None) -> bool:
 
 
 GUARD = InterruptGuard()
-"""One per process: signal handlers are per process too."""
+"""The guard of the process, because signal handlers belong to the process."""

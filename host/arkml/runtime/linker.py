@@ -1,4 +1,4 @@
-"""From an import call of a guest to the handler of its table row, and back to a code."""
+"""The dispatch of a guest's import calls to the handlers of their table rows."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from arkml.runtime.memory import GuestBuffer, GuestMemory
 
 logger = logging.getLogger(__name__)
 
-# The one place, beside the shim, that knows codes. The first class that matches wins.
+# The one place, beside the shim, that knows codes. The first class that matches counts.
 ERROR_CODES: tuple[tuple[type[AbiError], ErrorCode], ...] = (
     (InvalidArguments, ErrorCode.INVALID_ARGUMENTS),
     (NotFound, ErrorCode.NOT_FOUND),
@@ -72,11 +72,11 @@ Offer: TypeAlias = Callable[[bytes], None]
 @dataclass(frozen=True, slots=True)
 class Handlers:
     """
-    Who answers a guest's imports.
+    The handlers of a guest's imports.
 
-    `modules` has one object for each import module, with a method for each host-lane row; `offer`
-    keeps bytes for `core__take_host_return_vec`; `errors` counts refused calls by code, `limits`
-    by the limit that was reached; `tell` says a thing of one kind once.
+    `modules` has one object for each import module, with a method for each host-lane row. `offer`
+    keeps bytes for `core__take_host_return_vec`. `errors` counts refused calls by code, `limits`
+    by the limit that was reached. `tell(kind, text)` logs the first message of each kind.
     """
 
     modules: Mapping[str, object]
@@ -86,7 +86,7 @@ class Handlers:
     limits: Counter[str] = field(default_factory=Counter)
 
     def note(self, error: AbiError) -> None:
-        """Count and tell which limit was reached, if that is what `error` says."""
+        """Count and log `error` if a limit was reached."""
         if isinstance(error, LimitError):
             kind = type(error).__name__
             self.limits[kind] += 1
@@ -97,7 +97,7 @@ _FORMATS = {"i32": "I4x", "i64": "Q", "f32": "f4x"}
 
 
 def error_code(error: Exception) -> ErrorCode:
-    """The code the guest sees for `error`."""
+    """Return the code that the guest receives for `error`."""
     for kind, code in ERROR_CODES:
         if isinstance(error, kind):
             return code
@@ -105,12 +105,12 @@ def error_code(error: Exception) -> ErrorCode:
 
 
 class ImportCall:
-    """One host-lane function: how its arguments are read and its result is written."""
+    """One host-lane function, with the decoders of its arguments and the encoder of its result."""
 
     def __init__(self, api: Api, function: Function) -> None:
         self.name = f"{api.module}.{api.symbol(function)}"
         self._cannot_fail = function.outcome is Outcome.CODE and not function.errors
-        self._has_room = leaves_by_pointer(function)
+        self._has_output = leaves_by_pointer(function)
         self.is_value = function.outcome is Outcome.VALUE
         self._module = api.module
         self._function = function
@@ -127,21 +127,20 @@ class ImportCall:
         position: int,
     ) -> int:
         """
-        Answer the call whose arguments lie at `position` of the column memory.
+        Answer the call whose arguments are at `position` of the column memory.
 
-        Returns what the wasm function returns. An AbiError becomes its code; anything else that a
-        handler raises is a bug of the host: it is logged with its traceback and answered with
-        INTERNAL_ERROR.
+        Returns the wasm result. An AbiError becomes its code. Any other exception of a handler is
+        a bug of the host: it is logged with its traceback and answered with INTERNAL_ERROR.
         """
         raw = self._read.unpack_from(arguments, position)
         try:
-            if self._has_room and not self._function.consumes:
+            if self._has_output and not self._function.consumes:
                 memory.check(raw[-1], self._result_size())
             handler = getattr(handlers.modules[self._module], self._function.name)
             value = handler(*[decode(memory, raw) for decode in self._decoders])
             if self.is_value:
                 return int(value) & 0xFFFF_FFFF
-            if self._has_room:
+            if self._has_output:
                 memory.check(raw[-1], self._result_size())
                 memory.write(raw[-1], self._encode(value, handlers.offer))
         except AbiError as error:
@@ -228,7 +227,7 @@ class ImportCall:
 
 @cache
 def import_calls() -> Sequence[ImportCall]:
-    """Every host-lane function, by the index that the shim suspends with."""
+    """Return the host-lane functions by the index with which the shim suspends."""
     return tuple(ImportCall(api, function) for api, function in IMPORTS)
 
 

@@ -1,4 +1,4 @@
-"""Every read and write of guest memory, checked."""
+"""Checked access to guest memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class GuestMemory:
     """
     A guest's linear memory while the guest is suspended.
 
-    `pages` is set from the control block before a handler runs. Pointers and lengths are unsigned;
-    a pointer of length 0 is never looked at, because an empty Rust slice has a dangling one.
-    What is read is bounded by `limits` before a byte of it is copied.
+    `pages` is set from the control block before a handler runs. Pointers and lengths are unsigned.
+    A pointer of length 0 is ignored, because an empty Rust slice has a dangling one. A read is
+    checked against `limits` before a byte of it is copied.
     """
 
     __slots__ = ("_base", "_limits", "pages")
@@ -34,7 +34,7 @@ class GuestMemory:
             )
 
     def read(self, pointer: int, size: int) -> bytes:
-        """A copy of `size` bytes."""
+        """Return a copy of `size` bytes. Raises InvalidArguments and TooManyBytes."""
         self.check(pointer, size)
         if size > self._limits.snapshot_bytes:
             raise TooManyBytes(
@@ -43,7 +43,7 @@ class GuestMemory:
         return ctypes.string_at(self._base + pointer, size) if size else b""
 
     def text(self, pointer: int, size: int) -> str:
-        """UTF-8 text of `size` bytes."""
+        """Return UTF-8 text of `size` bytes. Raises InvalidArguments and TextTooLong."""
         self.check(pointer, size)
         if size > self._limits.text_bytes:
             raise TextTooLong(
@@ -55,31 +55,31 @@ class GuestMemory:
             raise InvalidArguments(f"text is not UTF-8 at byte {error.start}") from None
 
     def lossy_text(self, pointer: int, size: int) -> str:
-        """A text for people, without what is over the limit; what is not UTF-8 is replaced."""
+        """Return text for display, cut to the limit, with bytes that are not UTF-8 replaced."""
         self.check(pointer, size)
-        shown = min(size, self._limits.text_bytes)
-        text = self.read(pointer, shown).decode("utf-8", "replace")
-        return text if shown == size else f"{text}… [{size - shown} bytes cut]"
+        kept = min(size, self._limits.text_bytes)
+        text = self.read(pointer, kept).decode("utf-8", "replace")
+        return text if kept == size else f"{text}… [{size - kept} bytes cut]"
 
     def write(self, pointer: int, data: bytes) -> None:
-        """Write `data`, all or nothing."""
+        """Write `data`, or raise InvalidArguments and write nothing."""
         self.check(pointer, len(data))
         if data:
             ctypes.memmove(self._base + pointer, data, len(data))
 
     def assembly_script_text(self, pointer: int) -> str:
-        """The AssemblyScript string at `pointer`; empty for null or a place outside the memory."""
+        """Return the AssemblyScript string at `pointer`; empty for null or an address outside."""
         try:
             size = int.from_bytes(self.read(pointer - 4, 4), "little") if pointer >= 4 else 0
             self.check(pointer, size)
-            shown = min(size, self._limits.text_bytes)
-            return self.read(pointer, shown).decode("utf-16-le", "replace")
+            kept = min(size, self._limits.text_bytes)
+            return self.read(pointer, kept).decode("utf-16-le", "replace")
         except InvalidArguments:
             return ""
 
 
 class GuestBuffer:
-    """Room in guest memory for exactly `length` items, written at most once."""
+    """A buffer in guest memory for exactly `length` items, written at most once."""
 
     __slots__ = ("_memory", "_pointer", "_size", "length")
 
@@ -90,7 +90,7 @@ class GuestBuffer:
         self.length = length
 
     def write(self, data: bytes) -> None:
-        """Fill the room, or raise InvalidArguments and write nothing."""
+        """Fill the buffer, or raise InvalidArguments and write nothing."""
         if len(data) != self._size:
-            raise InvalidArguments(f"room for {self._size} bytes, {len(data)} to write")
+            raise InvalidArguments(f"a buffer of {self._size} bytes for {len(data)} bytes")
         self._memory.write(self._pointer, data)

@@ -1,11 +1,12 @@
 """
-The callback of the one async import: it suspends the guest.
+The callback of the one async import, which suspends the guest.
 
-wasmtime calls it on the guest's fiber, with the address of {strlen, answer word} as argument 0;
-those two words are to become the continuation, which wasmtime then asks whether to resume. Python
-on a fiber is slow (0.8 µs of a suspension's 1.2), touches some 4 KiB of stack for each guest, and
-an exception in it aborts the process, be it one of a signal handler. So where we have the machine
-code for it, no Python runs there at all; elsewhere a Python callback does the same.
+wasmtime calls it on the guest's fiber, with the address of {strlen, answer word} as argument 0.
+It copies these two words to the continuation, which wasmtime then polls to resume the guest.
+Python on a fiber is slow (0.8 µs of a suspension's 1.2), touches some 4 KiB of stack for each
+guest, and an exception in it, also of a signal handler, aborts the process. Therefore no Python
+runs there on processors for which this module has machine code; on others a Python callback does
+the copying.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _suspend(
     _trap: int,
     continuation: int,
 ) -> None:
-    """The same in Python. It may not raise: a raising signal handler aborts the process here."""
+    """Suspend the guest from Python. An exception here, also of a signal handler, is fatal."""
     _copy(continuation, _word_at(arguments + 8).value, 16)
 
 
@@ -66,7 +67,7 @@ class MachineCode:
         protect = ctypes.CDLL(None, use_errno=True).mprotect
         protect.argtypes = [c_void_p, c_size_t, ctypes.c_int]
         if protect(self.address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC):
-            raise OSError(ctypes.get_errno(), "this system allows no executable pages")
+            raise OSError(ctypes.get_errno(), "the system refuses executable pages")
 
 
 def _machine_code() -> MachineCode | None:
@@ -81,9 +82,9 @@ def _machine_code() -> MachineCode | None:
 _CODE = _machine_code()
 
 NATIVE = _CODE is not None
-"""Whether guests suspend without running Python on their fibers."""
+"""True if guests suspend without running Python on their fibers."""
 
 
 def callback(*, native: bool = NATIVE) -> Any:
-    """Return what ctypes casts to the callback's type; `native` False takes the Python one."""
+    """Return the callback in a form that ctypes casts; `native=False` is the Python one."""
     return _CODE.address if native and _CODE is not None else _python

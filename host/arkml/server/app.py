@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from arkml.errors import ArkmlError
-from arkml.hive.protocol.runs import Health
+from arkml.hive.protocol.runs import HealthReply
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.auth import OPEN_PATH, TokenAuth
 from arkml.server.errors import refusal, sentence
@@ -27,13 +27,13 @@ from arkml.server.uploads import Uploads
 ROWS_PATH = "/sessions/{sid}/rows"
 
 
-async def _health(_: Hive, __: str, ___: Nothing) -> Health:
+async def _health(_: Hive, __: str, ___: Nothing) -> HealthReply:
     """Say that this is a hive. Needs no token."""
-    return Health()
+    return HealthReply()
 
 
 OPERATIONS: tuple[Operation[Any], ...] = (
-    Operation("GET", OPEN_PATH.removeprefix(PREFIX), Nothing, Health, _health),
+    Operation("GET", OPEN_PATH.removeprefix(PREFIX), Nothing, HealthReply, _health),
     *SESSION_OPERATIONS,
     *LEARNING_OPERATIONS,
     *RUN_OPERATIONS,

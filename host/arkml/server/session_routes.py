@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from arkml.hive.protocol.sessions import Joined, JoinRequest, LeaveRequest, Left, SessionState
+from arkml.hive.protocol.sessions import Joined, JoinRequest, LeaveReply, LeaveRequest, SessionState
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.hive import Hive
 from arkml.server.routes import Operation
@@ -31,15 +31,15 @@ async def _beat(hive: Hive, sid: str, _: Nothing) -> SessionState:
     return run.standing(session)
 
 
-async def _leave(hive: Hive, sid: str, request: LeaveRequest) -> Left:
+async def _leave(hive: Hive, sid: str, request: LeaveRequest) -> LeaveReply:
     """Leave a run, which stops with its last session."""
     run, session = hive.session(sid)
     await run.leave(session, stop=request.stop)
-    return Left(run.status)
+    return LeaveReply(run.status)
 
 
 SESSION_OPERATIONS: tuple[Operation[Any], ...] = (
     Operation("POST", "/runs/{run_id}/sessions", JoinRequest, Joined, _join),
     Operation("POST", "/sessions/{sid}/beat", Nothing, SessionState, _beat),
-    Operation("POST", "/sessions/{sid}/leave", LeaveRequest, Left, _leave),
+    Operation("POST", "/sessions/{sid}/leave", LeaveRequest, LeaveReply, _leave),
 )

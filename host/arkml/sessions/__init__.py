@@ -1,1 +1,1 @@
-"""The meaning of the ABI without wasm: one handler method per import that reaches Python."""
+"""The implementation of the ABI without wasm: one handler method per import that reaches Python."""

@@ -17,14 +17,14 @@ from arkml.sessions import brains, runtimes
 from arkml.sessions.brains import Brain
 from arkml.sessions.futures import Future
 from arkml.sessions.runtimes import Load, Runtime
-from arkml.sessions.snapshots import Packing, refusals_told
+from arkml.sessions.snapshots import Packing, log_refusals
 from arkml.sessions.state import GuestState
 
-_NONE = 0  # no handle is zero
+_NONE = 0  # never a valid handle
 
 
 class MlInferenceV0(Packing):
-    """Models with named inputs, for many agents at once."""
+    """All of `ark-ml-inference-v0`: models with named inputs, for many agents at once."""
 
     __slots__ = ("_budget", "_table")
 
@@ -36,8 +36,8 @@ class MlInferenceV0(Packing):
     def create_runtime(self) -> int:
         try:
             return self._table.insert(Runtime())
-        except AbiError as error:  # the function has no way to say so
-            self._guest.log.say(logging.WARNING, f"no runtime was made: {error}")
+        except AbiError as error:  # the function has no error code
+            self._guest.log.say(logging.WARNING, f"a runtime was not created: {error}")
             return _NONE
 
     def destroy_runtime(self, handle: int) -> None:
@@ -45,8 +45,8 @@ class MlInferenceV0(Packing):
 
     def load_inference_async(self, handle: int, format: SnapshotFormat, data: bytes) -> int:
         runtime = self._table.get(handle, Runtime)
-        self._table.upcoming()  # raises what `insert` would
-        with refusals_told(self._guest):
+        self._table.upcoming()  # raises the error of `insert`
+        with log_refusals(self._guest):
             lease = self._guest.snapshots.take(data)
         future = Future(runtimes.NETWORK, self._guest.changes)
         load = self._table.insert(Load(handle, future, lease))
@@ -58,16 +58,16 @@ class MlInferenceV0(Packing):
         load = self._table.get(handle, Load)
         if not load.future.is_ready:
             self._guest.pending_polls += 1
-            raise Unavailable(f"brain {handle:#x} is still being loaded")
+            raise Unavailable(f"brain {handle:#x} is still loading")
         try:
             network = load.future.result()
         except AbiError as error:
             load.lease.release()
-            if not load.is_told:
-                load.is_told = True
+            if not load.is_logged:
+                load.is_logged = True
                 self._guest.log.say(logging.WARNING, f"a brain was refused: {error}")
             raise
-        return self._settle(handle, load, network)
+        return self._loaded(handle, load, network)
 
     def unload_inference(self, runtime_handle: int, handle: int) -> None:
         brain = self._brain(runtime_handle, handle)
@@ -100,6 +100,7 @@ class MlInferenceV0(Packing):
     def submit_inference_item(
         self, runtime_handle: int, inference_handle: int, name: str, data: Floats
     ) -> None:
+        """Add one input of the submission: float32, [width]."""
         self._brain(runtime_handle, inference_handle).add(name, data)
 
     def end_infer_submission(self, runtime_handle: int, inference_handle: int) -> None:
@@ -133,26 +134,26 @@ class MlInferenceV0(Packing):
         self._table.get(runtime, Runtime)
         brain = self._table.get(handle, Brain)
         if brain.runtime != runtime:
-            raise NotFound(f"brain {handle:#x} is not one of runtime {runtime:#x}")
+            raise NotFound(f"brain {handle:#x} does not belong to runtime {runtime:#x}")
         return brain
 
     def _load(self, future: Future[Network], format: SnapshotFormat, data: bytes, key: int) -> None:
         try:
             network = self._guest.library.load_network(data, format, key=key)
             brains.require_countable(network)
-        except Exception as error:  # noqa: BLE001  whoever polls gets it
+        except Exception as error:  # noqa: BLE001  the guest that polls gets it
             future.fail(error)
         else:
             future.resolve(network)
 
-    def _settle(self, handle: int, load: Load, network: Network) -> int:
+    def _loaded(self, handle: int, load: Load, network: Network) -> int:
         runtime = self._table.get(load.runtime, Runtime)
         self._table.remove(handle, Load)
         runtime.loads.remove(handle)
         brain = Brain(load.runtime, network, self._budget, load.lease, rows=self._guest.limits.rows)
-        place = self._table.insert(brain)
-        runtime.brains[place] = brain
-        return place
+        brain_handle = self._table.insert(brain)
+        runtime.brains[brain_handle] = brain
+        return brain_handle
 
 
 def _shape(ports: Sequence[Port], slot: int) -> Mapping[str, Any]:

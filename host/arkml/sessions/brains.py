@@ -1,4 +1,4 @@
-"""Brains: loaded models with named inputs, and the observations that wait for them."""
+"""Brains: loaded models with named inputs, and the observations queued for them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from arkml.policies.signature import Port
 from arkml.sessions.leases import Lease
 
 COUNTABLE = 0xFF
-"""Lists are counted in a u8: names, agents, and the floats of one output."""
+"""Longest list of names, agents, or floats of one output: its length is a u8."""
 
 MAX_DIMENSIONS = 8
 
 
 class Budget:
-    """How many bytes may wait in the queues of all brains of a guest."""
+    """The bytes that may be queued in all brains of a guest together."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -27,7 +27,7 @@ class Budget:
 
     def take(self, size: int) -> None:
         if self._used + size > self._limit:
-            raise TooManyRows(f"{self._used + size} queued bytes, the limit is {self._limit}")
+            raise TooManyRows(f"{self._used + size} bytes queued, the limit is {self._limit}")
         self._used += size
 
     def give_back(self, size: int) -> None:
@@ -36,23 +36,25 @@ class Budget:
 
 def require_countable(network: Network) -> None:
     """Raise ModelRejected for a model that ml-inference-v0 cannot describe to a guest."""
-    for ports, what in ((network.inputs, "inputs"), (network.outputs, "outputs")):
+    for ports, kind in ((network.inputs, "inputs"), (network.outputs, "outputs")):
         if len(ports) > COUNTABLE:
-            raise ModelRejected(f"{len(ports)} {what}, {COUNTABLE} can be counted")
+            raise ModelRejected(f"{len(ports)} {kind}, the limit is {COUNTABLE}")
         for name, port in zip(names_of(ports), ports, strict=True):
             if len(name.encode()) > COUNTABLE:
                 raise ModelRejected(f"the name {name[:40]!r}… has more than {COUNTABLE} bytes")
             if len(port.shape) > MAX_DIMENSIONS:
                 raise ModelRejected(
-                    f"{name} has {len(port.shape)} dimensions, {MAX_DIMENSIONS} are allowed"
+                    f"{name} has {len(port.shape)} dimensions, the limit is {MAX_DIMENSIONS}"
                 )
     for port in network.outputs:
         if port.width > COUNTABLE:
-            raise ModelRejected(f"output {port.label} has {port.width} floats, {COUNTABLE} fit")
+            raise ModelRejected(
+                f"output {port.label} has {port.width} floats, the limit is {COUNTABLE}"
+            )
 
 
 class Submission:
-    """One agent's observation while its inputs come in."""
+    """One agent's observation, given input by input."""
 
     def __init__(self, agent: int) -> None:
         self.agent = agent
@@ -60,16 +62,20 @@ class Submission:
         self._fault: str | None = None
 
     def add(self, port: Port | None, name: str, floats: Floats) -> None:
-        """Keep one input. What is wrong with it is told when the submission ends."""
+        """Keep one input: float32, [width]. A fault in it is raised by `complete`."""
         if port is None:
             self._fault = f"there is no input {name[:80]!r}"
         elif len(floats) != port.width:
-            self._fault = f"input {name} takes {port.width} floats, {len(floats)} were given"
+            self._fault = f"input {name}: expected {port.width} floats, got {len(floats)}"
         else:
             self._items[name] = floats
 
     def complete(self, names: Collection[str]) -> list[Floats]:
-        """The inputs in the order of `names`; raises InvalidArguments if anything is wrong."""
+        """
+        Return the inputs, float32, [width] each, in the order of `names`.
+
+        Raises InvalidArguments for a missing, unknown or wrong-sized input.
+        """
         if self._fault is not None:
             raise InvalidArguments(f"agent {self.agent}: {self._fault}")
         missing = [name for name in names if name not in self._items]
@@ -82,7 +88,7 @@ class Brain:
     """
     One loaded model of one runtime.
 
-    An agent waits once: a newer observation replaces the one that is queued. The results are
+    The queue holds one observation for each agent; a newer one replaces it. The results are
     those of the last execution.
     """
 
@@ -107,23 +113,24 @@ class Brain:
 
     @property
     def agents(self) -> list[int]:
-        """The agents that the last execution answered."""
+        """Agents that the last execution answered."""
         return list(self._places)
 
     def begin(self, agent: int) -> None:
-        """Start an observation; one that was not ended is forgotten."""
+        """Start an observation and drop one that was not ended."""
         self._submission = Submission(agent)
 
     def add(self, name: str, floats: Floats) -> None:
+        """Add one input, float32, [width], to the observation that was begun."""
         if self._submission is None:
             raise InvalidArguments(f"input {name[:80]!r} outside of a submission")
         self._submission.add(self._ports.get(name), name, floats)
 
     def end(self) -> None:
-        """Queue the observation; a wrong one is forgotten."""
+        """Queue the observation, or drop it and raise its fault."""
         submission, self._submission = self._submission, None
         if submission is None:
-            raise InvalidArguments("the end of a submission that was not begun")
+            raise InvalidArguments("a submission was ended that was not begun")
         items = submission.complete(self._ports)
         if submission.agent not in self._queue:
             if len(self._queue) >= self._rows:
@@ -132,7 +139,7 @@ class Brain:
         self._queue[submission.agent] = items
 
     def run(self, room: int) -> list[int]:
-        """Answer the first `room` agents of the queue. They leave it even if the model fails."""
+        """Run the model for the first `room` agents of the queue, remove and return them."""
         agents = list(self._queue)[:room]
         rows = [self._queue.pop(agent) for agent in agents]
         self._budget.give_back(self._row_bytes * len(agents))
@@ -149,7 +156,7 @@ class Brain:
         self._results = {}
 
     def close(self) -> None:
-        """Give up what is queued, and the snapshot."""
+        """Clear the queue and release the snapshot."""
         self._lease.release()
         self._budget.give_back(self._row_bytes * len(self._queue))
         self._queue.clear()
@@ -158,7 +165,7 @@ class Brain:
         return agent in self._places
 
     def output(self, agent: int, slot: int) -> Floats:
-        """One output of the last execution for one agent: float32, [width]."""
+        """Return one output of the last execution for one agent: float32, [width]."""
         port = port_at(self.network.outputs, slot)
         if agent not in self._places:
             raise NotFound(f"the last execution did not answer agent {agent}")
@@ -168,27 +175,27 @@ class Brain:
 
 def port_at(ports: Sequence[Port], slot: int) -> Port:
     if slot >= len(ports):
-        raise InvalidArguments(f"slot {slot} of {len(ports)}")
+        raise InvalidArguments(f"slot {slot}: the brain has {len(ports)}")
     return ports[slot]
 
 
 def names_of(ports: Sequence[Port]) -> list[str]:
-    """What a guest calls the ports: their labels, unless two are the same."""
+    """Return the names by which a guest knows the ports: their labels, if these are unique."""
     labels = [port.label for port in ports]
     return labels if len(set(labels)) == len(labels) else [port.name for port in ports]
 
 
 def names_bytes(ports: Sequence[Port]) -> bytes:
-    """u8 count, then u8 length and UTF-8 of each name."""
+    """Encode the names of `ports`: u8 count, then u8 length and UTF-8 for each."""
     names = [name.encode() for name in names_of(ports)]
     return bytes([len(names)]) + b"".join(bytes([len(name)]) + name for name in names)
 
 
 def agents_bytes(agents: Sequence[int]) -> bytes:
-    """u8 count, then a u64 for each agent."""
+    """Encode agent ids: u8 count, then a u64 for each."""
     return bytes([len(agents)]) + np.array(agents, "<u8").tobytes()
 
 
 def floats_bytes(floats: Floats) -> bytes:
-    """u8 count, then the f32s."""
+    """Encode `floats`, float32, [n]: u8 count, then an f32 for each."""
     return bytes([len(floats)]) + floats.astype("<f4", copy=False).tobytes()

@@ -1,4 +1,4 @@
-"""Discrete actions that a guest declares, which no learner of a hive can train."""
+"""Discrete actions that a guest declares; the learners of a hive cannot train them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from arkml.errors import NotTrainable
 
 def declared_branches(spec: bytes | None) -> dict[str, list[Any]]:
     """
-    The discrete branches that a module declares in its section `arkml.spec`, by behavior.
+    Return the discrete branches that a module declares in its section `arkml.spec`, by behavior.
 
-    "*" is any other behavior. Empty for a section that makes no sense: nothing can be known then.
+    "*" stands for any other behavior. A section that cannot be read declares nothing.
     """
     try:
         document = json.loads(spec or b"{}")
@@ -31,7 +31,7 @@ def require_continuous(name: str, declared: Mapping[str, list[Any]], own: object
     """
     Raise NotTrainable for a behavior with discrete branches.
 
-    `declared` is what its module declares, `own` its own declaration, which the module's precedes.
+    `declared` is the declaration of its module, which precedes `own`, that of the behavior itself.
     """
     branches = declared.get(name, declared.get("*"))
     if branches is None:
@@ -39,7 +39,7 @@ def require_continuous(name: str, declared: Mapping[str, list[Any]], own: object
     if branches:
         choices = ", ".join(map(str, branches))
         raise NotTrainable(
-            f"{name!r} declares discrete actions (branches of {choices}), and what learns here"
+            f"{name!r} declares discrete actions (branches of {choices}), and the learner of a hive"
             " takes continuous ones only: PPO of stable-baselines3 over arkml.envs.gym can train"
             " it, or ML-Agents over `arkml player`"
         )
@@ -47,5 +47,5 @@ def require_continuous(name: str, declared: Mapping[str, list[Any]], own: object
 
 def _branches(declared: object) -> list[Any]:
     actions = declared.get("actions") if isinstance(declared, dict) else None
-    found = actions.get("discrete") if isinstance(actions, dict) else None
-    return found if isinstance(found, list) else []
+    discrete = actions.get("discrete") if isinstance(actions, dict) else None
+    return discrete if isinstance(discrete, list) else []

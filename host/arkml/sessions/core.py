@@ -1,4 +1,4 @@
-"""Handlers of `ark-core-v0` … `ark-core-v4`: return slices, logs, panics and pending vectors."""
+"""Handlers of `ark-core-v0` to `ark-core-v4`: return slices, logs, panics, pending vectors."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from arkml.errors import InvalidArguments, NotFound
 from arkml.sessions.state import Family, GuestState
 from arkml.sessions.text import LEVELS, presentable
 
-_SUCCESS = 0  # the u32 of functions that answer no ErrorCode
+_SUCCESS = 0  # the result of functions whose u32 is not an ErrorCode
 
 
 class CoreV0(Family):
-    """Bytes in and out of an entry point."""
+    """Input and result bytes of an entry point."""
 
     __slots__ = ()
 
-    def return_slice(self, ptr: bytes, len: int, size: int) -> int:  # noqa: ARG002  one length is enough
+    def return_slice(self, ptr: bytes, len: int, size: int) -> int:  # noqa: ARG002  `size` is the length
         self._guest.returned = ptr
         return _SUCCESS
 
@@ -26,14 +26,14 @@ class CoreV0(Family):
         data = self._guest.input
         if offset + size > len(data):
             raise InvalidArguments(
-                f"bytes {offset} to {offset + size} of an input of {len(data)} bytes"
+                f"bytes {offset} to {offset + size} are outside of an input of {len(data)} bytes"
             )
         ptr.write(data[offset : offset + size])
         return _SUCCESS
 
 
 class CoreV1(Family):
-    """Asking for extensions."""
+    """Queries for extensions."""
 
     __slots__ = ()
 
@@ -42,21 +42,21 @@ class CoreV1(Family):
 
 
 class CoreV2(Family):
-    """Reporting panics."""
+    """Reports of panics."""
 
     __slots__ = ()
 
     def register_panic(
         self, err_msg: str, location_file: str, location_line: int, location_column: int
     ) -> None:
-        note_panic(self._guest, err_msg, location_file, location_line, location_column)
+        record_panic(self._guest, err_msg, location_file, location_line, location_column)
 
 
-def note_panic(guest: GuestState, message: str, file: str, line: int, column: int) -> None:
-    """Keep and log a panic: its message, its place and the debug contexts of the moment."""
+def record_panic(guest: GuestState, message: str, file: str, line: int, column: int) -> None:
+    """Keep and log a panic: its message, its location and the current debug contexts."""
     limit = guest.limits.log_bytes
-    place = presentable(file, limit).replace("\n", " ")
-    text = f"{presentable(message, limit) or 'panic without a message'}, {place}:{line}:{column}"
+    location = presentable(file, limit).replace("\n", " ")
+    text = f"{presentable(message, limit) or 'panic without a message'}, {location}:{line}:{column}"
     guest.panic = text + guest.log.context()
     guest.log.say(logging.ERROR, f"panic: {text}")
 
@@ -72,14 +72,14 @@ class CoreV3(Family):
 
 
 class CoreV4(Family):
-    """Fetching vector results, and debug contexts."""
+    """Vector results and debug contexts."""
 
     __slots__ = ()
 
     def take_host_return_vec(self, out: OutBuffer) -> None:
         pending = self._guest.pending_vector
         if pending is None:
-            raise NotFound("no vector is pending")
+            raise NotFound("there is no pending vector")
         out.write(pending)
         self._guest.pending_vector = None
 

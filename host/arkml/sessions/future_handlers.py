@@ -17,8 +17,8 @@ from arkml.sessions.state import Family
 Poll = Mapping[str, Any]
 
 
-class _Polling(Family):
-    """What every family of futures does with a handle."""
+class _Polls(Family):
+    """Polling, common to the futures of every version."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ class _Polling(Family):
         return {"ready": readiness.ready, "len": readiness.length}
 
 
-class FuturesV1(_Polling):
+class FuturesV1(_Polls):
     """The futures of `ark-ml-v1`."""
 
     __slots__ = ()
@@ -64,12 +64,12 @@ class FuturesV1(_Polling):
         return self._poll_simple(handle, results.TRAINING)
 
     def take_future_training_handle(self, handle: int, data: OutBuffer) -> None:
-        roster = self._guest.roster
-        session = roster.open_training(self._guest.futures.take(handle, results.TRAINING))
+        sessions = self._guest.sessions
+        session = sessions.open_training(self._guest.futures.take(handle, results.TRAINING))
         try:
             data.write(session.to_bytes(8, "little"))
         except AbiError:
-            roster.close(session, TrainingSession)  # no guest will ever know its handle
+            sessions.close(session, TrainingSession)  # the guest never receives its handle
             raise
 
     def poll_future_vec_experiment_info(self, handle: int) -> Poll:
@@ -83,7 +83,7 @@ class FuturesV1(_Polling):
         self._guest.futures.drop(handle)
 
 
-class FuturesV2(_Polling):
+class FuturesV2(_Polls):
     """The futures that `ark-ml-v2` adds."""
 
     __slots__ = ()
@@ -95,7 +95,7 @@ class FuturesV2(_Polling):
         data.write(results.shape_bytes(self._guest.futures.take(handle, results.SHAPE)))
 
 
-class FuturesV3(_Polling):
+class FuturesV3(_Polls):
     """The futures that `ark-ml-v3` adds."""
 
     __slots__ = ()
@@ -108,7 +108,7 @@ class FuturesV3(_Polling):
         data.write(results.metric_bytes(METRIC_V3, metrics))
 
 
-class FuturesV4(_Polling):
+class FuturesV4(_Polls):
     """The futures that `ark-ml-v4` adds."""
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Futures: what a guest polls, takes and drops while the host works elsewhere."""
+"""Futures: results that a guest polls, takes or drops while other threads produce them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class ResultType(Generic[T]):
     """
-    What a future will hold. `counted` results have a length, which `poll` tells.
+    The type of a future's result. `counted` results have a length, which `poll` answers.
 
-    `discard` gives back a result that was dropped and not taken, on whichever thread that shows.
+    `discard` frees a result that was dropped and not taken; it is called on any thread.
     """
 
     name: str
@@ -27,14 +27,14 @@ class ResultType(Generic[T]):
 
 
 class Readiness(NamedTuple):
-    """What `poll` answers: whether `take` would succeed or fail for good, and how many items."""
+    """The answer of `poll`: `ready` once the result or its error is there, `length` its items."""
 
     ready: bool
     length: int
 
 
 class Changes:
-    """Counts the futures that got their result, so that one thread can wait for the next."""
+    """A counter of settled futures, on which one thread waits for the next."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -45,7 +45,7 @@ class Changes:
         return self._count
 
     def announce(self) -> None:
-        """Wake whoever waits. May be called from any thread."""
+        """Count one more and wake the waiting thread. May be called from any thread."""
         with self._condition:
             self._count += 1
             self._condition.notify_all()
@@ -58,9 +58,9 @@ class Changes:
 
 class Future(Generic[T]):
     """
-    A result that comes later, from any thread and once.
+    A result that is set later, once, from any thread.
 
-    The thread of the guest reads it; `resolve` and `fail` are the only methods for others.
+    The guest's thread reads it; other threads may call `resolve` and `fail` only.
     """
 
     __slots__ = ("_changes", "_is_dropped", "_lock", "_outcome", "type")
@@ -68,7 +68,7 @@ class Future(Generic[T]):
     def __init__(self, result: ResultType[T], changes: Changes) -> None:
         self.type = result
         self._changes = changes
-        self._lock = threading.RLock()  # a finalizer may find it taken
+        self._lock = threading.RLock()  # a finalizer may run while this thread holds it
         self._is_dropped = False
         self._outcome: tuple[T] | Exception | None = None
 
@@ -77,15 +77,15 @@ class Future(Generic[T]):
         return self._outcome is not None
 
     def resolve(self, value: T) -> None:
-        """Give the result."""
+        """Set the result."""
         self._settle((value,))
 
     def fail(self, error: Exception) -> None:
-        """Give the error that `take` will raise. One that is no AbiError is a bug of the host."""
+        """Set the error that `take` raises. Any other than an AbiError is a bug of the host."""
         self._settle(error)
 
     def poll(self) -> Readiness:
-        """Never blocks. A failed future is ready with no items: `take` brings its error."""
+        """Return the state without blocking. A failed future is ready, with a length of 0."""
         match self._outcome:
             case None:
                 return Readiness(ready=False, length=0)
@@ -95,17 +95,17 @@ class Future(Generic[T]):
                 return Readiness(ready=True, length=_length(value) if self.type.counted else 0)
 
     def result(self) -> T:
-        """The value; raises its error, or `Unavailable` while there is neither."""
+        """Return the value or raise its error; raises Unavailable while it is pending."""
         match self._outcome:
             case None:
                 raise Unavailable(f"the {self.type.name} is still pending")
             case Exception() as error:
-                raise error.with_traceback(None)  # or it would grow every time it is raised
+                raise error.with_traceback(None)  # or the traceback would grow at every raise
             case (value,):
                 return value
 
     def drop(self) -> None:
-        """Nobody will take the result: what it is, or will be, is given back."""
+        """Discard the result, now or when it is set."""
         with self._lock:
             self._is_dropped = True
             outcome = self._outcome
@@ -114,7 +114,7 @@ class Future(Generic[T]):
     def _settle(self, outcome: tuple[T] | Exception) -> None:
         with self._lock:
             if self._outcome is not None:
-                raise UsageError(f"this future already has its {self.type.name}")
+                raise UsageError(f"the {self.type.name} of this future is already set")
             self._outcome = outcome
             dropped = self._is_dropped
         if dropped:
@@ -127,7 +127,7 @@ class Future(Generic[T]):
 
 
 class FutureTable:
-    """The live futures of one guest. They share the handle table of its sessions."""
+    """The live futures of one guest, in the handle table of its sessions."""
 
     def __init__(self, handles: HandleTable[Any], *, limit: int, changes: Changes) -> None:
         self._handles = handles
@@ -143,7 +143,7 @@ class FutureTable:
         return self._changes
 
     def open(self, result: ResultType[T]) -> tuple[int, Future[T]]:
-        """A new pending future and the handle that names it."""
+        """Return a new pending future and its handle. Raises TooManyFutures and TooManyHandles."""
         if self._live >= self._limit:
             raise TooManyFutures(f"{self._live} futures are live, the limit is {self._limit}")
         future = Future(result, self._changes)
@@ -155,24 +155,24 @@ class FutureTable:
         return self._find(handle, result).poll()
 
     def take(self, handle: int, result: ResultType[T]) -> T:
-        """Empty a ready future. A pending one, or one of another type, is kept."""
+        """Remove a ready future and return its value or raise its error; keep a pending one."""
         future = self._find(handle, result)
         if not future.is_ready:
             raise Unavailable(f"future {handle:#x}: the {result.name} is still pending")
-        self._forget(handle)
+        self._remove(handle)
         return future.result()
 
     def drop(self, handle: int) -> None:
-        """Forget a future, pending or not, and what it brings."""
-        self._forget(handle).drop()
+        """Drop a future, pending or not, and discard its result."""
+        self._remove(handle).drop()
 
     def clear(self) -> None:
-        """Forget every future."""
+        """Drop every future."""
         for handle, item in self._handles:
             if isinstance(item, Future):
                 self.drop(handle)
 
-    def _forget(self, handle: int) -> Future[Any]:
+    def _remove(self, handle: int) -> Future[Any]:
         future: Future[Any] = self._handles.remove(handle, Future)
         self._live -= 1
         return future
@@ -181,7 +181,7 @@ class FutureTable:
         future: Future[Any] = self._handles.get(handle, Future)
         if future.type is not result:
             raise InvalidArguments(
-                f"future {handle:#x} brings a {future.type.name}, not a {result.name}"
+                f"future {handle:#x} holds a {future.type.name}, not a {result.name}"
             )
         return future
 

@@ -1,4 +1,4 @@
-"""What the handlers of a guest need of the hives that it may use."""
+"""The interface through which a guest's handlers use hives."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from arkml.sessions.session_table import TrainingStart
 
 class RunGateway(Protocol):
     """
-    The way to the hives of a host. Nothing here blocks.
+    Access of one guest to the hives of its host, without blocking.
 
-    An address that the host does not allow raises Unavailable; what comes later raises
-    Unavailable, NotFound, InvalidArguments or HttpRequestFailed.
+    A method raises Unavailable for an address that the host does not allow. The pending results
+    fail with Unavailable, NotFound, InvalidArguments or HttpRequestFailed.
     """
 
     def answers(self, address: HiveAddress) -> Pending[bool]: ...
@@ -25,7 +25,7 @@ class RunGateway(Protocol):
     def find(self, address: HiveAddress, run_id: str) -> Run: ...
 
     def start(self, launch: Launch) -> Pending[TrainingStart]:
-        """Start a run, or join the one it names; raises InvalidArguments for its settings."""
+        """Start a run, or join one of that name; raises InvalidArguments for its settings."""
         ...
 
     def connect(self, address: HiveAddress, run_id: str) -> Pending[TrainingStart]: ...

@@ -1,4 +1,4 @@
-"""Handle tables: the only place where a guest's number becomes a host object."""
+"""Handle tables, which alone turn a guest's number into a host object."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class HandleLayout:
-    """How a handle is cut into bits: `generation << index_bits | index + 1`."""
+    """The bit layout of a handle: `generation << index_bits | index + 1`."""
 
     index_bits: int
     generation_bits: int
@@ -25,26 +25,26 @@ class HandleLayout:
 
     @property
     def slots(self) -> int:
-        """How many indices there are; `index + 1` may not be zero."""
+        """Number of slots; an index must leave room for `index + 1`."""
         return self.index_mask
 
     @property
     def generations(self) -> int:
-        """How often a slot can be used."""
+        """Number of times that a slot can be used."""
         return 1 << self.generation_bits
 
     def index(self, handle: int) -> int:
-        """The slot that `handle` names; -1 where it names none."""
+        """Return the slot of `handle`, or -1 for zero."""
         return (handle & self.index_mask) - 1
 
 
 U64_LAYOUT = HandleLayout(index_bits=32, generation_bits=32)
 U32_LAYOUT = HandleLayout(index_bits=20, generation_bits=12)
-"""The layout of ml-inference-v0, whose handles have 32 bits."""
+"""The layout of the 32-bit handles of ml-inference-v0."""
 
 
 class HandleRoom:
-    """How many handles may live, in all tables that share the room."""
+    """A limit on live handles, common to the tables that share it."""
 
     __slots__ = ("limit", "live")
 
@@ -55,11 +55,11 @@ class HandleRoom:
 
 class HandleTable(Generic[T]):
     """
-    Objects of one guest, named by handles.
+    The objects of one guest by handle.
 
-    Zero is never issued and a dropped handle never names a later object: its slot comes back
-    under a new generation, and is retired once its generations are used up. Belongs to the
-    thread that runs the guest.
+    Zero is never issued, and a dropped handle never names a later object: its slot is reused
+    with a new generation, and retired once its generations are used up. Not thread-safe: it is
+    used by the thread that runs the guest.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class HandleTable(Generic[T]):
         return self._live
 
     def __iter__(self) -> Iterator[tuple[int, T]]:
-        """Every live handle and its object, as they are when the iteration starts."""
+        """Iterate over the handles and objects that are live at the start."""
         live = [
             (self._handle(index), item)
             for index, item in enumerate(self._items)
@@ -94,14 +94,14 @@ class HandleTable(Generic[T]):
         return iter(live)
 
     def upcoming(self) -> int:
-        """The handle that the next `insert` returns. Raises the limit's error where it would."""
+        """Return the handle that the next `insert` returns, or raise the error that it raises."""
         room = self._room
         if room.live >= room.limit:
             raise self._error(f"{self._name}: {room.live} are live, the limit is {room.limit}")
         if self._free:
             return self._handle(self._free[-1])
         if len(self._items) >= self._layout.slots:
-            raise self._error(f"{self._name}: all {self._layout.slots} slots are used up")
+            raise self._error(f"{self._name}: all {self._layout.slots} slots have been used up")
         return len(self._items) + 1
 
     def insert(self, item: T) -> int:
@@ -117,14 +117,14 @@ class HandleTable(Generic[T]):
         return handle
 
     def get(self, handle: int, kind: type[K]) -> K:
-        """The object of that kind named by `handle`; raises `NotFound`."""
+        """Return the object of `handle`; raises NotFound, also for an object of another kind."""
         item = self._items[self._find(handle)]
         if isinstance(item, kind):
             return item
         raise NotFound(f"{handle:#x} is a {type(item).__name__}, not a {kind.__name__}")
 
     def remove(self, handle: int, kind: type[K]) -> K:
-        """Forget `handle` and return what it named; raises `NotFound`."""
+        """Remove `handle` and return its object; raises NotFound."""
         item = self.get(handle, kind)
         index = self._layout.index(handle)
         self._items[index] = None
@@ -136,14 +136,14 @@ class HandleTable(Generic[T]):
         return item
 
     def at(self, index: int) -> T:
-        """The live object in slot `index`, for callers that have checked its handle."""
+        """Return the live object in slot `index`, without a check of its generation."""
         item = self._items[index] if 0 <= index < len(self._items) else None
         if item is None:
-            raise NotFound(f"{self._name}: nothing lives in slot {index}")
+            raise NotFound(f"{self._name}: slot {index} is empty")
         return item
 
     def index(self, handle: int) -> int:
-        """The slot of a live handle; raises `NotFound`."""
+        """Return the slot of a live handle; raises NotFound."""
         return self._find(handle)
 
     def _handle(self, index: int) -> int:
@@ -157,4 +157,4 @@ class HandleTable(Generic[T]):
             and self._items[index] is not None
         ):
             return index
-        raise NotFound(f"{self._name}: {handle:#x} names nothing that is live")
+        raise NotFound(f"{self._name}: {handle:#x} is not a live handle")

@@ -1,4 +1,4 @@
-"""Handlers of the functions that ask a hive; without one they answer as for none configured."""
+"""Handlers of the functions that use a hive; without one they answer Unavailable."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from arkml.abi.codes import HardwareType
 from arkml.errors import Unavailable
 from arkml.sessions import results
-from arkml.sessions.hive_requests import Asking
+from arkml.sessions.hive_requests import HiveRequests
 from arkml.sessions.run import settled
 from arkml.sessions.run_request import HiveAddress, Launch
 
 
-class HiveV1(Asking):
-    """What `ark-ml-v1` asks."""
+class HiveV1(HiveRequests):
+    """The functions of `ark-ml-v1` that use a hive."""
 
     __slots__ = ()
 
@@ -72,18 +72,20 @@ class HiveV1(Asking):
         return self._bring(results.METRICS_V1, run.metrics)
 
 
-class HiveV2(Asking):
-    """What `ark-ml-v2` asks."""
+class HiveV2(HiveRequests):
+    """The functions of `ark-ml-v2` that use a hive."""
 
     __slots__ = ()
 
     def set_worker_module_link(self, cid: str) -> None:
-        raise Unavailable(f"guest {self._guest.name} names module {cid!r}: there are no workers")
+        raise Unavailable(
+            f"guest {self._guest.name} sets worker module {cid!r}: there are no remote workers"
+        )
 
     def connect_to_experiment(self, hive_url: str, hive_port: int, run_id: str) -> int:
         address = HiveAddress(hive_url, hive_port)
         hives = self._hives(f"join experiment {run_id!r} on {address}")
-        self._guest.roster.require_room()
+        self._guest.sessions.require_room()
         return self._bring(results.TRAINING, lambda: hives.connect(address, run_id))
 
     def start_training(
@@ -140,15 +142,17 @@ class HiveV2(Asking):
     def experiment_config_from_registry(
         self, hive_url: str, hive_port: int, run_id: str
     ) -> Mapping[str, Any]:
-        return self._configurations(self._other(hive_url, hive_port, run_id, "read what started"))
+        return self._configurations(
+            self._other(hive_url, hive_port, run_id, "read the configuration")
+        )
 
     def download_snapshot_from_registry(self, hive_url: str, hive_port: int, run_id: str) -> int:
         run = self._other(hive_url, hive_port, run_id, "download the snapshot")
         return self._bring(results.BYTES, run.snapshot)
 
 
-class HiveV3(Asking):
-    """What `ark-ml-v3` asks."""
+class HiveV3(HiveRequests):
+    """The functions of `ark-ml-v3` that use a hive."""
 
     __slots__ = ()
 
@@ -184,8 +188,8 @@ class HiveV3(Asking):
         return self._bring(results.METRICS_V3, run.metrics)
 
 
-class HiveV4(Asking):
-    """What `ark-ml-v4` asks."""
+class HiveV4(HiveRequests):
+    """The functions of `ark-ml-v4` that use a hive."""
 
     __slots__ = ()
 
@@ -223,8 +227,8 @@ class HiveV4(Asking):
         return self._text(run, results.TEXT)
 
 
-class HiveV5(Asking):
-    """What `ark-ml-v5` asks."""
+class HiveV5(HiveRequests):
+    """The functions of `ark-ml-v5` that use a hive."""
 
     __slots__ = ()
 

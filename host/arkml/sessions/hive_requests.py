@@ -1,4 +1,4 @@
-"""How handlers ask a hive: futures of the guest for what comes later."""
+"""Requests to a hive on behalf of a guest, whose results become futures."""
 
 from __future__ import annotations
 
@@ -18,37 +18,39 @@ from arkml.sessions.state import Family
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
-class Asking(Family):
-    """What every version asks of a hive."""
+class HiveRequests(Family):
+    """The requests common to all versions of the ML API."""
 
     __slots__ = ()
 
-    def _hives(self, wish: str) -> RunGateway:
+    def _hives(self, purpose: str) -> RunGateway:
         hives = self._guest.hives
         if hives is None:
-            raise Unavailable(f"guest {self._guest.name} wants to {wish}: no hive is configured")
+            raise Unavailable(f"guest {self._guest.name} wants to {purpose}: no hive is configured")
         return hives
 
     def _launch(self, launch: Launch) -> int:
         hives = self._hives(f"start experiment {launch.experiment!r} on {launch.hive}")
-        self._guest.roster.require_room()
+        self._guest.sessions.require_room()
         return self._bring(results.TRAINING, lambda: hives.start(launch))
 
-    def _own(self, context: int, wish: str) -> Run:
-        run = self._guest.roster.get(context, TrainingSession).run
+    def _own(self, context: int, purpose: str) -> Run:
+        run = self._guest.sessions.get(context, TrainingSession).run
         if run is None:
-            raise Unavailable(f"guest {self._guest.name} wants to {wish}: it has no run")
+            raise Unavailable(
+                f"guest {self._guest.name} wants to {purpose}: the session has no run"
+            )
         return run
 
-    def _other(self, hive_url: str, hive_port: int, run_id: str, wish: str) -> Run:
+    def _other(self, hive_url: str, hive_port: int, run_id: str, purpose: str) -> Run:
         address = HiveAddress(hive_url, hive_port)
-        return self._hives(f"{wish} of {run_id!r} on {address}").find(address, run_id)
+        return self._hives(f"{purpose} of {run_id!r} on {address}").find(address, run_id)
 
     def _bring(self, result: ResultType[T], ask: Callable[[], Pending[T]]) -> int:
-        """The handle of a future that gets what is asked for."""
+        """Send a request and return the handle of the future of its result."""
         handle, future = self._guest.futures.open(result)
         try:
             pending = ask()
@@ -62,12 +64,14 @@ class Asking(Family):
             try:
                 value = done.result()
             except CancelledError:
-                future.fail(Unavailable(f"the host is closing: no {result.name} will come"))
+                future.fail(Unavailable(f"the host was closed before the {result.name} arrived"))
             except AbiError as error:
-                log.warning("%s: %s", self._guest.name, error)
+                logger.warning("%s: %s", self._guest.name, error)
                 future.fail(error)
             except Exception as error:
-                log.exception("%s: no %s, a bug of the host", self._guest.name, result.name)
+                logger.exception(
+                    "%s: a bug of the host: a request failed (%s)", self._guest.name, result.name
+                )
                 future.fail(error)
             else:
                 future.resolve(value)

@@ -1,4 +1,4 @@
-"""Which snapshots a guest uses, and how many bytes they have together."""
+"""The snapshots that a guest uses, and the limit on their total size."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from types import TracebackType
 from arkml.errors import SnapshotTooLarge
 
 PORTION = 4
-"""The snapshots that a guest uses may have so many times the bytes that one may have."""
+"""Limit on the snapshots in use together, as a multiple of the limit on one."""
 
 
 class SnapshotLeases:
     """
-    Counts the snapshots that the sessions and brains of one guest use.
+    The snapshots in use by the sessions and brains of one guest.
 
-    The same bytes count once, however many use them: they are one model. Belongs to the thread
+    Equal bytes count once, since they are one model. Not thread-safe: it is used by the thread
     that runs the guest.
     """
 
@@ -26,25 +26,25 @@ class SnapshotLeases:
 
     @property
     def used(self) -> int:
-        """The bytes of all snapshots in use."""
+        """Total bytes of the snapshots in use."""
         return self._used
 
     def take(self, snapshot: bytes) -> Lease:
-        """Use a snapshot. Raises SnapshotTooLarge if there would be too many bytes in use."""
+        """Lease a snapshot. Raises SnapshotTooLarge if too many bytes would be in use."""
         digest, size = hashlib.sha256(snapshot).digest(), len(snapshot)
         users = self._users.get(digest, 0)
         if not users:
             if self._used + size > self._limit:
                 raise SnapshotTooLarge(
                     f"a snapshot of {size} bytes beside {self._used} bytes of snapshots in use:"
-                    f" {self._limit} bytes may be in use together"
+                    f" the limit is {self._limit} bytes together"
                 )
             self._used += size
         self._users[digest] = users + 1
         return Lease(self, digest, size)
 
     def give_back(self, digest: bytes, size: int) -> None:
-        """One user less of a snapshot."""
+        """Count one user less of a snapshot."""
         users = self._users[digest] - 1
         if users:
             self._users[digest] = users
@@ -55,23 +55,23 @@ class SnapshotLeases:
 
 class Lease:
     """
-    One use of a snapshot, until it is released.
+    One use of a snapshot, until `release`.
 
-    As a context it is released if the block fails, and otherwise left to whoever keeps it.
+    As a context manager it releases itself only if the block raises.
     """
 
-    __slots__ = ("_digest", "_is_over", "_leases", "_size")
+    __slots__ = ("_digest", "_is_released", "_leases", "_size")
 
     def __init__(self, leases: SnapshotLeases, digest: bytes, size: int) -> None:
         self._leases = leases
         self._digest = digest
         self._size = size
-        self._is_over = False
+        self._is_released = False
 
     def release(self) -> None:
-        """The snapshot is not used any more. Safe to call again."""
-        if not self._is_over:
-            self._is_over = True
+        """End the use of the snapshot. Safe to call again."""
+        if not self._is_released:
+            self._is_released = True
             self._leases.give_back(self._digest, self._size)
 
     def __enter__(self) -> Lease:

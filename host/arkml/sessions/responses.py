@@ -1,4 +1,4 @@
-"""The bytes with which `ark-ml-v5` answers a submit."""
+"""The encoding of an `ark-ml-v5` answer to a submit."""
 
 from __future__ import annotations
 
@@ -19,24 +19,27 @@ _ROW_HEADER = 9  # u64 id, u8 has-data
 
 
 def require_countable(num_rows: int, num_actions: int) -> None:
-    """Raise InvalidArguments for more rows or actions than the answer can count."""
+    """Raise InvalidArguments for more rows or actions than an answer can hold."""
     if num_rows > MAX_ROWS:
-        raise InvalidArguments(f"{num_rows} rows: the answer of ml-v5 counts to {MAX_ROWS}")
+        raise InvalidArguments(f"{num_rows} rows in one submit of ml-v5, the limit is {MAX_ROWS}")
     if num_actions > MAX_ACTIONS:
-        raise InvalidArguments(f"{num_actions} actions: ml-v5 carries {MAX_ACTIONS} of a row")
+        raise InvalidArguments(
+            f"{num_actions} actions for a row of ml-v5, the limit is {MAX_ACTIONS}"
+        )
 
 
 def has_ended(batch: Batch) -> npt.NDArray[np.bool_]:
-    """Which rows ended their episode: bool, [n]."""
+    """Return a mask of the rows that ended their episode: bool, [n]."""
     state: npt.NDArray[np.uint32] = batch.rows["state"]
     return np.isin(state, (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED))
 
 
 def encode(batch: Batch) -> tuple[bytes, int]:
     """
-    The answer to a batch, and how many actions were not finite and went out as zeros.
+    Return the answer to a batch, and the number of non-finite actions sent as zeros.
 
-    Header, then per row id, has-data and, unless the row ended, its actions.
+    The answer is a header, then for each row its id, has-data and, unless the row ended its
+    episode, its actions.
     """
     num_rows, num_actions = batch.actions.shape
     ended = has_ended(batch)

@@ -1,4 +1,4 @@
-"""What the futures of the ML APIs hold, and the bytes that `take` gives a guest for it."""
+"""The result types of the futures of the ML APIs, and their bytes in guest memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METRICS_V3: ResultType[Sequence[Metric]] = ResultType("metric vector of v3", cou
 
 
 def metric_bytes(struct: Struct, metrics: Sequence[Metric]) -> bytes:
-    """The metrics in one of the two layouts. A value too large for an f32 becomes infinite."""
+    """Encode metrics in one of two layouts. A value too large for an f32 becomes infinite."""
     with np.errstate(over="ignore"):
         return b"".join(
             layout.pack(struct, {"name": metric.name, "value": float(np.float32(metric.value))})

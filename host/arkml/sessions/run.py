@@ -1,4 +1,4 @@
-"""Runs as guests ask for them: what a hive tells, and what a session may ask of its own run."""
+"""A guest's view of runs: their records on a hive, and requests to a run."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 Pending = Future
-"""A result that comes later, on any thread."""
+"""A result that is set later, on any thread."""
 
 
 def settled(value: T) -> Pending[T]:
-    """A result that is there already."""
+    """Return a pending result that already has its value."""
     pending: Pending[T] = Future()
     pending.set_result(value)
     return pending
 
 
 def mapped(pending: Pending[S], change: Callable[[S], T]) -> Pending[T]:
-    """What `change` makes of a result when it comes; its error is passed on."""
+    """Return a pending result with `change` applied to it; an error is passed on."""
     changed: Pending[T] = Future()
 
     def settle(done: Pending[S]) -> None:
         try:
             changed.set_result(change(done.result()))
-        except BaseException as error:  # noqa: BLE001  whoever waits raises it
+        except BaseException as error:  # noqa: BLE001  the waiting thread raises it
             changed.set_exception(error)
 
     pending.add_done_callback(settle)
@@ -47,7 +47,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentInfo:
-    """One experiment of a hive. Times are nanoseconds since the Unix epoch, 0 for not yet."""
+    """One experiment of a hive. Times are nanoseconds since the Unix epoch, or 0."""
 
     name: str
     id: str
@@ -60,24 +60,24 @@ class ExperimentInfo:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentShape:
-    """How wide an experiment's rows are."""
+    """The widths of an experiment's rows."""
 
     num_features: int
     num_actions: int
 
 
 class Run(Protocol):
-    """A run of a hive, to be asked for what it has."""
+    """Requests to one run of a hive."""
 
     @property
     def shape(self) -> Pending[ExperimentShape]: ...
 
     def configuration(self) -> Pending[str]:
-        """What it was started with, byte for byte."""
+        """Request the configuration with which the run was started, byte for byte."""
         ...
 
     def snapshot(self) -> Pending[bytes]:
-        """Its policy as trained so far, an ONNX file."""
+        """Request the newest policy version as an ONNX file."""
         ...
 
     def metrics(self) -> Pending[Sequence[Metric]]: ...

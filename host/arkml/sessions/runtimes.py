@@ -17,20 +17,20 @@ NETWORK: ResultType[Network] = ResultType("brain")
 
 @dataclass(slots=True)
 class Load:
-    """A brain that is being loaded for a runtime. One that failed stays failed."""
+    """A brain that is being loaded for a runtime, or that failed to load."""
 
     runtime: int
     future: Future[Network]
     lease: Lease
-    is_told: bool = False
+    is_logged: bool = False
 
 
 @dataclass(slots=True)
 class Runtime:
     """
-    Brains by handle, the one that has not run for longest first, and loads by handle.
+    The brains of a runtime by handle, least recently executed first, and the handles of its loads.
 
-    The handles of both live in the guest's table; a runtime says which of them are its own.
+    The objects of both are also in the guest's handle table.
     """
 
     brains: dict[int, Brain] = field(default_factory=dict)
@@ -38,9 +38,9 @@ class Runtime:
 
     def execute(self, seconds: float | None, stopwatch: Callable[[], float]) -> list[int]:
         """
-        Answer what is queued and return the agents, at most as many as can be counted.
+        Answer queued observations and return their agents, at most `COUNTABLE`.
 
-        Brains run whole, and at least one does; no further one starts once `seconds` are over.
+        At least one brain is executed; no further one starts once `seconds` have passed.
         """
         for brain in self.brains.values():
             brain.forget_results()
@@ -58,7 +58,7 @@ class Runtime:
 
 
 def destroy(table: HandleTable[Any], handle: int) -> None:
-    """Forget a runtime, its brains and its loads."""
+    """Remove a runtime, its brains and its loads from `table`."""
     runtime = table.remove(handle, Runtime)
     for load in runtime.loads:
         table.remove(load, Load).lease.release()

@@ -1,4 +1,4 @@
-"""The ML side of one guest, as the host sees it."""
+"""The handlers of one guest, and its state as the host sees it."""
 
 from __future__ import annotations
 
@@ -68,20 +68,21 @@ HANDLERS: Mapping[str, type[Family]] = {
     "ark-ml-v5": MlV5,
     "ark-ml-inference-v0": MlInferenceV0,
 }
-"""The class that handles each import module."""
+"""The handler class of each import module."""
 
 
 def run_now(job: Callable[[], None]) -> None:
+    """Run `job` on this thread."""
     job()
 
 
 class Services:
     """
-    One guest's handlers and what they leave behind.
+    One guest's handlers and their state.
 
-    `number` is unique among the guests of the host and seeds the keys of the sessions. `clock` is
-    the time of day in nanoseconds, `stopwatch` measures seconds, `background` runs a job, now or
-    on another thread.
+    `number` is unique among the guests of the host and is part of the keys of the sessions.
+    `clock` returns the time of day in nanoseconds, `stopwatch` a time in seconds, and `background`
+    runs a job on this or another thread.
     """
 
     def __init__(
@@ -114,10 +115,10 @@ class Services:
         self.log: GuestLog = self._guest.log
         self.changes: Changes = self._guest.changes
         self.futures: FutureTable = self._guest.futures
-        self.roster: SessionTable = self._guest.roster
+        self.sessions: SessionTable = self._guest.sessions
 
     def begin_call(self, data: bytes = b"") -> None:
-        """A call of an export starts; `data` is its input. What the last one left is forgotten."""
+        """Begin a call of an export with the input `data`, and clear the state of the last call."""
         self._guest.input = data
         self._guest.returned = None
         self._guest.panic = None
@@ -126,22 +127,22 @@ class Services:
 
     @property
     def hives(self) -> RunGateway | None:
-        """The way to the hives that the guest may use, or None."""
+        """Access to the hives that the guest may use, or None."""
         return self._guest.hives
 
     @property
     def returned(self) -> bytes | None:
-        """What the current call gave to `return_slice`."""
+        """The bytes that the current call passed to `return_slice`, or None."""
         return self._guest.returned
 
     @property
     def panic(self) -> str | None:
-        """Message, place and debug contexts of the panic that the current call registered."""
+        """Message, location and debug contexts of the current call's panic, or None."""
         return self._guest.panic
 
     @property
     def pending_polls(self) -> int:
-        """How many polls of the current call found their future pending."""
+        """Number of polls of the current call that met a pending future."""
         return self._guest.pending_polls
 
     @pending_polls.setter
@@ -150,20 +151,20 @@ class Services:
 
     @property
     def non_finite_actions(self) -> int:
-        """Actions that were sent as zeros where the shim does not see them (`ark-ml-v5`)."""
+        """Number of non-finite actions in `ark-ml-v5` answers, sent as zeros."""
         return self._guest.non_finite_actions
 
     def register_panic(self, message: str, file: str, line: int, column: int) -> None:
-        """Note a panic that came by another way than `core__register_panic`."""
-        core.note_panic(self._guest, message, file, line, column)
+        """Record a panic that was not reported by `core__register_panic`."""
+        core.record_panic(self._guest, message, file, line, column)
 
     def offer(self, data: bytes) -> None:
-        """Keep the bytes of a vector result until `core__take_host_return_vec` fetches them."""
+        """Keep the bytes of a vector result for `core__take_host_return_vec`."""
         self._guest.pending_vector = data
 
     def session_at(self, index: int) -> Session:
-        """The session in slot `index` of the handle table."""
-        return self._guest.roster.at(index)
+        """Return the session in slot `index` of the handle table."""
+        return self._guest.sessions.at(index)
 
     @property
     def live_futures(self) -> int:
@@ -171,7 +172,7 @@ class Services:
 
     @property
     def live_handles(self) -> int:
-        """Live sessions, runtimes, brains and loads; futures are counted apart."""
+        """Number of live sessions, runtimes, brains and loads, without futures."""
         return len(self._guest.handles) - self.live_futures + len(self._guest.brains)
 
     def close(self) -> None:
@@ -182,6 +183,6 @@ class Services:
                 destroy(self._guest.brains, handle)
         self._guest.pending_vector = None
         try:
-            self._guest.roster.close_all()
+            self._guest.sessions.close_all()
         finally:
             self._guest.log.flush()

@@ -1,4 +1,4 @@
-"""Sessions: what a training or inference handle names."""
+"""Sessions: the objects behind training and inference handles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arkml.sessions.run import Run
 
 
 class Queue(Protocol):
-    """The rows a guest pushed into one session since its last submit."""
+    """The rows that a guest pushed into one session since its last submit."""
 
     def batch(self) -> Batch: ...
     def metadata(self) -> MetadataLog: ...
@@ -21,7 +21,7 @@ class Queue(Protocol):
 
 
 class QueueOpener(Protocol):
-    """Makes the queue that the pushes of one session fill."""
+    """A factory of the queue that the pushes of one session fill."""
 
     def __call__(
         self, handle: int, *, training: bool, num_features: int, num_actions: int, key: int
@@ -29,43 +29,43 @@ class QueueOpener(Protocol):
 
 
 class Origin(Enum):
-    """Where the actions of rows came from that no policy of ours answered."""
+    """The origin of actions that the guest pushed with its rows."""
 
     AUGMENTED = "augmented"
     DEMONSTRATION = "demonstration"
 
 
 Ready = Callable[[float], bool]
-"""Whether to go on; blocks for at most the seconds it is given."""
+"""A wait of at most the given seconds; returns True once it is over for good."""
 
 
 class TransitionSink(Protocol):
-    """A run, as one of its training sessions sees it."""
+    """A training session's view of its run."""
 
     def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
-        """Take rows that no policy answered. The views live until the call returns."""
+        """Store rows whose actions the guest pushed. The views are valid during the call."""
         ...
 
     def note(self, batch: Batch, metadata: MetadataLog) -> None:
-        """Take metrics that came with rows of the session's batch, after a policy has answered."""
+        """Record the metrics of a batch that the policy has answered."""
         ...
 
     def held(self) -> Ready | None:
-        """What the guest has to wait for before it goes on, or None."""
+        """Return the wait that must end before the guest is resumed, or None."""
         ...
 
     def leave(self, *, stop: bool) -> None:
-        """The session is over; `stop` ends the run for everybody."""
+        """Leave the run at the end of the session; `stop` ends it for all its guests."""
         ...
 
 
 class Session:
     """
-    Acts for the agents of one handle. Whoever answers a submit is its policy.
+    The agents of one handle and the policy that answers their submits.
 
-    `key` is unique in the host and names the session to its policy. `non_finite_actions` counts
-    what was answered with zeros where the shim does not see it (`ark-ml-v5`). `released` is called
-    when the session does not use its policy any more.
+    `key` is unique in the host and identifies the session to its policy. `non_finite_actions`
+    counts the actions of `ark-ml-v5` answers that were sent as zeros. `released` is called when
+    the session no longer uses its policy.
     """
 
     __slots__ = (
@@ -90,31 +90,31 @@ class Session:
         num_actions: int,
         released: Callable[[], object] = lambda: None,
     ) -> None:
-        self.queue = queue
-        self.policy = policy
-        self.key = key
-        self.num_features = num_features
-        self.num_actions = num_actions
-        self.non_finite_actions = 0
+        self.queue: Queue = queue
+        self.policy: Policy = policy
+        self.key: int = key
+        self.num_features: int = num_features
+        self.num_actions: int = num_actions
+        self.non_finite_actions: int = 0
         self._batch = queue.batch
         self._act = policy.act
         self._released = released
 
     def answer(self) -> Batch:
-        """Fill the actions and values of the rows pushed since the last submit."""
+        """Let the policy fill the actions and values of the rows since the last submit."""
         batch = self._batch()
         self._act(batch)
         return batch
 
     def note(self) -> None:
-        """Metadata came with the rows of the batch that is being answered."""
+        """Handle metadata that was pushed with the batch that is being answered."""
 
     def held(self) -> Ready | None:
-        """What the guest has to wait for after a submit was answered, or None."""
+        """Return the wait that must end before the guest is resumed after a submit, or None."""
         return None
 
     def close(self) -> None:
-        """Give up the queue and what the policy remembers of the agents."""
+        """Free the queue and the policy's state of the agents."""
         try:
             self.queue.close()
         finally:
@@ -125,13 +125,13 @@ class Session:
 
 
 class InferenceSession(Session):
-    """Acts with a snapshot that the guest brought."""
+    """A session whose policy is a snapshot from the guest."""
 
     __slots__ = ()
 
 
 class TrainingSession(Session):
-    """Acts with the policy of a run, and hands the rows of others to the run's sink."""
+    """A session with the policy of a run, whose sink takes rows with actions from the guest."""
 
     __slots__ = ("_run", "_sink")
 
@@ -167,7 +167,7 @@ class TrainingSession(Session):
         return [item for item in self.queue.metadata() if not item.name.startswith(MASK)]
 
     def hand_over(self, origin: Origin) -> None:
-        """Give the pushed rows to the sink, if there is one. The queue is empty afterwards."""
+        """Pass the pushed rows to the sink, if there is one, and clear the queue."""
         try:
             if self._sink is not None:
                 self._sink.accept(self.queue.batch(), self._metrics(), origin)
@@ -175,16 +175,16 @@ class TrainingSession(Session):
             self.queue.clear()
 
     def close(self) -> None:
-        """Leave the run, which goes on for others."""
+        """Leave the run, which continues for other guests."""
         self._leave(stop=False)
 
     @property
     def run(self) -> Run | None:
-        """What can be asked of the run that the session takes part in."""
+        """Requests to the run of the session, or None."""
         return self._run
 
     def stop(self) -> None:
-        """End the run for everybody."""
+        """End the run for all its guests."""
         self._leave(stop=True)
 
     def _leave(self, *, stop: bool) -> None:
@@ -197,9 +197,9 @@ class TrainingSession(Session):
 
 class Keys:
     """
-    Numbers that name the sessions and brains of one guest to policies, unique in the host.
+    A generator of the keys that identify a guest's sessions and brains to policies.
 
-    The upper half is the guest's number, the lower half counts.
+    The upper 32 bits are the guest's number, which makes a key unique in the host.
     """
 
     def __init__(self, guest: int) -> None:

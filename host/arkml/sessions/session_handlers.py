@@ -1,4 +1,4 @@
-"""Handlers of inference sessions and of the training sessions that a run has opened."""
+"""Handlers of inference sessions, and of training sessions once they are open."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from arkml.abi.codes import SnapshotFormat
 from arkml.errors import AbiError
 from arkml.sessions import responses
 from arkml.sessions.session import InferenceSession, Origin, Session, TrainingSession
-from arkml.sessions.snapshots import refusals_told
+from arkml.sessions.snapshots import log_refusals
 from arkml.sessions.state import Family
 
 S = TypeVar("S", bound=Session)
 
 
-class _Starting(Family):
-    """Opens sessions from snapshots."""
+class _SnapshotSessions(Family):
+    """Sessions that are opened from snapshots."""
 
     __slots__ = ()
 
@@ -27,20 +27,20 @@ class _Starting(Family):
         num_features: int | None,
         num_actions: int | None,
     ) -> int:
-        """The handle of a session with a snapshot; None takes the number that it has itself."""
+        """Open a session with a snapshot and return its handle; None is the model's own width."""
         guest = self._guest
-        guest.roster.require_room()
-        with refusals_told(guest), guest.snapshots.take(snapshot) as lease:
+        guest.sessions.require_room()
+        with log_refusals(guest), guest.snapshots.take(snapshot) as lease:
             policy = guest.library.load(snapshot, snapshot_format, num_features, num_actions)
             features = policy.num_features if num_features is None else num_features
             actions = policy.num_actions if num_actions is None else num_actions
             if num_actions is None:
                 responses.require_countable(0, actions)
-            return guest.roster.open_inference(policy, features, actions, released=lease.release)
+            return guest.sessions.open_inference(policy, features, actions, released=lease.release)
 
 
-class InferenceV1(_Starting):
-    """The inference sessions of `ark-ml-v1`; their submits are answered through the shim."""
+class InferenceV1(_SnapshotSessions):
+    """Inference sessions of `ark-ml-v1`; the shim answers their submits."""
 
     __slots__ = ()
 
@@ -54,41 +54,41 @@ class InferenceV1(_Starting):
         return self._start(snapshot_data, snapshot_format, num_features, num_actions)
 
     def stop_inference(self, context: int) -> None:
-        self._guest.roster.close(context, InferenceSession)
+        self._guest.sessions.close(context, InferenceSession)
 
 
 class TrainingV1(Family):
-    """The training sessions of `ark-ml-v1`."""
+    """Training sessions of `ark-ml-v1`."""
 
     __slots__ = ()
 
     def experiment_action_count(self, context: int) -> int:
-        return self._guest.roster.get(context, TrainingSession).num_actions
+        return self._guest.sessions.get(context, TrainingSession).num_actions
 
     def experiment_feature_count(self, context: int) -> int:
-        return self._guest.roster.get(context, TrainingSession).num_features
+        return self._guest.sessions.get(context, TrainingSession).num_features
 
     def submit_training_augmented_observations(self, context: int) -> None:
-        self._guest.roster.get(context, TrainingSession).hand_over(Origin.AUGMENTED)
+        self._guest.sessions.get(context, TrainingSession).hand_over(Origin.AUGMENTED)
 
     def submit_training_demonstration_observations(self, context: int) -> None:
-        self._guest.roster.get(context, TrainingSession).hand_over(Origin.DEMONSTRATION)
+        self._guest.sessions.get(context, TrainingSession).hand_over(Origin.DEMONSTRATION)
 
     def stop_training(self, context: int) -> None:
-        self._guest.roster.close(context, TrainingSession)
+        self._guest.sessions.close(context, TrainingSession)
 
 
 class TrainingV2(Family):
-    """What `ark-ml-v2` adds to training sessions."""
+    """Training sessions of `ark-ml-v2`."""
 
     __slots__ = ()
 
     def stop_experiment(self, context: int) -> None:
-        self._guest.roster.stop(context)
+        self._guest.sessions.stop(context)
 
 
-class SubmitV5(_Starting):
-    """Sessions of `ark-ml-v5`: the snapshot tells its own shape, answers are bytes."""
+class SubmitV5(_SnapshotSessions):
+    """Sessions of `ark-ml-v5`: the shape comes from the model, and answers are bytes."""
 
     __slots__ = ()
 
@@ -102,8 +102,8 @@ class SubmitV5(_Starting):
         return self._submit(context, InferenceSession)
 
     def _submit(self, context: int, kind: type[S]) -> bytes:
-        """The bytes for a batch that the policy has answered already."""
-        session = self._guest.roster.get(context, kind)
+        """Return the answer to a batch, whose actions the policy has already filled."""
+        session = self._guest.sessions.get(context, kind)
         try:
             batch = session.queue.batch()
             responses.require_countable(len(batch), session.num_actions)
@@ -114,7 +114,7 @@ class SubmitV5(_Starting):
         finally:
             session.queue.clear()
         if non_finite and not session.non_finite_actions:
-            self._guest.log.say(logging.WARNING, "actions that are not finite are sent as zeros")
+            self._guest.log.say(logging.WARNING, "non-finite actions are sent as zeros")
         session.non_finite_actions += non_finite
         self._guest.non_finite_actions += non_finite
         return answer

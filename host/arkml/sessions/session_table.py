@@ -1,4 +1,4 @@
-"""The live sessions of one guest: opened, found by handle, closed."""
+"""The live sessions of one guest by handle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ S = TypeVar("S", bound=Session)
 
 
 class TrainingStart(NamedTuple):
-    """What a training session needs: who answers, how wide its rows are, who takes them."""
+    """The arguments of a new training session: its policy, the widths of its rows, its run."""
 
     policy: Policy
     num_features: int
@@ -32,13 +32,13 @@ class TrainingStart(NamedTuple):
     run: Run | None = None
 
     def give_up(self) -> None:
-        """Nobody will take the session: leave the run."""
+        """Leave the run, because no session is opened."""
         if self.sink is not None:
             self.sink.leave(stop=False)
 
 
 class SessionTable:
-    """Opens and closes the sessions of one guest. They live in its handle table."""
+    """The sessions of one guest, in its handle table."""
 
     def __init__(self, keys: Keys, handles: HandleTable[Any], open_queue: QueueOpener) -> None:
         self._keys = keys
@@ -46,7 +46,7 @@ class SessionTable:
         self._open_queue = open_queue
 
     def require_room(self) -> None:
-        """Raise what opening a session would raise, before work is spent on it."""
+        """Raise the error that opening a session would raise for lack of handles."""
         self._handles.upcoming()
 
     def open_inference(
@@ -57,7 +57,7 @@ class SessionTable:
         *,
         released: Callable[[], object] = lambda: None,
     ) -> int:
-        """The handle of a new session that acts with `policy`, until it calls `released`."""
+        """Return the handle of a new session of `policy`, which calls `released` at its end."""
         queue, key = self._queue(num_features, num_actions, training=False)
         session = InferenceSession(
             queue,
@@ -70,7 +70,7 @@ class SessionTable:
         return self._handles.insert(session)
 
     def open_training(self, start: TrainingStart) -> int:
-        """Return the handle of a new session of a run, which is left if none can be opened."""
+        """Return the handle of a new session of a run; leave the run if it cannot be opened."""
         try:
             queue, key = self._queue(start.num_features, start.num_actions, training=True)
         except BaseException:
@@ -91,22 +91,22 @@ class SessionTable:
         return self._handles.get(handle, kind)
 
     def at(self, index: int) -> Session:
-        """The session in slot `index` of the handle table."""
+        """Return the session in slot `index` of the handle table."""
         item = self._handles.at(index)
         if isinstance(item, Session):
             return item
         raise NotFound(f"slot {index} holds a {type(item).__name__}, not a session")
 
     def close(self, handle: int, kind: type[S]) -> None:
-        """Forget the handle and end its session."""
+        """Remove the handle and close its session."""
         self._handles.remove(handle, kind).close()
 
     def stop(self, handle: int) -> None:
-        """Forget the handle and end its run for everybody."""
+        """Remove the handle and end its run for all guests."""
         self._handles.remove(handle, TrainingSession).stop()
 
     def close_all(self) -> None:
-        """End every session, even if one of them fails to; raises the first failure."""
+        """Close every session, also if closing one fails, and raise the first failure."""
         failures: list[Exception] = []
         for handle, item in self._handles:
             if isinstance(item, Session):

@@ -1,4 +1,4 @@
-"""Snapshots that a guest brings: refusals are told, and models are packed."""
+"""Snapshots that come from a guest: the log of their refusals, and packing of models."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from arkml.sessions.state import Family, GuestState
 
 
 @contextmanager
-def refusals_told(guest: GuestState) -> Iterator[None]:
-    """Log why a snapshot is refused: a guest sees a number only."""
+def log_refusals(guest: GuestState) -> Iterator[None]:
+    """Log the reason of a refused snapshot, of which the guest sees the code only."""
     try:
         yield
     except InvalidArguments as error:
@@ -22,14 +22,14 @@ def refusals_told(guest: GuestState) -> Iterator[None]:
 
 
 class Packing(Family):
-    """Packing a model, which several import modules offer."""
+    """Packing of models, common to several import modules."""
 
     __slots__ = ()
 
     def onnx_to_cervo(self, buffer: bytes) -> bytes:
-        """A Cervo container with the ONNX model, which must be one that this host would run."""
+        """Return a Cervo container with an ONNX model that passes the checks of this host."""
         from arkml.policies.vetting import vet  # few guests pack models
 
-        with refusals_told(self._guest):
+        with log_refusals(self._guest):
             vet(buffer, self._guest.limits)
             return pack_onnx(buffer)

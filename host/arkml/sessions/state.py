@@ -1,4 +1,4 @@
-"""What all handlers of one guest share."""
+"""The state common to all handlers of one guest."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 class GuestState:
     """
-    The ML side of one guest, seen by its handlers.
+    The state of one guest, as its handlers see it.
 
-    `handles` holds sessions and futures, `brains` what ml-inference-v0 names with 32 bits; one
-    limit counts both. `snapshots` counts the bytes that sessions and brains use.
-    `clock` is the time of day in nanoseconds, `stopwatch` measures seconds, and `background` runs
-    a job now or on another thread. `hives` is the way to the hives it may use, if there are any.
+    `handles` holds sessions and futures, `brains` the objects of ml-inference-v0; both count
+    toward one limit. `snapshots` limits the bytes of models in use. `clock` returns the time of
+    day in nanoseconds, `stopwatch` a time in seconds, and `background` runs a job on this or
+    another thread. `hives` is the access to the hives that the guest may use, if there are any.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class GuestState:
         self.changes = Changes()
         self.futures = FutureTable(self.handles, limit=limits.futures, changes=self.changes)
         self.keys = Keys(number)
-        self.roster = SessionTable(self.keys, self.handles, open_queue)
+        self.sessions = SessionTable(self.keys, self.handles, open_queue)
         self.non_finite_actions = 0
         self.pending_polls = 0
         self.input = b""
@@ -68,7 +68,7 @@ class GuestState:
 
 
 class Family:
-    """Handlers that belong together. Method and parameter names are those of the tables."""
+    """Base class of handlers, whose method and parameter names are those of the tables."""
 
     __slots__ = ("_guest",)
 

@@ -1,4 +1,4 @@
-"""Guest text: what a guest says, made harmless, cut, slowed down and handed to `logging`."""
+"""The log of a guest: its text sanitized, shortened, rate-limited and passed to `logging`."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _CONTINUATION = "\n    "
 
 
 def presentable(text: str, limit: int) -> str:
-    """`text` for people: harmless, at most `limit` bytes, and how many bytes are not shown."""
+    """Return `text` without control characters, cut to `limit` bytes with the number cut."""
     if len(text) * 4 <= limit:
-        shown, gone = text, 0
+        kept, removed = text, 0
     else:
-        shown, gone = _cut(text, limit)
-    shown, more = _cut(harmless(shown), limit)
-    return f"{shown}… [{gone + more} bytes cut]" if gone + more else shown
+        kept, removed = _cut(text, limit)
+    kept, more = _cut(harmless(kept), limit)
+    return f"{kept}… [{removed + more} bytes cut]" if removed + more else kept
 
 
 def _cut(text: str, limit: int) -> tuple[str, int]:
-    """The first `limit` bytes of `text`, on a character's border, and how many bytes are gone."""
+    """Return the first `limit` bytes of `text`, in whole characters, and the number removed."""
     data = text.encode("utf-8", "surrogatepass")
     if len(data) <= limit:
         return text, 0
@@ -46,19 +46,19 @@ def _cut(text: str, limit: int) -> tuple[str, int]:
 
 
 class Allowance:
-    """A token bucket: `rate` lines a second, as many at once."""
+    """A token bucket of `rate` lines a second, with bursts of up to `rate` lines."""
 
     def __init__(self, rate: float, stopwatch: Callable[[], float]) -> None:
         self._rate = rate
         self._stopwatch = stopwatch
         self._left = rate
-        self._then = stopwatch()
+        self._last = stopwatch()
 
     def take(self) -> bool:
-        """Whether one more line may pass."""
+        """Take one token and return True, or return False if there is none."""
         now = self._stopwatch()
-        self._left = min(self._rate, self._left + (now - self._then) * self._rate)
-        self._then = now
+        self._left = min(self._rate, self._left + (now - self._last) * self._rate)
+        self._last = now
         if self._left < 1:
             return False
         self._left -= 1
@@ -66,7 +66,7 @@ class Allowance:
 
 
 class GuestLog:
-    """The log of one guest: the logger `arkml.guest.NAME`, reached only when something is said."""
+    """The log of one guest, the logger `arkml.guest.NAME`, created at the first line."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class GuestLog:
         self._contexts: list[tuple[str, str]] = []
         self._logger: logging.Logger | None = None
         self._dropped = 0
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     @property
     def logger(self) -> logging.Logger:
@@ -91,7 +91,7 @@ class GuestLog:
         return self._logger
 
     def say(self, level: int, text: str) -> None:
-        """Log what the guest said."""
+        """Log `text` of the guest, with its debug contexts, unless the rate is exceeded."""
         if not self.logger.isEnabledFor(level):
             return
         if not self._allowance.take():
@@ -101,35 +101,35 @@ class GuestLog:
         line = presentable(text, self._limit).replace("\n", _CONTINUATION)
         self.logger.log(level, "%s%s", line, self.context())
 
-    def tell_once(self, topic: str, level: int, text: str) -> None:
-        """Log what the host has to say about the guest, the first time for each topic."""
-        if topic not in self._told:
-            self._told.add(topic)
+    def say_once(self, topic: str, level: int, text: str) -> None:
+        """Log a message of the host about the guest, the first time for each topic."""
+        if topic not in self._logged:
+            self._logged.add(topic)
             self.say(level, text)
 
     def flush(self) -> None:
-        """Say how many lines were dropped since the last one that passed."""
+        """Log the number of lines dropped since the last one that passed."""
         if self._dropped:
-            self.logger.warning("dropped %d lines: more than a guest may log", self._dropped)
+            self.logger.warning("dropped %d lines: the guest exceeds its log rate", self._dropped)
             self._dropped = 0
 
     def add_context(self, name: str, value: str) -> None:
-        """Show `name=value` on every line until it is removed; a name's newest value counts."""
+        """Show `name=value` on every line until it is removed; a name shows its newest value."""
         if len(self._contexts) >= _CONTEXTS:
-            self.tell_once("contexts", logging.WARNING, f"more than {_CONTEXTS} debug contexts")
+            self.say_once("contexts", logging.WARNING, f"more than {_CONTEXTS} debug contexts")
             return
         self._contexts.append((_on_one_line(name), _on_one_line(value)))
 
     def remove_context(self, name: str) -> None:
-        """Take back the newest value of `name`, if there is one."""
-        shown = _on_one_line(name)
-        for place in reversed(range(len(self._contexts))):
-            if self._contexts[place][0] == shown:
-                del self._contexts[place]
+        """Remove the newest value of `name`, if there is one."""
+        added = _on_one_line(name)
+        for index in reversed(range(len(self._contexts))):
+            if self._contexts[index][0] == added:
+                del self._contexts[index]
                 return
 
     def context(self) -> str:
-        """The live contexts as text to put behind a line: empty, or ` [name=value …]`."""
+        """Return the contexts as the suffix of a line: empty, or ` [name=value …]`."""
         if not self._contexts:
             return ""
         return f" [{' '.join(f'{name}={value}' for name, value in dict(self._contexts).items())}]"

@@ -1,4 +1,4 @@
-"""Handlers of `ark-time-v1`: the time of day, and times rendered for people."""
+"""Handlers of `ark-time-v1`: the time of day, and times rendered as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MONTHS = (
     *("July", "August", "September", "October", "November", "December"),
 )
 
-# (seconds below which it counts, seconds of one, name of one, name of many)
+# (upper bound in seconds, seconds of one unit, singular, plural)
 _SPANS = (
     (45, 1, "a few seconds", ""),
     (90, 60, "a minute", ""),
@@ -30,7 +30,7 @@ _SPANS = (
 
 
 class TimeV1(Family):
-    """The time of day."""
+    """All of `ark-time-v1`."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ def display(nanoseconds: int, form: TimeFormat, *, now: int, zone: tzinfo | None
     """
     Render a time since the Unix epoch in English.
 
-    All but ISO_DATE_TIME_UTC are in `zone`, or where that is None, in the machine's own zone.
+    All formats but ISO_DATE_TIME_UTC are in `zone`, or in the machine's own if that is None.
     """
     utc = _EPOCH + timedelta(microseconds=nanoseconds // 1000)
     local = _on_whole_minutes(utc.astimezone(zone))
@@ -73,14 +73,14 @@ def display(nanoseconds: int, form: TimeFormat, *, now: int, zone: tzinfo | None
 
 
 def _on_whole_minutes(local: datetime) -> datetime:
-    """ISO 8601 knows no seconds in an offset; local times before about 1900 have them."""
+    """Drop the seconds of a UTC offset, as of before 1900, which ISO 8601 cannot write."""
     offset = local.utcoffset() or timedelta()
     odd = offset % timedelta(minutes=1)
     return local.astimezone(timezone(offset - odd)) if odd else local
 
 
 def _relative(seconds: float) -> str:
-    """`seconds` from now as people say it: `in 5 minutes`, `yesterday`, `a year ago`."""
+    """Return `seconds` from now as a phrase: `in 5 minutes`, `yesterday`, `a year ago`."""
     span = _span(abs(seconds))
     if span == "a day":
         return "tomorrow" if seconds > 0 else "yesterday"

@@ -126,7 +126,7 @@ class MemoryQueue:
     def __init__(self, num_features: int, num_actions: int, *, key: int = 0) -> None:
         self.num_features = num_features
         self.num_actions = num_actions
-        self.is_open = True
+        self.is_open: bool = True
         self._key: npt.NDArray[np.uint64] = np.array(key, np.uint64)
         self._rows: list[tuple[int, int, float, float, int, int, int]] = []
         self._features: list[Floats] = []

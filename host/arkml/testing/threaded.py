@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from arkml.closing import Closing, Unclosed
 from arkml.errors import GuestError
 from arkml.guests.calls import Reply
 from arkml.guests.counts import Statistics
 from arkml.guests.guest import Guest
-from arkml.host import Host, loader_of
-from arkml.limits import RUN_SECONDS, Budget
+from arkml.host import Host, Source, loader_of
+from arkml.limits import RUN_SECONDS, Budget, Limits
+from arkml.policies.given import PolicyFunction
 from arkml.policies.library import PolicyLibrary
+from arkml.policies.policy import Policy
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.module.description import ModuleInfo
+from arkml.runtime.wasi.linking import WasiGrant
 from arkml.testing.worker import Worker
+
+if TYPE_CHECKING:
+    from arkml.runs.access import HiveGrant
 
 T = TypeVar("T")
 
@@ -124,17 +130,29 @@ class _NoWarning(Unclosed):
         """Give no warning."""
 
 
+class HostOptions(TypedDict, total=False):
+    """Keyword arguments of `arkml.Host`, which says what they mean."""
+
+    policy: Source | Policy | PolicyFunction | None
+    seed: int
+    deterministic: bool
+    limits: Limits | None
+    wasi: WasiGrant | None
+    stub_missing: bool
+    hive: HiveGrant | None
+
+
 class ThreadedHost:
     """A host whose guests run on a thread; takes what `arkml.Host` takes."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[HostOptions]) -> None:
         self._worker = Worker()
         self._host = self._worker.run(partial(Host, **options))
         self._programs: dict[tuple[str, bytes], CompiledModule] = {}
 
     def load(
         self,
-        source: str | Path | bytes,
+        source: Source,
         *,
         name: str | None = None,
         initialize: bool = True,
@@ -162,9 +180,7 @@ class ThreadedHost:
         self._worker.run(self._host.close)
         self._worker.close()
 
-    def _load(
-        self, source: str | Path | bytes, name: str | None, policies: PolicyLibrary | None
-    ) -> Guest:
+    def _load(self, source: Source, name: str | None, policies: PolicyLibrary | None) -> Guest:
         if isinstance(source, bytes):
             name, data = name or "guest", source
         else:

@@ -1,1 +1,1 @@
-"""What is derived from the tables: each renderer is a pure function from tables to text."""
+"""Renderers of the tables, each a pure function from tables to text."""

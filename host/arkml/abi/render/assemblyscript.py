@@ -31,7 +31,7 @@ TYPES = "types.ts"
 
 
 def files(apis: Sequence[Api]) -> dict[str, str]:
-    """Every file by name: one of types, and one for each API."""
+    """Return every file by name: one of types, and one for each API."""
     return {
         TYPES: "\n".join(_types(apis)),
         **{f"{api.stem}.ts": "\n".join(_api(api)) for api in apis},
@@ -53,7 +53,7 @@ def _types(apis: Sequence[Api]) -> Iterator[str]:
 
 
 def _struct(struct: Struct) -> Iterator[str]:
-    """Offsets and a size: a class could not hold text or arrays in line."""
+    """Yield offsets and a size: a class could not hold text or arrays in line."""
     docs = {field.name: field.doc for field in struct.fields}
     yield from comment(struct.doc, "//")
     yield f"export namespace {struct.name} {{"
@@ -72,7 +72,7 @@ def _api(api: Api) -> Iterator[str]:
     if used:
         yield f'import {{ {", ".join(used)} }} from "./types";\n'
     if api.id is not None:
-        yield "// What a guest that needs this API exports the address of."
+        yield "// A guest that needs this API exports the address of this number."
         yield f"export const ID: u64 = {api.id:#018x};\n"
     for function in api.functions:
         arguments = [argument for param in function.params for argument in _arguments(param)]
@@ -99,7 +99,7 @@ def _arguments(param: Param) -> list[str]:
 
 
 def _used(function: Function) -> Iterator[str]:
-    """The types that the declaration of `function` names."""
+    """Yield the names of the types in the declaration of `function`."""
     for param in function.params:
         if isinstance(param.type, (Handle, type)):
             yield _name(param.type)

@@ -56,7 +56,7 @@ _MACROS = """\
 #endif
 
 #ifdef __wasm__
-/* Marks a function that the host has. */
+/* Marks a function that the host implements. */
 #define ARK_IMPORT(module, symbol) \\
     __attribute__((import_module(module), import_name(symbol)))
 /* Marks a function that the host calls. */
@@ -69,7 +69,7 @@ _MACROS = """\
 
 
 def headers(apis: Sequence[Api]) -> dict[str, str]:
-    """Every header by file name: one of types, and one for each family of API versions."""
+    """Return every header by file name: one of types, and one for each family of versions."""
     prefixes = dict.fromkeys(api.prefix for api in apis)
     families = {
         f"ark_{prefix}.h": "\n".join(
@@ -229,7 +229,7 @@ def _name(kind: Scalar | Handle | Struct | type[IntEnum]) -> str:
 
 
 def _block(text: str) -> list[str]:
-    """A comment that may take several lines."""
+    """Return the lines of a comment."""
     lines = list(comment(text, " *"))
     if len(lines) == 1:
         return [f"/* {text} */"]

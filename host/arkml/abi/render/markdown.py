@@ -44,7 +44,7 @@ from arkml.abi.schema import (
 
 _LANES = {
     Lane.HOST: "one call of the host",
-    Lane.PUSH: "wholly in wasm: appends a row, and never leaves the guest's side",
+    Lane.PUSH: "in wasm alone: appends a row without calling the host",
     Lane.SUBMIT: "checked in wasm, then suspended until a policy has answered",
     Lane.ANSWER: "suspended until a policy has answered, then one call of the host",
 }
@@ -57,15 +57,14 @@ pointer, handles and enums as numbers. A result leaves through the last pointer,
 result is an [ErrorCode](ark-core-v0.md#errorcode); on an error nothing is written. A result that
 is bytes or text is kept by the host: the last pointer receives its size, and the guest fetches it
 at once with [core__take_host_return_vec](ark-core-v4.md#core__take_host_return_vec). A pointer
-with length 0 is never looked at. Any import may answer InternalError if the host itself is at
-fault.
+with length 0 is ignored. Any import may answer InternalError after a fault of the host itself.
 
 | module | API id | functions | |
 | --- | --- | ---: | --- |"""
 
 
 def pages(apis: Sequence[Api]) -> dict[str, str]:
-    """Every page by file name: an index, and one page for each API."""
+    """Return every page by file name: an index, and one page for each API."""
     homes: dict[str, str] = {}
     for api in apis:
         names = [_name(kind) for kinds in (api.enums, api.handles, api.structs) for kind in kinds]
@@ -111,8 +110,8 @@ def _function(api: Api, function: Function, homes: dict[str, str]) -> Iterator[s
     if function.returns is not None and leaves_by_pointer(function):
         rows.append((f"`{output_name(function)}`", _describe_result(function.returns, homes)))
     if rows:
-        yield "\n| argument | what |\n| --- | --- |"
-        yield from (f"| {names} | {what} |" for names, what in rows)
+        yield "\n| argument | description |\n| --- | --- |"
+        yield from (f"| {names} | {description} |" for names, description in rows)
     yield f"\nResult: {_result(function, homes)}\\\nLane: {_LANES[function.lane]}."
 
 
@@ -146,19 +145,19 @@ def _struct(struct: Struct, homes: dict[str, str]) -> Iterator[str]:
 def _describe(kind: ParamType, homes: dict[str, str]) -> str:
     match kind:
         case Str(lossy=lossy):
-            return "text, UTF-8" + (" (what is invalid is replaced)" if lossy else "")
+            return "text, UTF-8" + (" (invalid bytes are replaced)" if lossy else "")
         case Slice(item=item):
             return f"{_link(item.name, homes)} items to read"
         case OutSlice(item=item):
-            return f"room for {_link(item.name, homes)} items"
+            return f"memory for {_link(item.name, homes)} items"
         case Ref(struct=struct):
             return f"pointer to a {_link(struct.name, homes)} to read"
         case Out(type=inner):
-            return f"pointer to room for a {_link(inner.name, homes)}"
+            return f"pointer to memory for a {_link(inner.name, homes)}"
         case Block(size=size):
             return f"pointer to `{size}` bytes to read"
         case OutBlock(size=size):
-            return f"pointer to room for `{size}` bytes"
+            return f"pointer to memory for `{size}` bytes"
         case Scalar() | Handle() | type():
             return _link(_name(kind), homes)
         case _:

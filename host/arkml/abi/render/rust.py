@@ -34,10 +34,10 @@ from arkml.abi.schema import (
 
 _PREAMBLE = f"""\
 // {NOTICE}
-//! The imports of an ark guest, as the host has them. Needs nothing but `core`.
+//! The imports of an ark guest. Depends on `core` alone.
 //!
-//! Numbers that the host answers are wrapped (`ErrorCode(6)`), never a Rust `enum`: a number that
-//! this file does not know is then no undefined behavior.
+//! Numbers from the host are wrapped (`ErrorCode(6)`) and never a Rust `enum`, so that a number
+//! unknown to this file is not undefined behavior.
 
 #![allow(dead_code)]
 
@@ -101,7 +101,7 @@ def _api(api: Api) -> Iterator[str]:
     yield f"pub mod {api.stem} {{"
     yield "    #[allow(unused_imports)]\n    use super::*;\n"
     if api.id is not None:
-        yield "    /// What a guest that needs this API exports the address of."
+        yield "    /// A guest that needs this API exports the address of this number."
         yield f"    pub const ID: u64 = {api.id:#018x};\n"
     yield f'    #[cfg_attr(target_arch = "wasm32", link(wasm_import_module = "{api.module}"))]'
     yield '    extern "C" {'
@@ -110,7 +110,7 @@ def _api(api: Api) -> Iterator[str]:
         if leaves_by_pointer(function):
             arguments.append(f"{output_name(function)}: *mut {_output(function)}")
         yield from comment(function.doc, "///", "        ")
-        # Two APIs may have a function of one name. Only wasm tells them apart by module.
+        # Two APIs may have a function of one name, and only wasm has modules.
         wasm, native = api.symbol(function), f"ark_{api.stem}_{function.name}"
         yield f'        #[cfg_attr(target_arch = "wasm32", link_name = "{wasm}")]'
         yield f'        #[cfg_attr(not(target_arch = "wasm32"), link_name = "{native}")]'

@@ -1,4 +1,4 @@
-"""How names and sentences of a table are written in a generated file."""
+"""Formatting of names, sentences and comments, common to all generated files."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ WIDTH = 100
 
 
 def upper_snake(name: str) -> str:
-    """`EPISODE_STATE` of `EpisodeState`."""
+    """Return `EPISODE_STATE` for `EpisodeState`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper()
 
 
 def sentence(enum: type[IntEnum]) -> str:
-    """What an enum's docstring says, on one line."""
+    """Return an enum's docstring on one line."""
     return " ".join(cleandoc(enum.__doc__ or "").split())
 
 
 def comment(text: str, prefix: str, indent: str = "") -> Iterator[str]:
-    """Wrap `text` into comment lines."""
+    """Yield `text` as wrapped comment lines."""
     start = f"{indent}{prefix} "
     yield from textwrap.wrap(
         text,
@@ -40,21 +40,21 @@ def comment(text: str, prefix: str, indent: str = "") -> Iterator[str]:
 
 
 def enums(apis: Sequence[Api]) -> list[type[IntEnum]]:
-    """Every enum that one of `apis` declares."""
+    """Return the enums that `apis` declare."""
     return [enum for api in apis for enum in api.enums]
 
 
 def handles(apis: Sequence[Api]) -> list[Handle]:
-    """Every handle that one of `apis` declares."""
+    """Return the handles that `apis` declare."""
     return [handle for api in apis for handle in api.handles]
 
 
 def structs(apis: Sequence[Api]) -> list[Struct]:
-    """Every struct that one of `apis` declares."""
+    """Return the structs that `apis` declare."""
     return [struct for api in apis for struct in api.structs]
 
 
 def capacities(apis: Sequence[Api]) -> list[int]:
-    """The sizes of fixed strings that the structs of `apis` hold."""
+    """Return the sizes in bytes of the fixed strings in the structs of `apis`, ascending."""
     fields = [field.type for struct in structs(apis) for field in struct.fields]
     return sorted({kind.capacity for kind in fields if isinstance(kind, FixedStr)})

@@ -1,4 +1,4 @@
-"""WebAssembly text: the imports, and a proxy module that forwards to them."""
+"""The WebAssembly text of all imports, and of a proxy module that forwards to them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arkml.abi.schema import Api, Function
 
 
 def imports(apis: Sequence[Api]) -> str:
-    """Render a module of nothing but imports, to copy lines from."""
+    """Render a module that consists of imports, to copy lines from."""
     lines = [f";; {NOTICE}", "(module"]
     for api in apis:
         lines += ["", *comment(f"{api.module}: {api.doc}", ";;", "  ")]
@@ -22,8 +22,8 @@ def proxy(apis: Sequence[Api], *, pages: int = 1) -> str:
     """
     Render a guest that imports all of `apis` and exports each function as `MODULE.SYMBOL`.
 
-    It exports its memory, of `pages` pages that may grow. A test that calls these exports reaches
-    each handler through wasm and needs no compiler.
+    It exports its memory, which begins with `pages` pages and may grow. By these exports a test
+    reaches each handler through wasm without a compiler.
     """
     rows = [(api, function) for api in apis for function in api.functions]
     lines = ["(module"]

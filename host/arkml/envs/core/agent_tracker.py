@@ -47,7 +47,7 @@ class Agents:
         self._guest_ids: dict[int, int] = {}
 
     def track(self, behavior: Behavior) -> AgentTracker:
-        """Where the agents of a session of a new instance are told apart."""
+        """Return a tracker for the agents of a session of a new instance."""
         return AgentTracker(self, behavior)
 
     def new(self, guest_id: int) -> int:
@@ -58,11 +58,11 @@ class Agents:
         return number
 
     def forget(self, number: int) -> None:
-        """An episode is over and was shown."""
+        """Drop the agents whose episode is over and was shown."""
         del self._guest_ids[number]
 
     def guest_id(self, number: int) -> int:
-        """What the guest calls a live agent. Raises KeyError."""
+        """Return the id that the guest gives a live agent. Raises KeyError."""
         return self._guest_ids[number]
 
 
@@ -87,7 +87,7 @@ class AgentTracker:
 
     @property
     def places(self) -> Any:
-        """Which rows of the last submit want an action: a slice, or int, [m]."""
+        """Rows of the last submit that take an action: a slice, or int, [m]."""
         return self._places
 
     @property
@@ -96,7 +96,7 @@ class AgentTracker:
         return self._numbers if len(self._ids) else None
 
     def see(self, batch: Batch, metadata: MetadataLog) -> Decision:
-        """What a submit shows; the arrays are copies."""
+        """Return the decision that a submit shows; its arrays are copies."""
         masks, said = parted(metadata) if metadata else ((), ())
         if self.is_steady(batch):
             decision = self._all_running(batch, said, masks)
@@ -106,21 +106,21 @@ class AgentTracker:
         return decision
 
     def is_steady(self, batch: Batch) -> bool:
-        """Whether the agents of the submit before all run on."""
+        """Return whether the agents of the submit before all keep running."""
         rows = batch.rows
         return bool((rows["state"] == _RUNNING).all()) and np.array_equal(rows["id"], self._ids)
 
     def acted(self, actions: Floats) -> None:
-        """The agents were given actions, float32, [rows, num_actions]."""
+        """Note the actions of the agents, float32, [rows, num_actions]."""
         if self._period > 1:
             self._actions = actions.copy()
             self._owed = np.zeros(len(actions), np.float32)
 
     def repeat(self, batch: Batch) -> bool:
         """
-        Give the agents of a submit their last actions again, if nobody is asked yet.
+        Give the agents of a submit their last actions again, if none of them is due a decision.
 
-        Somebody is where an agent begins, ends or is missing. The rewards come with the next
+        One is due where an agent begins, ends or is missing. The rewards come with the next
         decision.
         """
         if self._since >= self._period - 1 or not self.is_steady(batch):
@@ -132,7 +132,7 @@ class AgentTracker:
         return True
 
     def drop(self) -> Decision:
-        """Every live agent truncated, with what it showed last: the guest is over."""
+        """Return a decision that truncates every live agent with its last observation."""
         live = list(self._live.values())
         self._remember()
         shown = [self._shown[number] for number in live]
@@ -149,14 +149,14 @@ class AgentTracker:
         )  # fmt: skip
 
     def forget(self) -> None:
-        """Nobody lives any more, and nobody is told."""
+        """Forget the live agents without showing an end."""
         for number in self._live.values():
             self._agents.forget(number)
         self._live.clear()
         self._ids = np.zeros(0, np.uint64)
 
     def _all_running(self, batch: Batch, said: Said, masks: Said) -> Decision:
-        """The rows of the agents that all ran on, as in the submit before."""
+        """Return the decision of agents that all kept running, as in the submit before."""
         count = len(batch)
         no = np.zeros(count, bool)
         self._last = batch.features.copy()
@@ -185,7 +185,7 @@ class AgentTracker:
     def _row(
         self, guest_id: int, state: int, reward: float, place: int, features: Floats
     ) -> list[_Row]:
-        """A row of a submit; before it the end of an episode that the guest left open."""
+        """Add a row of a submit, after the end of an episode that the guest left open."""
         found: list[_Row] = []
         number = self._live.get(guest_id)
         if number is not None and state == _INITIAL:

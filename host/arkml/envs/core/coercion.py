@@ -17,7 +17,7 @@ _NUMBERS = "biuf"  # kinds of dtypes: numpy also makes floats of dates, None and
 
 
 def seed_of(value: Any) -> int:
-    """A seed. Raises UsageError for what is none."""
+    """Return the value as a seed. Raises UsageError if it is not a whole number in range."""
     try:
         seed = operator.index(value)
     except TypeError:
@@ -28,19 +28,19 @@ def seed_of(value: Any) -> int:
 
 
 def drawn_seed(random: np.random.Generator) -> int:
-    """The next seed of somebody who gave none."""
+    """Return a drawn seed, for a reset without one."""
     return int(random.integers(_DRAWN))
 
 
 def floats_of(values: npt.ArrayLike) -> Floats:
     """
-    Values as float32, of their own shape; what is too large is infinite.
+    Return the values as float32 in their shape; numbers that are too large become infinite.
 
-    Raises TypeError or ValueError for what is no numbers, or no array.
+    Raises TypeError or ValueError for values that are not an array of numbers.
     """
     found = np.asarray(values)
     if found.dtype.kind not in _NUMBERS:
-        raise TypeError(f"{found.dtype} is no dtype of real numbers")
+        raise TypeError(f"{found.dtype} is not a dtype of real numbers")
     if found.dtype == np.float32:  # as they mostly come: the rest takes as long as a small step
         return found
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""What a step of an environment shows."""
+"""Steps, decisions and behaviors: the values that environments return."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Decision:
 @dataclass(frozen=True, slots=True)
 class Step:
     """
-    What became of a guest up to its next submit.
+    The outcome for a guest up to its next submit.
 
     `decisions` holds one submit, or one of each behavior where everything is over. `done` says
     that the guest has finished, and `error` why it failed: its agents are truncated then.
@@ -88,7 +88,7 @@ class Step:
 
     @property
     def is_over(self) -> bool:
-        """Whether only a reset goes on from here."""
+        """True where only a reset can follow."""
         return self.done or self.error is not None
 
 

@@ -1,9 +1,10 @@
-"""What somebody declares of a guest's behaviors, checked, and where it is looked for."""
+"""Declarations of behaviors: their sources, and the checks of them."""
 
 from __future__ import annotations
 
 import copy
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +15,7 @@ from arkml.envs.core.specs import Actions, Bounds, Part, Spec
 from arkml.errors import InvalidSettings, InvalidSpec
 from arkml.hive.protocol.settings import guest_settings
 
-Declaring = Mapping[str, Any] | str | Path | None
+Declaring = Mapping[str, Any] | str | os.PathLike[str] | None
 """A declaration, or the path of a JSON file that holds one."""
 
 KEY = "spec"
@@ -60,7 +61,7 @@ class _Named(_Strict, frozen=True):
 
 class Declarations:
     """
-    What the embedder declares of behaviors, else what their module does, else they themselves.
+    Declarations of behaviors by the embedder, else by their module, else by themselves.
 
     `given` is for the embedder, `section` what the module's custom section `arkml.spec` holds.
     Both are an object with "behaviors", from names or "*" to what is declared of each, or what is
@@ -69,8 +70,8 @@ class Declarations:
 
     def __init__(self, given: Declaring, section: bytes | None) -> None:
         self.given: Mapping[str, Any] = {}
-        """What the embedder declared, as JSON has it."""
-        if isinstance(given, str | Path):
+        """The declaration of the embedder, as JSON has it."""
+        if isinstance(given, str | os.PathLike):
             self.given = _document(_contents(Path(given)), str(given))
         elif given is not None:
             self.given = copy.deepcopy(given)
@@ -81,7 +82,7 @@ class Declarations:
             self._sources.append((where, _by_name(_document(section, where), where)))
 
     def of(self, name: str, num_features: int, num_actions: int, configuration: str = "") -> Spec:
-        """What holds for a behavior. Raises InvalidSpec if that contradicts its widths."""
+        """Return the spec of a behavior. Raises InvalidSpec if it contradicts the widths."""
         widths = num_features, num_actions
         for where, source in self._sources:
             declared = source.get(name, source.get(_ANY))
@@ -130,7 +131,7 @@ def _by_name(document: Mapping[str, Any], where: str) -> Mapping[str, _BehaviorD
 
 
 def _fitted(declared: _BehaviorDeclared, where: str, num_features: int, num_actions: int) -> Spec:
-    """What is declared of a behavior of these widths. Raises InvalidSpec."""
+    """Return the spec of a declaration for these widths. Raises InvalidSpec."""
     plain = Spec.plain(num_features, num_actions)
     parts = _parts(declared.observations, where) or plain.observations
     if (size := sum(part.size for part in parts)) != num_features:
@@ -166,7 +167,7 @@ def _parts(declared: Sequence[_PartDeclared], where: str) -> tuple[Part, ...]:
 
 
 def _bounds(low: _Bound, high: _Bound, size: int, where: str) -> tuple[Bounds, Bounds]:
-    """Lower and upper bounds of `size` values. Raises InvalidSpec."""
+    """Return lower and upper bounds of `size` values. Raises InvalidSpec."""
     found = []
     for bound in (low, high):
         values = tuple(bound) if isinstance(bound, list) else (bound,)

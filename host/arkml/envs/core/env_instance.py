@@ -63,7 +63,7 @@ class EnvInstance(Closing):
         self._inference = inference
         self._trackers: dict[int, AgentTracker] = {}
         self._loop: ExportedFunction | None = None
-        self.stepping = SubmitLoop(
+        self.stepping: SubmitLoop = SubmitLoop(
             calls,
             world.framed(script),
             self.is_driven,
@@ -84,29 +84,29 @@ class EnvInstance(Closing):
         self._answered()
 
     def run(self) -> Step:
-        """Up to the next submit that somebody has to decide in. The one before is answered."""
+        """Run to the next submit with a decision; the one before must be answered."""
         self.pending = None
         self.stepping.begin()
         return self._through(self.stepping.resume)
 
     def look(self) -> Step:
-        """The same for a guest that was run, and submits to the session that it did before."""
+        """Show the submit of a guest that was run, to the session of before, or run on as `run`."""
         self.pending = None
         step = self.show(self.calls.submitted())
         return self.run() if step is None else step
 
     def go_on(self) -> Step:
-        """The same for a guest that was run, and is suspended in something not looked at yet."""
+        """Serve what a guest that was run is suspended in, then run on as `run`."""
         self.pending = None
         return self._through(self.stepping.take_over)
 
     def after_call(self) -> Step:
-        """The same for a guest that was run, and whose call has ended."""
+        """End the call of a guest that was run, then run on as `run`."""
         self.pending = None
         return self._through(self.stepping.end_call)
 
     def show(self, session: Session) -> Step | None:
-        """What the submit shows that the guest is suspended in; None if it is answered already."""
+        """Return the step that the guest's submit shows; None if it is answered already."""
         batch = session.queue.batch()
         if not len(batch):
             self._answered()
@@ -126,11 +126,11 @@ class EnvInstance(Closing):
         return Step((decision,))
 
     def fail(self, error: GuestError) -> Step:
-        """The guest failed: its agents are truncated."""
+        """Return a step that truncates the agents of a guest that failed."""
         return Step(self._drop_all(), error=error)
 
     def is_driven(self, session: Session) -> bool:
-        """Whether its submits are steps."""
+        """Return whether submits of the session are steps."""
         if isinstance(session, TrainingSession):
             return isinstance(session.policy, ExternalPolicy) and session.policy.is_stepped
         if self._inference is not None:
@@ -147,7 +147,7 @@ class EnvInstance(Closing):
 
     @property
     def is_in_frame(self) -> bool:
-        """Whether it is in a call of the frame, and of one only."""
+        """True while the guest is in a call of a single frame."""
         entry = self.stepping.entry
         return entry is not None and entry.name == self._frame and entry is not self._loop
 

@@ -1,4 +1,4 @@
-"""The hive that a guest in an environment sees: experiments in memory, which nobody learns."""
+"""The hive that a guest in an environment sees: experiments in memory, without a learner."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Experiment:
         return settled([Metric(name, value) for name, value in self.metrics_told.items()])
 
     def info(self) -> ExperimentInfo:
-        """As a list of experiments tells it."""
+        """Return the entry for a list of experiments."""
         ended = bool(self.ended_at)
         return ExperimentInfo(
             name=self.behavior.name,
@@ -96,7 +96,7 @@ class Experiments:
 
     @property
     def has_ended(self) -> bool:
-        """Whether there were experiments, and the guest has left them all."""
+        """True once the guest has left all experiments, after at least one."""
         return bool(self.started) and not any(run.sessions for run in self.started.values())
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
@@ -139,7 +139,7 @@ class Experiments:
         return settled(self._opened(self._found(run_id)))
 
     def take_given(self) -> list[Demonstrations]:
-        """The rows with actions of their own that came since the last call."""
+        """Return the rows with actions of their own that came since the last call."""
         found, self._given, self._given_rows = self._given, [], 0
         return found
 
@@ -177,7 +177,7 @@ class _Part:
 
     def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
         if batch.given is None or (batch.rows["given"] != batch.given.shape[1]).any():
-            raise InvalidArguments("rows of somebody else's actions come with all of them")
+            raise InvalidArguments("augmented and demonstrated rows come with all of their actions")
         self._experiments.keep(
             Demonstrations(
                 self._run.behavior,

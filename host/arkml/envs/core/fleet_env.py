@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.non_reentrant import NonReentrant
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import GuestError, GuestStalled, UsageError
+from arkml.host import Source
 
 
 class FleetEnv(Closing):
@@ -29,7 +31,7 @@ class FleetEnv(Closing):
     finishes is over until `renew`, and changes nothing for the rest.
     """
 
-    def __init__(self, module: Any, num_guests: int, **options: Any) -> None:
+    def __init__(self, module: Source, num_guests: int, **options: Unpack[GuestEnvOptions]) -> None:
         if num_guests < 1:
             raise UsageError(f"a fleet of {num_guests} guests: 1 at least")
         self.num_guests = num_guests

@@ -1,4 +1,4 @@
-"""What a step of a fleet of guests shows."""
+"""Steps of a fleet of guests, as arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arkml.errors import GuestError, UsageError
 @dataclass(slots=True)
 class FleetStep:
     """
-    What became of the guests of a fleet, in order.
+    The outcome for the guests of a fleet, in order.
 
     observations: float32, [guests, num_features], the last ones of an episode that ended; rewards:
     float32, [guests]; started, terminated, truncated, present: bool, [guests]. A guest without a
@@ -35,7 +35,7 @@ class FleetStep:
 
     @staticmethod
     def nobody(guests: int, features: int) -> FleetStep:
-        """No guest is present."""
+        """Return a step in which no guest is present."""
         started, terminated, truncated, present, replaced = np.zeros((5, guests), bool)
         return FleetStep(
             np.zeros((guests, features), np.float32), np.zeros(guests, np.float32),
@@ -51,14 +51,14 @@ class FleetStep:
 
     def take(self, guest: int, step: Step, behavior: Behavior, before: Floats) -> None:
         """
-        What one guest shows; `before`, [num_features], is what its agent showed last.
+        Take the step of one guest; `before`, [num_features], is its agent's last observation.
 
         Raises UsageError if it has several agents, or another behavior.
         """
         decisions = [found for found in step.decisions if found.behavior == behavior]
         if len(decisions) < len(step.decisions):
             raise UsageError(
-                f"a fleet has one behavior, {behavior.name}, and this guest goes on with another:"
+                f"a fleet has one behavior, {behavior.name}, and this guest continues with another:"
                 " choose one with behaviors="
             )
         if decisions and _agents(decisions[0]) > 1:
@@ -71,13 +71,13 @@ class FleetStep:
             self._take(guest, decisions[0], before)
 
     def fail(self, guest: int, error: GuestError, before: Floats) -> None:
-        """A guest goes on no more, though it did nothing wrong by itself."""
+        """Note an error for a guest that is over without having failed itself."""
         self.steps[guest] = Step((), error=error)
         self.present[guest] = self.truncated[guest] = True
         self.observations[guest] = before
 
     def follow(self, later: FleetStep, guests: Marks) -> None:
-        """These guests, bool, [guests], have gone on already: show their first observations."""
+        """Take the first observations of guests, bool, [guests], that have been stepped further."""
         self.observations[guests] = later.observations[guests]
         self.present |= guests & later.present
         self.truncated |= guests & later.truncated
@@ -110,6 +110,6 @@ class FleetStep:
 
 
 def _agents(decision: Decision) -> int:
-    """How many are there at once."""
+    """Return the number of agents that are present at once."""
     ended = int(decision.ended.sum())
     return max(ended, len(decision) - ended)

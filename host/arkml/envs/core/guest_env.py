@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from arkml.envs.core.declarations import Declarations, Declaring
 from arkml.envs.core.env_instance import EnvInstance, Pending
 from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.non_reentrant import NonReentrant
-from arkml.envs.core.script import Script
+from arkml.envs.core.script import Configuration, Script
 from arkml.envs.core.world import FRAME, Pace, SeededWorld
 from arkml.errors import GuestStalled, InvalidActions, UsageError
 from arkml.guests.guest import Guest
 from arkml.guests.instance import SharedResources
-from arkml.host import Host, loader_of
+from arkml.host import Host, Source, loader_of
 from arkml.limits import Limits
 from arkml.runs.gateway import settings_of
 from arkml.runtime.compiled_module import CompiledModule
@@ -54,11 +54,11 @@ class GuestEnv(Closing):
 
     def __init__(
         self,
-        module: str | Path | bytes,
+        module: Source,
         *,
         entry: str | None = None,
         args: str = "",
-        configure: str | Sequence[int | str] | None = None,
+        configure: Configuration = None,
         snapshot: bytes | None = None,
         inference: bool | None = None,
         behaviors: Collection[str] | None = None,
@@ -75,6 +75,7 @@ class GuestEnv(Closing):
             raise UsageError(f"idle_calls is {idle_calls}: 1 at least")
         if not isinstance(configure, str | None):
             configure = tuple(configure)  # ours, whatever becomes of the caller's
+        self._module = module
         self._made_with = {
             "module": module, "entry": entry, "args": args, "configure": configure,
             "snapshot": snapshot, "inference": inference, "behaviors": behaviors,
@@ -84,8 +85,8 @@ class GuestEnv(Closing):
         }  # fmt: skip
         if wasi is not None and host is not None:
             raise UsageError("wasi= is for an environment's own host: grant it to the one you give")
-        self.pace = Pace(frame_seconds)
-        """How fast time goes for the guest; for whoever plays it to set."""
+        self.pace: Pace = Pace(frame_seconds)
+        """The speed of the guest's clock, which may be set at any time."""
         self._owned = Host(limits=limits, wasi=wasi) if host is None else None
         found = host or self._owned
         assert found is not None
@@ -93,13 +94,13 @@ class GuestEnv(Closing):
         try:
             self.program: CompiledModule = found.compile(module)
             _require_same(module, self.program, digest)
-            self.script = Script(self.program, entry, args, configure)
+            self.script: Script = Script(self.program, entry, args, configure)
             self._declarations = Declarations(spec, self.program.info.spec)
         except BaseException:
             if self._owned is not None:
                 self._owned.close()
             raise
-        self.unclosed = Unclosed(f"<{type(self).__name__} of {self.program.name}>")
+        self.unclosed: Unclosed = Unclosed(f"<{type(self).__name__} of {self.program.name}>")
         """Warns if the environment is dropped without `close`."""
         if self._owned is not None:
             loader_of(self._owned).unclosed = self.unclosed
@@ -108,12 +109,12 @@ class GuestEnv(Closing):
         self._behaviors = behaviors
         self._idle_calls = idle_calls
         self._seconds = seconds
-        self.agents = Agents()
+        self.agents: Agents = Agents()
         self._random = np.random.default_rng()
         self._life: EnvInstance | None = None
         self._call = NonReentrant(self.program.name)
-        self.reset_seconds = 0.0
-        """What it took to make the present instance and bring it to its first submit."""
+        self.reset_seconds: float = 0.0
+        """Seconds that the last reset took, up to the first submit."""
         self._is_closed = False
 
     @property
@@ -123,12 +124,12 @@ class GuestEnv(Closing):
 
     @property
     def seedable(self) -> bool:
-        """Whether the guest takes a seed."""
+        """True if a seed reaches the guest."""
         return self.script.is_seedable
 
     @property
     def decision(self) -> Decision | None:
-        """What waits for actions, or None."""
+        """The decision that waits for actions, or None."""
         pending = self._pending
         return None if pending is None else pending.decision
 
@@ -171,9 +172,9 @@ class GuestEnv(Closing):
 
     def step(self, actions: npt.ArrayLike) -> Step:
         """
-        Go on to the next submit.
+        Answer the submit and run the guest to its next one.
 
-        actions: [m, num_actions], finite, of the agents in `decision.deciding`, in that order.
+        actions: finite numbers, [m, num_actions], of the agents in `decision.deciding`, in order.
         Raises InvalidActions, and UsageError if nothing waits for actions; nothing has moved then.
         """
         self.require_open()
@@ -194,7 +195,7 @@ class GuestEnv(Closing):
         return self.script.messages.add(message)
 
     def take_demonstrations(self) -> list[Demonstrations]:
-        """The rows with actions of their own that the guest gave since the last call."""
+        """Return the rows with actions of their own that the guest gave since the last call."""
         return [] if self._life is None else self._life.experiments.take_given()
 
     def shared(self, instances: int = 1) -> SharedResources:
@@ -206,7 +207,7 @@ class GuestEnv(Closing):
         return loader_of(self.host).shared(unclosed=self.unclosed, instances=instances)
 
     def born(self, seed: int, resources: SharedResources) -> EnvInstance:
-        """Make an instance, before its first call, which this environment does not step."""
+        """Return a new instance, before its first call, for the caller to step and close."""
         world = SeededWorld(seed, self.pace)
         experiments = Experiments(
             self._snapshot, _shape_of, self._declarations, self._behaviors, world
@@ -233,7 +234,7 @@ class GuestEnv(Closing):
             return life
 
     def take_back(self, life: EnvInstance) -> None:
-        """Go on with an instance that was set aside, in the place of the present one."""
+        """Continue with an instance that was set aside; the present one is closed."""
         with self._call:
             self._end_instance()
             self._life = life
@@ -247,8 +248,8 @@ class GuestEnv(Closing):
                 self._owned.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        module = self._made_with["module"]
-        path = module if isinstance(module, bytes) else str(Path(str(module)).resolve())
+        module = self._module
+        path = module if isinstance(module, bytes) else str(Path(module).resolve())
         spec = self._declarations.given or None
         return {**self._made_with, "module": path, "spec": spec, "digest": self.program.digest}
 
@@ -266,7 +267,7 @@ class GuestEnv(Closing):
         return step
 
     def require_behavior(self, life: EnvInstance) -> None:
-        """Whether the guest has some behavior that is stepped. Raises UsageError."""
+        """Raise UsageError if the guest has none of the behaviors that are stepped."""
         there = {run.behavior.name for run in life.experiments.started.values()}
         if self._behaviors is not None and there and there.isdisjoint(self._behaviors):
             raise UsageError(
@@ -275,7 +276,7 @@ class GuestEnv(Closing):
             )
 
     def require_open(self) -> None:
-        """Raises UsageError once it is closed."""
+        """Raise UsageError once the environment is closed."""
         if self._is_closed:
             raise UsageError("the environment is closed")
 
@@ -285,7 +286,7 @@ class GuestEnv(Closing):
             life.close()
 
 
-def _require_same(module: Any, program: CompiledModule, digest: str | None) -> None:
+def _require_same(module: Source, program: CompiledModule, digest: str | None) -> None:
     if digest is not None and digest != program.digest:
         raise UsageError(f"{module!r} is another module than when the environment was pickled")
 
@@ -296,7 +297,7 @@ def _shape_of(launch: Launch) -> tuple[int, int]:
 
 
 def _checked(actions: npt.ArrayLike, decision: Decision) -> npt.NDArray[np.float32]:
-    """The actions as float32, [m, num_actions]. Raises InvalidActions."""
+    """Return the actions as float32, [m, num_actions]. Raises InvalidActions."""
     wanted = (int((~decision.ended).sum()), decision.behavior.num_actions)
     try:
         values = floats_of(actions)

@@ -14,7 +14,7 @@ Said = Sequence[Metadata]
 
 
 def parted(said: Said) -> tuple[list[Metadata], list[Metadata]]:
-    """Masks, and all the rest."""
+    """Return the items that are masks, and the other ones."""
     masks = [item for item in said if item.name.startswith(MASK)]
     return masks, [item for item in said if not item.name.startswith(MASK)]
 

@@ -17,15 +17,15 @@ EXPORT = "arkml_side_channel"
 
 class Messages:
     """
-    What waits for the export `arkml_side_channel(ptr, len)` of a module, oldest first.
+    Messages for the export `arkml_side_channel(ptr, len)` of a module, oldest first.
 
     Raises EntryPointMissing for such an export that does not take bytes.
     """
 
     def __init__(self, program: CompiledModule) -> None:
         functions = program.functions
-        self.are_heard = EXPORT in functions
-        """Whether the module has that export."""
+        self.are_heard: bool = EXPORT in functions
+        """True if the module has that export."""
         if self.are_heard and functions[EXPORT].params != ("i32", "i32"):
             raise EntryPointMissing(
                 f"{EXPORT} of {program.name} is {functions[EXPORT]}: it takes the bytes of a"
@@ -38,7 +38,7 @@ class Messages:
         self._waiting: deque[bytes] = deque()
 
     def add(self, message: bytes) -> bool:
-        """Have a message handed over before the next call. False if nobody would hear it."""
+        """Queue a message for the next call. Returns False if the module has no such export."""
         if self.are_heard:
             self._waiting.append(message)
         return self.are_heard

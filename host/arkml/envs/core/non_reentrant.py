@@ -15,7 +15,7 @@ class NonReentrant:
         self._is_busy = False
 
     def __enter__(self) -> None:
-        """Raises GuestBusy, before anything is touched, if a call is in progress."""
+        """Raise GuestBusy, before anything is touched, if a call is in progress."""
         if self._is_busy:
             raise GuestBusy(f"the environment of {self._name} is in a call: one call at a time")
         self._is_busy = True  # no thread and no SIGINT gets between: nothing is called here

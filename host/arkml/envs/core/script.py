@@ -28,7 +28,7 @@ Configuration = str | Sequence[int | str] | None
 
 class Script:
     """
-    What is called, and with what; checked against the module's exports.
+    The calls of a guest's life and their arguments, checked against the module's exports.
 
     Raises UsageError and EntryPointMissing.
     """
@@ -54,14 +54,14 @@ class Script:
                 f"{self._entry} of {program.name} is {functions[self._entry]}: an environment calls"
                 " functions that take nothing, or bytes"
             )
-        self.frame = None if self._takes_bytes else self._entry
-        """What is called again and again, None where one call is all."""
-        self.messages = Messages(program)
-        """What the guest is told before the next of these calls."""
+        self.frame: str | None = None if self._takes_bytes else self._entry
+        """The export that is called again and again, None where one call is all."""
+        self.messages: Messages = Messages(program)
+        """Messages for the guest before the next of these calls."""
 
     @property
     def is_seedable(self) -> bool:
-        """Whether a seed reaches the guest."""
+        """True if a seed reaches the guest."""
         given = [self._args] if self._configure is None else [self._args, *self._configure]
         if isinstance(self._configure, str):
             given = [self._args, self._configure]
@@ -82,7 +82,7 @@ class Script:
             )
 
     def calls(self, guest: CallLoop, seed: int) -> Calls:
-        """The calls of a new instance, one after another."""
+        """Yield the calls of a new instance, one after another."""
         for name in initializers(self._program):
             if name == "ark_initialize":
                 yield from self._seeding(guest, seed)

@@ -43,13 +43,13 @@ class SingleRows:
         ]
 
     def single(self, positions: Places) -> Marks:
-        """Return for each guest whether its queue holds one row, bool, [n]."""
+        """Return which queues hold one row, bool, [n]."""
         holds_one = self._words[self._counts[positions]] == 1
         marks: Marks = holds_one & self._has[positions]
         return marks
 
     def rows(self) -> npt.NDArray[Any]:
-        """Copy the rows without their features, ROW, [guests]; zeros where there is no queue."""
+        """Return a copy of the rows, ROW, [guests]; zeros where there is no queue."""
         copy = np.zeros(len(self._has), ROW)
         for slab, rows, positions in self._moves:
             copy[positions] = slab.view(at.ROWS)[rows]
@@ -68,7 +68,7 @@ class SingleRows:
 
 
 def _indices(numbers: list[int]) -> Any:
-    """Return the numbers as a slice if they count up by a step, else as an array."""
+    """Return the indices, as a slice where they are evenly spaced."""
     step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
     if step > 0 and numbers == list(range(numbers[0], numbers[0] + step * len(numbers), step)):
         return slice(numbers[0], numbers[-1] + 1, step)

@@ -1,4 +1,4 @@
-"""What the rows of a behavior mean: parts of an observation, and kinds of actions."""
+"""The meaning of a behavior's rows: parts of an observation, and kinds of actions."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Part:
 
     @property
     def size(self) -> int:
-        """How many features it has."""
+        """The number of features."""
         return math.prod(self.shape)
 
     def of(self, observations: Floats) -> Floats:
-        """Features as this part shows them: float32, [n, size] as [n, *shape]."""
+        """Return features, float32, [n, size], in the shape of this part: [n, *shape]."""
         return observations.reshape(len(observations), *self.shape)
 
 
@@ -53,7 +53,7 @@ class Actions:
     _ceilings: Floats = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        largest = np.finfo(np.float32).max  # what is infinite is within no bounds
+        largest = np.finfo(np.float32).max  # infinite values are outside of all bounds
         for name, bounds in (("_floors", self.low), ("_ceilings", self.high)):
             found = np.clip(np.array(bounds, np.float64), -largest, largest)
             object.__setattr__(self, name, found.astype(np.float32))
@@ -64,9 +64,9 @@ class Actions:
 
     def check(self, values: Floats, who: str) -> None:
         """
-        Whether values, [..., width], can be given to `who`. Raises InvalidActions.
+        Raise InvalidActions if values, [..., width], cannot be actions; `who` is named.
 
-        A choice that the guest has masked is its own matter.
+        Masks are not looked at: a masked choice is for the guest to handle.
         """
         floats = values[..., : self.continuous]
         fits = self._fit(floats)
@@ -79,15 +79,15 @@ class Actions:
         self.check_choices(values, who)
 
     def accept(self, values: Floats) -> bool:
-        """Whether `check` would be content with values of continuous actions alone."""
+        """Return whether `check` passes, for behaviors with continuous actions only."""
         return not self.branches and bool(self._fit(values).all())
 
     def _fit(self, floats: Floats) -> npt.NDArray[np.bool_]:
-        """What is within the bounds; nothing that is no number is."""
+        """Return a mask of the finite values within the bounds, bool, [..., continuous]."""
         return (floats >= self._floors) & (floats <= self._ceilings)
 
     def check_choices(self, values: Floats, who: str) -> None:
-        """Whether the choices among values, [..., width], exist. Raises InvalidActions."""
+        """Raise InvalidActions if a choice among values, [..., width], does not exist."""
         if not self.branches:
             return
         chosen = values[..., self.continuous :]
@@ -104,10 +104,10 @@ class Actions:
 @dataclass(frozen=True, slots=True)
 class Spec:
     """
-    What is known of a behavior's rows.
+    The meaning of a behavior's rows.
 
-    decision_period: an agent is asked once in so many of its submits. slots: how many agents there
-    are at most. positions: the features that are an agent's place in a plane.
+    decision_period: the number of submits from one decision of an agent to its next. slots: the
+    most agents at once. positions: the features that are an agent's place in a plane.
     """
 
     observations: tuple[Part, ...]
@@ -118,13 +118,13 @@ class Spec:
 
     @staticmethod
     def plain(num_features: int, num_actions: int) -> Spec:
-        """One observation of all features, and actions from -1 to 1."""
+        """Return a spec of one observation of all features, and actions from -1 to 1."""
         without = (-math.inf,) * num_features, (math.inf,) * num_features
         ones = (-1.0,) * num_actions, (1.0,) * num_actions
         return Spec((Part(_WHOLE, (num_features,), *without),), Actions(num_actions, *ones))
 
     def parts(self, observations: Floats) -> list[Floats]:
-        """Features, float32, [n, num_features], part by part, each [n, *shape]."""
+        """Yield features, float32, [n, num_features], part by part, each [n, *shape]."""
         if len(self.observations) == 1:
             return [self.observations[0].of(observations)]
         ends = np.cumsum([part.size for part in self.observations])[:-1]

@@ -1,4 +1,4 @@
-"""A guest between two submits that somebody outside answers."""
+"""The way of a guest from one submit that is answered from outside to the next."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SubmitLoop:
     """
     Runs the calls of one guest up to each submit that is answered from outside.
 
-    `is_driven` says which those are. A guest that since `begin` makes `idle` calls, or submits so
-    often what nobody has to decide in, or takes `seconds`, has stalled.
+    `is_driven` says which those are. A guest that since `begin` makes `idle` calls, or as many
+    submits without a decision, or takes `seconds`, has stalled.
     """
 
     def __init__(
@@ -44,25 +44,25 @@ class SubmitLoop:
         self._until: float | None = None
 
     def begin(self) -> None:
-        """A step begins."""
+        """Start to count calls and seconds, for a new step."""
         self._left = self._idle
         self._until = None if self._seconds is None else time.monotonic() + self._seconds
 
     def resume(self) -> Session | None:
         """
-        The session whose submit comes next, or None when the guest has come to its end.
+        Return the session of the next submit, or None where the guest came to its end.
 
         The submit before must be answered. Raises GuestError; GuestStalled among them.
         """
         return self._run(is_suspended=False)
 
     def take_over(self) -> Session | None:
-        """The same from where the guest is suspended, whatever it wants there."""
+        """Serve what the guest is suspended in, then continue as `resume`."""
         self.begin()
         return self._run(is_suspended=True)
 
     def end_call(self) -> Session | None:
-        """The same from the end of the call that the guest was in."""
+        """End the call that the guest was in, then continue as `resume`."""
         assert self.entry is not None
         self.begin()
         self._guest.fiber.unpark()

@@ -20,9 +20,9 @@ _LAST = (1 << 63) - 1  # nanoseconds: a guest reads them as an i64
 
 class Pace:
     """
-    How fast time goes for the guests of an environment. Set it at any time, from the next frame on.
+    The speed of the clock of guests in an environment; it counts from the next frame on.
 
-    A frame lasts `frame_seconds` times `time_scale`. What is set wrong raises UsageError.
+    A frame lasts `frame_seconds` times `time_scale`. Raises UsageError for wrong values.
     """
 
     def __init__(self, frame_seconds: float = FRAME) -> None:
@@ -37,7 +37,7 @@ class Pace:
 
     @property
     def time_scale(self) -> float:
-        """How many times faster than that time goes; 0 stops it."""
+        """The factor by which the clock is faster than that; 0 stops it."""
         return self._time_scale
 
     @time_scale.setter
@@ -62,7 +62,7 @@ class Pace:
 
     @property
     def nanoseconds(self) -> int:
-        """Of the next frame."""
+        """Nanoseconds of the next frame."""
         return round(self._frame_seconds * self._time_scale * 1e9)
 
 
@@ -81,15 +81,15 @@ class SeededWorld:
         self._draws = 0
 
     def tick(self) -> None:
-        """A frame goes by."""
+        """Move the clock by a frame."""
         self._now += self._pace.nanoseconds
 
     def skip(self, nanoseconds: int) -> None:
-        """Frames went by that nobody told of one by one."""
+        """Move the clock by frames that were not counted one by one."""
         self._now += nanoseconds
 
     def framed(self, calls: Calls) -> Calls:
-        """The same calls, each a frame after the one before."""
+        """Yield the calls, each a frame after the one before."""
         for begin in calls:
             self.tick()
             yield begin

@@ -33,7 +33,7 @@ class _ActionTupleBase(ABC):
 
     @property
     def continuous(self) -> NDArray[np.float32]:
-        # None only in a tuple that nothing was added to, which nobody reads.
+        # None only in a tuple without actions, which is never read.
         return cast("NDArray[np.float32]", self._continuous)
 
     @property
@@ -79,7 +79,7 @@ class ActionTuple(_ActionTupleBase):
 
 
 class ActionSpec(NamedTuple):
-    """How many floats an action has, and how many choices each of its discrete branches has."""
+    """The shape of an action: its number of floats, and the choices of each discrete branch."""
 
     continuous_size: int
     discrete_branches: tuple[int, ...]
@@ -103,22 +103,22 @@ class ActionSpec(NamedTuple):
         return len(self.discrete_branches)
 
     def is_discrete(self) -> bool:
-        """Whether there are discrete actions only."""
+        """Return whether there are discrete actions only."""
         return self.discrete_size > 0 and self.continuous_size == 0
 
     def is_continuous(self) -> bool:
-        """Whether there are continuous actions only."""
+        """Return whether there are continuous actions only."""
         return self.discrete_size == 0 and self.continuous_size > 0
 
     def empty_action(self, n_agents: int) -> ActionTuple:
-        """Zeros for that many agents."""
+        """Return zero actions of `n_agents` agents."""
         return ActionTuple(
             np.zeros((n_agents, self.continuous_size), dtype=np.float32),
             np.zeros((n_agents, self.discrete_size), dtype=np.int32),
         )
 
     def random_action(self, n_agents: int) -> ActionTuple:
-        """Floats in [-1, 1) and choices of each branch, from numpy's global generator."""
+        """Return floats in [-1, 1) and choices, drawn from numpy's global generator."""
         continuous = np.random.uniform(-1.0, 1.0, (n_agents, self.continuous_size))
         discrete = np.zeros((n_agents, self.discrete_size), dtype=np.int32)
         for branch, choices in enumerate(self.discrete_branches):
@@ -127,7 +127,7 @@ class ActionSpec(NamedTuple):
 
     def _validate_action(self, actions: ActionTuple, n_agents: int, name: str) -> ActionTuple:
         """
-        Returns `actions`.
+        Return `actions` after a check.
 
         Raises UnityActionException for a shape that does not fit, NaN, or a choice that a branch
         does not have.
@@ -158,17 +158,17 @@ class ActionSpec(NamedTuple):
 
     @staticmethod
     def create_continuous(continuous_size: int) -> ActionSpec:
-        """Continuous actions only."""
+        """Return a spec of continuous actions only."""
         return ActionSpec(continuous_size, ())
 
     @staticmethod
     def create_discrete(discrete_branches: tuple[int, ...]) -> ActionSpec:
-        """Discrete actions only."""
+        """Return a spec of discrete actions only."""
         return ActionSpec(0, discrete_branches)
 
     @staticmethod
     def create_hybrid(continuous_size: int, discrete_branches: tuple[int, ...]) -> ActionSpec:
-        """Continuous and discrete actions."""
+        """Return a spec of continuous and discrete actions."""
         return ActionSpec(continuous_size, discrete_branches)
 
 

@@ -52,7 +52,7 @@ class BaseEnv(ABC):
 
     @abstractmethod
     def step(self) -> None:
-        """Go on until an agent needs an action. Agents that were given none take zeros."""
+        """Run until an agent needs an action. Agents that were given none take zeros."""
 
     @abstractmethod
     def reset(self) -> None:
@@ -87,4 +87,4 @@ class BaseEnv(ABC):
 
     @abstractmethod
     def get_steps(self, behavior_name: BehaviorName) -> tuple[DecisionSteps, TerminalSteps]:
-        """The agents of a behavior that need an action and those that ended in the last step."""
+        """Return the agents of a behavior that need an action, and those that ended."""

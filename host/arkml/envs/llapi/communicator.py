@@ -1,4 +1,4 @@
-"""What an environment needs of the line to its player."""
+"""The connection of an environment to its player, as a protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Communicator:
 
     def __init__(self, worker_id: int = 0, base_port: int = 5005) -> None:
         self.worker_id = worker_id
-        self.port = base_port + worker_id
+        self.port: int = base_port + worker_id
 
     def initialize(
         self, inputs: UnityInputProto, poll_callback: PollCallback | None = None

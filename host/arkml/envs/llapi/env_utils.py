@@ -18,13 +18,13 @@ _EXTENSIONS = (".app", ".exe", ".x86_64", ".x86")
 
 
 def get_platform() -> str:
-    """The operating system: linux, darwin or win32."""
+    """Return the operating system: linux, darwin or win32."""
     return sys.platform
 
 
 def validate_environment_path(env_path: str) -> str | None:
     """
-    The executable that `env_path` names on this platform, or None.
+    Return the executable that `env_path` names on this platform, or None.
 
     The path may have the extension of a player on any platform, or none.
     """
@@ -69,9 +69,10 @@ def launch_executable(file_name: str, args: Sequence[str]) -> subprocess.Popen[b
             "Error when trying to launch environment - make sure permissions are set correctly. "
             f'For example "chmod -R 755 {launch_string}"'
         ) from error
-    except OSError as error:  # a file that is no program
+    except OSError as error:  # a file that is not a program
         raise UnityEnvironmentException(
-            f"Couldn't launch the {file_name} environment. {launch_string} is no program: {error}"
+            f"Couldn't launch the {file_name} environment."
+            f" {launch_string} is not a program: {error}"
         ) from error
 
 

@@ -230,7 +230,7 @@ class UnityEnvironment(BaseEnv):
         self._side_channel_manager.process_side_channel_message(output.rl_output.side_channel)
 
     def _update_behavior_specs(self, output: UnityOutputProto) -> None:
-        """Keep the behaviors that are new. One without agents has no observations to tell of."""
+        """Keep the behaviors that are new; without agents a behavior has no observations."""
         infos = output.rl_output.agentInfos
         for brain in output.rl_initialization_output.brain_parameters:
             if brain.brain_name in infos and infos[brain.brain_name].value:

@@ -1,4 +1,4 @@
-"""What the ML-Agents API raises."""
+"""The exceptions of the ML-Agents API."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def derived() -> dict[str, str]:
 
 
 def stale() -> list[str]:
-    """Generated files that are not what the `.proto` files say, and those that none made."""
+    """Return generated files that differ from the `.proto` files, and those without one."""
     texts = derived()
     present = {path.name: path.read_text() for path in _FOLDER.glob("*_pb2*.py*")}
     return sorted(

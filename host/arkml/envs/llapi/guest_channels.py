@@ -30,21 +30,21 @@ ANALYTICS = DefaultTrainingAnalyticsSideChannel.CHANNEL_ID
 
 _Kind = EngineConfigurationChannel.ConfigurationType
 _AS_IT_IS = EngineConfig(None, None, None, None, None, None)
-_HEARD = 1000  # parameters that are told again to new instances, and channels that are told of
+_HEARD = 1000  # parameters that new instances get again, and channels that were logged
 
 
 class GuestChannels:
     """
-    What a trainer says: settings of the engine are kept, the rest goes to the guest by `tell`.
+    Messages of a trainer: settings of the engine are kept, the rest goes to the guest by `tell`.
 
-    How fast time goes is set in `pace`; the other settings change nothing. `tell` gets the 16 bytes
-    that name the channel and the message; it says whether somebody listens, and if not that is
-    logged, once for a channel. A new instance is told all parameters of the environment again.
+    The speed of the clock is set in `pace`; the other settings change nothing. `tell` gets the 16
+    bytes that name the channel and the message; where it returns False that is logged, once for a
+    channel. A new instance gets all parameters of the environment again.
     """
 
     def __init__(self, tell: Callable[[bytes], bool], pace: Pace) -> None:
-        self.engine = _AS_IT_IS
-        """What the trainer has set of the engine; None is what it left alone."""
+        self.engine: EngineConfig = _AS_IT_IS
+        """The settings of the engine by the trainer; None where it has set nothing."""
         self._tell = tell
         self._pace = pace
         self._waiting: list[tuple[uuid.UUID, bytes]] = []
@@ -70,7 +70,7 @@ class GuestChannels:
         for channel_id, message in waiting:
             if channel_id == ENGINE:
                 self._set(message)
-            elif channel_id != ANALYTICS:  # it is about the trainer, for whoever makes engines
+            elif channel_id != ANALYTICS:  # it is about the trainer, for makers of engines
                 self._pass_on(channel_id, message)
 
     def _set(self, message: bytes) -> None:
@@ -107,7 +107,7 @@ class GuestChannels:
 
 
 def stats_block(stats: StatsSideChannel) -> bytes:
-    """What a guest has said, as the messages that a player sends; it is taken."""
+    """Take the statistics of a guest, and return them as the messages that a player sends."""
     # One OutgoingMessage a number would cost more than the step.
     block = bytearray()
     for name, values in stats.get_and_reset_stats().items():
@@ -119,7 +119,7 @@ def stats_block(stats: StatsSideChannel) -> bytes:
 
 
 def _read(message: IncomingMessage) -> dict[str, Any]:
-    """The settings in a message, none for a kind that is unknown. Raises struct.error."""
+    """Return the settings in a message, none for an unknown kind. Raises struct.error."""
     kind = message.read_int32(-1)
     match kind:
         case _Kind.SCREEN_RESOLUTION:

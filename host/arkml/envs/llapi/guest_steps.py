@@ -1,4 +1,4 @@
-"""What a guest shows, as ML-Agents has it."""
+"""The rows of a guest as the steps of ML-Agents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from arkml.envs.llapi.base_env import (
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """A behavior under the name that trainers know; `nobody` is that none of it ended."""
+    """A behavior under the name that trainers know, with a batch of ended agents that is empty."""
 
     behavior: Behavior
     name: BehaviorName
@@ -31,7 +31,7 @@ class Met:
 
 
 def behavior_spec(behavior: Behavior) -> BehaviorSpec:
-    """What is declared of a behavior."""
+    """Return the spec of a behavior as ML-Agents has it."""
     seen = [
         ObservationSpec(
             part.shape,
@@ -46,7 +46,7 @@ def behavior_spec(behavior: Behavior) -> BehaviorSpec:
 
 
 def steps_of(decision: Decision, met: Met) -> tuple[DecisionSteps, TerminalSteps]:
-    """The rows of a submit, in push order, those that ended apart."""
+    """Return the rows of a submit in push order, those that ended apart."""
     ended, declared = decision.ended, decision.behavior.spec
     if not ended.any():
         count = len(decision)
@@ -77,5 +77,5 @@ def steps_of(decision: Decision, met: Met) -> tuple[DecisionSteps, TerminalSteps
 
 
 def _groups(count: int) -> tuple[Any, Any]:
-    """Nobody is in a group: ids and rewards, [count]."""
+    """Return ids and rewards of groups, [count]: zeros, since agents are in none."""
     return np.zeros(count, np.int32), np.zeros(count, np.float32)

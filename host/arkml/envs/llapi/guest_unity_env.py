@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.llapi.base_env import (
     ActionSpec,
     ActionTuple,
@@ -38,6 +39,7 @@ from arkml.envs.llapi.side_channel.stats_side_channel import (
 )
 from arkml.envs.remade import Remade
 from arkml.errors import GuestError
+from arkml.host import Source
 
 _CLOSED = "No Unity environment is loaded."
 _TEAM = "?team=0"
@@ -52,18 +54,18 @@ class GuestUnityEnv(Remade, BaseEnv):
     instance, `seed` is that of the first one. A guest that has finished or failed interrupts its
     agents; the next `step` raises UnityCommunicatorStoppedException.
 
-    What the guest says with its rows goes to a StatsSideChannel in `side_channels`, if there is
-    one. What they send goes to the guest's export `arkml_side_channel(ptr, len)`: the 16 bytes of
-    the channel's id, little-endian, and the message. Settings of the engine are in `engine`.
+    Metadata of the guest's rows goes to a StatsSideChannel in `side_channels`, if there is one.
+    Messages of the channels go to the guest's export `arkml_side_channel(ptr, len)`: the 16 bytes
+    of the channel's id, little-endian, and the message. Settings of the engine are in `engine`.
     """
 
     def __init__(
         self,
-        module: Any,
+        module: Source,
         *,
         seed: int | None = None,
         side_channels: Sequence[SideChannel] | None = None,
-        **options: Any,
+        **options: Unpack[GuestEnvOptions],
     ) -> None:
         self._settings = {"seed": seed, "side_channels": side_channels}
         self._side_channel_manager = SideChannelManager(side_channels)
@@ -82,24 +84,24 @@ class GuestUnityEnv(Remade, BaseEnv):
 
     @property
     def guest_env(self) -> GuestEnv:
-        """What is stepped. Raises UnityEnvironmentException once it is closed."""
+        """The environment that is stepped. Raises UnityEnvironmentException once it is closed."""
         if self._env is None:
             raise UnityEnvironmentException(_CLOSED)
         return self._env
 
     @property
     def engine(self) -> EngineConfig:
-        """What the side channels have set of the engine; None is what they left alone."""
+        """The settings of the engine by the side channels; None where they have set nothing."""
         return self._channels.engine
 
     @property
     def is_over(self) -> bool:
-        """Whether the guest has finished or failed, until the next reset."""
+        """True from the end or failure of the guest until the next reset."""
         return self._why_over is not None
 
     @property
     def failure(self) -> GuestError | None:
-        """What the guest failed with, until the next reset."""
+        """The error of the guest, until the next reset, or None."""
         return self._failure
 
     @property
@@ -107,7 +109,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         return BehaviorMapping(self._specs)
 
     def reset(self) -> None:
-        """Raises GuestError if the new instance does not come to its first submit."""
+        """Make a new instance. Raises GuestError if it does not come to its first submit."""
         env = self.guest_env
         self._is_playing = False
         self._attend(anew=True)
@@ -116,7 +118,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         self._is_playing, self._why_over, self._failure = True, None, None
 
     def step(self) -> None:
-        """The first one is a reset. Raises UnityCommunicatorStoppedException."""
+        """Act; the first step is a reset. Raises UnityCommunicatorStoppedException."""
         env = self.guest_env
         if self._why_over is not None:
             raise UnityCommunicatorStoppedException(f"Communicator has exited. {self._why_over}")
@@ -164,7 +166,7 @@ class GuestUnityEnv(Remade, BaseEnv):
     def set_action_for_agent(
         self, behavior_name: BehaviorName, agent_id: AgentId, action: ActionTuple
     ) -> None:
-        """Raises UnityActionException, and IndexError for an agent that does not decide now."""
+        """Set an agent's action. Raises UnityActionException, IndexError if it decides nothing."""
         self._require(behavior_name)
         spec = self._specs[behavior_name].action_spec
         _checked(spec, action, 1, behavior_name)
@@ -208,7 +210,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         self._steps = shown
 
     def _met(self, behavior: Behavior) -> Met:
-        """What is known of a behavior, whose widths stay as they were when it was first seen."""
+        """Return a behavior; its widths stay as they were when it was first seen."""
         if self._last is None or self._last.behavior is not behavior:
             self._last = self._meet(behavior)
         return self._last
@@ -231,7 +233,7 @@ class GuestUnityEnv(Remade, BaseEnv):
 
 
 def _checked(spec: ActionSpec, action: ActionTuple, count: int, name: str) -> ActionTuple:
-    """An action that fits. Raises UnityActionException, for what is infinite too."""
+    """Return an action that fits. Raises UnityActionException, for infinite numbers too."""
     is_filled = isinstance(action, ActionTuple) and action.continuous is not None
     fits = (
         is_filled

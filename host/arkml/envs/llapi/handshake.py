@@ -1,4 +1,4 @@
-"""What both sides tell each other first: versions and capabilities."""
+"""The first messages of both sides: versions and capabilities."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def capabilities() -> UnityRLCapabilitiesProto:
 
 
 def greeting(seed: int, num_areas: int) -> UnityRLInitializationInputProto:
-    """What a player is told."""
+    """Return the greeting of a player."""
     return UnityRLInitializationInputProto(
         seed=seed,
         communication_version=API_VERSION,
@@ -80,7 +80,7 @@ def check(output: UnityRLInitializationOutputProto) -> None:
 
 
 def check_trainer(wish: UnityRLInitializationInputProto) -> None:
-    """What a player checks. Raises UnityEnvironmentException."""
+    """Check a trainer's greeting, for a player. Raises UnityEnvironmentException."""
     if not is_compatible(API_VERSION, wish.communication_version):
         raise UnityEnvironmentException(
             "The communication API version is not compatible between Unity and python. "
@@ -89,7 +89,7 @@ def check_trainer(wish: UnityRLInitializationInputProto) -> None:
 
 
 def is_compatible(unity: str, python: str) -> bool:
-    """Whether the major versions are the same; below 1.0, the minor ones as well."""
+    """Return whether the major versions are equal; below 1.0, the minor ones as well."""
     theirs, ours = _VERSION.fullmatch(unity), _VERSION.fullmatch(python)
     if theirs is None or ours is None:
         return False

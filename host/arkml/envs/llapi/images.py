@@ -20,7 +20,7 @@ def process_pixels(
     image_bytes: bytes, expected_channels: int, mappings: Sequence[int] | None = None
 ) -> NDArray[np.float32]:
     """
-    The pixels of all files, 0 to 1: float32, [channels, height, width].
+    Return the pixels of all files, 0 to 1: float32, [channels, height, width].
 
     With `mappings`, an entry for each channel of the files, an output channel is the mean of the
     channels that name it, and -1 drops one. Without, one expected channel is the mean of the

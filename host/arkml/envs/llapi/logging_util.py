@@ -14,7 +14,7 @@ NOTSET = logging.NOTSET
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger of that name. Handlers are the program's business."""
+    """Return the logger of that name. Handlers are left to the program."""
     return logging.getLogger(name)
 
 

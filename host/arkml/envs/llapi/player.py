@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.llapi.communicator_objects.command_pb2 import QUIT, RESET
 from arkml.envs.llapi.communicator_objects.unity_input_pb2 import UnityInputProto
 from arkml.envs.llapi.communicator_objects.unity_output_pb2 import UnityOutputProto
@@ -14,7 +14,7 @@ from arkml.envs.llapi.exception import UnityCommunicatorStoppedException
 from arkml.envs.llapi.player_areas import Areas
 from arkml.envs.llapi.player_line import TrainerLine
 from arkml.errors import ArkmlError
-from arkml.host import Host
+from arkml.host import Host, Source
 
 logger = logging.getLogger(__name__)
 
@@ -24,34 +24,34 @@ PATIENCE = 60.0
 @dataclass(frozen=True, slots=True)
 class PlayerSettings:
     """
-    How a guest plays.
+    The settings of a player.
 
-    `areas` and `seed` stand for those that the trainer tells; None takes its own. `patience` is
-    how many seconds a trainer has to come up. `options` are those of `GuestUnityEnv`.
+    `areas` and `seed` replace those of the trainer; None takes the trainer's. `patience` is the
+    number of seconds in which a trainer has to come up. `options` are those of `GuestEnv`.
     """
 
     port: int
     areas: int | None = None
     seed: int | None = None
     patience: float = PATIENCE
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: GuestEnvOptions = field(default_factory=GuestEnvOptions)
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a player has done for its trainer."""
+    """Counts of what a player did for its trainer."""
 
     areas: int
     resets: int
     steps: int
 
 
-def play(host: Host, module: Any, settings: PlayerSettings) -> Played:
+def play(host: Host, module: Source, settings: PlayerSettings) -> Played:
     """
     Play until the trainer closes or is gone, or until the guest has finished.
 
-    The module is loaded before anybody is called. Raises UnityEnvironmentException if no trainer
-    is found, and what `Areas` raises; the trainer is told then.
+    The module is loaded before the trainer is called. Raises UnityEnvironmentException if no
+    trainer is found, and what `Areas` raises; the trainer is told then.
     """
     program = host.compile(module)
     Areas(host, module, 1, None, settings.options).close()

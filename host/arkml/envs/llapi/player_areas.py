@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from arkml.closing import Closing
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.llapi.communicator_objects.agent_action_pb2 import AgentActionProto
 from arkml.envs.llapi.communicator_objects.unity_output_pb2 import UnityOutputProto
 from arkml.envs.llapi.exception import (
@@ -25,7 +25,7 @@ from arkml.envs.llapi.player_messages import (
 )
 from arkml.envs.llapi.side_channel.stats_side_channel import StatsSideChannel
 from arkml.envs.llapi.specs import BehaviorName, BehaviorSpec
-from arkml.host import Host
+from arkml.host import Host, Source
 
 logger = logging.getLogger(__name__)
 
@@ -36,15 +36,16 @@ class Areas(Closing):
     """
     `count` instances of a guest, whose agents a trainer sees as those of one player.
 
-    Instance k starts from `seed` + k. `options` are those of `GuestUnityEnv`. One that is over has
-    no agents until the next reset; the others go on.
+    Instance k starts from `seed` + k. `options` are those of `GuestEnv`. One that is over has
+    no agents until the next reset; the others play on.
     """
 
     def __init__(
-        self, host: Host, module: Any, count: int, seed: int | None, options: Mapping[str, Any]
+        self, host: Host, module: Source, count: int, seed: int | None, options: GuestEnvOptions
     ) -> None:
         self._stats = StatsSideChannel()
         self._envs: list[GuestUnityEnv] = []
+        settings: GuestEnvOptions = {**options, "host": host}
         try:
             for place in range(count):
                 self._envs.append(
@@ -52,8 +53,7 @@ class Areas(Closing):
                         module,
                         seed=None if seed is None else (seed + place) % _SEEDS,
                         side_channels=[self._stats],
-                        host=host,
-                        **options,
+                        **settings,
                     )
                 )
         except BaseException:
@@ -72,7 +72,7 @@ class Areas(Closing):
             logger.error("%s The messages of this step are ignored.", error)  # noqa: TRY400
 
     def reset(self) -> None:
-        """New instances. Raises GuestError if one does not come to its first submit."""
+        """Make new instances. Raises GuestError if one does not come to its first submit."""
         self._live = []
         for env in self._envs:
             env.reset()
@@ -80,7 +80,7 @@ class Areas(Closing):
 
     def step(self, actions: Mapping[BehaviorName, Sequence[AgentActionProto]]) -> None:
         """
-        Act, and go on to the next submits. The first step is a reset.
+        Act, and run to the next submits. The first step is a reset.
 
         Raises UnityCommunicationException, UnityActionException; UnityCommunicatorStoppedException
         when all guests have finished, and GuestError when the last one has failed.
@@ -98,7 +98,7 @@ class Areas(Closing):
                 logger.error("%s", env.failure)
 
     def output(self) -> UnityOutputProto:
-        """What the agents observed, what is new of behaviors, and what the guests said."""
+        """Return the observations of the agents, new behaviors, and statistics of the guests."""
         output = UnityOutputProto()
         infos = output.rl_output.agentInfos
         for place in self._live:

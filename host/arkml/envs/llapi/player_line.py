@@ -43,7 +43,7 @@ class TrainerLine(Closing):
     """
     Connects to the trainer on `port` of this machine.
 
-    Raises UnityEnvironmentException if nobody serves there within `patience` seconds.
+    Raises UnityEnvironmentException if no trainer serves there within `patience` seconds.
     """
 
     def __init__(self, port: int, patience: float) -> None:
@@ -64,9 +64,9 @@ class TrainerLine(Closing):
 
     def greet(self, name: str) -> UnityRLInitializationInputProto | None:
         """
-        Say who plays. Returns what the trainer wants, or None if it closes at once.
+        Greet the trainer. Returns its first request, or None if it closes at once.
 
-        Raises UnityEnvironmentException if what answers is no trainer, or one of another version.
+        Raises UnityEnvironmentException if the answer is not a trainer's, or of another version.
         """
         hello = UnityOutputProto(
             rl_initialization_output=UnityRLInitializationOutputProto(
@@ -80,7 +80,7 @@ class TrainerLine(Closing):
             answer = self._exchange(_message(hello))
         except grpc.RpcError as error:
             raise UnityEnvironmentException(
-                f"What serves on {self._where} does not answer as a trainer: {_reason(error)}"
+                f"The server on {self._where} does not answer as a trainer: {_reason(error)}"
             ) from None
         if answer.header.status != _GO_ON:
             return None
@@ -89,7 +89,7 @@ class TrainerLine(Closing):
         return told
 
     def exchange(self, output: UnityOutputProto) -> UnityInputProto | None:
-        """What the trainer wants next; None when it has closed, or is gone."""
+        """Return the next request of the trainer; None when it has closed, or is gone."""
         try:
             answer = self._exchange(_message(output))
         except grpc.RpcError as error:
@@ -109,7 +109,7 @@ class TrainerLine(Closing):
             logger.debug("The trainer on %s did not say goodbye: %s", self._where, _reason(error))
 
     def close(self) -> None:
-        """Safe to call again."""
+        """Close the connection. Safe to call again."""
         self._channel.close()
 
 
@@ -118,5 +118,5 @@ def _message(output: UnityOutputProto) -> UnityMessageProto:
 
 
 def _reason(error: grpc.RpcError) -> str:
-    """In a few words; gRPC's own text is a page."""
+    """Return the reason in a few words; gRPC's own text is a page."""
     return f"{error.code().name}, {str(error.details())[:200]}"

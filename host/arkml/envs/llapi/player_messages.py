@@ -1,4 +1,4 @@
-"""What a player sends of its agents, and how it reads what they shall do."""
+"""The messages of a player: its agents' observations out, their actions in."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class AreaIds:
         self._count = count
 
     def of(self, agents: NDArray[np.int32]) -> list[int]:
-        """The names on the wire of agents, int32, [n]."""
+        """Return the ids of agents on the wire, of int32, [n]."""
         return [agent * self._count + self._place for agent in agents.tolist()]
 
 
 def brain_to_proto(name: BehaviorName, spec: BehaviorSpec) -> BrainParametersProto:
-    """What a trainer learns of a behavior when it appears."""
+    """Return the message that introduces a behavior."""
     actions = spec.action_spec
     return BrainParametersProto(
         brain_name=name,
@@ -54,7 +54,7 @@ def brain_to_proto(name: BehaviorName, spec: BehaviorSpec) -> BrainParametersPro
 def agents_to_proto(
     decisions: DecisionSteps, terminals: TerminalSteps, spec: BehaviorSpec, ids: AreaIds
 ) -> Iterator[AgentInfoProto]:
-    """A message for each agent, those that ended first: their places may be taken already."""
+    """Yield a message for each agent, those that ended first: their places may be taken."""
     yield from _agents(terminals, spec, ids, interrupted=terminals.interrupted)
     yield from _agents(decisions, spec, ids, masks=decisions.action_mask)
 
@@ -97,7 +97,7 @@ def _agents(
 
 
 def _observations(spec: ObservationSpec, rows: NDArray[np.float32]) -> list[ObservationProto]:
-    """A message for each agent. rows: float32, [agents, ...]."""
+    """Return messages for each agent. rows: float32, [agents, ...]."""
     properties = [int(flags) for flags in spec.dimension_property]
     kind = ObservationTypeProto.Name(spec.observation_type.value)
     return [
@@ -115,7 +115,7 @@ def _observations(spec: ObservationSpec, rows: NDArray[np.float32]) -> list[Obse
 def actions_from_proto(
     protos: Sequence[AgentActionProto], spec: ActionSpec, name: BehaviorName
 ) -> ActionTuple:
-    """The actions of a behavior, a row a message. Raises UnityCommunicationException."""
+    """Return the actions of a behavior, a row a message. Raises UnityCommunicationException."""
     floats = _rows([proto.continuous_actions for proto in protos], spec.continuous_size, name)
     choices = _rows([proto.discrete_actions for proto in protos], spec.discrete_size, name)
     return ActionTuple(floats.astype(np.float32), choices.astype(np.int32))

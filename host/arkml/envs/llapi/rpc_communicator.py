@@ -51,7 +51,7 @@ class _Call:
         self.ended = threading.Event()
 
     def end(self) -> None:
-        """Called when the player has its answer, or went away."""
+        """End the call: the player has its answer, or went away."""
         self.answer.cancel()
         self.ended.set()
 
@@ -103,7 +103,7 @@ class RpcCommunicator(Communicator):
     ) -> None:
         super().__init__(worker_id, base_port)
         self.timeout_wait = timeout_wait
-        self.is_open = False
+        self.is_open: bool = False
         self._current: _Call | None = None
         addresses = _addresses(listen, self.port, worker_id)
         self._servicer = _Servicer()
@@ -126,7 +126,7 @@ class RpcCommunicator(Communicator):
         self, inputs: UnityInputProto, poll_callback: PollCallback | None = None
     ) -> UnityOutputProto:
         """
-        The player's first message. Its second, which is empty, has come as well afterwards.
+        Return the player's first message, after its second one, which is empty, has come.
 
         Raises UnityTimeOutException, or what `poll_callback` raises.
         """
@@ -138,7 +138,7 @@ class RpcCommunicator(Communicator):
     def exchange(
         self, inputs: UnityInputProto, poll_callback: PollCallback | None = None
     ) -> UnityOutputProto | None:
-        """The player's answer. None when it said that it stops, or went silent before."""
+        """Return the player's answer, or None if it stopped or fell silent before."""
         if self._current is None:
             return None
         self._answer(inputs)
@@ -162,7 +162,7 @@ class RpcCommunicator(Communicator):
         self._threads.shutdown()
 
     def _waiting(self) -> _Call | None:
-        """A call that nobody took: of a player that was too late."""
+        """Return a call that was not taken, of a player that was too late."""
         try:
             return self._servicer.calls.get_nowait()
         except queue.Empty:
@@ -195,7 +195,7 @@ class RpcCommunicator(Communicator):
 
 
 def _addresses(listen: str, port: int, worker_id: int) -> list[str]:
-    """What to serve on, of the addresses that this machine has."""
+    """Return the addresses of this machine to serve on."""
     wanted = {"localhost": ["127.0.0.1", "[::1]"], "": ["[::]"]}.get(listen, [listen])
     addresses = [address for address in wanted if _can_bind(address, port, worker_id)]
     if not addresses and listen == "" and _can_bind("0.0.0.0", port, worker_id):
@@ -206,7 +206,7 @@ def _addresses(listen: str, port: int, worker_id: int) -> list[str]:
 
 
 def _can_bind(address: str, port: int, worker_id: int) -> bool:
-    """False where the machine has no such address, as without IPv6."""
+    """Return whether the machine has the address; without IPv6 it may not."""
     host = address.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

@@ -33,7 +33,7 @@ _PICTURE = 3  # the rank of an observation that is channels, height, width
 def behavior_spec_from_proto(
     brain_param_proto: BrainParametersProto, agent_info: AgentInfoProto
 ) -> BehaviorSpec:
-    """The specification of a behavior: its actions, and the observations of one of its agents."""
+    """Return the spec of a behavior from its actions and one agent's observations."""
     observations = [_observation_spec(each) for each in agent_info.observations]
     return BehaviorSpec(observations, _action_spec(brain_param_proto))
 
@@ -42,7 +42,7 @@ def steps_from_proto(
     agent_info_list: Sequence[AgentInfoProto], behavior_spec: BehaviorSpec
 ) -> tuple[DecisionSteps, TerminalSteps]:
     """
-    The agents that need an action and those that ended, each in the order of the message.
+    Return the agents that need an action and those that ended, in the order of the message.
 
     Raises UnityObservationException for an observation that is not as specified, and RuntimeError
     for NaN or infinity among rewards or observations of rank 1 and 2.
@@ -70,7 +70,7 @@ def steps_from_proto(
 
 
 def actions_to_proto(actions: ActionTuple) -> Iterator[AgentActionProto]:
-    """A message for each agent. Old players read continuous and discrete actions as one list."""
+    """Yield a message for each agent; old players read both kinds of actions as one list."""
     for floats, choices in zip(actions.continuous.tolist(), actions.discrete.tolist(), strict=True):
         yield AgentActionProto(
             vector_actions_deprecated=floats + choices,
@@ -187,7 +187,7 @@ def _raise_on_nan_and_inf(values: NDArray[Any], source: str) -> NDArray[Any]:
 def _action_mask(
     agents: Sequence[AgentInfoProto], spec: ActionSpec
 ) -> list[NDArray[np.bool_]] | None:
-    """A mask for each branch; agents that sent none, or a wrong one, may do everything."""
+    """Return a mask for each branch; agents without a valid one may do everything."""
     if not agents or not spec.discrete_size:
         return None
     ends = np.cumsum(spec.discrete_branches)

@@ -1,4 +1,4 @@
-"""What the observations and actions of a behavior look like."""
+"""Specs of the observations and actions of behaviors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BehaviorName = str
 
 
 class DimensionProperty(IntFlag):
-    """What one dimension of an observation is like."""
+    """Properties of one dimension of an observation."""
 
     UNSPECIFIED = 0
     NONE = 1  # nothing special: fit for fully connected networks
@@ -21,7 +21,7 @@ class DimensionProperty(IntFlag):
 
 
 class ObservationType(Enum):
-    """What an observation tells."""
+    """Kinds of observations."""
 
     DEFAULT = 0
     GOAL_SIGNAL = 1  # what the agent is to achieve
@@ -37,7 +37,7 @@ class ObservationSpec(NamedTuple):
 
 
 class BehaviorSpec(NamedTuple):
-    """What the agents of one behavior observe, in order, and how they act."""
+    """The observations of a behavior's agents, in order, and their actions."""
 
     observation_specs: list[ObservationSpec]
     action_spec: ActionSpec

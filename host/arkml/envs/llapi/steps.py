@@ -1,4 +1,4 @@
-"""What the agents of one behavior observed: those that need an action, and those that ended."""
+"""Steps of a behavior's agents: of those that need an action, and of those that ended."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ GroupId = int
 
 class DecisionStep(NamedTuple):
     """
-    What one agent observed since its last action.
+    The step of one agent that needs an action.
 
     `action_mask` holds a bool array for each discrete branch, True = not available; None without
-    discrete branches. `group_id` 0 is no group.
+    discrete branches. With `group_id` 0 it is in no group.
     """
 
     obs: list[NDArray[np.float32]]
@@ -32,7 +32,7 @@ class DecisionStep(NamedTuple):
 
 
 class TerminalStep(NamedTuple):
-    """What one agent observed at its end; `interrupted` if it was cut off by a step limit."""
+    """The last step of one agent; `interrupted` if a step limit cut it off."""
 
     obs: list[NDArray[np.float32]]
     reward: float
@@ -69,14 +69,14 @@ class _Steps(Mapping[AgentId, S]):
         return iter(self.agent_id)
 
     def __getitem__(self, agent_id: AgentId) -> S:
-        """The step of one agent. Raises KeyError for one that is not in the batch."""
+        """Return the step of one agent. Raises KeyError for one that is not in the batch."""
         row = self.agent_id_to_index.get(agent_id)
         if row is None:
             raise KeyError(f"agent_id {agent_id} is not present in the {type(self).__name__}")
         return self._step(agent_id, row)
 
     def __eq__(self, other: object) -> bool:
-        """Whether all arrays are the same. Comparing them as mappings would compare arrays."""
+        """Return whether all arrays are equal; to compare mappings would compare arrays."""
         if not isinstance(other, type(self)):
             return NotImplemented
         mine, theirs = vars(self), vars(other)
@@ -127,7 +127,7 @@ class DecisionSteps(_Steps[DecisionStep]):
 
     @staticmethod
     def empty(spec: BehaviorSpec) -> DecisionSteps:
-        """A batch of nobody."""
+        """Return a batch without agents."""
         return DecisionSteps(
             obs=_no_observations(spec),
             reward=np.zeros(0, dtype=np.float32),
@@ -175,7 +175,7 @@ class TerminalSteps(_Steps[TerminalStep]):
 
     @staticmethod
     def empty(spec: BehaviorSpec) -> TerminalSteps:
-        """A batch of nobody."""
+        """Return a batch without agents."""
         return TerminalSteps(
             obs=_no_observations(spec),
             reward=np.zeros(0, dtype=np.float32),

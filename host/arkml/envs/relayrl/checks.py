@@ -1,4 +1,4 @@
-"""What every implementation refuses, and with which words."""
+"""The refusals that all implementations share, and their words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arkml.errors import InvalidActions
 
 
 def refused(text: str) -> EnvironmentError:
-    """The error of an operation that cannot be done."""
+    """Return the error of an operation that cannot be done."""
     return EnvironmentError.EnvironmentError(text)
 
 
@@ -21,7 +21,7 @@ WHO = "a RelayRL environment"
 
 
 def action(values: Any, actions: Actions) -> Floats:
-    """An action of rank 1, float32, [num_actions]: within its bounds, and choices that exist."""
+    """Return an action as float32, [num_actions], checked for bounds and choices."""
     try:
         found = floats_of(values)
     except (TypeError, ValueError):
@@ -38,14 +38,14 @@ def action(values: Any, actions: Actions) -> Floats:
 
 
 def count(number: int) -> int:
-    """How many environments there shall be."""
+    """Return the number of environments, checked."""
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise refused(f"{number} environments cannot be had: 1 at least")
     return number
 
 
 def pairs(asked: Any) -> list[tuple[EnvironmentUuid, Any]]:
-    """Ids, each with an action."""
+    """Return pairs of an id and an action, checked."""
     found = _listed(asked)
     for pair in found:
         if not isinstance(pair, Sequence) or len(pair) != 2:
@@ -54,7 +54,7 @@ def pairs(asked: Any) -> list[tuple[EnvironmentUuid, Any]]:
 
 
 def ids(asked: Any, known: Iterable[EnvironmentUuid]) -> list[EnvironmentUuid]:
-    """Each id once, and known."""
+    """Return the ids, each known and there once."""
     there = set(known)
     if not there:
         raise refused("there are no environments yet: call init_num_envs first")

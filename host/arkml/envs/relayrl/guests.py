@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Unpack
 from uuid import uuid4
 
 import numpy as np
 
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior, Marks
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import (
     EnvironmentError,
@@ -17,7 +18,7 @@ from arkml.envs.relayrl.kinds import (
     EnvironmentUuid,
     Tensor,
 )
-from arkml.envs.relayrl.making import Guests
+from arkml.envs.relayrl.making import ActingPolicy, Guests
 from arkml.envs.relayrl.seat import Seat, begun
 from arkml.envs.relayrl.traits import (
     EnvironmentHandle,
@@ -26,6 +27,7 @@ from arkml.envs.relayrl.traits import (
     VectorEnvReset,
     VectorEnvStep,
 )
+from arkml.host import Source
 
 D_IN = D_OUT = 1
 """Ranks of observations and actions."""
@@ -40,8 +42,15 @@ class GuestScalarEnvironment(Guests):
     guest that finishes or fails ends the episode as truncated, and `info` says so.
     """
 
-    def __init__(self, module: Any, **options: Any) -> None:
-        super().__init__(module, **options)
+    def __init__(
+        self,
+        module: Source,
+        *,
+        policy: ActingPolicy | None = None,
+        seed: int | None = None,
+        **options: Unpack[GuestEnvOptions],
+    ) -> None:
+        super().__init__(module, policy=policy, seed=seed, **options)
         self._seat: Seat | None = None
 
     def kind(self) -> EnvironmentKind:
@@ -53,7 +62,7 @@ class GuestScalarEnvironment(Guests):
             return ScalarEnvReset(*found)
 
     def step(self, action: Tensor) -> ScalarEnvStep:
-        """action: [num_actions]."""
+        """Act. action: [num_actions]."""
         with self._lock:
             seat = self._started()
             values = checks.action(action, seat.actions)
@@ -81,7 +90,7 @@ class GuestScalarEnvironment(Guests):
                 self._play(seat, seen)
 
     def build_observation(self) -> Floats:
-        """The present observation, float32, [num_features]."""
+        """Return the present observation, float32, [num_features]."""
         with self._lock:
             self._require_own()
             if self._seat is None or self._seat.seen is None:
@@ -89,13 +98,13 @@ class GuestScalarEnvironment(Guests):
             return self._seat.seen.copy()
 
     def calculate_performance_return(self) -> Floats:
-        """The returns of the episodes that have ended, float32, [k]."""
+        """Return the returns of the episodes that have ended, float32, [k]."""
         with self._lock:
             self._require_own()
             return _returns([] if self._seat is None else self._seat.returns)
 
     def clone_box(self) -> GuestScalarEnvironment:
-        """Another one with the same settings, whose guest has not started."""
+        """Return another environment with the settings of this one, not started."""
         self._require_own()
         return GuestScalarEnvironment(**self._made_with)
 
@@ -127,15 +136,22 @@ class GuestVectorEnvironment(Guests):
     in the order of the request. A guest that fails is truncated, which changes nothing for others.
     """
 
-    def __init__(self, module: Any, **options: Any) -> None:
-        super().__init__(module, **options)
+    def __init__(
+        self,
+        module: Source,
+        *,
+        policy: ActingPolicy | None = None,
+        seed: int | None = None,
+        **options: Unpack[GuestEnvOptions],
+    ) -> None:
+        super().__init__(module, policy=policy, seed=seed, **options)
         self._seats: dict[EnvironmentUuid, Seat] = {}
 
     def kind(self) -> EnvironmentKind:
         return EnvironmentKind.Vector
 
     def init_num_envs(self, num_envs: int) -> list[EnvironmentUuid]:
-        """Have so many guests. The first ones stay and keep their ids; the others are closed."""
+        """Have `num_envs` guests. The first ones stay and keep their ids; others are closed."""
         with self._lock:
             self._require_own()
             wanted = checks.count(num_envs)
@@ -165,7 +181,7 @@ class GuestVectorEnvironment(Guests):
                 ]
 
     def step(self, actions: Sequence[tuple[EnvironmentUuid, Tensor]]) -> list[VectorEnvStep]:
-        """Each with its action, [num_actions]."""
+        """Act in each of them. actions: pairs of an id and an action, [num_actions]."""
         with self._lock:
             self._require_own()
             asked = checks.pairs(actions)
@@ -181,7 +197,7 @@ class GuestVectorEnvironment(Guests):
 
     @property
     def env_ids(self) -> list[EnvironmentUuid]:
-        """The ids of the environments that there are, in their order."""
+        """The ids of the environments, in order."""
         with self._lock:
             self._require_own()
             return list(self._seats)
@@ -213,7 +229,7 @@ class GuestVectorEnvironment(Guests):
                     self._play(seat, seen)
 
     def build_observation(self) -> Floats:
-        """The present observations in the order of the ids, float32, [n, num_features]."""
+        """Return the present observations in the order of the ids, float32, [n, num_features]."""
         with self._lock:
             self._require_own()
             seen = [seat.seen for seat in self._seats.values()]
@@ -224,7 +240,7 @@ class GuestVectorEnvironment(Guests):
             return np.array(seen, np.float32)
 
     def calculate_performance_return(self) -> Floats:
-        """The returns of the episodes that have ended, float32, [k]."""
+        """Return the returns of the episodes that have ended, float32, [k]."""
         with self._lock:
             self._require_own()
             return _returns([r for seat in self._seats.values() for r in seat.returns])

@@ -1,4 +1,4 @@
-"""What environments say of themselves, and their one error."""
+"""Kinds and dtypes of environments, and their one error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class EnvironmentError(ArkmlError):
 
     Each kind is a subclass and an attribute of this one, made with a sentence:
     `EnvironmentError.EnvironmentError`, `.ObservationBuildingError` and
-    `.TrainingPerformanceReturnError`. It is no OSError, as the builtin of this name is.
+    `.TrainingPerformanceReturnError`. It is not an OSError, as the builtin of this name is.
     """
 
     EnvironmentError: ClassVar[type[_EnvironmentError]]
@@ -81,7 +81,7 @@ class EnvironmentKind:
 
     @staticmethod
     def Other(name: str) -> EnvironmentKind:  # noqa: N802  the name in the traits
-        """A kind that the traits do not know."""
+        """Return a kind that the traits do not know."""
         return EnvironmentKind("Other", name)
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class TensorKind(_Named):
 
 
 class EnvNdArrayDType(_Named):
-    """What a numpy array holds."""
+    """The dtype of a numpy array."""
 
     F16 = "F16"
     F32 = "F32"
@@ -133,7 +133,7 @@ class EnvNdArrayDType(_Named):
 
 
 class EnvTchDType(_Named):
-    """What a torch tensor holds."""
+    """The dtype of a torch tensor."""
 
     F16 = "F16"
     Bf16 = "Bf16"
@@ -156,12 +156,12 @@ class EnvDType:
 
     @staticmethod
     def NdArray(dtype: EnvNdArrayDType) -> EnvDType:  # noqa: N802  the name in the traits
-        """Of a numpy array."""
+        """Return the dtype of a numpy array."""
         return EnvDType("NdArray", dtype)
 
     @staticmethod
     def Tch(dtype: EnvTchDType) -> EnvDType:  # noqa: N802  the name in the traits
-        """Of a torch tensor."""
+        """Return the dtype of a torch tensor."""
         return EnvDType("Tch", dtype)
 
     @staticmethod

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvDType, EnvNdArrayDType
 from arkml.envs.relayrl.seat import Seat
+from arkml.host import Source
 
 _F32 = EnvDType.NdArray(EnvNdArrayDType.F32)
 
@@ -24,13 +26,18 @@ class Guests:
 
     def __init__(
         self,
-        module: Any,
+        module: Source,
         *,
         policy: ActingPolicy | None = None,
         seed: int | None = None,
-        **options: Any,
+        **options: Unpack[GuestEnvOptions],
     ) -> None:
-        self._made_with = {"module": module, "policy": policy, "seed": seed, **options}
+        self._made_with: dict[str, Any] = {
+            "module": module,
+            "policy": policy,
+            "seed": seed,
+            **options,
+        }
         self._module = module
         self._policy = policy
         self._seed = seed
@@ -40,7 +47,7 @@ class Guests:
         self._is_closed = False
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Pickles by the path and the digest of its module, and its settings."""
+        """Pickle by the path and the digest of the module, and the settings."""
         with self._lock, GuestEnv(self._module, **self._options) as env:
             self._require_own()
             settings = {**env.__getstate__(), "policy": self._policy, "seed": self._seed}
@@ -69,7 +76,7 @@ class Guests:
             raise checks.refused("the environment is closed")
 
     def _moved(self) -> Self:
-        """Another object with all that this one had, which is of no use from now on."""
+        """Return another object with all that this one had, which cannot be used any more."""
         with self._lock:
             self._require_own()
             other = object.__new__(type(self))

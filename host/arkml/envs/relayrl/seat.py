@@ -10,11 +10,13 @@ import numpy as np
 
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior, Marks
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.core.specs import Actions
 from arkml.envs.one_agent import OneAgent
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvInfo
 from arkml.errors import ArkmlError, UsageError
+from arkml.host import Source
 
 
 class _Kept(NamedTuple):
@@ -29,9 +31,9 @@ class _Kept(NamedTuple):
 class Seat:
     """One guest, its present observation and the returns of its episodes."""
 
-    def __init__(self, module: Any, seed: int | None, options: dict[str, Any]) -> None:
+    def __init__(self, module: Source, seed: int | None, options: GuestEnvOptions) -> None:
         try:
-            self.agent = OneAgent(module, checks.WHO, **options)
+            self.agent: OneAgent = OneAgent(module, checks.WHO, **options)
         except UsageError as error:
             raise checks.refused(str(error)) from error
         except ArkmlError as error:
@@ -95,7 +97,7 @@ class Seat:
             self._seed = kept.seed
 
     def step(self, action: Floats) -> tuple[Floats, float, bool, bool, EnvInfo | None]:
-        """A guest that has one agent no more ends the episode as one that fails does."""
+        """Act; a guest that no longer has one agent ends the episode as a failed one does."""
         try:
             self.seen, reward, terminated, truncated, info = self.agent.step(action)
         except UsageError as error:
@@ -113,7 +115,7 @@ class Seat:
             raise checks.refused("the episode has ended: reset the environment")
 
     def _told(self, info: dict[str, Any]) -> EnvInfo | None:
-        """What is told of a step, and `mask/BRANCH/CHOICE` for what cannot be chosen."""
+        """Return the info of a step, with `mask/BRANCH/CHOICE` for masked choices."""
         assert self.agent.shown is not None
         decision, row = self.agent.shown
         masked = [

@@ -11,7 +11,7 @@ from arkml.envs.relayrl.kinds import EnvDType, EnvInfo, EnvironmentKind, Environ
 
 @dataclass(slots=True)
 class ScalarEnvReset:
-    """How an episode begins. observation: rank D_IN."""
+    """The beginning of an episode. observation: rank D_IN."""
 
     observation: Tensor
     info: EnvInfo | None = None
@@ -19,7 +19,7 @@ class ScalarEnvReset:
 
 @dataclass(slots=True)
 class ScalarEnvStep:
-    """What an action led to. observation: rank D_IN."""
+    """The outcome of an action. observation: rank D_IN."""
 
     observation: Tensor
     reward: float
@@ -30,7 +30,7 @@ class ScalarEnvStep:
 
 @dataclass(slots=True)
 class VectorEnvReset:
-    """How an episode begins in one of many environments."""
+    """The beginning of an episode in one of many environments."""
 
     env_id: EnvironmentUuid
     observation: Tensor
@@ -39,7 +39,7 @@ class VectorEnvReset:
 
 @dataclass(slots=True)
 class VectorEnvStep:
-    """What an action led to in one of many environments."""
+    """The outcome of an action in one of many environments."""
 
     env_id: EnvironmentUuid
     observation: Tensor
@@ -52,7 +52,7 @@ class VectorEnvStep:
 @runtime_checkable
 class Environment(Protocol):
     """
-    What a model can be trained or rated in. From any thread; state lies behind locks.
+    An environment to train or rate a model in, from any thread: state lies behind locks.
 
     All methods raise EnvironmentError.
     """
@@ -61,7 +61,7 @@ class Environment(Protocol):
         """Run one episode."""
 
     def build_observation(self) -> Any:
-        """The present observation, in the form that both sides agree on."""
+        """Return the present observation, in the form that both sides agree on."""
 
     def observation_dtype(self) -> EnvDType: ...
 
@@ -79,7 +79,7 @@ class ScalarEnvironment(Environment, Protocol):
     """One environment."""
 
     def step(self, action: Tensor) -> ScalarEnvStep:
-        """action: rank D_OUT."""
+        """Act. action: rank D_OUT."""
         ...
 
     def reset(self) -> ScalarEnvReset: ...
@@ -90,7 +90,7 @@ class VectorEnvironment(Environment, Protocol):
     """Many environments, stepped by their ids; results may come in any order."""
 
     def init_num_envs(self, num_envs: int) -> list[EnvironmentUuid]:
-        """Have so many from now on; those that stay keep their ids."""
+        """Have `num_envs` environments from now on; those that stay keep their ids."""
         ...
 
     def step(self, actions: Sequence[tuple[EnvironmentUuid, Tensor]]) -> list[VectorEnvStep]: ...
@@ -113,7 +113,7 @@ class TrainingPerformanceReturnFn(Protocol):
     """Says how well training goes, for instance by the returns so far."""
 
     def calculate_performance_return(self) -> Any:
-        """Raises EnvironmentError."""
+        """Step the environments. Raises EnvironmentError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +128,12 @@ class EnvironmentHandle:
 
 
 def _scalar(environment: DynScalarEnvironment) -> EnvironmentHandle:
-    """A handle on one environment."""
+    """Return a handle of one environment."""
     return EnvironmentHandle(EnvironmentKind.Scalar, environment)
 
 
 def _vector(environment: DynVectorEnv) -> EnvironmentHandle:
-    """A handle on many."""
+    """Return a handle of many environments."""
     return EnvironmentHandle(EnvironmentKind.Vector, environment)
 
 

@@ -72,7 +72,7 @@ class Role(StrEnum):
     EVALUATE = "eval"
 
 
-class Health(WireStruct, frozen=True):
+class HealthReply(WireStruct, frozen=True):
     """The answer of a hive that is there."""
 
     service: Literal["arkml-hive"] = "arkml-hive"

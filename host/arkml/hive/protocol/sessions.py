@@ -76,7 +76,7 @@ class LeaveRequest(WireStruct, frozen=True):
     stop: bool = False
 
 
-class Left(WireStruct, frozen=True):
+class LeaveReply(WireStruct, frozen=True):
     """The state of the run that a session has left."""
 
     status: Status

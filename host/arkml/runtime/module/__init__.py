@@ -1,1 +1,1 @@
-"""A guest's binary: parsed, refused or rewritten, described, its imports resolved."""
+"""Parsing, checking, rewriting and describing of guest modules."""

@@ -1,4 +1,4 @@
-"""The sections of a core wasm module, as data."""
+"""The parsed form of a core wasm module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADER = b"\0asm\1\0\0\0"
 
 
 class SectionId(IntEnum):
-    """The number that a section starts with."""
+    """The id with which a section starts."""
 
     CUSTOM = 0
     TYPE = 1
@@ -53,11 +53,11 @@ ORDER = (
     SectionId.CODE,
     SectionId.DATA,
 )
-"""The order of sections in a module. Custom sections may stand anywhere."""
+"""The order of sections in a module. Custom sections may be anywhere."""
 
 
 class Kind(Enum):
-    """What an import or an export is."""
+    """The kind of an import or export."""
 
     FUNCTION = 0
     TABLE = 1
@@ -68,7 +68,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Where a section lies: `start` is its number, `payload` the first byte after its size."""
+    """The byte range of a section from its id; `payload` is the first byte after its size."""
 
     id: SectionId
     start: int
@@ -78,7 +78,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One import and the bytes that declare it."""
+    """One import and the byte range of its declaration."""
 
     module: str
     name: str
@@ -89,7 +89,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """One export: `index` counts within its kind, imports first."""
+    """One export; `index` counts within its kind, imports first."""
 
     name: str
     kind: Kind
@@ -98,7 +98,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class Global:
-    """A global the module defines; `value` is its initial value if that is a plain integer."""
+    """A global of the module; `value` is its initial value if that is a plain integer."""
 
     type: GlobalType
     value: int | None = None
@@ -106,7 +106,7 @@ class Global:
 
 @dataclass(frozen=True, slots=True)
 class DataSegment:
-    """Bytes for a memory; `offset` is None where they are passive or their place is computed."""
+    """The byte range of a data segment; `offset` is None if it is passive or computed."""
 
     offset: int | None
     memory: int
@@ -116,7 +116,7 @@ class DataSegment:
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """The function bodies: how many, which one is the largest (None without any), its bytes."""
+    """Number of function bodies, index of the largest one or None, and its size in bytes."""
 
     count: int = 0
     largest: int | None = None
@@ -129,9 +129,9 @@ class Binary:
     A parsed module.
 
     `functions`, `tables`, `memories`, `globals` and `tags` count imports first, as wasm does.
-    `types` holds None where a type is not that of a function. `customs` says where the contents of
-    each custom section are, of several with one name those of the first. `elements` is the number
-    of element segments, `data_count` what the section of that name announces.
+    `types` holds None for a type that is not that of a function. `customs` has the range of the
+    contents of each custom section; of several with one name, the first. `elements` is the number
+    of element segments, `data_count` the number in the section of that name.
     """
 
     data: bytes
@@ -152,16 +152,16 @@ class Binary:
     customs: Mapping[str, slice] = field(default_factory=dict)
 
     def section(self, section_id: SectionId) -> Section | None:
-        """The section of that kind; not for custom sections, of which there may be many."""
+        """Return the section with this id, or None; not for custom sections, which may be many."""
         return next((section for section in self.sections if section.id is section_id), None)
 
     def custom(self, name: str) -> bytes | None:
-        """The contents of a custom section."""
+        """Return the contents of a custom section, or None."""
         place = self.customs.get(name)
         return None if place is None else self.data[place]
 
     def space(self, kind: Kind) -> Sequence[ExternalType | Global]:
-        """Everything of one kind, in the order of its indices."""
+        """Return all items of one kind, by index."""
         match kind:
             case Kind.FUNCTION:
                 return self.functions
@@ -177,6 +177,6 @@ class Binary:
                 assert_never(kind)
 
     def type_of(self, export: Export) -> ExternalType:
-        """The type of what is exported."""
+        """Return the type of an export."""
         exported = self.space(export.kind)[export.index]
         return exported.type if isinstance(exported, Global) else exported

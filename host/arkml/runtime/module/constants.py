@@ -1,4 +1,4 @@
-"""Constant expressions: what a binary computes before it runs."""
+"""Constant expressions, which a module evaluates when it is instantiated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from arkml.runtime.module.wasm_types import heap_type
 _END = 0x0B
 _ARITHMETIC = frozenset((0x6A, 0x6B, 0x6C, 0x7C, 0x7D, 0x7E))  # add, sub, mul of i32 and i64
 _IMMEDIATES = {0: 1, 1: 1, 6: 1, 7: 1, 8: 2, 26: 0, 27: 0, 28: 0}
-"""Of the garbage-collected operators (0xfb) that are constant: how many numbers follow."""
+"""Number of immediates of each constant operator of the garbage collection prefix, 0xfb."""
 
 
 _MAX_OPERATORS = 100_000
@@ -18,7 +18,7 @@ def constant(reader: Reader, most: int = _MAX_OPERATORS) -> int | None:
     """
     Read one expression of at most `most` operators.
 
-    Returns its value if it is a single i32.const or i64.const, else None.
+    Returns its value if it is a single i32.const or i64.const, else None. Raises ModuleRejected.
     """
     value: int | None = None
     operators = 0

@@ -1,4 +1,4 @@
-"""What a module is and asks for, read from its bytes."""
+"""A module's kind, entry points, imports, exports and requirements, read from its bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _U32_MASK = 0xFFFF_FFFF  # i32.const is signed, an address is not
 
 
 class ModuleKind(Enum):
-    """How a host runs a module, most particular first."""
+    """The way in which a host runs a module, most specific first."""
 
     APPLET = "applet"  # one call per frame
     CMDLET = "cmdlet"  # one call with text arguments
@@ -46,7 +46,7 @@ _ALLOCATOR = {
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """A function that a host may call to make a guest do something."""
+    """An exported function that a host may call."""
 
     name: str
     kind: ModuleKind
@@ -55,7 +55,7 @@ class EntryPoint:
 
 @dataclass(frozen=True, slots=True)
 class ImportInfo:
-    """One import: `str(type)` is `(i64 i32) -> (i32)` for a function."""
+    """One import; `str(type)` is `(i64 i32) -> (i32)` for a function."""
 
     module: str
     name: str
@@ -73,10 +73,10 @@ class ExportInfo:
 @dataclass(frozen=True, slots=True)
 class RequiredApi:
     """
-    An API that the module says it was built against.
+    An API that the module was built against.
 
-    `id` is None if the module does not show it, `module` the import module of that id, or None
-    if this host does not know it.
+    `id` is None if it cannot be read from the module, `module` is the import module with that id,
+    or None if this host does not know it.
     """
 
     name: str
@@ -86,7 +86,7 @@ class RequiredApi:
 
 @dataclass(frozen=True, slots=True)
 class ModuleInfo:
-    """What a module offers and needs. `kind` is that of the first of its `entry_points`."""
+    """The description of a module. `kind` is that of the first of its `entry_points`."""
 
     size: int
     kind: ModuleKind
@@ -97,13 +97,13 @@ class ModuleInfo:
     required: tuple[RequiredApi, ...]
     crate_version: str | None
     takes_bytes: bool
-    """It exports `ark_alloc` and `ark_free`, so bytes can be handed to it."""
+    """True if it exports `ark_alloc` and `ark_free`, through which it takes bytes."""
     spec: bytes | None = None
-    """What it declares of its agents: the custom section `arkml.spec`, as it stands there."""
+    """The declaration of its agents: the contents of the custom section `arkml.spec`."""
 
 
 def describe(binary: Binary) -> ModuleInfo:
-    """Say what the module is. Its imports need not exist here."""
+    """Describe a module. Its imports need not exist on this host."""
     exports = tuple(ExportInfo(export.name, binary.type_of(export)) for export in binary.exports)
     entry_points = _entry_points(exports)
     words = _words(binary)
@@ -127,22 +127,22 @@ def describe(binary: Binary) -> ModuleInfo:
 
 def _takes_bytes(exports: tuple[ExportInfo, ...]) -> bool:
     types = {export.name: export.type for export in exports}
-    return all(types.get(name) == wanted for name, wanted in _ALLOCATOR.items())
+    return all(types.get(name) == expected for name, expected in _ALLOCATOR.items())
 
 
 def _entry_points(exports: tuple[ExportInfo, ...]) -> tuple[EntryPoint, ...]:
     takes_bytes = _takes_bytes(exports)
-    found = [
+    entry_points = [
         EntryPoint(export.name, _kind(export.name, export.type, takes_bytes), export.type)
         for export in exports
         if isinstance(export.type, FunctionType) and not _is_reserved(export.name, export.type)
     ]
-    places = list(ModuleKind)
-    return tuple(sorted(found, key=lambda entry: places.index(entry.kind)))
+    order = list(ModuleKind)
+    return tuple(sorted(entry_points, key=lambda entry: order.index(entry.kind)))
 
 
 def _is_reserved(name: str, function: FunctionType) -> bool:
-    """Whether the host or the guest's language calls it on its own account."""
+    """Return whether the host or the guest's language calls the export on its own."""
     if name in _FIXED:
         return _FIXED[name][1] != function
     return name.startswith(("ark_", "__")) or name == "_initialize"
@@ -157,27 +157,27 @@ def _kind(name: str, function: FunctionType, takes_bytes: bool) -> ModuleKind:
 
 
 def _words(binary: Binary) -> dict[str, int | None]:
-    """The u64 behind every exported address of the crate, None where the bytes do not tell."""
-    told = [
+    """Return the u64 at each address that the crate exports, or None if it is not constant."""
+    addresses = [
         export
         for export in binary.exports
         if export.kind is Kind.GLOBAL and export.name.startswith((_VERSION_NAME, _API_PREFIX))
     ]
-    if len(told) > _MAX_WORDS:
-        raise ModuleRejected(f"the module requires {len(told):,} APIs, more than there are")
-    found: dict[str, int | None] = {}
-    for export in told:
+    if len(addresses) > _MAX_WORDS:
+        raise ModuleRejected(f"the module requires {len(addresses):,} APIs, more than there are")
+    words: dict[str, int | None] = {}
+    for export in addresses:
         variable = binary.globals[export.index]
         address = variable.value if variable.type.value == "i32" else None
-        found[export.name] = _word(binary, address)
-    return found
+        words[export.name] = _word(binary, address)
+    return words
 
 
 def _word(binary: Binary, address: int | None) -> int | None:
     if address is None:
         return None
     address &= _U32_MASK
-    for segment in reversed(binary.segments):  # a later segment covers an earlier one
+    for segment in reversed(binary.segments):  # a later segment overwrites an earlier one
         if segment.offset is None or segment.memory:
             continue
         start = address - (segment.offset & _U32_MASK)
@@ -194,7 +194,7 @@ def _import_module(api_id: int | None) -> str | None:
 
 
 def _version(packed: int | None) -> str | None:
-    """0x11002b is 0.17.0-pre.43: one byte each for minor, patch and pre-release, major above."""
+    """Unpack a version: 0x11002b is 0.17.0-pre.43, a byte for each part below the major one."""
     if packed is None:
         return None
     major, minor, patch, pre = packed >> 24, packed >> 16 & 0xFF, packed >> 8 & 0xFF, packed & 0xFF

@@ -1,4 +1,4 @@
-"""Where each import of a module comes from, or one error that lists all that come from nowhere."""
+"""The resolution of a module's imports to their providers, or an error that lists the missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WasiType: TypeAlias = Callable[[str], FunctionType | None]
 
 @dataclass(frozen=True, slots=True)
 class Linkage:
-    """The function imports of one module, as (module, name), by who provides them."""
+    """The function imports of one module, as (module, name), by provider."""
 
     shim: tuple[tuple[str, str], ...]
     wasi: tuple[tuple[str, str], ...]
@@ -31,16 +31,16 @@ class Linkage:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """An import that nothing here satisfies: its type, and what the host has under that name."""
+    """An import that the host does not provide, its type and the host's type of that name."""
 
     module: str
     name: str
-    wanted: str
-    found: str
+    type: str
+    provided: str
 
 
 def signature(function: Function) -> FunctionType:
-    """The wasm type of a table row."""
+    """Return the wasm type of a table row."""
     return FunctionType(tuple(slot.wasm for slot in slots(function)), tuple(results(function)))
 
 
@@ -52,10 +52,10 @@ def resolve(
     stub_missing: bool = False,
 ) -> Linkage:
     """
-    Say who provides each import of `binary`, or raise LinkError.
+    Return the providers of the imports of `binary`, or raise LinkError.
 
-    `wasi_type` gives the types of the WASI functions, None where WASI is not granted. With
-    `stub_missing` functions of unknown `ark-*` names are left to stubs.
+    `wasi_type` returns the types of WASI functions; it is None if WASI is not granted. With
+    `stub_missing` unknown functions of `ark-*` modules are provided by stubs.
     """
     shim: list[tuple[str, str]] = []
     wasi: list[tuple[str, str]] = []
@@ -64,51 +64,53 @@ def resolve(
     for entry in binary.imports:
         if isinstance(entry.type, MemoryType):
             continue
-        found = _found(entry, wasi_type)
-        if found == entry.type and entry.module == WASI_MODULE:
+        provided = _provided(entry, wasi_type)
+        if provided == entry.type and entry.module == WASI_MODULE:
             wasi.append((entry.module, entry.name))
-        elif found == entry.type:
+        elif provided == entry.type:
             shim.append((entry.module, entry.name))
         elif (
             stub_missing
             and stubs.get((entry.module, entry.name), entry).type == entry.type
-            and found is None
+            and provided is None
             and entry.module.startswith("ark-")
             and isinstance(entry.type, FunctionType)
         ):
             stubs[entry.module, entry.name] = entry
         else:
-            missing.append(_missing(entry, found, granted=wasi_type is not None))
+            missing.append(_missing(entry, provided, granted=wasi_type is not None))
     if missing:
         raise LinkError(_message(name, missing))
     return Linkage(tuple(dict.fromkeys(shim)), tuple(dict.fromkeys(wasi)), tuple(stubs.values()))
 
 
 def unmet(binary: Binary, wasi_type: WasiType) -> tuple[Missing, ...]:
-    """The imports that this host does not have, WASI granted."""
+    """Return the imports that this host does not provide when WASI is granted."""
     missing: list[Missing] = []
     for entry in binary.imports:
         if isinstance(entry.type, MemoryType):
             continue
-        found = _found(entry, wasi_type)
-        if found != entry.type:
-            missing.append(_missing(entry, found, granted=True))
+        provided = _provided(entry, wasi_type)
+        if provided != entry.type:
+            missing.append(_missing(entry, provided, granted=True))
     return tuple(missing)
 
 
 def stub_note(stub: Import) -> str:
-    """What the stub of an import does, for people."""
+    """Return a sentence about the stub of an import."""
     kind = _function(stub)
-    does = {(): "does nothing", ("i32",): f"answers {UNAVAILABLE_API}"}.get(kind.results, "traps")
-    return f"no {harmless(f'{stub.module}.{stub.name}')} here: a stub that {does}"
+    behavior = {(): "does nothing", ("i32",): f"answers {UNAVAILABLE_API}"}.get(
+        kind.results, "traps"
+    )
+    return f"{harmless(f'{stub.module}.{stub.name}')} is missing: a stub {behavior}"
 
 
 def stub_module(stubs: tuple[Import, ...]) -> str:
     """
-    A module that exports the number of each stub.
+    Return the text of a module that exports each stub under its number.
 
-    A function with one i32 result answers ApiNotAvailable, one without result does nothing, any
-    other traps in a frame that bears the import's name.
+    A function with one i32 result answers ApiNotAvailable, one without a result does nothing, and
+    any other traps in a frame with the import's name.
     """
     return "\n".join(["(module", *map(_stub, range(len(stubs)), stubs), ")"])
 
@@ -128,28 +130,27 @@ def _function(stub: Import) -> FunctionType:
     return stub.type
 
 
-def _found(entry: Import, wasi_type: WasiType | None) -> FunctionType | None:
-    """The type of what the host has under the name of `entry`."""
+def _provided(entry: Import, wasi_type: WasiType | None) -> FunctionType | None:
+    """Return the type of the host's function with the name of `entry`, or None."""
     if entry.module == WASI_MODULE:
         return wasi_type(entry.name) if wasi_type is not None else None
     row = find(entry.module, entry.name)
     return signature(row[1]) if row is not None else None
 
 
-def _missing(entry: Import, found: FunctionType | None, *, granted: bool) -> Missing:
-    has = "nothing" if found is None else str(found)
+def _missing(entry: Import, provided: FunctionType | None, *, granted: bool) -> Missing:
+    has = "nothing" if provided is None else str(provided)
     if entry.module == WASI_MODULE and not granted:
         has = "nothing: WASI is not granted (--wasi)"
     return Missing(entry.module, entry.name, str(entry.type), has)
 
 
 def _message(name: str, missing: list[Missing]) -> str:
-    plural = "imports that this host does not have" if len(missing) > 1 else "an import"
     names = [harmless(f"{m.module}.{m.name}").replace("\n", " ") for m in missing]
     wide = max(map(len, names))
     lines = [
-        f"\n  {label:<{wide}}  wants {m.wanted}, the host has {m.found}"
+        f"\n  {label:<{wide}}  wants {m.type}, the host has {m.provided}"
         for label, m in zip(names, missing, strict=True)
     ]
-    head = plural if len(missing) > 1 else "an import that this host does not have"
-    return f"{name} needs {len(missing)} {head}:".replace("needs 1 an", "needs an") + "".join(lines)
+    count = "an import" if len(missing) == 1 else f"{len(missing)} imports"
+    return f"{name} needs {count} that this host does not have:" + "".join(lines)

@@ -1,4 +1,4 @@
-"""Rewrites a module so that it imports its memory and runs no code when it is instantiated."""
+"""The rewriting of a module to import its memory and to run no code at instantiation."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from arkml.runtime.module.wasm_types import MemoryType
 MEMORY_MODULE, MEMORY_NAME = "arkml", "memory"
 START_NAME = "arkml:start"
 
-# Any memory matches: no minimum, no maximum. The host creates it and keeps the declared bounds.
+# No minimum and no maximum, so that any memory matches; the host keeps the declared bounds.
 _MEMORY_IMPORT = named(MEMORY_MODULE) + named(MEMORY_NAME) + bytes((Kind.MEMORY.value, 0, 0))
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """
-    The memory that the host makes for a guest, in pages of 64 KiB.
+    The memory that the host creates for a guest, in pages of 64 KiB.
 
-    `exports` are the names under which the module exports it; `imported` says that the module
-    imported it to begin with.
+    `exports` are the names under which the module exports it; `imported` is True if the original
+    module imports it.
     """
 
     minimum: int
@@ -38,11 +38,11 @@ class MemoryPlan:
 @dataclass(frozen=True, slots=True)
 class Normalized:
     """
-    A module as the host compiles it.
+    A module in the form that the host compiles.
 
-    `wasm` imports its memory, if it has one, as `arkml.memory`; instantiating it runs no code,
-    and what its start section named is exported as `arkml:start` if `has_start`. `binary` is
-    the module as it came.
+    `wasm` imports its memory, if it has one, as `arkml.memory`. Its instantiation runs no code;
+    with `has_start` it exports the original start function as `arkml:start`. `binary` is the
+    original module.
     """
 
     wasm: bytes
@@ -62,7 +62,7 @@ def normalize(data: bytes, limits: Limits) -> Normalized:
     binary = parse(data)
     check(binary, limits)
     if any(export.name == START_NAME for export in binary.exports):
-        raise ModuleRejected(f"the module exports {START_NAME!r}, a name this host uses itself")
+        raise ModuleRejected(f"the module exports {START_NAME!r}, a name that this host reserves")
     memory = _plan(binary)
     has_start = binary.start is not None
     wasm = b"".join(_rewritten(binary)) if memory or has_start else data
@@ -87,7 +87,7 @@ def _rewritten(binary: Binary) -> Iterator[bytes]:
         replaced[SectionId.IMPORT] = _section(SectionId.IMPORT, *_imports(binary))
     if binary.start is not None:
         replaced[SectionId.EXPORT] = _section(SectionId.EXPORT, *_exports(binary, binary.start))
-    # A memory or a start section always follows, so every new section finds its place.
+    # A memory or a start section always follows, so every new section is inserted.
     added = [section_id for section_id in replaced if binary.section(section_id) is None]
     added.sort(key=ORDER.index)
     yield HEADER

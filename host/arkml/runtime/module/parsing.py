@@ -1,4 +1,4 @@
-"""Takes the bytes of a core wasm module apart."""
+"""A parser of core wasm modules."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from arkml.runtime.module.wasm_types import (
     table_type,
 )
 
-_MAX_ITEMS = 1_000_000  # of one section: what wasmtime accepts
-_MAX_SEGMENTS = 100_000  # the same
+_MAX_ITEMS = 1_000_000  # of one section: the limit of wasmtime
+_MAX_SEGMENTS = 100_000  # the limit of wasmtime
 _MAX_CUSTOM_SECTIONS = 1_000
-_MAX_DECLARATIONS = 4 << 20  # bytes of a section that is read item by item: seconds at most
+_MAX_DECLARATIONS = 4 << 20  # bytes of a section that is read item by item, in seconds at most
 _MAX_OFFSET_OPERATORS = 16
 _SKIMMED = frozenset((SectionId.CUSTOM, SectionId.ELEMENT, SectionId.CODE, SectionId.DATA))
 _COMPONENT_LAYER = b"\1\0"
@@ -50,7 +50,7 @@ _External = TypeVar("_External", FunctionType, TableType, MemoryType, GlobalType
 
 
 def parse(data: bytes) -> Binary:
-    """Read every section of `data`; raises ModuleRejected where the bytes make no sense."""
+    """Parse every section of `data`. Raises ModuleRejected for malformed bytes."""
     _check_header(data)
     return _Parser(data).parsed()
 
@@ -61,7 +61,7 @@ def _check_header(data: bytes) -> None:
     if not data.startswith(HEADER[:4]):
         if data.lstrip().startswith((b"(", b";;")):
             raise ModuleRejected("the module is WebAssembly text, not a binary")
-        raise ModuleRejected(f"the module is no WebAssembly: it starts with {data[:4]!r}")
+        raise ModuleRejected(f"the module is not WebAssembly: it starts with {data[:4]!r}")
     if data[6:8] == _COMPONENT_LAYER:
         raise ModuleRejected("the module is a component; this host runs core modules")
     raise ModuleRejected(f"the module has the version {data[4:8]!r}, not 1")
@@ -74,7 +74,7 @@ def _sections(data: bytes) -> Iterator[Section]:
         start = reader.position
         number = reader.byte()
         if number not in _NUMBERS:
-            raise reader.rejected(f"{number} is no kind of section")
+            raise reader.rejected(f"{number} is not a section id")
         section_id = SectionId(number)
         size = reader.u32()
         payload = reader.position
@@ -98,7 +98,7 @@ def _title(section_id: SectionId) -> str:
 
 
 class _Parser:
-    """The sections of one module, and what later ones need to know of earlier ones."""
+    """The sections of one module, and the parts of earlier ones that later ones refer to."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -147,9 +147,9 @@ class _Parser:
         reader = self._reader(section_id)
         if reader is None:
             return ()
-        found = tuple([read(reader) for _ in range(reader.count(most, "entries"))])
+        items = tuple([read(reader) for _ in range(reader.count(most, "entries"))])
         _check_end(reader)
-        return found
+        return items
 
     def _number(self, section_id: SectionId) -> int | None:
         reader = self._reader(section_id)
@@ -164,13 +164,13 @@ class _Parser:
         return 0 if reader is None else reader.count(_MAX_ITEMS, "element segments")
 
     def _customs(self) -> dict[str, slice]:
-        found: dict[str, slice] = {}
+        customs: dict[str, slice] = {}
         for section in self._sections:
             if section.id is SectionId.CUSTOM:
                 reader = Reader(self._data, section.payload, section.end, "a custom section")
                 name = reader.name()
-                found.setdefault(name, slice(reader.position, section.end))
-        return found
+                customs.setdefault(name, slice(reader.position, section.end))
+        return customs
 
     def _bodies(self, imported: int, declared: int) -> Bodies:
         sizes = self._items(SectionId.CODE, _body_size)
@@ -206,14 +206,14 @@ class _Parser:
 
     def _function_type(self, reader: Reader) -> FunctionType:
         index = reader.u32()
-        found = self._types[index] if index < len(self._types) else None
-        if found is None:
-            raise reader.rejected(f"type {index} is no function type")
-        return found
+        function = self._types[index] if index < len(self._types) else None
+        if function is None:
+            raise reader.rejected(f"type {index} is not a function type")
+        return function
 
     def _tag(self, reader: Reader) -> TagType:
         if reader.byte():
-            raise reader.rejected("a tag that is no exception")
+            raise reader.rejected("a tag that is not an exception")
         return TagType(self._function_type(reader))
 
 
@@ -225,7 +225,7 @@ def _check_end(reader: Reader) -> None:
 def _kind(reader: Reader) -> Kind:
     number = reader.byte()
     if number >= len(Kind):
-        raise reader.rejected(f"{number:#x} is no kind of import or export")
+        raise reader.rejected(f"{number:#x} is not a kind of import or export")
     return Kind(number)
 
 
@@ -234,7 +234,7 @@ def _table(reader: Reader) -> TableType:
         return table_type(reader)
     reader.byte()
     if reader.byte():
-        raise reader.rejected("a table that is declared in an unknown way")
+        raise reader.rejected("an unknown form of a table declaration")
     table = table_type(reader)
     constant(reader)
     return table
@@ -259,7 +259,7 @@ def _body_size(reader: Reader) -> int:
 def _segment(reader: Reader) -> DataSegment:
     flags = reader.u32()
     if flags > _ACTIVE_WITH_MEMORY:
-        raise reader.rejected(f"{flags} is no kind of data segment")
+        raise reader.rejected(f"{flags} is not a kind of data segment")
     memory = reader.u32() if flags == _ACTIVE_WITH_MEMORY else 0
     offset = None if flags == _PASSIVE else constant(reader, _MAX_OFFSET_OPERATORS)
     size = reader.u32()

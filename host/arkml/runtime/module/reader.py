@@ -5,27 +5,27 @@ from __future__ import annotations
 from arkml.errors import ModuleRejected
 
 _CONTINUES = 0x80
-_MAX_NAME = 100_000  # what wasmtime accepts
+_MAX_NAME = 100_000  # the limit of wasmtime
 
 
 class Reader:
-    """Reads numbers, names and runs of bytes between `position` and `end`."""
+    """A cursor that reads numbers, names and bytes between `position` and `end`."""
 
-    __slots__ = ("_data", "end", "position", "what")
+    __slots__ = ("_data", "end", "position", "title")
 
-    def __init__(self, data: bytes, position: int, end: int, what: str) -> None:
+    def __init__(self, data: bytes, position: int, end: int, title: str) -> None:
         self._data = data
         self.position = position
         self.end = end
-        self.what = what
+        self.title = title
 
     @property
     def is_empty(self) -> bool:
         return self.position >= self.end
 
     def rejected(self, reason: str) -> ModuleRejected:
-        """The error that says where the bytes stopped making sense."""
-        return ModuleRejected(f"{self.what}: {reason} (at byte {self.position})")
+        """Return an error with `reason` and the current position."""
+        return ModuleRejected(f"{self.title}: {reason} (at byte {self.position})")
 
     def byte(self) -> int:
         if self.position >= self.end:
@@ -35,40 +35,40 @@ class Reader:
         return value
 
     def u32(self) -> int:
-        """An unsigned LEB128 number of at most 32 bits."""
+        """Read an unsigned LEB128 number of at most 32 bits."""
         value = self.byte()
         if value < _CONTINUES:
             return value
         return self._unsigned(value & 0x7F, 32)
 
     def u64(self) -> int:
-        """An unsigned LEB128 number of at most 64 bits."""
+        """Read an unsigned LEB128 number of at most 64 bits."""
         value = self.byte()
         return value if value < _CONTINUES else self._unsigned(value & 0x7F, 64)
 
     def s33(self) -> int:
-        """A signed LEB128 number of at most 33 bits: a heap type."""
+        """Read a signed LEB128 number of at most 33 bits, as of heap types."""
         return self._signed(33)
 
     def s32(self) -> int:
-        """A signed LEB128 number of at most 32 bits."""
+        """Read a signed LEB128 number of at most 32 bits."""
         return self._signed(32)
 
     def s64(self) -> int:
-        """A signed LEB128 number of at most 64 bits."""
+        """Read a signed LEB128 number of at most 64 bits."""
         return self._signed(64)
 
     def count(self, most: int, items: str) -> int:
-        """The length of a vector, which holds at most `most` items of at least one byte."""
+        """Read the length of a vector of at most `most` items of at least one byte."""
         count = self.u32()
         if count > most:
-            raise self.rejected(f"{count:,} {items}, more than {most:,}")
+            raise self.rejected(f"{count:,} {items}, the limit is {most:,}")
         if count > self.end - self.position:
             raise self.rejected(f"{count:,} {items} do not fit into the bytes that follow")
         return count
 
     def name(self) -> str:
-        """UTF-8 text with its length in front."""
+        """Read UTF-8 text with its length in front."""
         length = self.u32()
         if length > _MAX_NAME:
             raise self.rejected(f"a name of {length:,} bytes")
@@ -85,7 +85,7 @@ class Reader:
         self.position += length
 
     def peek(self) -> int:
-        """The next byte, which stays to be read."""
+        """Return the next byte without consuming it."""
         value = self.byte()
         self.position -= 1
         return value
@@ -119,7 +119,7 @@ class Reader:
 
 
 def unsigned(value: int) -> bytes:
-    """`value` as unsigned LEB128."""
+    """Encode `value` as unsigned LEB128."""
     encoded = bytearray()
     while value >= _CONTINUES:
         encoded.append(value & 0x7F | _CONTINUES)
@@ -129,6 +129,6 @@ def unsigned(value: int) -> bytes:
 
 
 def named(name: str) -> bytes:
-    """`name` as UTF-8 with its length in front."""
+    """Encode `name` as UTF-8 with its length in front."""
     encoded = name.encode()
     return unsigned(len(encoded)) + encoded

@@ -1,4 +1,4 @@
-"""What a module may not contain, however well it is formed."""
+"""Checks for modules that are well-formed but that this host does not run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arkml.runtime.module.wasm_types import PAGE, MemoryType
 
 
 def check_size(data: bytes, limits: Limits) -> None:
-    """Raise ModuleTooLarge; called before the first byte is read."""
+    """Raise ModuleTooLarge for more bytes than allowed, before any of them is parsed."""
     if len(data) > limits.module_bytes:
         raise ModuleTooLarge(
             f"the module has {len(data):,} bytes, more than the {limits.module_bytes:,} allowed"
@@ -23,7 +23,7 @@ def check_size(data: bytes, limits: Limits) -> None:
 
 
 def check(binary: Binary, limits: Limits) -> None:
-    """Raise the error of the first thing that this host does not run."""
+    """Raise the error of the first part that this host does not run."""
     bodies = binary.bodies
     if bodies.largest_size > limits.function_bytes:
         raise FunctionTooLarge(
@@ -46,14 +46,16 @@ def check(binary: Binary, limits: Limits) -> None:
 
 
 def _check_memory(memory: MemoryType) -> None:
-    # An atomic wait on a shared memory hears neither deadlines nor signals.
+    # An atomic wait on a shared memory ignores deadlines and signals.
     if memory.is_shared:
-        raise ModuleRejected("the module has a shared memory; this host runs one thread a guest")
+        raise ModuleRejected(
+            "the module has a shared memory; this host runs one thread for each guest"
+        )
     if memory.is_64:
         raise ModuleRejected("the module has a 64-bit memory; its pointers must have 32 bits")
     if memory.page_size != PAGE:
         raise ModuleRejected(
-            f"the memory has pages of {memory.page_size} bytes; this host has those of {PAGE}"
+            f"the memory has pages of {memory.page_size} bytes; this host supports {PAGE}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The types of wasm imports and exports, read from a binary and written as text."""
+"""Types of wasm imports and exports, with their parsers and text forms."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _REF_NULL, _REF = 0x63, 0x64
 
 @dataclass(frozen=True, slots=True)
 class FunctionType:
-    """What a function takes and returns, as names of wasm value types."""
+    """Parameters and results of a function, as names of wasm value types."""
 
     params: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class FunctionType:
 
 @dataclass(frozen=True, slots=True)
 class TableType:
-    """A table of `minimum` elements that may grow to `maximum`, or as far as the host lets it."""
+    """A table of `minimum` elements that may grow to `maximum`, or to the host's limit."""
 
     element: str
     minimum: int
@@ -65,7 +65,7 @@ class TableType:
 
 @dataclass(frozen=True, slots=True)
 class MemoryType:
-    """A memory of `minimum` pages that may grow to `maximum`, or as far as the host lets it."""
+    """A memory of `minimum` pages that may grow to `maximum`, or to the host's limit."""
 
     minimum: int
     maximum: int | None = None
@@ -91,7 +91,7 @@ class GlobalType:
 
 @dataclass(frozen=True, slots=True)
 class TagType:
-    """An exception tag: `payload` is what a throw carries."""
+    """An exception tag; `payload` holds the types of the values thrown."""
 
     payload: FunctionType
 
@@ -111,7 +111,7 @@ def value_type(reader: Reader) -> str:
     if code in _VALUES:
         return _VALUES[code]
     if code not in (_REF_NULL, _REF):
-        raise reader.rejected(f"{code:#x} is no value type")
+        raise reader.rejected(f"{code:#x} is not a value type")
     heap = heap_type(reader)
     return f"(ref null {heap})" if code == _REF_NULL else f"(ref {heap})"
 
@@ -122,11 +122,11 @@ def heap_type(reader: Reader) -> str:
         return str(number)
     if number & 0x7F in _HEAP_TYPES and number >= -0x40:
         return _HEAP_TYPES[number & 0x7F]
-    raise reader.rejected(f"{number} is no heap type")
+    raise reader.rejected(f"{number} is not a heap type")
 
 
 def definitions(reader: Reader) -> list[FunctionType | None]:
-    """One entry of the type section, which may define several; None where it is no function."""
+    """Read one entry of the type section; types other than functions are None."""
     code = reader.peek()
     if code != 0x4E:  # a recursion group
         return [_subtype(reader)]
@@ -150,7 +150,7 @@ def _subtype(reader: Reader) -> FunctionType | None:
         case 0x5E:
             _field(reader)
         case _:
-            raise reader.rejected(f"{code:#x} is no kind of type")
+            raise reader.rejected(f"{code:#x} is not a kind of type")
     return None
 
 
@@ -166,10 +166,10 @@ def _field(reader: Reader) -> None:
     _flag(reader, "mutability")
 
 
-def _flag(reader: Reader, what: str) -> bool:
+def _flag(reader: Reader, name: str) -> bool:
     value = reader.byte()
     if value > 1:
-        raise reader.rejected(f"{value:#x} is no {what}")
+        raise reader.rejected(f"{value:#x} is not a {name}")
     return bool(value)
 
 
@@ -182,7 +182,7 @@ def table_type(reader: Reader) -> TableType:
     element = value_type(reader)
     flags = reader.byte()
     if flags & ~0b101:
-        raise reader.rejected(f"{flags:#x} are no limits of a table")
+        raise reader.rejected(f"{flags:#x} are not the limits of a table")
     minimum, maximum = _limits(reader, has_maximum=bool(flags & 1), is_64=bool(flags & 4))
     return TableType(element, minimum, maximum)
 
@@ -190,7 +190,7 @@ def table_type(reader: Reader) -> TableType:
 def memory_type(reader: Reader) -> MemoryType:
     flags = reader.byte()
     if flags & ~0b1111:
-        raise reader.rejected(f"{flags:#x} are no limits of a memory")
+        raise reader.rejected(f"{flags:#x} are not the limits of a memory")
     is_64 = bool(flags & 4)
     minimum, maximum = _limits(reader, has_maximum=bool(flags & 1), is_64=is_64)
     exponent = reader.u32() if flags & 8 else 16

@@ -1,1 +1,1 @@
-"""WASI for guests: what is granted, what waits, how it is linked."""
+"""WASI for guests: grants, linking, and the calls that suspend."""

@@ -1,4 +1,4 @@
-"""The WASI calls that wait: poll_oneoff, sched_yield and the standard streams."""
+"""The WASI calls that may wait: poll_oneoff, sched_yield and the standard streams."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_BYTES = 1 << 20  # of one read or write
 
 
 class Errno(IntEnum):
-    """WASI preview 1 `errno`, where we answer it."""
+    """The numbers of WASI preview 1 `errno` that this module answers."""
 
     SUCCESS = 0
     BADF = 8
@@ -42,7 +42,7 @@ class Errno(IntEnum):
 
 
 class Tag(IntEnum):
-    """What a subscription waits for."""
+    """The kind of event of a subscription."""
 
     CLOCK = 0
     READ = 1
@@ -51,7 +51,7 @@ class Tag(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One thing to wait for; `at` is a reading of the clock that waits go by, for a clock."""
+    """One event to wait for; `at` is a reading of `Clocks.reading`, for a clock."""
 
     userdata: int
     tag: Tag
@@ -60,7 +60,7 @@ class Subscription:
 
 
 class Stdin:
-    """Standard input that can be asked whether a read would block."""
+    """Standard input, with a test of whether a read would block."""
 
     def __init__(self, source: BinaryIO | bytes) -> None:
         self._stream = io.BytesIO(source) if isinstance(source, bytes) else source
@@ -70,7 +70,7 @@ class Stdin:
             self._descriptor = None
 
     def ready(self, timeout: float) -> bool:
-        """Whether a read would not block, after waiting for at most `timeout` seconds."""
+        """Wait at most `timeout` seconds for a read that does not block; return if there is one."""
         if self._descriptor is None:
             return True
         waiting = select.poll()
@@ -78,7 +78,7 @@ class Stdin:
         return bool(waiting.poll(1000 * timeout))
 
     def read(self, size: int) -> bytes:
-        """What is there, at most `size` bytes; nothing at the end."""
+        """Return the bytes available, at most `size`; empty at the end of the input."""
         if self._descriptor is None:
             return self._stream.read(size) or b""
         return os.read(self._descriptor, size)
@@ -88,8 +88,8 @@ class WasiCalls:
     """
     Handlers of the `arkml-wasi` table for one guest.
 
-    A call that has to wait leaves a Wait in `waiting`; the guest stays suspended until it is over.
-    `clocks` are what it waits by, the machine's unless told otherwise.
+    A call that has to wait sets a Wait in `waiting`; the guest stays suspended until it is over.
+    `clocks` are those that it waits by, the machine's by default.
     """
 
     def __init__(self, grant: WasiGrant, memory: GuestMemory, clocks: Clocks | None = None) -> None:
@@ -110,11 +110,11 @@ class WasiCalls:
         if fd != 0:
             return Errno.BADF
         try:
-            room = self._buffers(buffers, count)
+            target = self._buffers(buffers, count)
             self._memory.check(num_read, 4)
         except InvalidArguments:
             return Errno.FAULT
-        self.waiting = Wait(self._stdin.ready, lambda: self._read(room, num_read))
+        self.waiting = Wait(self._stdin.ready, lambda: self._read(target, num_read))
         return Errno.SUCCESS
 
     def fd_write(self, fd: int, buffers: int, count: int, num_written: int) -> int:
@@ -122,14 +122,14 @@ class WasiCalls:
         if write is None:
             return Errno.BADF
         try:
-            data = b"".join(self._memory.read(*room) for room in self._buffers(buffers, count))
+            data = b"".join(self._memory.read(*source) for source in self._buffers(buffers, count))
             self._memory.write(num_written, struct.pack("<I", len(data)))
         except InvalidArguments:
             return Errno.FAULT
         try:
             write(data)
         except OSError as error:
-            logger.warning("what a guest wrote to descriptor %d is lost: %s", fd, error)
+            logger.warning("output of a guest to descriptor %d is lost: %s", fd, error)
             return Errno.IO
         return Errno.SUCCESS
 
@@ -157,7 +157,7 @@ class WasiCalls:
         return Errno.SUCCESS
 
     def _any(self, wanted: list[Subscription], timeout: float) -> bool:
-        """Wait for at most `timeout` seconds until one of `wanted` has happened."""
+        """Wait for at most `timeout` seconds until one of `wanted` has happened; return if so."""
         if any(self._happened(one) for one in wanted):
             return True
         until = min((one.at for one in wanted if one.tag is Tag.CLOCK), default=None)
@@ -182,45 +182,47 @@ class WasiCalls:
         return Errno.SUCCESS
 
     def _subscription(self, data: bytes, now: int) -> Subscription:
-        """Decode one; ValueError for a kind or a clock that we do not have."""
+        """Decode a subscription. Raises ValueError for an unknown kind or clock."""
         userdata, tag, body = _SUBSCRIPTION.unpack(data)
         if Tag(tag) is not Tag.CLOCK:
             return Subscription(userdata, Tag(tag), fd=int.from_bytes(body[:4], "little"))
         clock, timeout, _, flags = _CLOCK.unpack(body)
         if clock not in (0, 1):
-            raise ValueError(f"clock {clock}")
+            raise ValueError(f"unknown clock {clock}")
         if flags & _ABSOLUTE:
             timeout = max(0, timeout - (self._clocks.time_of_day() if clock == 0 else now))
         return Subscription(userdata, Tag.CLOCK, self._clocks.reading() + timeout)
 
     def _buffers(self, pointer: int, count: int) -> list[tuple[int, int]]:
         if count > _MOST_SUBSCRIPTIONS:
-            raise InvalidArguments(f"{count} buffers in one call, {_MOST_SUBSCRIPTIONS} at most")
+            raise InvalidArguments(
+                f"{count} buffers in one call, the limit is {_MOST_SUBSCRIPTIONS}"
+            )
         data = self._memory.read(pointer, count * _BUFFER.size)
-        found = list(_BUFFER.iter_unpack(data))
-        for start, size in found:
+        buffers = list(_BUFFER.iter_unpack(data))
+        for start, size in buffers:
             self._memory.check(start, size)
-        if sum(size for _, size in found) > _MOST_BYTES:
-            found = _cut(found, _MOST_BYTES)
-        return found
+        if sum(size for _, size in buffers) > _MOST_BYTES:
+            buffers = _cut(buffers, _MOST_BYTES)
+        return buffers
 
-    def _read(self, room: list[tuple[int, int]], num_read: int) -> int:
+    def _read(self, buffers: list[tuple[int, int]], num_read: int) -> int:
         try:
-            data = self._stdin.read(sum(size for _, size in room))
+            data = self._stdin.read(sum(size for _, size in buffers))
         except OSError as error:
             logger.warning("standard input cannot be read: %s", error)
             return Errno.IO
         self._memory.write(num_read, struct.pack("<I", len(data)))
-        for start, size in room:
+        for start, size in buffers:
             self._memory.write(start, data[:size])
             data = data[size:]
         return Errno.SUCCESS
 
 
-def _cut(room: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
-    """The first `most` bytes of a list of buffers."""
+def _cut(buffers: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+    """Return the first `most` bytes of a list of buffers."""
     kept: list[tuple[int, int]] = []
-    for start, size in room:
+    for start, size in buffers:
         kept.append((start, min(size, most)))
         most -= kept[-1][1]
     return kept

@@ -1,4 +1,4 @@
-"""The clocks that a guest reads, and what it takes for time to pass."""
+"""The clocks of a guest."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ from typing import Protocol
 
 
 class Clocks(Protocol):
-    """Two clocks in nanoseconds: the time since the Unix epoch, and one that waits go by."""
+    """Two clocks in nanoseconds: the time of day, and a monotonic one by which guests wait."""
 
-    def time_of_day(self) -> int: ...
+    def time_of_day(self) -> int:
+        """Return the time since the Unix epoch."""
+        ...
 
-    def reading(self) -> int: ...
+    def reading(self) -> int:
+        """Return the reading of the monotonic clock."""
+        ...
 
     def wait(self, until: int | None, timeout: float, rest: Callable[[float], object]) -> None:
         """
-        Let time pass, `until` the clock that waits go by shows so much, if that is given.
+        Let time pass `until` a reading of the monotonic clock, if that is not None.
 
-        `rest` blocks for the seconds it is given, or less; `timeout` is the most it may be given.
+        `rest(seconds)` blocks for at most this time; it is called with at most `timeout`.
         """
+        ...
 
 
 class MachineClocks:

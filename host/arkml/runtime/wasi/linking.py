@@ -1,7 +1,8 @@
-"""What a guest may do through WASI, and how its WASI imports are linked."""
+"""WASI grants of guests, and the linking of their WASI imports."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,10 +18,11 @@ from arkml.runtime.shim.render import export_name
 
 OURS = "arkml-wasi"
 SHADOWED = ("poll_oneoff", "sched_yield", "fd_read", "fd_write")
-VIRTUAL = ("clock_time_get", "random_get")  # ours where time and chance are an environment's
+VIRTUAL = ("clock_time_get", "random_get")  # the host's in an environment, which has its own clocks
 
-# These wait, so a guest gets ours, which suspend. Theirs keep files; a file never blocks for long.
-# The guest's own clock is asked for the time, into the room for the first event.
+# The calls that wait are the host's, which suspend the guest. Files stay with wasmtime ("theirs"),
+# because they never block for long. poll_oneoff reads the guest's clock into the memory of the
+# first event.
 _SHIM = f"""(module
 (import "arkml" "memory" (memory 0))
 (import "{OURS}" "poll_oneoff" (func $poll (param i32 i32 i32 i32 i64) (result i32)))
@@ -49,9 +51,9 @@ _SHIM = f"""(module
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory that a guest may open: its path here, its path there, and who may write."""
+    """A directory that a guest may open: `host` is its path here, `guest` its path there."""
 
-    host: str
+    host: str | os.PathLike[str]
     guest: str
     writable: bool = False
 
@@ -59,9 +61,10 @@ class Directory:
 @dataclass(frozen=True, slots=True)
 class WasiGrant:
     """
-    What a guest gets through WASI: by default clocks and random numbers, and nothing of the host.
+    The access of a guest through WASI, by default to clocks and random numbers only.
 
-    `stdin` is read when the guest reads; `stdout` and `stderr` are called with bytes.
+    `environment` has the variables that the guest sees. `stdin` is read when the guest reads;
+    `stdout` and `stderr` are called with bytes.
     """
 
     arguments: Sequence[str] = ()
@@ -73,20 +76,22 @@ class WasiGrant:
 
 
 def config(grant: WasiGrant) -> wasmtime.WasiConfig:
-    """The part of a grant that wasmtime answers. Standard streams are ours."""
-    made = wasmtime.WasiConfig()
-    made.argv = list(grant.arguments)
-    made.env = list(grant.environment.items())
+    """Return the part of a grant that wasmtime provides, without the standard streams."""
+    wasi = wasmtime.WasiConfig()
+    wasi.argv = list(grant.arguments)
+    wasi.env = list(grant.environment.items())
     for directory in grant.directories:
         try:
-            made.preopen_dir(directory.host, directory.guest, directory.writable)
+            wasi.preopen_dir(os.fspath(directory.host), directory.guest, directory.writable)
         except wasmtime.WasmtimeError:
-            raise UsageError(f"{directory.host} is no directory that can be opened") from None
-    return made
+            raise UsageError(
+                f"{os.fspath(directory.host)} is not a directory that can be opened"
+            ) from None
+    return wasi
 
 
 class WasiLinker:
-    """A linker with wasmtime's WASI, in which the calls that wait are replaced for each guest."""
+    """A linker with wasmtime's WASI, whose calls that wait are replaced for each guest."""
 
     def __init__(self, engine: wasmtime.Engine, root: wasmtime.Store) -> None:
         self._root = root
@@ -100,18 +105,18 @@ class WasiLinker:
 
     def link(self, context: Any, shim: bindings.Instance, *, virtual: bool) -> None:
         """
-        Put the calls that wait in front of wasmtime's, for the guest in `context`.
+        Replace wasmtime's calls that wait by the host's, for the guest in `context`.
 
-        With `virtual` its clocks and random numbers are ours too. Else they are named again, as
-        wasmtime's: those of the guest that was linked before are still there.
+        With `virtual` its clocks and random numbers are the host's too. Otherwise wasmtime's are
+        defined again, because those of the guest linked before remain in the linker.
         """
         for name in SHADOWED:
             self._define(context, OURS, name, shim.export(export_name(OURS, name)))
         for name in ("fd_read", "fd_write"):
             self._define(context, "theirs", name, self._plain_one(context, name))
         for name in VIRTUAL:
-            given = shim.export(export_name(OURS, name)) if virtual else None
-            extern = given or self._plain_one(context, name)
+            replacement = shim.export(export_name(OURS, name)) if virtual else None
+            extern = replacement or self._plain_one(context, name)
             for module in ("theirs", WASI_MODULE):
                 self._define(context, module, name, extern)
         waits = bindings.Instance.linked(context, self.linker, self._module)

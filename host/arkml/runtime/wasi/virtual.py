@@ -1,4 +1,4 @@
-"""The WASI calls by which a guest of an environment reads clocks and draws random numbers."""
+"""WASI clocks and random numbers of guests in environments."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from arkml.runtime.wasi.calls import Errno, WasiCalls
 from arkml.runtime.wasi.clocks import Clocks
 from arkml.runtime.wasi.linking import WasiGrant
 
-_PIECE = 1 << 20  # bytes that are drawn at once
-_LAST = (1 << 63) - 1  # nanoseconds that a guest may read as an i64
+_PIECE = 1 << 20  # bytes drawn at once
+_LAST = (1 << 63) - 1  # nanoseconds; a guest may read them as an i64
 
 
 class World(Clocks, Protocol):
-    """Time and chance of one guest, in place of the machine's."""
+    """The clocks and random numbers of one guest, in place of the machine's."""
 
     def random(self, size: int) -> bytes:
-        """So many bytes, other ones each time."""
+        """Return the next `size` pseudo-random bytes."""
 
 
 class VirtualCalls(WasiCalls):
-    """The calls of `WasiCalls`, and those that only guests with a `World` of their own make."""
+    """Handlers of the `arkml-wasi` table for one guest with a `World` of its own."""
 
     def __init__(self, grant: WasiGrant, memory: GuestMemory, world: World) -> None:
         super().__init__(grant, memory, world)

@@ -1,8 +1,8 @@
 """
 The environments of the default registry for PettingZoo: `from … import Basic`, then `Basic.env()`.
 
-The registry is fetched when the first of them is asked for. A name that is no identifier has its
-3 written out: 3DBall is ThreeDBall.
+The registry is fetched when the first of them is asked for. A name that is not an identifier
+has its 3 written out: 3DBall is ThreeDBall.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    # Also asked for submodules and by whoever inspects modules: neither may fetch anything.
+    # Also asked for submodules and by inspections of modules: neither may fetch anything.
     if name.startswith("_") or find_spec(f"{__name__}.{name}") is not None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from arkml.envs.llapi.envs.pettingzoo_env_factory import PettingZooEnvFactory

@@ -24,12 +24,12 @@ class NamedSteps:
 
 
 def behavior_to_agent_id(behavior_name: str, unique_id: int) -> str:
-    """The name of an agent."""
+    """Return the name of an agent."""
     return f"{behavior_name}{_MARK}{unique_id}"
 
 
 def agent_id_to_behavior(agent_id: str) -> str:
-    """The behavior of an agent, by its name."""
+    """Return the behavior of an agent from its name."""
     return agent_id.split(_MARK)[0]
 
 
@@ -37,7 +37,7 @@ def unwrap_batch_steps(
     batch_steps: tuple[DecisionSteps, TerminalSteps], behavior_name: str
 ) -> NamedSteps:
     """
-    Both batches, agent by agent; the decision of one that is in both.
+    Return both batches, agent by agent; the decision of one that is in both.
 
     An observation is an array or the list of them; with masks, those that decide have a dict
     of that list and the list of masks.

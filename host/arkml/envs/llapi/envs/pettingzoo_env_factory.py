@@ -27,7 +27,7 @@ class PettingZooEnvFactory:
         self, seed: int | None = None, *, legacy_api: bool = False, **kwargs: Any
     ) -> UnityAECEnv:
         """
-        The environment, running. `kwargs` are UnityEnvironment's.
+        Return the environment, running. `kwargs` are UnityEnvironment's.
 
         `seed` is of the action spaces. Without `base_port`, the first free port from 6000 on;
         without `side_channels`, those of the engine, the parameters and the statistics.

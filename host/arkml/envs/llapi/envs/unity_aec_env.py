@@ -39,14 +39,14 @@ class UnityAECEnv(UnityPettingzooBaseEnv, AECEnv[str, Any, Any]):  # type: ignor
             self._step()
 
     def observe(self, agent: str) -> Any:
-        """The observation of an agent."""
+        """Return the observation of an agent."""
         observation = self._observations[agent]
         if not self._legacy_api:
             return observation
         return observation, self._cumm_rewards[agent], self.dones[agent], self._infos[agent]
 
     def last(self, observe: bool = True) -> Any:
-        """Observation, reward, termination, truncation and info of the agent whose turn it is."""
+        """Return observation, reward, termination, truncation and info of the agent in turn."""
         agent = self.agent_selection
         observation = self._observations[agent] if observe else None
         reward, info = self._cumm_rewards[agent], self._infos[agent]

@@ -132,7 +132,7 @@ class UnityToGymWrapper(gym.Env[Any, Any]):
         return observation, reward, terminated or truncated, info
 
     def render(self, mode: str = "rgb_array") -> Any:
-        """The latest picture that was observed, or None. No new one is drawn."""
+        """Return the latest picture that was observed, or None. No new one is drawn."""
         del mode  # there is one
         return self.visual_obs
 
@@ -141,7 +141,7 @@ class UnityToGymWrapper(gym.Env[Any, Any]):
         self._env.close()
 
     def seed(self, seed: Any = None) -> None:
-        """Does nothing but say so: an environment is seeded when it is made."""
+        """Do nothing but log that: an environment is seeded when it is made."""
         del seed
         logger.warning("Could not seed environment %s", self.name)
 

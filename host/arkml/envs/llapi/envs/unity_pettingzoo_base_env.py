@@ -1,4 +1,4 @@
-"""What the two PettingZoo wrappers share: agents by name, their spaces and their actions."""
+"""The base of the two PettingZoo wrappers: agents by name, their spaces and their actions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class UnityPettingzooBaseEnv:
         return {agent: self.observation_space(agent) for agent in self._possible_agents}
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """The observation space of an agent, without masks."""
+        """Return the observation space of an agent, without masks."""
         return self._observation_spaces[agent_id_to_behavior(agent)]
 
     @property
@@ -72,7 +72,7 @@ class UnityPettingzooBaseEnv:
         return {agent: self.action_space(agent) for agent in self._possible_agents}
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """The action space of an agent, the same object for all of its behavior."""
+        """Return the action space of an agent, one object for all of its behavior."""
         return self._action_spaces[agent_id_to_behavior(agent)]
 
     @property
@@ -105,7 +105,7 @@ class UnityPettingzooBaseEnv:
 
     @property
     def dones(self) -> dict[str, bool]:
-        """Whether each agent has ended, one way or the other."""
+        """The agents, and True for those that ended one way or the other."""
         return {
             agent: ended or self._truncations[agent] for agent, ended in self._terminations.items()
         }
@@ -137,7 +137,7 @@ class UnityPettingzooBaseEnv:
             space.seed(seed)
 
     def render(self, mode: str = "human") -> None:
-        """Does nothing: a player shows itself."""
+        """Do nothing: a player shows itself."""
 
     def state(self) -> None:
         """There is no state beside the observations."""
@@ -154,7 +154,7 @@ class UnityPettingzooBaseEnv:
         return self._env
 
     def _checked(self, agent: str, action: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The continuous and discrete part of an action. Raises gymnasium's Error."""
+        """Return the continuous and the discrete part of an action. Raises gymnasium's Error."""
         if agent not in self._rows:
             raise error.Error(f"The agent {agent} does not need an action.")
         return action_row(self.action_space(agent), action)

@@ -14,7 +14,7 @@ from arkml.envs.llapi.exception import UnityActionException
 
 
 def observation_space(spec: BehaviorSpec) -> spaces.Space[Any]:
-    """A box for each observation, in a tuple unless there is one."""
+    """Return a box for each observation, in a tuple unless there is one."""
     boxes = [
         spaces.Box(-np.inf, np.inf, each.shape, dtype=np.float32) for each in spec.observation_specs
     ]
@@ -23,7 +23,7 @@ def observation_space(spec: BehaviorSpec) -> spaces.Space[Any]:
 
 def action_space(spec: ActionSpec) -> spaces.Space[Any]:
     """
-    The box of continuous actions, the discrete choices, or a tuple of both.
+    Return the box of continuous actions, the discrete choices, or a tuple of both.
 
     Raises gymnasium's Error for a behavior that does not act.
     """
@@ -41,7 +41,7 @@ def action_space(spec: ActionSpec) -> spaces.Space[Any]:
 
 def action_row(space: spaces.Space[Any], action: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """
-    The continuous and the discrete part of an action: float32 and int32.
+    Return the continuous and the discrete part of an action: float32 and int32.
 
     Raises gymnasium's Error for one that is not of the space.
     """

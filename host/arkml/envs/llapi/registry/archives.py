@@ -37,7 +37,7 @@ def extract(archive: Path, folder: Path, limits: ArchiveLimits) -> None:
 
     Nothing is written if a member is refused: one outside of the folder, a link or a device, one
     that is encrypted or there twice, or more or larger ones than `limits` allows.
-    Raises UnityRegistryException then, and zipfile.BadZipFile for what is no such archive.
+    Raises UnityRegistryException then, and zipfile.BadZipFile for other files.
     """
     with zipfile.ZipFile(archive) as packed:
         members = packed.infolist()
@@ -83,7 +83,7 @@ def _check_names(archive: Path, files: list[PurePosixPath]) -> None:
 
 
 def _target(archive: Path, member: zipfile.ZipInfo) -> PurePosixPath:
-    """Where a member goes, relative to the folder."""
+    """Return the path of a member in the folder."""
     name = member.orig_filename
     path = PurePosixPath(name)
     unsafe = path.is_absolute() or ".." in path.parts or not path.parts
@@ -91,7 +91,7 @@ def _target(archive: Path, member: zipfile.ZipInfo) -> PurePosixPath:
         raise UnityRegistryException(f"{archive.name} has a member outside of it: {name!r}.")
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise UnityRegistryException(f"{archive.name} has a member that is no file: {name!r}.")
+        raise UnityRegistryException(f"{archive.name} has a member that is not a file: {name!r}.")
     if member.flag_bits & _ENCRYPTED:
         raise UnityRegistryException(f"{archive.name} has an encrypted member: {name!r}.")
     return path

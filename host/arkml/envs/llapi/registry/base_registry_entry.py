@@ -29,10 +29,10 @@ class BaseRegistryEntry:
 
     @property
     def description(self) -> str | None:
-        """What people should know of it: its task, rewards, and what `make` takes."""
+        """A text for people: its task, its rewards, and the arguments of `make`."""
         return self._description
 
     def make(self, **kwargs: Any) -> BaseEnv:
-        """The environment, running. `kwargs` are its own business."""
+        """Return the environment, running. `kwargs` are the entry's own."""
         del kwargs
         raise NotImplementedError(f"The make() method not implemented for entry {self.identifier}")

@@ -37,7 +37,7 @@ def get_local_binary_path(
     limits: ArchiveLimits | None = None,
 ) -> str:
     """
-    The player of the archive at `url`, which is downloaded unless it was before.
+    Return the player of the archive at `url`, downloaded unless it was before.
 
     Raises FileNotFoundError if there is no player in it, ConnectionError if it cannot be had, and
     UnityRegistryException if it is refused or its SHA-256 is another than `sha256`.
@@ -65,7 +65,7 @@ def get_local_binary_path(
 def get_local_binary_path_if_exists(
     name: str, url: str, tmp_dir: str | None = None, *, sha256: str | None = None
 ) -> str | None:
-    """The player of the archive at `url` if it was downloaded before, with that digest if any."""
+    """Return the player of the archive at `url` if it was downloaded, with that digest if any."""
     extension = _EXTENSIONS.get(sys.platform)
     if extension is None:
         raise NotImplementedError("No extensions found for this platform.")
@@ -80,16 +80,16 @@ def get_local_binary_path_if_exists(
 
 def get_tmp_dirs(tmp_dir: str | None = None) -> tuple[str, str]:
     """
-    The folders of archives and of players, which are made.
+    Make and return the folders of archives and of players.
 
-    Raises UnityRegistryException if somebody else made them: what is in them gets run.
+    Raises UnityRegistryException if another user owns them: their contents are run.
     """
     top = Path(tmp_dir or tempfile.gettempdir()) / "ml-agents-binaries"
     folders = (top, top / "tmp", top / "binaries")
     for folder in folders:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         if folder.is_symlink() or (hasattr(os, "getuid") and folder.stat().st_uid != os.getuid()):
-            raise UnityRegistryException(f"The folder {folder} belongs to somebody else.")
+            raise UnityRegistryException(f"The folder {folder} belongs to another user.")
     return str(folders[1]), str(folders[2])
 
 

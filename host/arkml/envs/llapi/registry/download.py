@@ -20,7 +20,7 @@ _TIMEOUT = 30.0  # seconds without a byte
 
 
 def read(url: str, limit: int, client: httpx.Client | None = None) -> bytes:
-    """The file at `url`, of at most `limit` bytes. Raises as `copy`."""
+    """Return the file at `url`, of at most `limit` bytes. Raises as `copy`."""
     content = io.BytesIO()
     copy(url, content, limit, client)
     return content.getvalue()
@@ -63,7 +63,7 @@ def _opened(url: str, client: httpx.Client | None) -> Iterator[Iterator[bytes]]:
 
 @contextmanager
 def _response(url: str, client: httpx.Client) -> Iterator[httpx.Response]:
-    """The answer after redirections, none of which leaves https."""
+    """Return the answer after redirections, none of which leaves https."""
     request = client.build_request("GET", url)
     try:
         for _ in range(_REDIRECTS):

@@ -29,9 +29,9 @@ _REQUIRED = ("expected_reward", "description", "linux_url", "darwin_url", "win_u
 
 def entries(source: str) -> list[RemoteRegistryEntry]:
     """
-    The entries of the manifest at a path, a file URL or an https URL.
+    Return the entries of the manifest at a path, a file URL or an https URL.
 
-    Raises OSError if it cannot be had, and UnityRegistryException if it is no manifest.
+    Raises OSError if it cannot be had, and UnityRegistryException if it is not a manifest.
     """
     document = load_remote_manifest(source) if "://" in source else load_local_manifest(source)
     listed = document.get("environments")
@@ -45,12 +45,12 @@ def entries(source: str) -> list[RemoteRegistryEntry]:
 
 
 def load_remote_manifest(url: str) -> dict[str, Any]:
-    """The document at a URL."""
+    """Return the document at a URL."""
     return _parsed(url, download.read(url, MANIFEST_BYTES))
 
 
 def load_local_manifest(path: str) -> dict[str, Any]:
-    """The document at a path."""
+    """Return the document at a path."""
     return load_remote_manifest(Path(path).absolute().as_uri())
 
 
@@ -61,7 +61,7 @@ def _parsed(source: str, text: bytes) -> dict[str, Any]:
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UnityRegistryException(f"The manifest {source} is no YAML: {error}") from error
+        raise UnityRegistryException(f"The manifest {source} is not YAML: {error}") from error
     if not isinstance(document, dict):
         raise UnityRegistryException(f"The manifest {source} has no list of environments.")
     return document

@@ -43,7 +43,7 @@ class RemoteRegistryEntry(BaseRegistryEntry):
 
     def make(self, **kwargs: Any) -> BaseEnv:
         """
-        A UnityEnvironment of the player. `kwargs` are the environment's, without `file_name`.
+        Return a UnityEnvironment of the player; `kwargs` are its own, without `file_name`.
 
         Raises FileNotFoundError if there is none for this platform or the archive has none, and
         UnityRegistryException for an archive that is refused.
@@ -60,7 +60,7 @@ class RemoteRegistryEntry(BaseRegistryEntry):
         path = get_local_binary_path(
             self.identifier, url, tmp_dir=self._tmp_dir_override, sha256=sha256
         )
-        # Whoever only reads the registry needs no gRPC.
+        # To read the registry takes no gRPC.
         from arkml.envs.llapi.environment import UnityEnvironment
 
         arguments = [*(kwargs.pop("additional_args", None) or ()), *(self._add_args or ())]

@@ -107,7 +107,7 @@ class UnityEnvRegistry(Mapping[str, BaseRegistryEntry]):
         return first
 
 
-default_registry = UnityEnvRegistry()
+default_registry: UnityEnvRegistry = UnityEnvRegistry()
 """The example environments of ML-Agents. Nothing is fetched before one of them is asked for."""
 
 default_registry.register_from_yaml(

@@ -1,4 +1,4 @@
-"""How the player's engine runs: screen, quality and time."""
+"""The channel of the engine's settings: screen, quality and time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EngineConfig(NamedTuple):
 
     @staticmethod
     def default_config() -> EngineConfig:
-        """A small window, twenty times as fast as the clock, 60 frames a second of game time."""
+        """Return the defaults: a small window, 20 times as fast, 60 frames a game second."""
         return EngineConfig(80, 80, 1, 20.0, -1, 60)
 
 
@@ -30,7 +30,7 @@ class EngineConfigurationChannel(SideChannel):
     """Sends settings of the engine, a message for each."""
 
     class ConfigurationType(IntEnum):
-        """What a message sets."""
+        """Kinds of settings in messages."""
 
         SCREEN_RESOLUTION = 0
         QUALITY_LEVEL = 1

@@ -14,13 +14,13 @@ class EnvironmentParametersChannel(SideChannel):
     """Sends parameters, a message for each."""
 
     class EnvironmentDataTypes(IntEnum):
-        """What a parameter is."""
+        """Kinds of parameters."""
 
         FLOAT = 0
         SAMPLER = 1
 
     class SamplerTypes(IntEnum):
-        """What a sampler draws from."""
+        """Distributions that samplers draw from."""
 
         UNIFORM = 0
         GAUSSIAN = 1

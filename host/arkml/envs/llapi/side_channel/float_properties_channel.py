@@ -27,13 +27,13 @@ class FloatPropertiesChannel(SideChannel):
         self.queue_message_to_send(msg)
 
     def get_property(self, key: str) -> float | None:
-        """The float of that name, or None."""
+        """Return the float of that name, or None."""
         return self._float_properties.get(key)
 
     def list_properties(self) -> list[str]:
-        """The names that are set."""
+        """Return the names that are set."""
         return list(self._float_properties)
 
     def get_property_dict_copy(self) -> dict[str, float]:
-        """A copy of all floats."""
+        """Return a copy of all floats."""
         return dict(self._float_properties)

@@ -15,7 +15,7 @@ class IncomingMessage:
 
     def __init__(self, buffer: bytes | bytearray, offset: int = 0) -> None:
         self.buffer = buffer
-        self.offset = offset
+        self.offset: int = offset
 
     def read_bool(self, default_value: bool = False) -> bool:
         return bool(self._read("<?", default_value))
@@ -27,7 +27,7 @@ class IncomingMessage:
         return float(self._read("<f", default_value))
 
     def read_float32_list(self, default_value: list[float] | None = None) -> list[float]:
-        """A count, then that many floats."""
+        """Read a count and that number of floats."""
         if self._at_end_of_buffer():
             return [] if default_value is None else default_value
         count = self.read_int32()
@@ -39,7 +39,7 @@ class IncomingMessage:
         return [self.read_float32() for _ in range(count)]
 
     def read_string(self, default_value: str = "") -> str:
-        """A number of bytes, then ASCII text. Raises UnicodeDecodeError for anything else."""
+        """Read a number of bytes and ASCII text. Raises UnicodeDecodeError for other text."""
         if self._at_end_of_buffer():
             return default_value
         size = self.read_int32()
@@ -50,7 +50,7 @@ class IncomingMessage:
         return text
 
     def get_raw_bytes(self) -> bytearray:
-        """A copy of the whole message."""
+        """Return a copy of the whole message."""
         return bytearray(self.buffer)
 
     def _read(self, layout: str, default: Any) -> Any:

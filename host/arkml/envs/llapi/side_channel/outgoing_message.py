@@ -13,7 +13,7 @@ class OutgoingMessage:
     """A message to the player."""
 
     def __init__(self) -> None:
-        self.buffer = bytearray()
+        self.buffer: bytearray = bytearray()
 
     def write_bool(self, b: bool) -> None:
         self.buffer += struct.pack("<?", b)

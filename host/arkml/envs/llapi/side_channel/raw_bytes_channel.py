@@ -18,7 +18,7 @@ class RawBytesChannel(SideChannel):
         self._received_messages.append(msg.get_raw_bytes())
 
     def get_and_clear_received_messages(self) -> list[bytearray]:
-        """What came since the last call, oldest first."""
+        """Return the messages since the last call, oldest first."""
         received, self._received_messages = self._received_messages, []
         return received
 

@@ -22,7 +22,7 @@ class SideChannel(ABC):
 
     @abstractmethod
     def on_message_received(self, msg: IncomingMessage) -> None:
-        """Called for each message of the player, in the step or reset that brought it."""
+        """Take a message of the player, in the step or reset that brought it."""
 
     @property
     def channel_id(self) -> uuid.UUID:

@@ -35,7 +35,7 @@ class SideChannelManager:
                 channel.on_message_received(IncomingMessage(message))
 
     def generate_side_channel_messages(self) -> bytearray:
-        """All queued messages, channel by channel. The queues are empty afterwards."""
+        """Take all queued messages, channel by channel, as a block."""
         block = bytearray()
         for channel_id, channel in self._side_channels_dict.items():
             for message in channel.message_queue:
@@ -59,12 +59,12 @@ class SideChannelManager:
 
 
 def frame(channel_id: uuid.UUID, message: bytes | bytearray) -> bytes:
-    """A message as it stands in a block."""
+    """Return a message as it stands in a block."""
     return channel_id.bytes_le + struct.pack("<i", len(message)) + message
 
 
 def frames(data: bytes) -> list[tuple[uuid.UUID, bytes]]:
-    """The messages of a block, each with its channel. Raises UnityEnvironmentException."""
+    """Return the messages of a block with their channels. Raises UnityEnvironmentException."""
     found = []
     offset = 0
     while offset < len(data):

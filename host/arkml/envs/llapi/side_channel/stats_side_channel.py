@@ -11,7 +11,7 @@ from arkml.envs.llapi.side_channel import IncomingMessage, SideChannel
 
 
 class StatsAggregationMethod(Enum):
-    """How the values of one summary period become one."""
+    """Ways to combine the values of a summary period."""
 
     AVERAGE = 0
     MOST_RECENT = 1
@@ -38,6 +38,6 @@ class StatsSideChannel(SideChannel):
         self.stats[key].append((value, method))
 
     def get_and_reset_stats(self) -> EnvironmentStats:
-        """What came since the last call, oldest first."""
+        """Return the values since the last call, oldest first."""
         stats, self.stats = self.stats, defaultdict(list)
         return stats

@@ -1,9 +1,9 @@
-"""Random scripts of pushes, submits, starts and stops, with what the decoder expects of them."""
+"""Random scripts of pushes, submits, starts and stops, with the answers of the decoder."""
 
 from collections import Counter
 
 from tests.conformance.decoder import PAGE, Row, Session
-from tests.conformance.driver import Cell, bits, step
+from tests.conformance.scripted_guest import Cell, bits, step
 
 WIDTHS = [0, 1, 3, 4, 63, 64, 65, 130, 300]
 ACTIONS = [0, 1, 2, 3, 4, 5, 31, 64, 66]
@@ -29,11 +29,11 @@ SUBMITS = {
 }
 
 
-class Storm:
+class RandomSteps:
     """
-    Makes steps, one at a time, and keeps what each must answer.
+    A generator of random steps that keeps the expected answer of each.
 
-    `open_future(tag, F, A)` gives the handle of a future that brings a training session.
+    `open_future(tag, F, A)` returns the handle of a future of a training session.
     """
 
     def __init__(self, chance, decoder, open_future):

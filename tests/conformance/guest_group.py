@@ -1,10 +1,10 @@
-"""Many guests that push and submit frames, one by one or as a fleet."""
+"""Guests that push and submit frames, one by one or as a fleet."""
 
 import struct
 from dataclasses import dataclass
 
 import numpy as np
-from tests.conformance.driver import STEP, step
+from tests.conformance.scripted_guest import STEP, step
 
 from arkml.abi.codes import EpisodeState
 
@@ -26,9 +26,9 @@ class Row:
     state: EpisodeState = RUNNING
 
 
-class Party:
+class GuestGroup:
     """
-    Guests that play the same frames whether they are called one by one or together.
+    Guests that play frames, called one by one or together.
 
     A frame is the rows of each guest, in lists: one list for each submit. `frame` returns for
     each guest the actions of each submit, or the guest's error.
@@ -57,9 +57,9 @@ class Party:
             result = fleet.call("entry", 0, 0, only=places)
             return [result.failures.get(n, value) for n, value in enumerate(result.values)]
 
-        party = cls(fleet.guests, call)
-        party.of = fleet
-        return party
+        group = cls(fleet.guests, call)
+        group.as_fleet = fleet
+        return group
 
     def start(self, model, num_features, num_actions, *, only=None):
         """Open a session of `model` in each guest."""

@@ -1,4 +1,4 @@
-"""How many updates a learner makes while a host plays, against a bare loop of `train()`."""
+"""Updates of a learner while a host plays, against a bare loop of `train()`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.benchmarks.companion import Companion
 from tests.benchmarks.measuring import Spread, quotients
 from tests.benchmarks.playing import AGENTS, FEATURES, HIDDEN, play
 from tests.benchmarks.rows import AtLeast, Row
-from tests.benchmarks.trainee import Trainee, until
+from tests.benchmarks.training_host import TrainingHost, until
 
 LIMIT = AtLeast(0.9)
 ROWS = 20_000  # in the memory before anything is measured
@@ -29,19 +29,19 @@ def rows(bench: Bench, topic: str) -> Iterator[Row]:
         " 256, one torch thread. The bare loop has the same rows in a memory of its own and calls"
         " the same train(); the learner stands still meanwhile.",
     )
-    with Trainee(AGENTS, FEATURES, hidden=HIDDEN, memory_min_size=1_000) as trainee:
-        while trainee.session.ledger.accepted < ROWS:
-            play(trainee.train, 30)
+    with TrainingHost(AGENTS, FEATURES, hidden=HIDDEN, memory_min_size=1_000) as training:
+        while training.session.ledger.accepted < ROWS:
+            play(training.train, 30)
             for _ in range(60):
-                trainee.train()
-            trainee.drain()
-        audit = trainee.client.memory(trainee.session.run_id).result()
+                training.train()
+            training.drain()
+        audit = training.client.memory(training.session.run_id).result()
         segment, offset = audit.cursor
-        bare = Companion("bare_training", trainee.directory, segment, offset, seconds)
+        bare = Companion("bare_training", training.directory, segment, offset, seconds)
         with bare:
             blocks = {
-                "ours": lambda: _updates(trainee, seconds),
-                "bare": lambda: _alone(trainee, bare),
+                "ours": lambda: _updates(training, seconds),
+                "bare": lambda: _alone(training, bare),
             }
             figures = bench.interleave(blocks, rounds=3 if bench.quick else 7)
     yield Row(
@@ -56,17 +56,17 @@ def rows(bench: Bench, topic: str) -> Iterator[Row]:
     )
 
 
-def _updates(trainee: Trainee, seconds: float) -> float:
+def _updates(training: TrainingHost, seconds: float) -> float:
     """Updates a second, counted from one message of the learner to another."""
-    start, before = _told(trainee)
-    play(trainee.train, int(60 * seconds))
-    end, after = _told(trainee)
+    start, before = _updates_reported(training)
+    play(training.train, int(60 * seconds))
+    end, after = _updates_reported(training)
     return (after - before) / (end - start)
 
 
-def _told(trainee: Trainee) -> tuple[float, int]:
+def _updates_reported(training: TrainingHost) -> tuple[float, int]:
     """When the learner told of more updates, and how many there are."""
-    client, run = trainee.client, trainee.session.run_id
+    client, run = training.client, training.session.run_id
     before = after = client.run(run).result().n_opts
 
     def is_more() -> bool:
@@ -78,8 +78,8 @@ def _told(trainee: Trainee) -> tuple[float, int]:
     return time.perf_counter(), after
 
 
-def _alone(trainee: Trainee, bare: Companion) -> float:
-    with _stopped(_children(trainee.server)):
+def _alone(training: TrainingHost, bare: Companion) -> float:
+    with _stopped(_children(training.server)):
         return bare.measure()
 
 

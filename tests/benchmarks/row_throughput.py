@@ -1,4 +1,4 @@
-"""How many rows of one host a hive takes."""
+"""Rows that a hive takes from one host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.rows import AtLeast, Limit, Row, alone
-from tests.benchmarks.trainee import Trainee
+from tests.benchmarks.training_host import TrainingHost
 
 AGENTS, FEATURES = 1024, 64
 AHEAD = 65_536  # rows that wait at most; a host that runs away from its hive drops some
@@ -30,28 +30,28 @@ def rows(bench: Bench, topic: str) -> Iterator[Row]:
     )
     for name, (settings, limit) in LIMITS.items():
         bench.say(f"rows while {name}")
-        with Trainee(AGENTS, FEATURES, hidden=64, **settings) as trainee:
-            _send(trainee, 0.5)
+        with TrainingHost(AGENTS, FEATURES, hidden=64, **settings) as training:
+            _send(training, 0.5)
             found = [
-                _send(trainee, 0.5 if bench.quick else 1.0) for _ in range(4 if bench.quick else 8)
+                _send(training, 0.5 if bench.quick else 1.0) for _ in range(4 if bench.quick else 8)
             ]
-            assert not trainee.session.outbox.dropped, "rows were dropped"
+            assert not training.session.outbox.dropped, "rows were dropped"
         rates, written = zip(*found, strict=True)
         yield alone(topic, f"rows while {name}", "thousand/s", rates, limit)
         yield alone(topic, f"to disk while {name}", "MB/s", written)
 
 
-def _send(trainee: Trainee, seconds: float) -> tuple[float, float]:
+def _send(training: TrainingHost, seconds: float) -> tuple[float, float]:
     """Thousands of rows that were acknowledged in a second, and MB that were written."""
-    ledger = trainee.session.ledger
-    start, before, disk = time.perf_counter(), ledger.accepted, _written(trainee.server)
+    ledger = training.session.ledger
+    start, before, disk = time.perf_counter(), ledger.accepted, _written(training.server)
     while (now := time.perf_counter()) < start + seconds:
-        if trainee.waiting < AHEAD:
-            trainee.train()
+        if training.waiting < AHEAD:
+            training.train()
         else:
             time.sleep(0.001)
     accepted = ledger.accepted - before
-    return accepted / (now - start) / 1e3, (_written(trainee.server) - disk) / (now - start) / 1e6
+    return accepted / (now - start) / 1e3, (_written(training.server) - disk) / (now - start) / 1e6
 
 
 def _written(process: int) -> int:

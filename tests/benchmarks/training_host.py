@@ -1,4 +1,4 @@
-"""A guest that trains, and acts with a snapshot of the same policy, in a host of its own."""
+"""A host with a guest that trains, and acts with a snapshot of the same policy."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ TRAINING_GUEST = """
 RUNNING, INITIAL = 0, 3
 
 
-class Trainee(Closing):
+class TrainingHost(Closing):
     """
     `agents` with `features` each and three actions, in a run of an embedded hive.
 
@@ -133,7 +133,7 @@ class Trainee(Closing):
     def __init__(self, agents: int, features: int, *, learns: bool = True, **settings: Any) -> None:
         grant = HiveGrant(settings=settings, block=False) if learns else None
         self._host = Host(hive=grant)
-        self.guest = self._host.load(TRAINING_GUEST.encode(), name="trainee")
+        self.guest = self._host.load(TRAINING_GUEST.encode(), name="training")
         self.guest.call("setup", agents, features, ACTIONS)
         if learns:
             check(self.guest.call("start"))

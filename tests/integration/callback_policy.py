@@ -1,4 +1,4 @@
-"""A policy of the tests, and a session that it answers."""
+"""A policy that calls a function, and a session that it answers."""
 
 from tests.integration.guest_text import ACTION, ACTOR, HANDLE
 
@@ -7,8 +7,8 @@ from arkml.guests.guest import calls_of
 FAKE_ACTION = 7.0
 
 
-class Acting:
-    """Calls a function for each batch and answers FAKE_ACTION."""
+class CallbackPolicy:
+    """A policy that calls a function for each batch and answers FAKE_ACTION."""
 
     num_features, num_actions = 2, 1
 
@@ -26,14 +26,14 @@ class Acting:
 
 def answered_by(guest, act):
     """Let a guest of ACTOR use a session that `act` answers."""
-    policy = Acting(act)
-    handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
+    policy = CallbackPolicy(act)
+    handle = calls_of(guest).services.sessions.open_inference(policy, 2, 1)
     guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     return policy
 
 
 def assert_works(guest):
-    """A guest of ACTOR that has not failed acts rightly, in a session of its own."""
+    """Assert that a guest of ACTOR acts correctly in a new session."""
     assert guest.call("open") == 0
     assert guest.call("step", 5) == 0
     assert [guest.call("action", row) for row in range(5)] == [ACTION] * 5
@@ -41,6 +41,6 @@ def assert_works(guest):
 
 
 def assert_host_works(host):
-    """A new guest of the host acts rightly."""
+    """Assert that a new guest of the host acts correctly."""
     with host.load(ACTOR) as guest:
         assert_works(guest)

@@ -1,4 +1,4 @@
-"""A guest that takes part in runs, by calls of its imports from here."""
+"""A proxy guest that takes part in runs through the imports that a test calls."""
 
 import time
 
@@ -13,15 +13,15 @@ V1, V2, V3, V4 = (f"ark-ml-v{number}" for number in range(1, 5))
 FEATURES, ACTIONS = 3, 2
 
 
-class Guest:
-    """A proxy guest that takes part in runs."""
+class TrainingGuest:
+    """A proxy guest in runs, with one method for each step of a training."""
 
     def __init__(self, host):
         self.guest = host.load(proxy_text().encode(), name="proxy")
         self.proxy = Proxy(self.guest)
 
     def ask(self, module, name, *arguments, size=8):
-        """The code, and the bytes behind the last pointer; texts become pointer and length."""
+        """Call an import; return the code and the bytes at the last pointer."""
         flat = []
         for argument in arguments:
             flat += self.proxy.text(argument) if isinstance(argument, str) else [argument]
@@ -35,7 +35,7 @@ class Guest:
         return int.from_bytes(data, "little")
 
     def wait(self, module, kind, future, *, size=1):
-        """Poll until a future is ready; how many items it has."""
+        """Poll until a future is ready, and return its number of items."""
         room, until = self.proxy.room(size), time.monotonic() + 60
         while time.monotonic() < until:
             assert not self.proxy.code(module, f"ml__poll_future_{kind}", future, room)
@@ -51,7 +51,7 @@ class Guest:
         return code, self.proxy.read(room, size)
 
     def vector(self, module, kind, future, item=1):
-        """The bytes of a future's vector."""
+        """Return the bytes of a future's vector."""
         count = self.wait(module, kind, future, size=8)
         room = self.proxy.room(count * item)
         assert not self.proxy.code(module, f"ml__take_future_{kind}", future, room, count)

@@ -1,4 +1,4 @@
-"""A guest that runs a script of import calls out of its own memory, thousands in one call."""
+"""A guest that runs a script of import calls from its memory, thousands in one call."""
 
 import struct
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ SLOTS = 16
 STEP = struct.Struct(f"<II{SLOTS}Q")
 PAGE = 65_536
 INPUT = 0x8000
-"""Where `ark_alloc` puts the input of a call."""
+"""Address at which `ark_alloc` puts the input of a call."""
 SIZE, ROOM = 0x40, 0x4000
-"""Where sizes of vectors go, and vectors and other results."""
+"""Addresses of the sizes of vectors, and of vectors and other results."""
 MODEL = 0x200
-"""Where models and other things lie that calls read."""
+"""Address of models and other input of calls."""
 
 _ROWS = [(api, function) for api in APIS for function in api.functions]
 _NAMES = {f"{api.module}.{api.symbol(f)}": (index, f) for index, (api, f) in enumerate(_ROWS)}
@@ -65,7 +65,7 @@ def bits(number):
 
 def module(pages=4):
     """
-    Render the driver, whose memory has `pages` pages that may grow.
+    Render the guest, whose memory has `pages` pages that may grow.
 
     `run(script, count, codes)` makes `count` calls and stores an i32 for each. `entry(ptr, len)`
     does the same with the three numbers at address 0; its input lies at INPUT.
@@ -129,8 +129,8 @@ _RUN = f"""
   (func (export "ark_free") (param i32 i32 i32))"""
 
 
-class Driver:
-    """A driver guest whose script lies at `script`, behind what the calls read and write."""
+class ScriptedGuest:
+    """A guest whose script lies at `script`, behind the memory that the calls read and write."""
 
     def __init__(self, guest, *, script=PAGE):
         self.guest = guest

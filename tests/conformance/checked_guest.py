@@ -1,4 +1,4 @@
-"""One guest whose memory is watched, and in which anything can be opened."""
+"""A guest whose memory is checked around each call, and in which anything can be opened."""
 
 import struct
 from functools import cache
@@ -55,8 +55,8 @@ def future_of(api, function):
     return api.module, kind
 
 
-class World:
-    """A proxy guest. What is asked for is opened through wasm where that is possible."""
+class CheckedGuest:
+    """A proxy guest that asserts of each call that it wrote its outputs only."""
 
     def __init__(self, guest, *, fill=FILL):
         self.guest = guest
@@ -123,7 +123,7 @@ class World:
     def training(self, policy=None, sink=None):
         policy = policy or self.policy
         start = TrainingStart(policy, policy.num_features, policy.num_actions, sink or self.sink)
-        return calls_of(self.guest).services.roster.open_training(start)
+        return calls_of(self.guest).services.sessions.open_training(start)
 
     def future(self, key, value=None):
         """A ready future; returns its handle."""

@@ -1,4 +1,4 @@
-"""What a guest that trains costs its host, and how much of it the hive takes."""
+"""The cost of a training guest for its host, and the throughput of its hive."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 
-from tests.benchmarks import playing, sending, updating
+from tests.benchmarks import learner_throughput, playing, row_throughput
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.measuring import Block, microseconds
 from tests.benchmarks.rows import AtMost, Row, against
-from tests.benchmarks.trainee import Trainee
+from tests.benchmarks.training_host import TrainingHost
 
 TOPIC = "training"
 FEATURES = 64
@@ -33,29 +33,29 @@ def rows(bench: Bench) -> Iterator[Row]:
         bench.say(f"training frames of {agents} agents")
         yield from _frame(bench, agents, limit)
     yield from playing.rows(bench, TOPIC)
-    yield from sending.rows(bench, TOPIC)
-    yield from updating.rows(bench, TOPIC)
+    yield from row_throughput.rows(bench, TOPIC)
+    yield from learner_throughput.rows(bench, TOPIC)
 
 
 def _frame(bench: Bench, agents: int, limit: AtMost) -> Iterator[Row]:
-    with Trainee(agents, FEATURES, hidden=HIDDEN, **IDLE) as trainee:
-        trainee.load(trainee.snapshot())
+    with TrainingHost(agents, FEATURES, hidden=HIDDEN, **IDLE) as training:
+        training.load(training.snapshot())
         for name, median in (
             (f"a frame of {agents} agents", lambda call: microseconds(call, bench.block_seconds)),
             (f"the same, {RATE} a second", _paced),
         ):
             blocks: dict[str, Block] = {
-                "train": lambda median=median: _drained(trainee, median(trainee.train)),
-                "infer": lambda median=median: median(trainee.infer),
+                "train": lambda median=median: _drained(training, median(training.train)),
+                "infer": lambda median=median: median(training.infer),
             }
             figures = bench.interleave(blocks)
-            assert not trainee.session.outbox.dropped, "rows were dropped, which is cheaper"
+            assert not training.session.outbox.dropped, "rows were dropped, which is cheaper"
             train, infer = figures["train"], figures["infer"]
             yield against(TOPIC, name, "µs", train, "inference, same snapshot", infer, limit)
 
 
-def _drained(trainee: Trainee, figure: float) -> float:
-    trainee.drain()
+def _drained(training: TrainingHost, figure: float) -> float:
+    training.drain()
     return figure
 
 

@@ -1,10 +1,10 @@
-"""One guest under test beside the plain decoder of it, and what its policies saw."""
+"""A guest under test beside its plain decoder, with a record of what its policies saw."""
 
 import numpy as np
 from tests.conformance.decoder import PAGE, Decoder, is_refused, reply
-from tests.conformance.driver import Driver
 from tests.conformance.fakes import Copied, Sink
-from tests.conformance.storm import CELLS, FIRST_PAGES, MAX_CELLS, SCRIPT, TAGS, Storm
+from tests.conformance.random_steps import CELLS, FIRST_PAGES, MAX_CELLS, SCRIPT, TAGS, RandomSteps
+from tests.conformance.scripted_guest import ScriptedGuest
 
 from arkml.errors import Unavailable
 from arkml.guests.guest import calls_of
@@ -44,12 +44,12 @@ class Recorder:
         pass
 
 
-class Subject:
+class DifferentialGuest:
     """One guest under test, the decoder of it, and the policies by tag."""
 
     def __init__(self, host, program, chance):
         self.guest = host.load(program)
-        self.run = Driver(self.guest, script=SCRIPT)
+        self.run = ScriptedGuest(self.guest, script=SCRIPT)
         self.policies = {}
         self.sinks = {}
         state = calls_of(self.guest).services._guest
@@ -62,7 +62,7 @@ class Subject:
             memory[TAGS + 4 * tag : TAGS + 4 * tag + 4] = tag.to_bytes(4, "little")
         self.guest.write_memory(0, bytes(memory))
         self.decoder = Decoder(memory, rows=LIMITS.rows)
-        self.storm = Storm(chance, self.decoder, self.future)
+        self.random_steps = RandomSteps(chance, self.decoder, self.future)
 
     def load(self, snapshot, snapshot_format, num_features, num_actions):  # noqa: ARG002
         tag = int.from_bytes(snapshot, "little")
@@ -89,7 +89,7 @@ class Subject:
             self.check_session(session)
 
     def check_cells(self, memory):
-        used = CELLS + 8 * len(self.storm.cells)
+        used = CELLS + 8 * len(self.random_steps.cells)
         assert memory[: CELLS - 8] == b"?" * (CELLS - 8)
         assert memory[used:TAGS] == b"?" * (TAGS - used)
         handles = np.frombuffer(memory[CELLS:used], "<u8")

@@ -1,9 +1,9 @@
-"""One inference session of ml-v1 of a driver guest."""
+"""One inference session of ml-v1 in a scripted guest."""
 
 import struct
 
 import numpy as np
-from tests.conformance.driver import step
+from tests.conformance.scripted_guest import step
 
 from arkml.abi.codes import EpisodeState
 
@@ -12,7 +12,7 @@ SUBMIT = V1 + "submit_inference_observations"
 FEATURES, ACTIONS, VALUES = 0x1000, 0x4000, 0x8000
 
 
-class Session:
+class ScriptedSession:
     def __init__(self, run, handle, num_actions):
         self.run = run
         self.handle = handle
@@ -49,4 +49,4 @@ def start(run, model, num_features, num_actions):
     run.put(0x200, model)
     name = V1 + "start_inference"
     handle = run.handle(8, name, num_features, num_actions, 0x200, len(model), 0)
-    return Session(run, handle, num_actions)
+    return ScriptedSession(run, handle, num_actions)

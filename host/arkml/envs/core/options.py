@@ -1,0 +1,58 @@
+"""The options that every environment of a guest takes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypedDict
+
+from arkml.envs.core.declarations import Declaring
+from arkml.envs.core.script import Configuration
+from arkml.host import Host
+from arkml.limits import Limits
+from arkml.runtime.wasi.linking import WasiGrant
+
+
+class GuestEnvOptions(TypedDict, total=False):
+    """Keyword arguments of `GuestEnv`, which the environments built on it pass on."""
+
+    entry: str | None
+    """The export that is called; by default an applet's frame, or a cmdlet."""
+
+    args: str
+    """Arguments of a cmdlet, separated by single spaces; "{seed}" stands for the seed."""
+
+    configure: Configuration
+    """Text or numbers for the guest's export `configure`; "{seed}" stands for the seed."""
+
+    snapshot: bytes | None
+    """The ONNX file that the guest downloads; None is a policy that gives zeros."""
+
+    inference: bool | None
+    """True if submits of inference sessions are steps; None: if the guest starts no experiment."""
+
+    behaviors: Collection[str] | None
+    """Names of the behaviors that are stepped; the agents of others get zeros. None is all."""
+
+    spec: Declaring
+    """The declaration of behaviors: an object, or the path of a JSON file."""
+
+    idle_calls: int
+    """Calls without a submit after which the guest has stalled; 1,000 by default."""
+
+    seconds: float | None
+    """Seconds of one step after which the guest has stalled, or None."""
+
+    frame_seconds: float
+    """Seconds of a frame on the guest's clock; 1/60 by default."""
+
+    wasi: WasiGrant | None
+    """The WASI grant of the environment's own host."""
+
+    limits: Limits | None
+    """The limits of the environment's own host."""
+
+    host: Host | None
+    """The host that loads the guest, instead of one of its own."""
+
+    digest: str | None
+    """The digest that the module must have (`CompiledModule.digest`), as pickles have it."""

@@ -1,0 +1,197 @@
+"""Policies that the embedder gives to a host: objects and plain functions, checked at each call."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import operator
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.abi.codes import EpisodeState
+from arkml.batches import Batch, Floats
+from arkml.errors import AbiError, InvalidArguments, PolicyFailed, UsageError
+from arkml.policies.policy import Policy
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PolicyFunction: TypeAlias = Callable[[Floats], npt.ArrayLike]
+"""A function from observations, float32, [n, F], to actions, float32, [n, A]."""
+
+_MEMBERS = ("num_features", "num_actions", "act", "forget")
+_ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
+_SHOWN = 200  # characters of an exception's text in a message
+
+
+class ObjectPolicy:
+    """
+    The policy object of an embedder, with its faults turned into `PolicyFailed`.
+
+    Raises UsageError if `num_features` or `num_actions` of the object are not counts.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.name: str = _name(type(policy))
+        self.num_features: int = _count(policy, "num_features")
+        self.num_actions: int = _count(policy, "num_actions")
+        self._policy = policy
+
+    def require(self, num_features: int | None, num_actions: int | None) -> None:
+        """Raise InvalidArguments if a session of these widths cannot be answered."""
+        features = self.num_features if num_features is None else num_features
+        actions = self.num_actions if num_actions is None else num_actions
+        if (features, actions) != (self.num_features, self.num_actions):
+            raise InvalidArguments(
+                f"policy {self.name} of the host takes {self.num_features} features and gives"
+                f" {self.num_actions} actions; the session has {features} and {actions}"
+            )
+
+    def act(self, batch: Batch) -> None:
+        if not len(batch):
+            return
+        actions, values = batch.actions, batch.values
+        call_embedder(self.name, self._policy.act, batch)
+        if batch.actions is not actions or batch.values is not values:
+            batch.actions, batch.values = actions, values
+            raise PolicyFailed(
+                f"policy {self.name} replaced an array of the batch: write into it instead, as"
+                " batch.actions[:] = ..."
+            )
+
+    def forget(self, key: int) -> None:
+        try:
+            call_embedder(self.name, self._policy.forget, key)
+        except (AbiError, PolicyFailed):  # the session is closed all the same
+            log.exception("policy %s failed to forget session %d", self.name, key)
+
+
+class FunctionPolicy:
+    """The function of an embedder, as it answers the sessions of one shape."""
+
+    def __init__(self, function: PolicyFunction, num_features: int, num_actions: int) -> None:
+        self.name: str = _name(function)
+        self.num_features = num_features
+        self.num_actions = num_actions
+        self._function = function
+
+    def act(self, batch: Batch) -> None:
+        if not len(batch):
+            return
+        actions = call_embedder(self.name, self._function, batch.features.copy())
+        batch.actions[:] = self._checked(actions, batch)
+
+    def forget(self, key: int) -> None:
+        """Do nothing: a function keeps nothing by session."""
+        del key
+
+    def _checked(self, given: Any, batch: Batch) -> Floats:
+        """Return the actions as float32, [n, num_actions]. Raises PolicyFailed."""
+        wanted = (len(batch), self.num_actions)
+        if type(given) is not np.ndarray or given.dtype != np.float32:
+            given = self._converted(given)
+        if given.shape != wanted:
+            raise PolicyFailed(
+                f"policy {self.name} returned actions of shape {given.shape} for observations of"
+                f" shape {batch.features.shape}: return float32 of shape {wanted}"
+            )
+        finite = np.isfinite(given)
+        if not finite.all():
+            rows = ~finite.all(axis=1) & ~np.isin(batch.rows["state"], _ENDED)
+            if rows.any():
+                row = int(rows.argmax())
+                raise PolicyFailed(
+                    f"policy {self.name} returned actions that are not finite for agent"
+                    f" {batch.rows['id'][row]} (row {row} of {wanted[0]}): {given[row].tolist()}"
+                )
+        actions: Floats = given
+        return actions
+
+    def _converted(self, given: Any) -> Floats:
+        wanted = f"return a numpy array of float32, [n, {self.num_actions}]"
+        try:
+            array = np.asarray(given)
+        except Exception as error:
+            raise PolicyFailed(
+                f"policy {self.name} returned a {type(given).__name__} that is not an array"
+                f" ({_text(error)}): {wanted}"
+            ) from error
+        if array.dtype.kind not in "fiu":
+            raise PolicyFailed(
+                f"policy {self.name} returned a {type(given).__name__} of dtype {array.dtype}:"
+                f" {wanted}"
+            )
+        with np.errstate(over="ignore"):
+            return array.astype(np.float32)
+
+
+def call_embedder(name: str, function: Callable[[Any], T], argument: Any) -> T:
+    """
+    Call the embedder's code, in which Ctrl-C is an exception: see `InterruptGuard.interrupt`.
+
+    Raises PolicyFailed where it raises an Exception. An AbiError passes: the guest sees its code.
+    """
+    try:
+        return function(argument)
+    except AbiError:
+        raise
+    except Exception as error:
+        raise PolicyFailed(f"policy {name} raised {_text(error)}") from error
+
+
+def checked_policy(policy: object) -> ObjectPolicy | PolicyFunction:
+    """
+    Return what answers for `policy`, an object with the members of `Policy` or a function.
+
+    Raises UsageError for everything else.
+    """
+    if isinstance(policy, type):
+        raise UsageError(f"policy is the class {_name(policy)}: give an object of it")
+    missing = [name for name in _MEMBERS if not hasattr(policy, name)]
+    if not missing:
+        return ObjectPolicy(policy)  # type: ignore[arg-type]
+    if not callable(policy):
+        raise UsageError(
+            f"policy is of type {_name(type(policy))}: it takes a path, bytes, a function of"
+            f" observations, or an arkml.Policy, of which this lacks {', '.join(missing)}"
+        )
+    if inspect.iscoroutinefunction(policy):
+        raise UsageError(f"policy {_name(policy)} is a coroutine function: a submit waits for none")
+    try:
+        inspect.signature(policy).bind(None)
+    except TypeError as error:
+        raise UsageError(
+            f"policy {_name(policy)} cannot be called with one argument, the observations: {error}"
+        ) from error
+    except ValueError:
+        pass  # a function of C that does not say what it takes
+    return policy
+
+
+def _count(policy: Policy, member: str) -> int:
+    value = getattr(policy, member)
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = -1
+    if count < 0:
+        raise UsageError(
+            f"{member} of policy {_name(type(policy))} is {value!r}: it takes a whole number from 0"
+        )
+    return count
+
+
+def _name(function: object) -> str:
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return f"{module}.{name}"
+
+
+def _text(error: BaseException) -> str:
+    text = str(error)
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return f"{type(error).__name__}: {shown}" if shown else type(error).__name__

@@ -1,0 +1,76 @@
+"""The public names: what the guides promise, by the module that they are imported from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+EVERYTHING = ("*",)
+"""All names that a module lists in `__all__`, or else defines without an underscore."""
+
+_LLAPI = "arkml.envs.llapi"
+
+SURFACE: Mapping[str, tuple[str, ...]] = {
+    "arkml": EVERYTHING,
+    "arkml.errors": EVERYTHING,
+    "arkml.abi.codes": ("EpisodeState", "ErrorCode", "SnapshotFormat"),
+    # Types of what the objects of `arkml` return; programs need to name them in annotations only.
+    "arkml.envs.core.decisions": ("Behavior", "Decision", "Demonstrations", "Step"),
+    "arkml.envs.core.specs": ("Actions", "Part", "Spec"),
+    "arkml.envs.core.world": ("Pace",),
+    "arkml.sessions.session": ("Origin",),
+    # Environments.
+    "arkml.envs.gym": ("NAME",),
+    "arkml.envs.gymnasium_env": ("GuestGymnasiumEnv",),
+    "arkml.envs.gymnasium_fleet": ("GuestFleetVectorEnv",),
+    "arkml.envs.gymnasium_vector": ("GuestVectorEnv",),
+    "arkml.envs.pettingzoo_env": ("GuestParallelEnv", "env", "parallel_env"),
+    "arkml.envs.vector_env": ("VectorEnvOptions", "vector_env"),
+    "arkml.envs.relayrl": EVERYTHING,
+    "arkml.envs.relayrl.flat": EVERYTHING,
+    # The names of mlagents_envs, in its modules.
+    f"{_LLAPI}.base_env": EVERYTHING,
+    f"{_LLAPI}.environment": ("UnityEnvironment",),
+    f"{_LLAPI}.exception": EVERYTHING,
+    f"{_LLAPI}.guest_unity_env": ("GuestUnityEnv",),
+    f"{_LLAPI}.registry": EVERYTHING,
+    f"{_LLAPI}.registry.unity_env_registry": ("UnityEnvRegistry", "default_registry"),
+    f"{_LLAPI}.side_channel": EVERYTHING,
+    f"{_LLAPI}.side_channel.engine_configuration_channel": (
+        "EngineConfig",
+        "EngineConfigurationChannel",
+    ),
+    f"{_LLAPI}.side_channel.environment_parameters_channel": ("EnvironmentParametersChannel",),
+    f"{_LLAPI}.side_channel.float_properties_channel": ("FloatPropertiesChannel",),
+    f"{_LLAPI}.side_channel.raw_bytes_channel": ("RawBytesChannel",),
+    f"{_LLAPI}.side_channel.stats_side_channel": ("StatsAggregationMethod", "StatsSideChannel"),
+    f"{_LLAPI}.envs.unity_aec_env": ("UnityAECEnv",),
+    f"{_LLAPI}.envs.unity_gym_env": ("UnityToGymWrapper",),
+    f"{_LLAPI}.envs.unity_parallel_env": ("UnityParallelEnv",),
+    # Tests of guests.
+    "arkml.testing": EVERYTHING,
+    "arkml.testing.relayrl": ("check_scalar", "check_vector"),
+}
+
+MEMBERS: Mapping[str, tuple[str, ...]] = {
+    "arkml.Batch": ("__len__", "actions", "features", "given", "keys", "rows", "scratch", "values"),
+    "arkml.CompiledModule": ("digest", "functions", "info", "limits", "name"),
+    "arkml.Fleet": (
+        "__len__", "call", "close", "guests", "initialize", "join", "name", "statistics", "update",
+    ),
+    "arkml.GuestEnv": (
+        "__init__", "agents", "close", "decision", "guest", "host", "pace", "program", "reset",
+        "reset_seconds", "seedable", "step", "take_demonstrations", "tell",
+    ),
+    "arkml.Host": ("__init__", "close", "compile", "evaluator", "fleet", "limits", "load", "wasi"),
+}  # fmt: skip
+"""The public members of classes that have others, for the rest of the package."""
+
+NOT_MADE_BY_PROGRAMS = {
+    "arkml.Batch", "arkml.CompiledModule", "arkml.EntryPoint", "arkml.Fleet", "arkml.FleetResult",
+    "arkml.Guest",
+    "arkml.ModuleInfo", "arkml.Reply", "arkml.Statistics",
+    "arkml.envs.core.decisions.Behavior", "arkml.envs.core.decisions.Decision",
+    "arkml.envs.core.decisions.Demonstrations", "arkml.envs.core.decisions.Step",
+    "arkml.envs.core.world.Pace",
+}  # fmt: skip
+"""Classes whose objects a program gets; their constructors are not public."""
