@@ -13,7 +13,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import ROW, Batch
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.audit import checksum, row_hashes
-from arkml.hive.protocol.rows import Columns, Kind
+from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.runs import OnConflict, RunRequest
 from arkml.hive.protocol.settings import Settings
 from arkml.policies.library import PolicyLibrary
@@ -220,13 +220,13 @@ def rewards(frame):
 
 def expected_checksum(seed, index, rows):
     """The checksum of the first rows of a player, by the seed of its policy and its session."""
-    columns = Columns.empty(rows, FEATURES, ACTIONS)
+    columns = RowColumns.empty(rows, FEATURES, ACTIONS)
     frames = -(-rows // AGENTS)
     ids = np.arange(1, AGENTS + 1, dtype=np.uint64)
     columns.agent[:] = np.tile(streams(seed, np.zeros(AGENTS, np.uint64), ids), frames)[:rows]
     columns.step[:] = np.repeat(np.arange(frames), AGENTS)[:rows]
     columns.reward[:] = np.concatenate([[]] + [rewards(frame) for frame in range(frames)])[:rows]
-    return checksum(row_hashes(index, Kind.TRAINING, columns))
+    return checksum(row_hashes(index, RowKind.TRAINING, columns))
 
 
 def assert_all_is_there(*players):

@@ -9,7 +9,7 @@ import numpy as np
 
 from arkml.abi.codes import EpisodeState
 from arkml.hive.embedded import EmbeddedHive
-from arkml.hive.protocol.rows import CONTENT_TYPE, Columns, encode
+from arkml.hive.protocol.rows import CONTENT_TYPE, RowColumns, encode
 from arkml.hive.protocol.runs import RunRequest
 from arkml.hive.protocol.settings import Settings
 
@@ -38,8 +38,8 @@ def request(name="run", *, features=FEATURES, actions=ACTIONS, on_conflict="numb
 
 
 def rows(count, first_step=0, agents=1):
-    """Columns of so many rows."""
-    columns = Columns.empty(count, FEATURES, ACTIONS)
+    """RowColumns of so many rows."""
+    columns = RowColumns.empty(count, FEATURES, ACTIONS)
     columns.agent[:] = np.arange(count) % agents + 1
     columns.step[:] = first_step + np.arange(count) // agents
     columns.state[columns.step == 0] = EpisodeState.INITIAL

@@ -30,7 +30,7 @@ from tests.integration.scripted_hive import (
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.audit import checksum, row_hashes
-from arkml.hive.protocol.rows import NO_ROW, Kind
+from arkml.hive.protocol.rows import NO_ROW, RowKind
 from arkml.hive.protocol.runs import BATCH_ROWS, HealthReply, Role
 from arkml.hive.transport import HiveTransport
 
@@ -82,7 +82,7 @@ def checksum_of(hive, without=()):
     found = 0
     for columns in hive.bodies.values():
         kept = columns.take(~np.isin(columns.reward, without))
-        found ^= checksum(row_hashes(1, Kind.TRAINING, kept))
+        found ^= checksum(row_hashes(1, RowKind.TRAINING, kept))
     return found
 
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.messages import Unpacker, pack
-from arkml.hive.protocol.rows import Columns, Kind, encode
+from arkml.hive.protocol.rows import RowColumns, RowKind, encode
 from arkml.hive.protocol.runs import MOST_AHEAD, RunRequest
 from arkml.hive.protocol.segments import frame, segment_name
 from arkml.hive.protocol.settings import Settings
@@ -92,7 +92,7 @@ class Actor:
         self._return = 0.0
 
     def frames(self, count, session, version=1, *, greedy=False):
-        rows = Columns.empty(count * AGENTS, 2, 1)
+        rows = RowColumns.empty(count * AGENTS, 2, 1)
         for number in range(count):
             game, part = self._game, slice(number * AGENTS, (number + 1) * AGENTS)
             epsilon = self._random.standard_normal((AGENTS, 1)).astype(np.float32)
@@ -131,7 +131,7 @@ class Log:
         self.offset = 0
         self._seqs = {}
 
-    def append(self, columns, *, session=0, kind=Kind.TRAINING, dropped=0):
+    def append(self, columns, *, session=0, kind=RowKind.TRAINING, dropped=0):
         """Returns the place after the record."""
         seq = self._seqs[session] = self._seqs.get(session, 0) + 1
         body = encode(columns, seq=seq, kind=kind, dropped=dropped)
@@ -497,7 +497,7 @@ WIDE = replace(SETTINGS, memory_max_size=1 << 32, features=4_096)
 
 
 def wide_rows(count=1_000):
-    columns = Columns.empty(count, WIDE.features, WIDE.actions)
+    columns = RowColumns.empty(count, WIDE.features, WIDE.actions)
     columns.step[:] = np.arange(count)
     return columns
 

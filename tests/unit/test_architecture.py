@@ -59,11 +59,8 @@ NOT_FREE_OF_CIRCLES = ("arkml.cli.", "arkml.server.")
 WIRE_ENDS: dict[str, str] = {}
 """Public classes that may share a name, as the two ends of one wire: the name and the wire."""
 PENDING = {
-    "Changes",
-    "Columns",
     "Import",
     "Instance",
-    "Kind",
     "Learner",
     "Policy",
     "Run",

@@ -16,7 +16,7 @@ from arkml.errors import (
     TableLimitExceeded,
 )
 from arkml.limits import Limits
-from arkml.runtime.module.binary import HEADER, Kind, SectionId
+from arkml.runtime.module.binary import HEADER, ExternKind, SectionId
 from arkml.runtime.module.description import describe
 from arkml.runtime.module.normalize import normalize
 from arkml.runtime.module.parsing import parse
@@ -80,10 +80,10 @@ def test_every_section_is_read():
     ]
     assert [variable.value for variable in binary.globals] == [None, -7, None, None, None, None]
     assert [(export.name, export.kind, export.index) for export in binary.exports] == [
-        ("memory", Kind.MEMORY, 0),
-        ("number", Kind.GLOBAL, 1),
-        ("small", Kind.FUNCTION, 1),
-        ("use", Kind.FUNCTION, 3),
+        ("memory", ExternKind.MEMORY, 0),
+        ("number", ExternKind.GLOBAL, 1),
+        ("small", ExternKind.FUNCTION, 1),
+        ("use", ExternKind.FUNCTION, 3),
     ]
     assert [str(tag) for tag in binary.tags] == ["tag (i32)"]
     assert binary.start == 1

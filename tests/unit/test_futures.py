@@ -10,7 +10,7 @@ from arkml.errors import (
     Unavailable,
     UsageError,
 )
-from arkml.sessions.futures import Changes, FutureTable, Readiness, ResultType
+from arkml.sessions.futures import FutureChanges, FutureTable, Readiness, ResultType
 from arkml.sessions.handles import HandleTable
 
 FLAG: ResultType[bool] = ResultType("flag")
@@ -18,7 +18,7 @@ LETTERS: ResultType[str] = ResultType("letters", counted=True)
 
 
 def table(limit=8):
-    return FutureTable(HandleTable("handles", limit=64), limit=limit, changes=Changes())
+    return FutureTable(HandleTable("handles", limit=64), limit=limit, changes=FutureChanges())
 
 
 def test_a_pending_future_is_not_ready_and_stays_when_taken():
@@ -103,7 +103,7 @@ def test_a_live_future_can_always_be_dropped_once(ready):
 
 def test_a_handle_of_something_else_is_no_future():
     handles = HandleTable("handles", limit=64)
-    futures = FutureTable(handles, limit=8, changes=Changes())
+    futures = FutureTable(handles, limit=8, changes=FutureChanges())
     other = handles.insert("a session")
 
     with pytest.raises(NotFound):
@@ -155,7 +155,7 @@ def test_raising_a_kept_error_again_does_not_make_it_grow():
 
 def test_clear_forgets_futures_and_nothing_else():
     handles = HandleTable("handles", limit=64)
-    futures = FutureTable(handles, limit=8, changes=Changes())
+    futures = FutureTable(handles, limit=8, changes=FutureChanges())
     other = handles.insert("a session")
     futures.open(FLAG)
     futures.open(LETTERS)
@@ -188,7 +188,7 @@ def test_a_change_that_came_before_the_wait_is_not_missed():
 
 
 def test_waiting_ends_when_nothing_changes():
-    changes = Changes()
+    changes = FutureChanges()
 
     assert not changes.wait(changes.count, timeout=0.001)
 

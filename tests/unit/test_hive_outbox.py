@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arkml.hive.outbox import Outbox
-from arkml.hive.protocol.rows import NO_ROW, Kind
+from arkml.hive.protocol.rows import NO_ROW, RowKind
 
 FEATURES, ACTIONS = 3, 2
 
@@ -26,7 +26,7 @@ class World:
     def pause(self):
         self.pauses += 1
 
-    def append(self, count, *, kind=Kind.TRAINING, keep=None):
+    def append(self, count, *, kind=RowKind.TRAINING, keep=None):
         numbers = np.arange(self.sent, self.sent + count)
         self.sent += count
         self.outbox.append(
@@ -95,11 +95,11 @@ def test_rows_that_are_not_kept_do_not_go_out():
 def test_a_body_holds_rows_of_one_kind():
     world = World()
     world.append(2)
-    world.append(1, kind=Kind.AUGMENTED)
+    world.append(1, kind=RowKind.AUGMENTED)
     world.append(1)
     taken = world.take_all()
 
-    assert [kind for kind, _ in taken] == [Kind.TRAINING, Kind.AUGMENTED, Kind.TRAINING]
+    assert [kind for kind, _ in taken] == [RowKind.TRAINING, RowKind.AUGMENTED, RowKind.TRAINING]
     assert numbers_of(taken) == [0, 1, 2, 3]
 
 

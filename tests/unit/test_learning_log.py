@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from arkml.hive.protocol.rows import Columns, encode
+from arkml.hive.protocol.rows import RowColumns, encode
 from arkml.hive.protocol.segments import Place, frame, segment_name
 from arkml.learning.log_reader import LogReader
 
 
 def record(first, count=2):
-    rows = Columns.empty(count, 1, 1)
+    rows = RowColumns.empty(count, 1, 1)
     rows.step[:] = np.arange(first, first + count)
     return frame(encode(rows, seq=1), session=0, first=first)
 

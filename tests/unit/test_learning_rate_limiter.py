@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from arkml.hive.protocol.rows import META, Columns, Header, Kind
+from arkml.hive.protocol.rows import META, Header, RowColumns, RowKind
 from arkml.hive.protocol.runs import LEAST_AHEAD, MOST_AHEAD
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
@@ -70,8 +70,8 @@ def test_a_turn_takes_about_a_tenth_of_a_second():
     assert pace.turn(1_000) == 1
 
 
-def record(meta=(), *, kind=Kind.TRAINING, dropped=0):
-    rows = Columns.empty(1, 1, 1)
+def record(meta=(), *, kind=RowKind.TRAINING, dropped=0):
+    rows = RowColumns.empty(1, 1, 1)
     rows.meta = np.array([(0, *item) for item in meta], META)
     return Record(0, 0, Header(1, 1, 1, 1, kind, dropped=dropped), rows, 0, 0)
 
@@ -83,7 +83,7 @@ def episodes(*returns):
 def test_means_are_over_the_last_episodes_of_training():
     made = RowStatistics()
     made.count(record(), episodes(*range(WINDOW + 50)))
-    made.count(record(kind=Kind.DEMONSTRATION), episodes(1e9))
+    made.count(record(kind=RowKind.DEMONSTRATION), episodes(1e9))
     points = dict(made.points())
 
     assert points["rollout/ep_rew_mean"] == np.mean(range(50, WINDOW + 50))

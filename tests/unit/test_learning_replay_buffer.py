@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.audit import checksum, row_hashes
-from arkml.hive.protocol.rows import Columns, Kind
+from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.trajectories import TrajectoryIndex, linear_recurrence
 
@@ -20,7 +20,7 @@ RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
 
 def columns(rows):
     """Rows of (agent, step, state, reward); the feature tells a row apart from all others."""
-    found = Columns.empty(len(rows), 1, 1)
+    found = RowColumns.empty(len(rows), 1, 1)
     for number, (agent, step, state, reward) in enumerate(rows):
         found.agent[number], found.step[number], found.state[number] = agent, step, state
         found.reward[number] = reward
@@ -35,7 +35,7 @@ def episode(agent, length, end=TERMINAL, start=0):
     return [(agent, step, states[step], float(step)) for step in range(start, length + 1)]
 
 
-def memory(*bodies, capacity=1_000, gamma=0.5, masking=True, kind=Kind.TRAINING):
+def memory(*bodies, capacity=1_000, gamma=0.5, masking=True, kind=RowKind.TRAINING):
     made = ReplayBuffer(capacity, 1, 1, gamma=gamma, masking=masking)
     for rows in bodies:
         made.add(0, kind, columns(rows))
@@ -108,11 +108,11 @@ def test_an_initial_row_follows_nothing():
 def test_sessions_and_kinds_have_agents_of_their_own():
     made = ReplayBuffer(100, 1, 1, gamma=0.5)
     first, second = columns([(1, 0, INITIAL, 0.0)]), columns([(1, 1, RUNNING, 0.0)])
-    made.add(0, Kind.TRAINING, first)
-    made.add(1, Kind.TRAINING, second)
-    made.add(0, Kind.AUGMENTED, second)
+    made.add(0, RowKind.TRAINING, first)
+    made.add(1, RowKind.TRAINING, second)
+    made.add(0, RowKind.AUGMENTED, second)
     alone = made.transitions
-    made.add(0, Kind.TRAINING, second)
+    made.add(0, RowKind.TRAINING, second)
 
     assert alone == 0
     assert made.transitions == 1
@@ -121,10 +121,10 @@ def test_sessions_and_kinds_have_agents_of_their_own():
 def test_lost_rows_end_all_chains_of_their_session():
     made = ReplayBuffer(100, 1, 1, gamma=0.5)
     for session in (0, 1):
-        made.add(session, Kind.TRAINING, columns([(1, 0, INITIAL, 0.0)]))
+        made.add(session, RowKind.TRAINING, columns([(1, 0, INITIAL, 0.0)]))
     made.cut(0)
     for session in (0, 1):
-        made.add(session, Kind.TRAINING, columns([(1, 1, RUNNING, 0.0)]))
+        made.add(session, RowKind.TRAINING, columns([(1, 1, RUNNING, 0.0)]))
 
     assert made.transitions == 1
 
@@ -166,16 +166,16 @@ def test_actions_are_given_back_within_their_bounds():
     made = ReplayBuffer(10, 1, 1, gamma=0.5)
     rows = columns(episode(1, 1))
     rows.action[:] = 7.0
-    made.add(0, Kind.AUGMENTED, rows)
+    made.add(0, RowKind.AUGMENTED, rows)
 
     assert made.gather(np.array([0]), 1).actions[0, 0] == 1.0
 
 
 def test_a_share_of_what_is_drawn_comes_from_demonstrations():
     made = memory(episode(1, 50))
-    made.add(0, Kind.DEMONSTRATION, columns(episode(2, 3)))
+    made.add(0, RowKind.DEMONSTRATION, columns(episode(2, 3)))
     random = np.random.default_rng(0)
-    shown = made._kinds[made.draw(random, 64, 0.25)] == Kind.DEMONSTRATION
+    shown = made._kinds[made.draw(random, 64, 0.25)] == RowKind.DEMONSTRATION
 
     assert shown.sum() == 16
 
@@ -183,7 +183,7 @@ def test_a_share_of_what_is_drawn_comes_from_demonstrations():
 def test_whatever_the_share_there_is_something_to_draw_as_long_as_there_are_transitions():
     random = np.random.default_rng(0)
     without = memory(episode(1, 5))
-    only = memory(episode(1, 5), kind=Kind.DEMONSTRATION)
+    only = memory(episode(1, 5), kind=RowKind.DEMONSTRATION)
 
     assert len(without.draw(random, 8, 0.5)) == 8
     assert len(only.draw(random, 8, 0.5)) == 8
@@ -202,7 +202,7 @@ def test_whole_episodes_are_counted_and_others_are_not():
     made = ReplayBuffer(100, 1, 1, gamma=0.5)
     cut = episode(2, 4)
     body = columns([*episode(1, 3), *cut[:1], *cut[2:], *episode(3, 2, INTERRUPTED)])
-    found = made.add(0, Kind.TRAINING, body).episodes
+    found = made.add(0, RowKind.TRAINING, body).episodes
 
     assert found.returns.tolist() == [6.0, 3.0]
     assert found.lengths.tolist() == [3, 2]
@@ -210,7 +210,7 @@ def test_whole_episodes_are_counted_and_others_are_not():
 
 def test_the_return_of_an_episode_in_many_bodies_is_whole():
     made = ReplayBuffer(100, 1, 1, gamma=0.5)
-    found = [made.add(0, Kind.TRAINING, columns([row])) for row in episode(1, 4)]
+    found = [made.add(0, RowKind.TRAINING, columns([row])) for row in episode(1, 4)]
 
     assert found[-1].episodes.returns.tolist() == [10.0]
     assert [added.returns.tolist() for added in found] == [[], [1.0], [2.5], [4.25], [6.125]]
@@ -347,10 +347,10 @@ def expected_transitions(rows, length, capacity):
 
 
 def test_a_memory_takes_as_much_as_the_rows_that_came_and_not_as_those_that_may_come():
-    rows = Columns.empty(10, 7_056, 1)
+    rows = RowColumns.empty(10, 7_056, 1)
     tracemalloc.start()
     made = ReplayBuffer(1_000_000, 7_056, 1, gamma=0.5)
-    made.add(0, Kind.TRAINING, rows)
+    made.add(0, RowKind.TRAINING, rows)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -370,15 +370,15 @@ def test_rows_stay_what_they_were_while_the_memory_grows_and_wraps_around():
 
 def test_rows_for_which_there_is_no_memory_change_nothing():
     made = ReplayBuffer(1 << 40, 1, 1, gamma=0.5)
-    made.add(0, Kind.TRAINING, columns(episode(1, 3)))
+    made.add(0, RowKind.TRAINING, columns(episode(1, 3)))
     before = transitions(made)
     limits = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    rows = Columns.empty(8 << 20, 1, 1)
+    rows = RowColumns.empty(8 << 20, 1, 1)
     resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), limits[1]))
     try:
         with pytest.raises(MemoryError, match=r"rows of 1 features.*memory_max_size"):
-            made.add(0, Kind.TRAINING, rows)
+            made.add(0, RowKind.TRAINING, rows)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
 

@@ -10,7 +10,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from arkml.errors import InvalidSettings
-from arkml.hive.protocol.rows import Columns, Kind
+from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, State
 from arkml.learning.checkpoints import CheckpointDamaged
@@ -33,7 +33,7 @@ def one_thread():
 def filled(count=200, agents=4):
     memory = ReplayBuffer(1_000, 3, 2, gamma=0.9)
     random = np.random.default_rng(0)
-    rows = Columns.empty(count, 3, 2)
+    rows = RowColumns.empty(count, 3, 2)
     rows.agent[:] = np.arange(count) % agents
     rows.step[:] = np.arange(count) // agents
     rows.state[:agents] = 3
@@ -41,7 +41,7 @@ def filled(count=200, agents=4):
     rows.features[:, 2] = 5.0
     rows.reward[:] = 30 * random.standard_normal(count)
     rows.action[:] = random.uniform(-1, 1, (count, 2))
-    added = memory.add(0, Kind.TRAINING, rows)
+    added = memory.add(0, RowKind.TRAINING, rows)
     normalizer = Normalizer(3, active=True)
     normalizer.observe(rows.features, added.returns)
     return memory, normalizer

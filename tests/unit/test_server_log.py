@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from arkml.errors import HiveError
-from arkml.hive.protocol.rows import Columns, Header, encode, parse_header
+from arkml.hive.protocol.rows import Header, RowColumns, encode, parse_header
 from arkml.hive.protocol.segments import Place, frame, read_records, segment_name
 from arkml.server.files import inside, lock
 from arkml.server.recovery import open_log
@@ -22,7 +22,7 @@ def opened(directory, keep=1_000_000, segment=SEGMENT):
 
 
 def body(seq, rows=10, dropped=0):
-    columns = Columns.empty(rows, 3, 2)
+    columns = RowColumns.empty(rows, 3, 2)
     columns.agent[:] = np.arange(rows)
     columns.step[:] = seq
     columns.action[:] = 1.0
@@ -173,7 +173,7 @@ def test_a_page_of_zeros_costs_the_records_that_it_covers(tmp_path):
 def test_what_a_guest_writes_into_its_rows_is_no_record_though_the_one_around_it_is_damaged(
     tmp_path,
 ):
-    columns = Columns.empty(400, 3, 2)
+    columns = RowColumns.empty(400, 3, 2)
     columns.step[:] = np.arange(400)
     forged = frame(body(99), session=7, first=20)
     features = columns.features.reshape(-1).view(np.uint8)

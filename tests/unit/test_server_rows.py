@@ -7,14 +7,14 @@ import pytest
 
 from arkml.abi.codes import EpisodeState
 from arkml.errors import HiveRefused, ProtocolError
-from arkml.hive.protocol.rows import HEADER_SIZE, MAX_BODY, META, Columns, encode, parse_header
+from arkml.hive.protocol.rows import HEADER_SIZE, MAX_BODY, META, RowColumns, encode, parse_header
 from arkml.hive.protocol.rows import decode as decode_rows
 from arkml.server.bodies import read_rows
 from arkml.server.rows import take
 
 
 def columns(count=6):
-    made = Columns.empty(count, 3, 2)
+    made = RowColumns.empty(count, 3, 2)
     made.agent[:] = np.arange(count)
     made.step[:] = 5
     made.features[:] = 1.0

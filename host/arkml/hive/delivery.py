@@ -20,8 +20,8 @@ from arkml.hive.protocol.rows import (
     CONTENT_TYPE,
     HEADER_SIZE,
     META,
-    Columns,
-    Kind,
+    RowColumns,
+    RowKind,
     decode,
     encode,
     parse_header,
@@ -65,8 +65,8 @@ class _Body:
     """Rows that are sent under one number; the columns are views of the data."""
 
     seq: int
-    kind: Kind
-    columns: Columns
+    kind: RowKind
+    columns: RowColumns
     data: bytes
     dropped: int
 
@@ -134,7 +134,7 @@ class Delivery:
         if self._is_sending:  # otherwise rows that were taken may not be copied yet
             self._outbox.trim()
 
-    def _encoded(self, kind: Kind, columns: Columns, dropped: int) -> bytes:
+    def _encoded(self, kind: RowKind, columns: RowColumns, dropped: int) -> bytes:
         return encode(
             columns, seq=self.seq, kind=kind, dropped=dropped, sent_ns=time.monotonic_ns()
         )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arkml.hive.protocol.rows import META, NO_ROW, Columns, Kind, payload_size
+from arkml.hive.protocol.rows import META, NO_ROW, RowColumns, RowKind, payload_size
 from arkml.hive.protocol.runs import BATCH_ROWS, BATCH_SECONDS
 
 MAX_BYTES = 64 << 20
@@ -30,10 +30,10 @@ class _Chunk:
 
     __slots__ = ("columns", "filled", "first", "is_over", "kind", "taken")
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: RowColumns) -> None:
         self.columns = columns
 
-    def reset(self, kind: Kind, first: int) -> None:
+    def reset(self, kind: RowKind, first: int) -> None:
         self.kind = kind
         self.first = first
         self.filled = self.taken = 0
@@ -114,7 +114,7 @@ class Outbox:
         features: npt.NDArray[Any],
         action: npt.NDArray[Any],
         keep: npt.NDArray[np.bool_] | None = None,
-        kind: Kind = Kind.TRAINING,
+        kind: RowKind = RowKind.TRAINING,
     ) -> None:
         """
         Copy n rows, or those marked in `keep`, bool, [n]. Never blocks.
@@ -185,7 +185,7 @@ class Outbox:
         before, self._reported = self._reported, self.dropped
         return self._reported - before
 
-    def take(self, *, partial: bool) -> tuple[Kind, Columns] | None:
+    def take(self, *, partial: bool) -> tuple[RowKind, RowColumns] | None:
         """
         Return the oldest rows if they fill a body, with `partial` any rows; None if there are none.
 
@@ -205,12 +205,12 @@ class Outbox:
             self._recycle()
         return None
 
-    def _taken(self, chunk: _Chunk, end: int) -> tuple[Kind, Columns]:
+    def _taken(self, chunk: _Chunk, end: int) -> tuple[RowKind, RowColumns]:
         rows = slice(chunk.taken, end)
         rows_of = (array[rows] for array in chunk.columns.arrays()[:-1])
         chunk.taken = end
         self._last = chunk.first + rows.start, chunk.first + end
-        return chunk.kind, Columns(*(*rows_of, _NO_META))
+        return chunk.kind, RowColumns(*(*rows_of, _NO_META))
 
     def take_notes(self) -> list[tuple[int, str, float]]:
         """Return the metrics of the rows taken last: place of the row or NO_ROW, name, value."""
@@ -237,7 +237,7 @@ class Outbox:
             self._released += lost
             self._recycle()
 
-    def _begin(self, kind: Kind) -> _Chunk | None:
+    def _begin(self, kind: RowKind) -> _Chunk | None:
         """Return a new chunk; None if twice `max_rows` wait because the reader is stuck."""
         if self.outstanding >= 2 * self.max_rows:
             return None
@@ -246,7 +246,7 @@ class Outbox:
         try:
             chunk = self._free.popleft()
         except IndexError:
-            chunk = _Chunk(Columns.empty(self._rows, self._features, self._actions))
+            chunk = _Chunk(RowColumns.empty(self._rows, self._features, self._actions))
         chunk.reset(kind, self.appended)
         self._open = chunk
         self._chunks.append(chunk)

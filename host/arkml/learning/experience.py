@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from arkml.errors import ProtocolError
-from arkml.hive.protocol.rows import MAX_ROWS, Kind
+from arkml.hive.protocol.rows import MAX_ROWS, RowKind
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.log_reader import LogReader
@@ -92,5 +92,5 @@ class Experience:
         self._new_rows += len(columns)
         self.normalizer.observe(columns.features, added.returns)
         self.statistics.count(record, added.episodes)
-        if header.kind == Kind.TRAINING:
+        if header.kind == RowKind.TRAINING:
             self.policy_lag.count(columns.version, time.monotonic())

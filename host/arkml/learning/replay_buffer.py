@@ -10,7 +10,7 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats, chunks
 from arkml.hive.protocol.audit import checksum, row_hashes
-from arkml.hive.protocol.rows import MAX_ROWS, Columns, Kind
+from arkml.hive.protocol.rows import MAX_ROWS, RowColumns, RowKind
 from arkml.learning.trajectories import FinishedEpisodes, TrajectoryIndex
 
 Slots = npt.NDArray[np.int64]
@@ -94,7 +94,7 @@ class ReplayBuffer:
         """Rows in the buffer."""
         return min(self.rows, self._capacity)
 
-    def add(self, session: int, kind: int, columns: Columns) -> Added:
+    def add(self, session: int, kind: int, columns: RowColumns) -> Added:
         """
         Add rows of one session, in push order.
 
@@ -195,7 +195,7 @@ class ReplayBuffer:
         ) = after  # fmt: skip
         self._next[held:] = -1
 
-    def _add(self, chains: TrajectoryIndex, session: int, kind: int, columns: Columns) -> Added:
+    def _add(self, chains: TrajectoryIndex, session: int, kind: int, columns: RowColumns) -> Added:
         count, first = len(columns), self.rows
         extension = chains.extend(columns, first)
         slots = np.arange(first, first + count) % self._capacity
@@ -241,7 +241,7 @@ class ReplayBuffer:
     def _matches(self, slots: Slots | slice, is_demo: bool | None) -> Marks:
         linked: Marks = self._next[slots] >= 0
         if is_demo is not None:
-            linked &= (self._kinds[slots] == Kind.DEMONSTRATION) == is_demo
+            linked &= (self._kinds[slots] == RowKind.DEMONSTRATION) == is_demo
         return linked
 
     def _list(self, is_demo: bool | None) -> Slots:

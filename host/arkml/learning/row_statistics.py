@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arkml.hive.protocol.rows import Kind
+from arkml.hive.protocol.rows import RowKind
 from arkml.hive.protocol.segments import Record
 from arkml.learning.trajectories import FinishedEpisodes
 
@@ -37,7 +37,7 @@ class RowStatistics:
     def count(self, record: Record, episodes: FinishedEpisodes) -> None:
         """Count a record and the episodes that ended in it."""
         self.dropped += record.header.dropped
-        if record.header.kind == Kind.TRAINING:
+        if record.header.kind == RowKind.TRAINING:
             self.episodes += len(episodes.returns)
             self._returns.extend(episodes.returns.tolist())
             self._lengths.extend(episodes.lengths.tolist())

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
-from arkml.hive.protocol.rows import Columns
+from arkml.hive.protocol.rows import RowColumns
 
 Numbers = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
@@ -80,7 +80,7 @@ class TrajectoryIndex:
         ended = [agent for agent, slot in self._slots.items() if numbers[slot] < before]
         self._free += [self._slots.pop(agent) for agent in ended]
 
-    def extend(self, columns: Columns, first: int) -> Extension:
+    def extend(self, columns: RowColumns, first: int) -> Extension:
         """Add rows in push order, numbered from `first` on, and return their links."""
         order = np.argsort(columns.agent, kind="stable")
         rows = _Sorted(columns, order, first)
@@ -147,7 +147,7 @@ class _Sorted:
     where the row comes one step after the row `previous` of an episode that had not ended.
     """
 
-    def __init__(self, columns: Columns, order: Numbers, first: int) -> None:
+    def __init__(self, columns: RowColumns, order: Numbers, first: int) -> None:
         agent = columns.agent[order]
         state = columns.state[order]
         self._order = order

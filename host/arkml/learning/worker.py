@@ -65,7 +65,7 @@ def warm_up() -> None:
     """Import everything, and make one update and one export of a tiny learner."""
     import numpy as np
 
-    from arkml.hive.protocol.rows import Columns, Kind
+    from arkml.hive.protocol.rows import RowColumns, RowKind
     from arkml.hive.protocol.settings import Settings
     from arkml.learning import trainer  # noqa: F401  imports the rest
     from arkml.learning.export import check, to_onnx
@@ -75,9 +75,9 @@ def warm_up() -> None:
 
     settings = Settings(1, 1, hidden=8, layers=1, memory_max_size=1_000, batch_size=2)
     replay_buffer = ReplayBuffer(1_000, 1, 1, gamma=0.9)
-    rows = Columns.empty(3, 1, 1)
+    rows = RowColumns.empty(3, 1, 1)
     rows.step[:] = np.arange(3)
-    replay_buffer.add(0, Kind.TRAINING, rows)
+    replay_buffer.add(0, RowKind.TRAINING, rows)
     algorithm = Sac(settings, replay_buffer, Normalizer(1, active=False))
     algorithm.train(1)
     weights = algorithm.weights()

@@ -20,7 +20,7 @@ from arkml.errors import (
     Unavailable,
 )
 from arkml.hive.client import HiveClient
-from arkml.hive.protocol.rows import NO_ROW, Kind
+from arkml.hive.protocol.rows import NO_ROW, RowKind
 from arkml.hive.protocol.runs import Role, RunInfo
 from arkml.hive.session import RunSession
 from arkml.policies.agents import AgentTable
@@ -31,7 +31,7 @@ from arkml.sessions.session import Origin, Ready
 
 log = logging.getLogger(__name__)
 
-_KINDS = {Origin.AUGMENTED: Kind.AUGMENTED, Origin.DEMONSTRATION: Kind.DEMONSTRATION}
+_KINDS = {Origin.AUGMENTED: RowKind.AUGMENTED, Origin.DEMONSTRATION: RowKind.DEMONSTRATION}
 _LOOK = 0.5  # seconds between two looks at whether the session still is there
 _FIRST_POLICY = 60.0  # seconds; a learner that has to be started takes eight of them at most
 
@@ -70,7 +70,7 @@ class RunMembership:
         self._joined: Future[RunSession] = Future()
         self._session: RunSession | None = None
         self._policy: TrainingPolicy | None = None
-        self._others: dict[Kind, AgentTable] = {}
+        self._others: dict[RowKind, AgentTable] = {}
         self._frame: tuple[int, Words, Marks | None] = 0, np.zeros(0, np.uint64), None
         joining = client.join(
             run.id,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.errors import ProtocolError
-from arkml.hive.protocol.rows import HEADER_SIZE, Columns, Header, decode, encode, parse_header
+from arkml.hive.protocol.rows import HEADER_SIZE, Header, RowColumns, decode, encode, parse_header
 
 _REASONS_TOLD = 64
 
@@ -60,7 +60,7 @@ def take(header: Header, body: bytes, names: int) -> Taken:
     return Taken(kept, parse_header(kept), len(numbers), reasons)
 
 
-def _not_finite(columns: Columns) -> npt.NDArray[np.bool_]:
+def _not_finite(columns: RowColumns) -> npt.NDArray[np.bool_]:
     numbers = (columns.features, columns.action, columns.reward)
     # One sum is read in a third of the time of a look at each number, and nearly always enough.
     with np.errstate(all="ignore"):
@@ -72,7 +72,7 @@ def _not_finite(columns: Columns) -> npt.NDArray[np.bool_]:
     return wrong
 
 
-def _out_of_order(columns: Columns) -> npt.NDArray[np.bool_]:
+def _out_of_order(columns: RowColumns) -> npt.NDArray[np.bool_]:
     """Rows whose step is not above that of the same agent's row before."""
     order = np.argsort(columns.agent, kind="stable")
     agent, step, state = columns.agent[order], columns.step[order], columns.state[order]

@@ -33,7 +33,7 @@ class Readiness(NamedTuple):
     length: int
 
 
-class Changes:
+class FutureChanges:
     """A counter of settled futures, on which one thread waits for the next."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Future(Generic[T]):
 
     __slots__ = ("_changes", "_is_dropped", "_lock", "_outcome", "type")
 
-    def __init__(self, result: ResultType[T], changes: Changes) -> None:
+    def __init__(self, result: ResultType[T], changes: FutureChanges) -> None:
         self.type = result
         self._changes = changes
         self._lock = threading.RLock()  # a finalizer may run while this thread holds it
@@ -129,7 +129,7 @@ class Future(Generic[T]):
 class FutureTable:
     """The live futures of one guest, in the handle table of its sessions."""
 
-    def __init__(self, handles: HandleTable[Any], *, limit: int, changes: Changes) -> None:
+    def __init__(self, handles: HandleTable[Any], *, limit: int, changes: FutureChanges) -> None:
         self._handles = handles
         self._limit = limit
         self._changes = changes
@@ -139,7 +139,7 @@ class FutureTable:
         return self._live
 
     @property
-    def changes(self) -> Changes:
+    def changes(self) -> FutureChanges:
         return self._changes
 
     def open(self, result: ResultType[T]) -> tuple[int, Future[T]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from arkml.limits import Limits
 from arkml.sessions import core, future_handlers, hive
 from arkml.sessions.brain_calls import MlInferenceV0
-from arkml.sessions.futures import Changes, FutureTable
+from arkml.sessions.futures import FutureChanges, FutureTable
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.runtimes import Runtime, destroy
 from arkml.sessions.session import QueueOpener, Session
@@ -113,7 +113,7 @@ class Services:
             module: family(self._guest) for module, family in HANDLERS.items()
         }
         self.log: GuestLog = self._guest.log
-        self.changes: Changes = self._guest.changes
+        self.changes: FutureChanges = self._guest.changes
         self.futures: FutureTable = self._guest.futures
         self.sessions: SessionTable = self._guest.sessions
 

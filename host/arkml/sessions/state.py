@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from arkml.limits import Limits
-from arkml.sessions.futures import Changes, FutureTable
+from arkml.sessions.futures import FutureChanges, FutureTable
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U32_LAYOUT, HandleRoom, HandleTable
 from arkml.sessions.leases import PORTION, SnapshotLeases
@@ -55,7 +55,7 @@ class GuestState:
             "ml-inference handles", limit=room, layout=U32_LAYOUT
         )
         self.snapshots = SnapshotLeases(PORTION * limits.snapshot_bytes)
-        self.changes = Changes()
+        self.changes = FutureChanges()
         self.futures = FutureTable(self.handles, limit=limits.futures, changes=self.changes)
         self.keys = Keys(number)
         self.sessions = SessionTable(self.keys, self.handles, open_queue)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from arkml.hive.protocol.rows import Columns
+from arkml.hive.protocol.rows import RowColumns
 
 Words = npt.NDArray[np.uint64]
 
@@ -15,7 +15,7 @@ _SECOND = np.uint64(0x94D0_49BB_1331_11EB)
 _27, _30, _31, _32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
 
 
-def row_hashes(session: int, kind: int, columns: Columns) -> Words:
+def row_hashes(session: int, kind: int, columns: RowColumns) -> Words:
     """
     Return a hash of each row: uint64, [n].
 

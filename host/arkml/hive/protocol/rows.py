@@ -31,7 +31,7 @@ NO_ROW = (1 << 32) - 1
 META = np.dtype([("row", "<u4"), ("name", "<u4"), ("value", "<f4")])
 
 
-class Kind(IntEnum):
+class RowKind(IntEnum):
     """The use of rows. Agents of different kinds are different agents."""
 
     TRAINING = 0
@@ -53,7 +53,7 @@ class Header:
     rows: int
     features: int
     actions: int
-    kind: Kind = Kind.TRAINING
+    kind: RowKind = RowKind.TRAINING
     metas: int = 0
     dropped: int = 0
     crc: int = 0
@@ -62,7 +62,7 @@ class Header:
 
 
 @dataclass(slots=True)
-class Columns:
+class RowColumns:
     """
     n rows of one session, in push order.
 
@@ -86,19 +86,19 @@ class Columns:
         return len(self.agent)
 
     @classmethod
-    def empty(cls, rows: int, features: int, actions: int, metas: int = 0) -> Columns:
+    def empty(cls, rows: int, features: int, actions: int, metas: int = 0) -> RowColumns:
         """Return columns of zeros."""
         kinds = _row_columns(features, actions)
         return cls(*(*(np.zeros((rows, *s), dtype) for dtype, s in kinds), np.zeros(metas, META)))
 
-    def take(self, chosen: slice | npt.NDArray[Any]) -> Columns:
+    def take(self, chosen: slice | npt.NDArray[Any]) -> RowColumns:
         """Return the chosen rows with their meta, renumbered. `chosen`: a slice, or bool, [n]."""
         kept = np.zeros(len(self), bool)
         kept[chosen] = True
         meta = self.meta[self.meta["row"] != NO_ROW]
         meta = meta[kept[meta["row"]]]
         meta["row"] = (np.cumsum(kept) - 1)[meta["row"]]
-        return Columns(*(*(array[chosen] for array in self._rows()), meta))
+        return RowColumns(*(*(array[chosen] for array in self._rows()), meta))
 
     def _rows(self) -> tuple[npt.NDArray[Any], ...]:
         return (
@@ -138,10 +138,10 @@ def payload_size(rows: int, features: int, actions: int, metas: int) -> int:
 
 
 def encode(
-    columns: Columns,
+    columns: RowColumns,
     *,
     seq: int,
-    kind: Kind = Kind.TRAINING,
+    kind: RowKind = RowKind.TRAINING,
     dropped: int = 0,
     sent_ns: int = 0,
 ) -> bytes:
@@ -188,7 +188,7 @@ def parse_header(data: bytes | memoryview) -> Header:
         raise ProtocolError(
             f"rows begin with {magic!r} version {version}: it takes {MAGIC!r} version {VERSION}"
         )
-    if kind not in list(Kind):
+    if kind not in list(RowKind):
         raise ProtocolError(f"the kind of rows is {kind}: it takes 0, 1 or 2")
     if rows > MAX_ROWS or features > MAX_WIDTH or actions > MAX_WIDTH:
         raise ProtocolError(f"{rows} rows of {features} features and {actions} actions: too many")
@@ -198,10 +198,10 @@ def parse_header(data: bytes | memoryview) -> Header:
             f"{rows} rows and {metas} metrics take {expected} bytes, {MAX_BODY} at most;"
             f" the header says {size}"
         )
-    return Header(seq, rows, features, actions, Kind(kind), metas, dropped, crc, size, sent)
+    return Header(seq, rows, features, actions, RowKind(kind), metas, dropped, crc, size, sent)
 
 
-def decode(header: Header, payload: bytes | memoryview, *, check: bool = True) -> Columns:
+def decode(header: Header, payload: bytes | memoryview, *, check: bool = True) -> RowColumns:
     """
     Return the columns as read-only views of `payload`.
 
@@ -222,7 +222,7 @@ def decode(header: Header, payload: bytes | memoryview, *, check: bool = True) -
     if ((meta["row"] >= header.rows) & (meta["row"] != NO_ROW)).any():
         raise ProtocolError(f"a metric belongs to a row beyond the {header.rows} of its body")
     arrays.append(meta)
-    return Columns(*arrays)
+    return RowColumns(*arrays)
 
 
 def _padded(size: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from arkml.errors import ProtocolError
-from arkml.hive.protocol.rows import HEADER_SIZE, Columns, Header, decode, parse_header
+from arkml.hive.protocol.rows import HEADER_SIZE, Header, RowColumns, decode, parse_header
 
 _PREFIX = struct.Struct("<4sIQIII4x")
 PREFIX_SIZE = _PREFIX.size
@@ -35,7 +35,7 @@ class Record(NamedTuple):
     session: int
     first: int
     header: Header
-    columns: Columns
+    columns: RowColumns
     start: int
     end: int
 
@@ -56,7 +56,7 @@ def read_record(data: memoryview, offset: int) -> Record | None:
     """
     Return the record at `offset`; None at the end of what was written, or where it is damaged.
 
-    Columns are views of `data`.
+    Its columns are views of `data`.
     """
     prefix = _prefix(data, offset)
     if prefix is None:

@@ -56,7 +56,7 @@ ORDER = (
 """The order of sections in a module. Custom sections may be anywhere."""
 
 
-class Kind(Enum):
+class ExternKind(Enum):
     """The kind of an import or export."""
 
     FUNCTION = 0
@@ -92,7 +92,7 @@ class Export:
     """One export; `index` counts within its kind, imports first."""
 
     name: str
-    kind: Kind
+    kind: ExternKind
     index: int
 
 
@@ -160,18 +160,18 @@ class Binary:
         place = self.customs.get(name)
         return None if place is None else self.data[place]
 
-    def space(self, kind: Kind) -> Sequence[ExternalType | Global]:
+    def space(self, kind: ExternKind) -> Sequence[ExternalType | Global]:
         """Return all items of one kind, by index."""
         match kind:
-            case Kind.FUNCTION:
+            case ExternKind.FUNCTION:
                 return self.functions
-            case Kind.TABLE:
+            case ExternKind.TABLE:
                 return self.tables
-            case Kind.MEMORY:
+            case ExternKind.MEMORY:
                 return self.memories
-            case Kind.GLOBAL:
+            case ExternKind.GLOBAL:
                 return self.globals
-            case Kind.TAG:
+            case ExternKind.TAG:
                 return self.tags
             case _:
                 assert_never(kind)

@@ -7,7 +7,7 @@ from enum import Enum
 
 from arkml.abi.catalog import APIS
 from arkml.errors import ModuleRejected
-from arkml.runtime.module.binary import Binary, Kind
+from arkml.runtime.module.binary import Binary, ExternKind
 from arkml.runtime.module.wasm_types import ExternalType, FunctionType, MemoryType
 
 NOTHING = FunctionType()
@@ -161,7 +161,7 @@ def _words(binary: Binary) -> dict[str, int | None]:
     addresses = [
         export
         for export in binary.exports
-        if export.kind is Kind.GLOBAL and export.name.startswith((_VERSION_NAME, _API_PREFIX))
+        if export.kind is ExternKind.GLOBAL and export.name.startswith((_VERSION_NAME, _API_PREFIX))
     ]
     if len(addresses) > _MAX_WORDS:
         raise ModuleRejected(f"the module requires {len(addresses):,} APIs, more than there are")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
-from arkml.runtime.module.binary import HEADER, ORDER, Binary, Kind, Section, SectionId
+from arkml.runtime.module.binary import HEADER, ORDER, Binary, ExternKind, Section, SectionId
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.reader import Reader, named, unsigned
 from arkml.runtime.module.refusals import check, check_size
@@ -17,7 +17,7 @@ MEMORY_MODULE, MEMORY_NAME = "arkml", "memory"
 START_NAME = "arkml:start"
 
 # No minimum and no maximum, so that any memory matches; the host keeps the declared bounds.
-_MEMORY_IMPORT = named(MEMORY_MODULE) + named(MEMORY_NAME) + bytes((Kind.MEMORY.value, 0, 0))
+_MEMORY_IMPORT = named(MEMORY_MODULE) + named(MEMORY_NAME) + bytes((ExternKind.MEMORY.value, 0, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def _plan(binary: Binary) -> MemoryPlan | None:
     return MemoryPlan(
         declared.minimum,
         declared.maximum,
-        tuple(export.name for export in binary.exports if export.kind is Kind.MEMORY),
+        tuple(export.name for export in binary.exports if export.kind is ExternKind.MEMORY),
         any(isinstance(entry.type, MemoryType) for entry in binary.imports),
     )
 
@@ -114,7 +114,7 @@ def _imports(binary: Binary) -> tuple[int, bytes]:
 
 
 def _exports(binary: Binary, start: int) -> tuple[int, bytes]:
-    added = named(START_NAME) + bytes((Kind.FUNCTION.value,)) + unsigned(start)
+    added = named(START_NAME) + bytes((ExternKind.FUNCTION.value,)) + unsigned(start)
     section = binary.section(SectionId.EXPORT)
     if section is None:
         return 1, added

@@ -14,9 +14,9 @@ from arkml.runtime.module.binary import (
     Bodies,
     DataSegment,
     Export,
+    ExternKind,
     Global,
     Import,
-    Kind,
     Section,
     SectionId,
 )
@@ -189,17 +189,17 @@ class _Parser:
         kind = _kind(reader)
         return Import(module, name, self._external(kind, reader), start, reader.position)
 
-    def _external(self, kind: Kind, reader: Reader) -> ExternalType:
+    def _external(self, kind: ExternKind, reader: Reader) -> ExternalType:
         match kind:
-            case Kind.FUNCTION:
+            case ExternKind.FUNCTION:
                 return self._function_type(reader)
-            case Kind.TABLE:
+            case ExternKind.TABLE:
                 return table_type(reader)
-            case Kind.MEMORY:
+            case ExternKind.MEMORY:
                 return memory_type(reader)
-            case Kind.GLOBAL:
+            case ExternKind.GLOBAL:
                 return global_type(reader)
-            case Kind.TAG:
+            case ExternKind.TAG:
                 return self._tag(reader)
             case _:
                 assert_never(kind)
@@ -222,11 +222,11 @@ def _check_end(reader: Reader) -> None:
         raise reader.rejected(f"{reader.end - reader.position:,} bytes too many")
 
 
-def _kind(reader: Reader) -> Kind:
+def _kind(reader: Reader) -> ExternKind:
     number = reader.byte()
-    if number >= len(Kind):
+    if number >= len(ExternKind):
         raise reader.rejected(f"{number:#x} is not a kind of import or export")
-    return Kind(number)
+    return ExternKind(number)
 
 
 def _table(reader: Reader) -> TableType:
