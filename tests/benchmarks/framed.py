@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from arkml.runtime.module.binary import HEADER, Kind, SectionId
+from arkml.runtime.module.binary import HEADER, ExternKind, SectionId
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.reader import Reader, named, unsigned
 
@@ -27,7 +27,7 @@ def framed(path: Path) -> bytes:
     added = {
         SectionId.TYPE: _NOTHING,
         SectionId.FUNCTION: unsigned(new_type),
-        SectionId.EXPORT: named(UPDATE) + bytes((Kind.FUNCTION.value,))
+        SectionId.EXPORT: named(UPDATE) + bytes((ExternKind.FUNCTION.value,))
         + unsigned(len(binary.functions)),
         SectionId.CODE: unsigned(len(body)) + body,
     }  # fmt: skip

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from tests.integration.acting import Acting
+from tests.integration.callback_policy import CallbackPolicy
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT
 from tests.integration.guest_text import (
     ACTIONS,
@@ -314,7 +314,7 @@ def test_calls_from_inside_of_a_frame_are_refused_as_ever(host):
                 work()
             refused.append(work)
 
-    _answered_by(fleet, Acting(act))
+    _answered_by(fleet, CallbackPolicy(act))
     fleet.update()
     fleet.update()
 
@@ -324,7 +324,7 @@ def test_calls_from_inside_of_a_frame_are_refused_as_ever(host):
 
 def _answered_by(fleet, policy):
     for guest in fleet.guests:
-        handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
+        handle = calls_of(guest).services.sessions.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
 
 
@@ -464,10 +464,10 @@ def test_an_interrupt_drops_the_guests_inside_of_the_frame_and_no_other(fleet):
     fleet.update()
     for number in (0, 3):
         script(fleet.guests[number], SKIP)
-    policy = Acting(act)
+    policy = CallbackPolicy(act)
     for number in (1, 2, 4):
         guest = fleet.guests[number]
-        handle = calls_of(guest).services.roster.open_inference(policy, 2, 1)
+        handle = calls_of(guest).services.sessions.open_inference(policy, 2, 1)
         guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
     with pytest.raises(KeyboardInterrupt):
         fleet.update()
