@@ -59,7 +59,7 @@ class FleetCall:
         *,
         is_frame: bool = False,
     ) -> None:
-        """Raises EntryPointMissing."""
+        """Take the guests that can be called. Raises EntryPointMissing."""
         self._call_guard, self._lockstep, self._batcher = parts
         self._count = len(chosen)
         self._refused: dict[int, GuestError] = {}

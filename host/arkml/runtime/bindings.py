@@ -40,7 +40,7 @@ KINDS = {"i32": 0, "i64": 1, "f32": 2, "f64": 3}
 
 def _brief(symbol: Any, result: Any, *arguments: Any) -> Callable[..., Any]:
     """
-    A C function that returns at once, under a prototype of plain integers.
+    Return a C function that returns at once, under a prototype of plain integers.
 
     It keeps the GIL: giving it up and taking it again costs more than the call.
     """
@@ -55,6 +55,8 @@ poll = ctypes.CFUNCTYPE(c_bool, c_void_p)(_poll_address)
 """Run a future until it ends (True) or suspends (False), without the GIL. True is the last poll."""
 
 delete_future = _brief(raw._wasmtime_call_future_delete, None, c_void_p)  # noqa: SLF001
+
+_delete = delete_future  # of instances: nothing polls them but their maker
 
 delete_store = _brief(raw._wasmtime_store_delete, None, c_void_p)  # noqa: SLF001
 
@@ -180,7 +182,7 @@ class Instance:
         future = begin(self._address, place, place + 8)
         while not poll(future):
             pass
-        delete_future(future)
+        _delete(future)
         trap, error = errors
         if error:
             raise error_at(error)
@@ -291,7 +293,7 @@ def error_at(address: Address) -> wasmtime.WasmtimeError:
 
 
 def address_of(context: Any) -> Address:
-    """A pointer object as a number."""
+    """Return a pointer object as a number."""
     return ctypes.cast(context, c_void_p).value or 0
 
 

@@ -52,7 +52,7 @@ class ExportedFunction:
         params: Sequence[str] = (),
         results: Sequence[str] = (),
     ) -> None:
-        """Raises UsageError for parameters and results that are not numbers."""
+        """Make the room. Raises UsageError for parameters and results that are not numbers."""
         for kind in (*params, *results):
             if kind not in bindings.KINDS:
                 raise UsageError(f"{name} takes or returns a {kind}, which a host cannot pass")

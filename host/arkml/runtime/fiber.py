@@ -55,7 +55,7 @@ class Fiber:
     ) -> None:
         self.call_guard = call_guard
         self.is_parked = False
-        """Whether the guest waits in a submit for an answer from outside, the guard open."""
+        """True while the guest waits in a submit for an answer from outside, the guard open."""
         self.lockstep, self.place = sandbox.lockstep, sandbox.place
         self._futures, self._used = self.lockstep.futures, self.lockstep.used
         self._sandbox = sandbox

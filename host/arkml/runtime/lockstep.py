@@ -112,7 +112,7 @@ class Lockstep:
         self._scalars[self._reasons[place]] = _RUNNING
 
     def is_in_frame(self, place: int) -> bool:
-        """Whether a guest is in a call, and not at the end of a frame."""
+        """Return True if a guest is in a call, and not at the end of a frame."""
         return self.futures[place] != 0 and self._scalars[self._reasons[place]] != _FRAME_END
 
     def begin_calls(self, places: Sequence[int], calls: Sequence[RawCall]) -> None:

@@ -64,9 +64,9 @@ class Kind(IntEnum):
 @unique
 class Reason(IntEnum):
     """
-    Why the shim suspended its guest.
+    Reasons for which the shim suspends its guest.
 
-    From FIRST_IMPORT on it is the index of a host-lane import.
+    One from FIRST_IMPORT on stands for the host-lane import of that index.
     """
 
     RUNNING = 0

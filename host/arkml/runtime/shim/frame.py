@@ -20,7 +20,7 @@ def _field(offset: int) -> str:
 
 
 def _vector_block(name: str, body: str) -> str:
-    """A loop over whole blocks of 64 floats and then over single vectors, at $from."""
+    """Return a loop over whole blocks of 64 floats and then over single vectors, at $from."""
     at_offsets = "\n".join(body.format(o=o) for o in range(0, BLOCK_BYTES, 16))
     return f"""
   (block $no_block_{name} (br_if $no_block_{name} (i32.lt_u (local.get $left) (i32.const 64)))
@@ -121,7 +121,7 @@ _TEXT = f"""
         (i64.shl (i64.extend_i32_u (local.get $floats)) (i64.const 2)))
       (i64.shl (i64.extend_i32_u (memory.size $g)) (i64.const 16)))))
 
-;; Are all of these floats of the columns finite? The largest magnitude tells, as an integer.
+;; Return whether these floats of the columns are finite, by the largest magnitude as an integer.
 (func $finite (param $from i32) (param $left i32) (result i32)
   (local $sign v128) (local $a v128) (local $b v128) (local $s i32)
   (local.set $sign (v128.const i32x4 0x7fffffff 0x7fffffff 0x7fffffff 0x7fffffff))

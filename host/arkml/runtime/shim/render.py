@@ -44,13 +44,13 @@ def module(apis: Sequence[Api], columns: int) -> str:
 
 
 def host_imports(apis: Iterable[Api]) -> Iterator[tuple[Api, Function]]:
-    """The functions that a Python handler answers, in the order of their indices."""
+    """Yield the functions that a Python handler answers, in the order of their indices."""
     for api in apis:
         yield from ((api, f) for f in api.functions if f.lane.has_handler)
 
 
 def export_name(module: str, symbol: str) -> str:
-    """How the shim exports what a guest imports as `module` `symbol`."""
+    """Return the name of the export that a guest imports as `module` `symbol`."""
     return f"{module}.{symbol}"
 
 
