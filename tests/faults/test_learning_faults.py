@@ -78,7 +78,7 @@ def test_losses_that_are_no_numbers_are_never_played_and_abort_the_run_at_last(t
 
 
 def test_a_learner_that_hangs_is_replaced_while_everybody_acts(tmp_path):
-    with EmbeddedHive(tmp_path, {"patience": {"hang": HANGS}}) as hive:
+    with EmbeddedHive(tmp_path, {"timeouts": {"hang": HANGS}}) as hive:
         player = Player(grant_of(hive))
         with player.playing():
             assert player.gets_a_version()

@@ -506,7 +506,7 @@ def test_a_session_that_evaluates_sends_no_rows(service, run_id):
 
 
 def test_a_run_that_nobody_takes_part_in_rests_and_then_stops(make_service):
-    service = make_service(patience={"lease": 0.2, "pause": 0.2, "idle_stop": 2.0})
+    service = make_service(timeouts={"lease": 0.2, "pause": 0.2, "idle_stop": 2.0})
     run_id = service.create()
     sid = service.sid(run_id)
     service.wait_for_status(run_id, "paused")
@@ -599,7 +599,7 @@ def test_a_run_that_was_aborted_stays_so_when_the_hive_is_opened_anew(service):
 
 
 def test_a_learner_that_hangs_is_replaced(make_service):
-    service = make_service(patience={"hang": 0.5})
+    service = make_service(timeouts={"hang": 0.5})
     service.create(misbehavior="hang")
     first = learner_of(service)
     wait_for(lambda: learner_of(service) != first)
@@ -878,7 +878,7 @@ def resource_limits(pid, size):
 
 
 def test_a_directory_has_one_hive(service):
-    other = start_hive(service.hive.data, patience={"opening": 0.2})
+    other = start_hive(service.hive.data, timeouts={"opening": 0.2})
 
     with other, pytest.raises(HiveUnreachable, match="in use"):
         other.locate()

@@ -134,7 +134,7 @@ STATUS = 224
 @pytest.fixture
 def statuses(tmp_path):
     """A hive whose learners wait to be told, and the statuses that a guest lists by name."""
-    service = Service(start_hive(tmp_path / "data", patience={"stop": 60.0}))
+    service = Service(start_hive(tmp_path / "data", timeouts={"stop": 60.0}))
     address = service.base.removeprefix("http://").removesuffix("/v1")
     with Host(hive=HiveGrant(hive=address, token=service.token)) as host:
         guest = TrainingGuest(host)

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from arkml.errors import HiveError
-from arkml.hive.protocol.runs import Best, Role, RunRequest
+from arkml.hive.protocol.runs import MAX_NAMES, Best, Role, RunRequest
 from arkml.hive.protocol.settings import Settings
-from arkml.server.document import NAME, Document, packed, read_document
+from arkml.server.document import DOCUMENT_NAME, Document, pack_document, read_document
 from arkml.server.sessions import Sessions
 
 WRONG = (None, True, -1, 1.5, "text", [], ["x"], {}, {"x": 1}, 10**300, [[1]], [None])
@@ -54,7 +54,7 @@ def changed(values, path, value):
      (("sessions", 0, "index"), 2**32 - 1)],
 )  # fmt: skip
 def test_counts_are_no_larger_than_what_they_are_kept_in(path, most):
-    whole = json.loads(packed(document()))
+    whole = json.loads(pack_document(document()))
     with pytest.raises(HiveError, match="other values"):
         Document.from_json(changed(whole, path, most + 1))
 
@@ -64,18 +64,18 @@ def test_counts_are_no_larger_than_what_they_are_kept_in(path, most):
 def test_a_document_comes_back_as_it_was(tmp_path):
     directory = tmp_path / "abc"
     directory.mkdir()
-    (directory / NAME).write_bytes(packed(document()))
+    (directory / DOCUMENT_NAME).write_bytes(pack_document(document()))
 
     assert read_document(directory).as_json() == document_like(directory)
 
 
 def document_like(directory):
-    return json.loads((directory / NAME).read_bytes())
+    return json.loads((directory / DOCUMENT_NAME).read_bytes())
 
 
-@pytest.mark.parametrize("path", list(leaves(json.loads(packed(document())))), ids=str)
+@pytest.mark.parametrize("path", list(leaves(json.loads(pack_document(document())))), ids=str)
 def test_whatever_is_in_a_document_it_is_a_run_that_can_be_told_again_or_none(path):
-    whole = json.loads(packed(document()))
+    whole = json.loads(pack_document(document()))
     refused = 0
     for value in WRONG:
         try:
@@ -83,7 +83,24 @@ def test_whatever_is_in_a_document_it_is_a_run_that_can_be_told_again_or_none(pa
         except HiveError:
             refused += 1
             continue
-        assert Document.from_json(json.loads(packed(found))).as_json() == found.as_json()
+        assert Document.from_json(json.loads(pack_document(found))).as_json() == found.as_json()
         assert found.rows + found.started_at + found.version_limit >= 0
 
     assert refused >= 5 or path[:3] == ("request", "settings", "other")
+
+
+def test_new_metric_names_are_those_that_the_run_has_not():
+    new, refused = document().select_new_names(["speed", "height", "height", "", "x" * 257])
+
+    assert new == ["height"]
+    assert list(refused) == ["", "x" * 257]
+    assert refused["x" * 257] == "a name has 1 to 256 letters, not 257"
+
+
+def test_a_full_run_takes_the_names_it_has_and_no_new_one():
+    full = document()
+    full.names = [str(number) for number in range(MAX_NAMES - 1)]
+    new, refused = full.select_new_names(["0", "last", "too many"])
+
+    assert new == ["last"]
+    assert list(refused) == ["too many"]

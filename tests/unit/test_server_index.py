@@ -6,7 +6,7 @@ import json
 import pytest
 
 from arkml.server.index import Index
-from arkml.server.measurements import Measurements
+from arkml.server.metrics import RunMetrics
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def use(path, work):
     async def run():
         index = Index(path)
         try:
-            await index.note("r", "name", "game", "running", 1)
+            await index.put_run("r", "name", "game", "running", 1)
             return await work(index)
         finally:
             index.close()
@@ -28,11 +28,11 @@ def use(path, work):
 
 def measure(path, tmp_path, *reports):
     async def work(index):
-        measurements = Measurements("r", tmp_path, index)
+        metrics = RunMetrics("r", tmp_path, index)
         for report in reports:
-            await measurements.add(report)
-        await measurements.catch_up()
-        return measurements.latest, await measurements.series("a", 0)
+            await metrics.add(report)
+        await metrics.load()
+        return metrics.latest, await metrics.series("a", 0)
 
     return use(path, work)
 
@@ -94,7 +94,7 @@ def test_a_forgotten_run_leaves_nothing(path, tmp_path):
     (tmp_path / "metrics.jsonl").unlink()
 
     async def forget(index):
-        await index.forget("r")
-        return await index.series("r", "a", 0)
+        await index.delete_run("r")
+        return await index.metric_series("r", "a", 0)
 
     assert use(path, forget) == []

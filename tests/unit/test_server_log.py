@@ -12,7 +12,7 @@ from arkml.hive.protocol.rows import Header, RowColumns, encode, parse_header
 from arkml.hive.protocol.segments import Place, frame, read_records, segment_name
 from arkml.server.files import inside, lock
 from arkml.server.recovery import open_log
-from arkml.server.session_counts import Tally
+from arkml.server.session_counts import SessionCounts
 
 SEGMENT = 1 << 16
 
@@ -62,7 +62,7 @@ def test_a_log_that_was_never_closed_knows_everything_it_took(tmp_path):
     again = opened(tmp_path)
 
     assert again.rows == 12
-    assert again.tallies == {0: Tally(2, 7, 0, 0), 3: Tally(1, 5, 0, 4)}
+    assert again.counts == {0: SessionCounts(2, 7, 0, 0), 3: SessionCounts(1, 5, 0, 4)}
     assert again.end == log.end
     log.close()
 
@@ -98,7 +98,7 @@ def test_a_torn_record_is_cut_and_the_ones_before_it_stay(tmp_path, kept):
     again = opened(tmp_path)
     append(again, 2, rows=3)
 
-    assert again.tallies == {0: Tally(2, 13, 0, 0)}
+    assert again.counts == {0: SessionCounts(2, 13, 0, 0)}
     assert [record.header.rows for record in records(tmp_path)] == [10, 3]
     log.close()
     again.close()
@@ -127,11 +127,11 @@ def test_a_flipped_bit_costs_one_record_and_none_of_those_after_it(tmp_path, cap
     flip(tmp_path / segment_name(1), damaged.start + PLACES[place], 0x40)
     again = opened(tmp_path, segment=2_000)
     told = caplog.text
-    append(again, again.tallies[0].acked + 1)
+    append(again, again.counts[0].acked + 1)
 
     assert [record.header.seq for record in records(tmp_path)] == [1, *range(3, 12)]
     assert [record.first for record in records(tmp_path)] == [0, *range(20, 110, 10)]
-    assert (again.rows, again.lost, again.tallies[0].acked) == (110, 10, 11)
+    assert (again.rows, again.lost, again.counts[0].acked) == (110, 10, 11)
     assert f"{damaged.end - damaged.start} bytes after byte {damaged.start}" in told
     assert "10 acknowledged rows are lost" in told
     again.close()
@@ -191,7 +191,7 @@ def test_what_a_guest_writes_into_its_rows_is_no_record_though_the_one_around_it
         again = opened(directory)
 
         assert [record.header.seq for record in records(directory)] == [1, 3]
-        assert set(again.tallies) == {0}
+        assert set(again.counts) == {0}
         assert again.lost == 400
         again.close()
 
@@ -249,7 +249,7 @@ def test_segments_beyond_the_memory_go_and_nobody_is_forgotten(tmp_path):
     assert not (tmp_path / segment_name(1)).exists()
     assert log.rows - records(tmp_path)[0].first >= 20
     assert again.rows == 210
-    assert again.tallies == {7: Tally(1, 10, 2, 0), 0: Tally(20, 200, 0, 0)}
+    assert again.counts == {7: SessionCounts(1, 10, 2, 0), 0: SessionCounts(20, 200, 0, 0)}
     log.close()
     again.close()
 
@@ -292,7 +292,7 @@ def test_a_body_that_a_full_disk_refuses_leaves_no_trace(tmp_path, monkeypatch, 
         full(patch, call, after)
         with pytest.raises(OSError, match="No space"):
             append(log, 2)
-        after_failure = log.end, log.rows, log.tallies[0].acked
+        after_failure = log.end, log.rows, log.counts[0].acked
     append(log, 2, rows=1)
 
     assert after_failure == (*before, 1)
@@ -360,7 +360,7 @@ def test_what_could_not_be_synced_is_synced_the_next_time(tmp_path, monkeypatch,
     assert failed in again
     assert segment_name(log.end.segment) in again
     assert synced[fails:] == []
-    assert opened(tmp_path).tallies[0].refused == 7
+    assert opened(tmp_path).counts[0].refused == 7
     log.close()
 
 
@@ -379,7 +379,7 @@ def test_damaged_tallies_are_counted_anew_from_the_segments(tmp_path, caplog, da
     again = opened(tmp_path)
     append(again, 3)
 
-    assert again.tallies == {0: Tally(3, 30, 0, 2)}
+    assert again.counts == {0: SessionCounts(3, 30, 0, 2)}
     assert again.rows == 30
     assert "counted anew" in caplog.text
     again.close()
@@ -401,7 +401,7 @@ def test_refused_rows_are_counted_also_if_nobody_closed_the_log(tmp_path):
     append(log, 2)
     again = opened(tmp_path)
 
-    assert again.tallies == {0: Tally(2, 20, 3, 0)}
+    assert again.counts == {0: SessionCounts(2, 20, 3, 0)}
     log.close()
 
 
@@ -410,13 +410,15 @@ def test_an_empty_log_ends_where_it_begins(tmp_path):
     log.close()
 
     assert log.end == Place(0, 0)
-    assert opened(tmp_path).tallies == {}
+    assert opened(tmp_path).counts == {}
 
 
-def test_a_tally_counts_what_a_header_says():
-    tally = Tally(3, 1, 1, 1).and_also(Header(4, 10, features=3, actions=2, dropped=5), refused=2)
+def test_counts_add_up_what_a_header_says():
+    counts = SessionCounts(3, 1, 1, 1).plus(
+        Header(4, 10, features=3, actions=2, dropped=5), refused=2
+    )
 
-    assert tally == Tally(4, 11, 3, 6)
+    assert counts == SessionCounts(4, 11, 3, 6)
 
 
 def test_a_directory_is_locked_by_one_only(tmp_path):

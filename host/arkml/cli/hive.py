@@ -1,4 +1,4 @@
-"""`arkml hive`: the service, and what people ask of one."""
+"""`arkml hive`: serves a hive, and manages the runs of one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import typer
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.files import write_file
-from arkml.cli.launch import TOKEN
-from arkml.cli.serving import Serve, serve_hive
+from arkml.cli.launch import TOKEN, require_hive
+from arkml.cli.logs import LogOptions
 from arkml.cli.values import whole_number
 from arkml.errors import UsageError
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
     from arkml.hive.protocol.results import SnapshotKind
     from arkml.hive.protocol.runs import RunInfo
+    from arkml.server.options import ServeOptions
 
 _HERE = "127.0.0.1:12356"
 
@@ -36,16 +37,20 @@ RunName = Annotated[
 OutFile = Annotated[
     Path,
     typer.Option(
-        "-o", "--output", metavar="FILE", help="Where to; .crvo packs it.", show_default=False
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="The file to write; .crvo packs it.",
+        show_default=False,
     ),
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the commands of `arkml hive`."""
     hive = typer.Typer(
         name="hive",
-        help="Serve a hive, or look after the runs of one.",
+        help="Serve a hive, or manage the runs of one.",
         rich_markup_mode="markdown",
         no_args_is_help=True,
         epilog=options.epilog(
@@ -60,20 +65,22 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
-    host: Annotated[str, typer.Option(metavar="HOST", help="Listen there.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="The address to listen at.")
+    ] = "127.0.0.1",
     port: Annotated[
         int,
         typer.Option(metavar="PORT", parser=whole_number("--port", 0, 65_535), help="0 picks one."),
     ] = 12356,
     data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="Where the runs are kept.")
+        Path, typer.Option("--data", metavar="DIR", help="The directory that keeps the runs.")
     ] = Path("hive"),
     device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda", help="What learners run on.")
+        str, typer.Option(metavar="auto|cpu|cuda", help="The device of the learners.")
     ] = "auto",
     idle_stop: Annotated[
         float,
-        typer.Option(metavar="SECONDS", help="Stop a run that nobody uses for so long."),
+        typer.Option(metavar="SECONDS", help="Stop a run that was not used for that long."),
     ] = 600.0,
     allow_host: Annotated[
         list[str] | None,
@@ -90,8 +97,54 @@ def serve(
     machine may be served. At a loopback address, requests for other names than those of loopback
     and of --allow-host are refused; elsewhere only if there is an --allow-host.
     """
-    wish = Serve(host, port, data, device, idle_stop, tuple(allow_host or ()), debug)
-    return partial(serve_hive, wish)
+    names = tuple(allow_host or ())
+
+    def job() -> int:
+        token = os.environ.get(TOKEN)
+        _check_serve_options(host, device, idle_stop, token)
+        require_hive()
+        LogOptions(debug=debug).start()
+        from arkml.server.options import ServeOptions, Timeouts
+
+        return _serve(
+            ServeOptions(
+                data=data,
+                host=host,
+                port=port,
+                token=token or "",
+                allow_hosts=names,
+                device=device,
+                timeouts=Timeouts(idle_stop=idle_stop),
+            )
+        )
+
+    return job
+
+
+def _check_serve_options(host: str, device: str, idle_stop: float, token: str | None) -> None:
+    """Raise UsageError for an option that is out of range."""
+    from arkml.hive.protocol.settings import DEVICES
+
+    if device not in DEVICES:
+        raise UsageError(f"--device {device}: it takes one of {', '.join(DEVICES)}")
+    if not idle_stop > 0:
+        raise UsageError(f"--idle-stop {idle_stop:g}: it takes a number of seconds above 0")
+    if token is None and host not in ("127.0.0.1", "localhost", "::1"):
+        raise UsageError(f"--host {host} is open to others: set {TOKEN} to the token they need")
+
+
+def _serve(options: ServeOptions) -> int:
+    """Serve until SIGINT or SIGTERM. Raises UsageError and HiveError if that cannot begin."""
+    from arkml.server.service import serve as serve_hive
+
+    def announce(host: str, port: int) -> None:
+        secret = "with the token" if options.token else "without a token"
+        address = f"http://{host}:{port} {secret}"
+        sys.stderr.write(f"hive: {address}, runs in {options.data.resolve()}\n")
+        sys.stderr.flush()
+
+    serve_hive(options, announce)
+    return GOOD
 
 
 def list_(hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
@@ -108,11 +161,11 @@ def list_(hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
         show(f"{len(runs)} runs", grid(header, [_row(run) for run in runs]))
         return GOOD
 
-    return partial(_with, hive, show_runs)
+    return partial(_run_with_client, hive, show_runs)
 
 
 def show(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
-    """Show one run: what it is, how it learns, where it stands."""
+    """Show one run with its settings, status and best policy."""
 
     def show_run(client: HiveClient) -> int:
         details = client.details(_find(client, run).id).result()
@@ -121,86 +174,90 @@ def show(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = Fal
             return GOOD
         from arkml.cli.tables import facts, show
 
-        found, settings, best = details.run, details.settings.as_json(), details.best
-        told = {name: value for name, value in found.as_json().items() if name != "latest"}
-        told["started_at"] = _time(found.started_at)
-        told["ended_at"] = _time(found.ended_at)
-        told["best"] = (
+        info, settings, best = details.run, details.settings.as_json(), details.best
+        rows = {name: value for name, value in info.as_json().items() if name != "latest"}
+        rows["started_at"] = _time(info.started_at)
+        rows["ended_at"] = _time(info.ended_at)
+        rows["best"] = (
             "not rated yet"
             if best is None
             else f"{best.score:g} by {best.by}: version {best.version}, {best.n_opts:,} updates"
         )
-        show(f"run {found.name}", facts((name, str(value)) for name, value in told.items()))
-        show("how it learns", facts((name, str(value)) for name, value in settings.items()))
+        show(f"run {info.name}", facts((name, str(value)) for name, value in rows.items()))
+        show("settings", facts((name, str(value)) for name, value in settings.items()))
         return GOOD
 
-    return partial(_with, hive, show_run)
+    return partial(_run_with_client, hive, show_run)
 
 
 def stop(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
-    """Stop a run for everybody; its checkpoints stay."""
+    """Stop a run for all of its sessions; its checkpoints are kept."""
 
     def stop_run(client: HiveClient) -> int:
-        found = _find(client, run)
-        client.stop(found.id).result()
-        return _said(f"run {found.name} ({found.id}) is stopped", {"stopped": found.id}, as_json)
+        info = _find(client, run)
+        client.stop(info.id).result()
+        return _print(f"run {info.name} ({info.id}) is stopped", {"stopped": info.id}, as_json)
 
-    return partial(_with, hive, stop_run)
+    return partial(_run_with_client, hive, stop_run)
 
 
 def metrics(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
     """Show the newest value of every metric of a run."""
 
     def show_metrics(client: HiveClient) -> int:
-        found = _find(client, run)
-        values = client.metrics(found.id).result()
+        info = _find(client, run)
+        values = client.metrics(info.id).result()
         if as_json:
             print_json({"metrics": {name: value for name, value, _ in values}})
             return GOOD
         from arkml.cli.tables import grid, show
 
         rows = [(name, f"{value:.6g}", f"{step:,}") for name, value, step in values]
-        show(f"metrics of {found.name}", grid(("metric", "value", "at step"), rows))
+        show(f"metrics of {info.name}", grid(("metric", "value", "at step"), rows))
         return GOOD
 
-    return partial(_with, hive, show_metrics)
+    return partial(_run_with_client, hive, show_metrics)
 
 
 def snapshot(
     run: RunName, output: OutFile, hive: options.HiveAt = _HERE, as_json: options.Json = False
 ) -> Job:
-    """Write the policy as the learner has it now."""
+    """Write the policy that the learner has now."""
     return partial(
-        _with, hive, lambda client: _write(client, run, ("now", "latest"), output, as_json)
+        _run_with_client,
+        hive,
+        lambda client: _write(client, run, ("now", "latest"), output, as_json),
     )
 
 
 def export(
     run: RunName, output: OutFile, hive: options.HiveAt = _HERE, as_json: options.Json = False
 ) -> Job:
-    """Write the best policy of a run, or the last one where none was rated."""
+    """Write the best policy of a run, or the newest one if none was rated."""
     return partial(
-        _with, hive, lambda client: _write(client, run, ("best", "latest"), output, as_json)
+        _run_with_client,
+        hive,
+        lambda client: _write(client, run, ("best", "latest"), output, as_json),
     )
 
 
 def rm(
     run: RunName,
     hive: options.HiveAt = _HERE,
-    force: Annotated[bool, typer.Option("--force", help="Stop it first.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Stop the run first.")] = False,
     as_json: options.Json = False,
 ) -> Job:
-    """Delete a run that is stopped, with all that is kept of it."""
+    """Delete a stopped run, with all of its files."""
 
     def delete(client: HiveClient) -> int:
-        found = _find(client, run)
-        client.delete(found.id, force=force).result()
-        return _said(f"run {found.name} ({found.id}) is deleted", {"deleted": found.id}, as_json)
+        info = _find(client, run)
+        client.delete(info.id, force=force).result()
+        return _print(f"run {info.name} ({info.id}) is deleted", {"deleted": info.id}, as_json)
 
-    return partial(_with, hive, delete)
+    return partial(_run_with_client, hive, delete)
 
 
-def _with(hive: str, job: Callable[[HiveClient], int]) -> int:
+def _run_with_client(hive: str, job: Callable[[HiveClient], int]) -> int:
     with _client(hive) as client:
         return job(client)
 
@@ -219,7 +276,7 @@ def _client(hive: str) -> Iterator[HiveClient]:
 
 
 def _find(client: HiveClient, wanted: str) -> RunInfo:
-    """The run of that id, or the newest of that name. Raises UsageError."""
+    """Return the run of that id, or the newest of that name. Raises UsageError."""
     runs = client.runs().result()
     for run in runs:
         if run.id == wanted:
@@ -235,15 +292,15 @@ def _write(
 ) -> int:
     from arkml.cli.snapshots import fetch, packed
 
-    found = _find(client, run)
-    which, data = fetch(client, found.id, kinds)
+    info = _find(client, run)
+    which, data = fetch(client, info.id, kinds)
     data = packed(data, output)
     write_file(output, data)
-    text = f"{output}: {len(data):,} bytes, the {which} policy of {found.name}"
-    return _said(text, {"file": str(output), "bytes": len(data), "which": which}, as_json)
+    text = f"{output}: {len(data):,} bytes, the {which} policy of {info.name}"
+    return _print(text, {"file": str(output), "bytes": len(data), "which": which}, as_json)
 
 
-def _said(text: str, document: dict[str, Any], as_json: bool) -> int:
+def _print(text: str, document: dict[str, Any], as_json: bool) -> int:
     if as_json:
         print_json(document)
     else:

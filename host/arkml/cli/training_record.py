@@ -95,10 +95,10 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _first_run(data: Path) -> RunIdentity | None:
     """The run that a hive began with, None without one. Raises UsageError for a damaged one."""
-    from arkml.server.document import NAME, read_document
+    from arkml.server.document import DOCUMENT_NAME, read_document
 
     found = []
-    for path in data.glob(f"runs/*/{NAME}"):
+    for path in data.glob(f"runs/*/{DOCUMENT_NAME}"):
         try:
             found.append(read_document(path.parent))
         except (OSError, HiveError):

@@ -1,4 +1,4 @@
-"""The process of a hive: `python -m arkml.server --data DIR`, or `--embedded` in a host."""
+"""The process of a hive: `python -m arkml.server --data DIR`, or `--embedded` for a host."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from typing import Any
 
 from arkml.errors import HiveError, UsageError
 from arkml.hive.protocol.runs import DEFAULT_PORT
-from arkml.server.options import Patience, ServeOptions
+from arkml.server.options import ServeOptions, Timeouts
 from arkml.server.service import serve
 
 _TOKEN = "ARKML_HIVE_TOKEN"
 
-_NICE = 5  # the frames of its host come before
+_NICE = 5  # so that the frames of its host are not late
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """
-    Serve until SIGTERM. Returns the exit status. Prints a line of JSON once it answers: host, port.
+    Serve a hive until SIGTERM. Returns the exit status.
 
-    With `--embedded` everything else comes as a line of JSON on standard input, whose end is the
-    end of the hive.
+    Prints a line of JSON with host and port once the hive answers. With `--embedded` all options
+    are read as a line of JSON from standard input; the hive ends when that is closed.
     """
     parser = argparse.ArgumentParser(prog="python -m arkml.server", description=__doc__)
     parser.add_argument("--embedded", action="store_true", help="read options from standard input")
@@ -36,65 +36,65 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT)
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME")
-    found = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s hive: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    if found.embedded:
-        return _embedded(json.loads(_line()))
-    if found.data is None:
+    if options.embedded:
+        return _serve_embedded(json.loads(_read_line()))
+    if options.data is None:
         parser.error("--data is missing")
     token = os.environ.get(_TOKEN, "")
-    names = tuple(found.allow_host)
-    return _serve(ServeOptions(found.data, found.host, found.port, token, names), None)
+    names = tuple(options.allow_host)
+    return _serve(ServeOptions(options.data, options.host, options.port, token, names), None)
 
 
-def _embedded(told: Mapping[str, Any]) -> int:
-    values = dict(told)
-    parent, temporary = values.pop("parent"), values.pop("temporary")
+def _serve_embedded(values: Mapping[str, Any]) -> int:
+    fields = dict(values)
+    parent, temporary = fields.pop("parent"), fields.pop("temporary")
     os.nice(_NICE)
-    options = options_from(values)
+    options = _parse_options(fields)
     try:
         return _serve(options, parent)
     finally:
-        # A host that is there removes the directory itself, when it wants the hive no more.
+        # A host that is alive removes the directory itself, once it has closed the hive.
         if temporary and os.getppid() != parent:
             shutil.rmtree(options.data, ignore_errors=True)
 
 
-def options_from(values: Mapping[str, Any]) -> ServeOptions:
-    """Options as JSON has them. Raises UsageError."""
-    found = dict(values)
+def _parse_options(values: Mapping[str, Any]) -> ServeOptions:
+    """Return the options in a JSON object. Raises UsageError."""
+    fields = dict(values)
     try:
-        found["data"] = Path(found["data"])
-        found["patience"] = Patience(**found.get("patience", {}))
+        fields["data"] = Path(fields["data"])
+        fields["timeouts"] = Timeouts(**fields.get("timeouts", {}))
         for name in ("learner", "allow_hosts"):
-            if name in found:
-                found[name] = tuple(found[name])
-        return ServeOptions(**found)
+            if name in fields:
+                fields[name] = tuple(fields[name])
+        return ServeOptions(**fields)
     except (KeyError, TypeError) as error:
-        raise UsageError(f"no options of a hive: {error}") from error
+        raise UsageError(f"the options of a hive are invalid: {error}") from error
 
 
 def _serve(options: ServeOptions, parent: int | None) -> int:
     try:
         serve(options, _announce, parent=parent)
     except (HiveError, UsageError, OSError, sqlite3.Error) as error:
-        _say({"error": str(error)})
+        _print_json({"error": str(error)})
         return 1
     return 0
 
 
 def _announce(host: str, port: int) -> None:
-    _say({"host": host, "port": port})
+    _print_json({"host": host, "port": port})
 
 
-def _say(told: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
+def _print_json(values: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
     sys.stdout.flush()
 
 
-def _line() -> bytes:
-    """The first line of standard input; what follows is left there."""
+def _read_line() -> bytes:
+    """Return the first line of standard input; the rest is left unread."""
     line = bytearray()
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)

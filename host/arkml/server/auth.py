@@ -1,4 +1,4 @@
-"""Admission of requests, by the name that they ask for and by their token."""
+"""Admission of requests by their Host header and their token."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::\d*)?")
 
 class TokenAuth:
     """
-    Lets requests with the token through to `app`, or all of them if there is none.
+    ASGI middleware that passes requests with the token on to `app`, all of them without a token.
 
-    A hive at a loopback address answers only requests for a loopback name or one of `allowed`: a
-    page in a browser may give its own name that address. One at another address answers requests
-    for any name unless some are `allowed`. Without a token, pages in a browser are kept out: they
-    say where they come from.
+    At a loopback address only requests for a loopback name or one of the `allowed` names pass,
+    since a web page may have its own name resolve to that address. At another address requests for
+    any name pass, unless there are `allowed` names. Without a token requests of web pages, which
+    have an Origin header, are refused.
     """
 
     def __init__(self, app: ASGIApp, token: str, host: str, allowed: Sequence[str]) -> None:
@@ -44,20 +44,20 @@ class TokenAuth:
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers = dict(scope["headers"])
         if self._names is not None:
-            asked = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
-            if not asked or not all(self._answers_to(one) for one in asked):
+            names = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
+            if not names or not all(self._answers_to(name) for name in names):
                 return sentence(
-                    f"this hive does not answer requests for {', '.join(asked)[:200]!r}:"
-                    " --allow-host names what it is called besides localhost",
+                    f"this hive does not answer requests for {', '.join(names)[:200]!r}:"
+                    " --allow-host adds a name besides localhost",
                     403,
                 )
         if scope["path"] == OPEN_PATH:
             return None
-        given = headers.get(b"authorization", b"")
-        if self._expected and not hmac.compare_digest(given, self._expected):
+        token = headers.get(b"authorization", b"")
+        if self._expected and not hmac.compare_digest(token, self._expected):
             return sentence("the token of the hive is missing or wrong", 401)
         if not self._expected and b"origin" in headers:
-            return sentence("a hive without a token answers no web pages", 403)
+            return sentence("a hive without a token does not answer web pages", 403)
         return None
 
     def _answers_to(self, authority: str) -> bool:
@@ -76,5 +76,5 @@ def is_loopback(host: str) -> bool:
 
 def _name_in(authority: str) -> str:
     """Return the host in HOST or HOST:PORT, in lower case; empty if it is neither."""
-    found = _AUTHORITY.fullmatch(authority)
-    return (found[1] or found[2]).lower() if found else ""
+    match = _AUTHORITY.fullmatch(authority)
+    return (match[1] or match[2]).lower() if match else ""

@@ -1,34 +1,35 @@
-"""The checkpoints that learners have written, by the names of their files."""
+"""The checkpoints that learners have written, found by the names of their files."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+
+from arkml.hive.protocol.results import CheckpointInfo
 
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?:@(\d{1,12}))?", re.ASCII)
 
 
-def checkpoints(run: Path) -> list[dict[str, Any]]:
-    """The checkpoints of the run in a directory, oldest first."""
+def list_checkpoints(run: Path) -> list[CheckpointInfo]:
+    """Return the checkpoints of the run in a directory, oldest first."""
     numbers = _numbers(run)
     try:
         best = int((run / "checkpoints" / "best").read_text())
     except (OSError, ValueError):
         best = -1
     return [
-        {"name": checkpoint_name(run.name, number), "n_opts": number, "best": number == best}
+        CheckpointInfo(checkpoint_name(run.name, number), number, number == best)
         for number in numbers
     ]
 
 
 def checkpoint_name(run: str, n_opts: int) -> str:
-    """How a checkpoint is asked for."""
+    """Return the name of the checkpoint that a run wrote after `n_opts` updates."""
     return f"{run}@{n_opts}"
 
 
-def exists(runs: Path, name: str) -> bool:
-    """Whether `run_id` or `run_id@n_opts` names a checkpoint of a run below `runs`."""
+def checkpoint_exists(runs: Path, name: str) -> bool:
+    """Return whether `run_id` or `run_id@n_opts` names a checkpoint of a run below `runs`."""
     match = _NAME.fullmatch(name)
     if match is None:
         return False

@@ -1,34 +1,35 @@
-"""What is known of a run besides its rows: the file `run.json`."""
+"""The state of a run besides its rows: the file `run.json`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from arkml.errors import HiveError, HiveRefused, InvalidSettings, ProtocolError
 from arkml.files import write_atomic
-from arkml.hive.protocol.runs import Best, RunRequest, Status
+from arkml.hive.protocol.runs import MAX_NAMES, Best, RunRequest, Status
 from arkml.server.files import read_object
-from arkml.server.sessions import Session, Sessions
+from arkml.server.sessions import RunSession, Sessions
 
-NAME = "run.json"
+DOCUMENT_NAME = "run.json"
 
-_LARGEST = (1 << 63) - 1
+_MAX_METRIC_NAME = 256
+_MAX_COUNT = (1 << 63) - 1
 """The largest count that the index can hold."""
 
 
 @dataclass(slots=True)
 class Document:
     """
-    The run as its directory keeps it.
+    The state of a run as its directory keeps it.
 
-    `status` is Running until the run is Stopped or Aborted. `version_limit` is above every version
-    of its policy that anybody has seen. `rows`, `n_opts` are as of the last time it was written.
-    `reason` is why the run was aborted, or why a learner of it ended last. `lost` rows were
-    acknowledged, and are damaged in the log.
+    `status` is Running until the run is Stopped or Aborted. `names` are those of its metrics, by
+    number. `version_limit` is at least the largest policy version of the run. `rows` are those of
+    the last time it was written. `reason` is why the run was aborted, or why its last
+    learner ended. `lost` rows were acknowledged, and are damaged in the log.
     """
 
     id: str
@@ -47,11 +48,11 @@ class Document:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run is stopped or aborted."""
+        """True once the run is stopped or aborted."""
         return self.status in (Status.STOPPED, Status.ABORTED)
 
     def check_widths(self, features: object, actions: object, status: int) -> None:
-        """Raises HiveRefused, with that HTTP status, if the run has other widths."""
+        """Raise HiveRefused, with an HTTP status, if the run has other widths of rows."""
         settings = self.request.settings
         if (features, actions) != (settings.features, settings.actions):
             raise HiveRefused(
@@ -60,7 +61,24 @@ class Document:
                 status,
             )
 
+    def select_new_names(self, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+        """Return the metric names that the run can take as new ones, and why it refuses others."""
+        known = set(self.names)
+        new: list[str] = []
+        refused: dict[str, str] = {}
+        for name in dict.fromkeys(names):
+            if name in known:
+                continue
+            if not 1 <= len(name) <= _MAX_METRIC_NAME:
+                refused[name] = f"a name has 1 to {_MAX_METRIC_NAME} letters, not {len(name)}"
+            elif len(known) + len(new) >= MAX_NAMES:
+                refused[name] = f"the run has {MAX_NAMES} metrics already, and takes no more"
+            else:
+                new.append(name)
+        return new, refused
+
     def as_json(self) -> dict[str, Any]:
+        """Return the document as JSON values."""
         best = self.best
         return {
             "id": self.id,
@@ -80,26 +98,26 @@ class Document:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Document:
-        """What `as_json` made. Raises HiveError."""
+        """Return the document with values from `as_json`. Raises HiveError."""
         try:
-            found = dict(values)
-            found["request"] = RunRequest.from_json(found["request"])
-            found["status"] = Status(found["status"])
-            found["sessions"] = Sessions([Session.from_json(one) for one in found["sessions"]])
-            found["best"] = Best(*found["best"]) if found["best"] else None
-            document = cls(**found)
+            fields = dict(values)
+            fields["request"] = RunRequest.from_json(fields["request"])
+            fields["status"] = Status(fields["status"])
+            fields["sessions"] = Sessions([RunSession.from_json(one) for one in fields["sessions"]])
+            fields["best"] = Best(*fields["best"]) if fields["best"] else None
+            document = cls(**fields)
         except (KeyError, TypeError, ValueError, ProtocolError, InvalidSettings) as error:
-            raise HiveError(f"no run: {error}") from error
+            raise HiveError(f"it does not hold a run: {error}") from error
         document._check_types()
         return document
 
     def _check_types(self) -> None:
-        """Raise HiveError for what nothing here ever wrote."""
+        """Raise HiveError for values that `as_json` cannot have made."""
         best = self.best
         counts = [self.started_at, self.ended_at, self.version_limit, self.rows, self.n_opts]
         counts += [self.lost] if best is None else [self.lost, best.version, best.n_opts]
         is_right = (
-            all(type(count) is int and 0 <= count <= _LARGEST for count in counts)
+            all(type(count) is int and 0 <= count <= _MAX_COUNT for count in counts)
             and isinstance(self.id, str)
             and isinstance(self.reason, str)
             and isinstance(self.names, list)
@@ -108,22 +126,22 @@ class Document:
             and (best is None or (isinstance(best.by, str) and type(best.score) in (int, float)))
         )
         if not is_right:
-            raise HiveError("no run: it holds other values than a run has")
+            raise HiveError("it does not hold a run: it has other values than one")
 
 
 def read_document(directory: Path) -> Document:
-    """The run in a directory. Raises HiveError."""
-    document = Document.from_json(read_object(directory / NAME))
+    """Return the document of the run in a directory. Raises HiveError."""
+    document = Document.from_json(read_object(directory / DOCUMENT_NAME))
     if document.id != directory.name:
         raise HiveError(f"{directory} holds run {document.id}")
     return document
 
 
-def packed(document: Document) -> bytes:
-    """The contents of the file."""
+def pack_document(document: Document) -> bytes:
+    """Return the content of the file."""
     return json.dumps(document.as_json(), indent=1).encode()
 
 
-def write_document(directory: Path, contents: bytes) -> None:
-    """Replace the file. Raises OSError."""
-    write_atomic(directory / NAME, contents, durable=True)
+def write_document(directory: Path, content: bytes) -> None:
+    """Replace the file of the run in a directory. Raises OSError."""
+    write_atomic(directory / DOCUMENT_NAME, content, durable=True)

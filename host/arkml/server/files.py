@@ -1,4 +1,4 @@
-"""The files of a hive: read, locked, and kept inside of its directory."""
+"""The files of a hive: read, locked, and kept within its directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arkml.hive.protocol.documents import parse_object
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises HiveError if there is none."""
+    """Return the JSON object in a file. Raises HiveError if there is none."""
     try:
         return parse_object(path.read_bytes())
     except (OSError, ProtocolError) as error:
@@ -21,9 +21,9 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def lock(path: Path) -> int:
     """
-    An exclusive lock, held while the file descriptor that comes back or a copy of it is open.
+    Lock a file exclusively, for as long as the returned file descriptor or a copy of it is open.
 
-    Raises HiveError if somebody else holds it.
+    Raises HiveError if another process holds the lock.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -35,11 +35,11 @@ def lock(path: Path) -> int:
 
 
 def inside(directory: Path, name: object) -> Path:
-    """The path of a file that must lie in `directory`. Raises HiveError."""
+    """Return the path of a file that must lie within `directory`. Raises HiveError."""
     if not isinstance(name, str) or not name or "\0" in name:
-        raise HiveError(f"{name!r} is no file of {directory}")
+        raise HiveError(f"{name!r} is not a file within {directory}")
     root = directory.resolve()
     path = (root / name).resolve()
     if root not in path.parents:
-        raise HiveError(f"{name!r} is no file of {directory}")
+        raise HiveError(f"{name!r} is not a file within {directory}")
     return path

@@ -1,4 +1,4 @@
-"""All runs in one directory."""
+"""The runs in one data directory."""
 
 from __future__ import annotations
 
@@ -18,50 +18,59 @@ from arkml.errors import HiveError, HiveRefused
 from arkml.files import sync_directory
 from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
-from arkml.server.checkpoints import exists
-from arkml.server.document import NAME, Document, packed, read_document, write_document
+from arkml.server.checkpoints import checkpoint_exists
+from arkml.server.document import (
+    DOCUMENT_NAME,
+    Document,
+    pack_document,
+    read_document,
+    write_document,
+)
 from arkml.server.files import lock
 from arkml.server.index import Index
 from arkml.server.learner_pool import LearnerPool
-from arkml.server.listing import info
 from arkml.server.options import ServeOptions
 from arkml.server.run import Run
-from arkml.server.sessions import Session
+from arkml.server.sessions import RunSession
 
 _log = logging.getLogger(__name__)
 
-_DELETED = (Status.STOPPED, Status.ABORTED, Status.NOT_FOUND)
-_PARTS = ("rows", "checkpoints", "policies", "events", "published")
+_DELETABLE = (Status.STOPPED, Status.ABORTED, Status.NOT_FOUND)
+_FOLDERS = ("rows", "checkpoints", "policies", "events", "published")
 
 
 class Hive:
-    """The runs in `options.data`, one directory each."""
+    """
+    The runs in `options.data`, one directory each.
 
-    def __init__(self, options: ServeOptions, held: int) -> None:
+    `lock` is the descriptor of the lock on the data directory, which the hive closes.
+    """
+
+    def __init__(self, options: ServeOptions, lock: int) -> None:
         self.options = options
         self._runs: dict[str, Run] = {}
-        self._sessions: dict[str, tuple[Run, Session]] = {}
+        self._sessions: dict[str, tuple[Run, RunSession]] = {}
         self._directory = options.data / "runs"
         self._deleted = options.data / "deleted"
-        self._held = held
+        self._lock = lock
         self._index = Index(options.data / "index.sqlite")
         self._learners = LearnerPool(
-            options.learner, options.data / "learners.log", held, spare=options.spare
+            options.learner, options.data / "learners.log", lock, spare=options.spare
         )
         self._creating = asyncio.Lock()
-        self._waking: set[asyncio.Task[None]] = set()
-        self._ending: asyncio.Future[Any] | None = None
+        self._starting: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Future[Any] | None = None
 
     @classmethod
     async def open(cls, options: ServeOptions) -> Hive:
         """
-        The hive in a directory, which is made if it is not there.
+        Open the hive in a directory, which is created if it does not exist.
 
-        LearnerPool of a hive that died hold the directory until they are gone too, so this may take
-        a while. Raises HiveError if it stays in use, and OSError.
+        Learners of a hive that died hold the directory's lock until they have exited too, so this
+        may take some seconds. Raises HiveError if the directory stays in use, and OSError.
         """
         (options.data / "runs").mkdir(parents=True, exist_ok=True)
-        hive = cls(options, await _locked(options.data / "lock", options.patience.opening))
+        hive = cls(options, await _lock_within(options.data / "lock", options.timeouts.opening))
         await hive._load()
         await hive._learners.refill()
         return hive
@@ -70,45 +79,44 @@ class Hive:
         await asyncio.to_thread(shutil.rmtree, self._deleted, ignore_errors=True)
         for directory in sorted(self._directory.iterdir()):
             try:
-                await self._take_over(self._made(read_document(directory)))
+                await self._restore(self._add(read_document(directory)))
             except (HiveError, OSError, ArithmeticError, ValueError) as error:
                 self._runs.pop(directory.name, None)
-                _log.error("run %s is left alone: %s", directory.name, error)
+                _log.error("run %s cannot be opened: %s", directory.name, error)
 
-    async def _take_over(self, run: Run) -> None:
-        await run.note()
-        await run.measurements.catch_up()
-        if not run.document.is_over:
-            self._go_on(run)
-            run.tend()
+    async def _restore(self, run: Run) -> None:
+        is_wanted = not run.document.is_over and self._was_in_use(run)
+        await run.restore()
+        if is_wanted:
+            self._starting.add(task := asyncio.create_task(_start(run)))
+            task.add_done_callback(self._starting.discard)
 
-    def _go_on(self, run: Run) -> None:
-        """Wake a run that had sessions just before the hive was opened: they will come back."""
-        age = time.time() - (run.directory / NAME).stat().st_mtime
-        if age < self.options.patience.idle_stop and any(not s.left for s in run.document.sessions):
-            self._waking.add(task := asyncio.create_task(_woken(run)))
-            task.add_done_callback(self._waking.discard)
+    def _was_in_use(self, run: Run) -> bool:
+        """Return whether a run had sessions until shortly ago, which will come back."""
+        age = time.time() - (run.directory / DOCUMENT_NAME).stat().st_mtime
+        is_recent = age < self.options.timeouts.idle_stop
+        return is_recent and any(not session.left for session in run.document.sessions)
 
-    def _made(self, document: Document) -> Run:
+    def _add(self, document: Document) -> Run:
         directory = self._directory / document.id
         run = Run(directory, document, self._index, self._learners, self.options)
         self._runs[document.id] = run
         return run
 
     def runs(self) -> list[RunInfo]:
-        """All runs, newest first."""
-        infos = [info(run) for run in self._runs.values()]
+        """Return all runs, the newest first."""
+        infos = [run.info() for run in self._runs.values()]
         return sorted(infos, key=lambda one: one.started_at, reverse=True)
 
     def run(self, run_id: str) -> Run:
-        """The run with that id. Raises HiveRefused."""
+        """Return the run with that id. Raises HiveRefused."""
         run = self._runs.get(run_id)
         if run is None:
             raise HiveRefused(f"there is no run {run_id!r}", 404)
         return run
 
-    def session(self, sid: str) -> tuple[Run, Session]:
-        """A session and its run. Raises HiveRefused."""
+    def session(self, sid: str) -> tuple[Run, RunSession]:
+        """Return a session and its run. Raises HiveRefused."""
         known = self._sessions.get(sid)
         if known is not None:
             return known
@@ -121,9 +129,9 @@ class Hive:
 
     async def create(self, request: RunRequest) -> tuple[Run, bool]:
         """
-        A run as asked for, and whether it is new.
+        Create a run, or join the newest one of its game and name if the request allows that.
 
-        Raises HiveRefused, InvalidSettings, OSError.
+        Returns the run, and whether it is new. Raises HiveRefused, InvalidSettings, OSError.
         """
         async with self._creating:
             same = [run for run in self._runs.values() if _is_named(run, request, request.name)]
@@ -132,16 +140,16 @@ class Hive:
                 settings = request.settings
                 run.document.check_widths(settings.features, settings.actions, 409)
                 return run, False
-            if request.checkpoint and not exists(self._directory, request.checkpoint):
+            if request.checkpoint and not checkpoint_exists(self._directory, request.checkpoint):
                 raise HiveRefused(f"there is no checkpoint {request.checkpoint!r}", 404)
             request = replace(
                 request, name=self._free_name(request), settings=self._settings(request)
             )
             document = Document(secrets.token_hex(8), request, time.time_ns())
             await asyncio.to_thread(self._write_new, document)
-            run = self._made(document)
-        await run.note()
-        await run.wake()
+            run = self._add(document)
+        await run.restore()
+        await run.start()
         return run, True
 
     def _free_name(self, request: RunRequest) -> str:
@@ -163,52 +171,54 @@ class Hive:
         directory = self._directory / document.id
         directory.mkdir()
         try:
-            for part in _PARTS:
-                (directory / part).mkdir()
-            write_document(directory, packed(document))
+            for folder in _FOLDERS:
+                (directory / folder).mkdir()
+            write_document(directory, pack_document(document))
             sync_directory(self._directory)
         except OSError:
             shutil.rmtree(directory, ignore_errors=True)
             raise
 
     async def delete(self, run_id: str, *, force: bool) -> None:
-        """Delete a run and all it has. Raises HiveRefused if it is not over, unless `force`."""
+        """Delete a run with its files; `force` stops it first. Raises HiveRefused and OSError."""
         run = self.run(run_id)
         if run.status is Status.NOT_FOUND:
             await run.close(0.0)
         elif force:
-            await run.stop(for_all=True)
-        if run.status not in _DELETED:
-            raise HiveRefused(f"run {run_id} is {run.status}: it can go once it is stopped", 409)
+            await run.stop()
+        if run.status not in _DELETABLE:
+            raise HiveRefused(
+                f"run {run_id} is {run.status}: it can be deleted once it is stopped", 409
+            )
         del self._runs[run_id]
         self._sessions = {sid: one for sid, one in self._sessions.items() if one[0] is not run}
-        await self._index.forget(run_id)
+        await self._index.delete_run(run_id)
         if run.directory.exists():
             self._deleted.mkdir(exist_ok=True)
-            gone = self._deleted / run_id
-            run.directory.rename(gone)
-            await asyncio.to_thread(shutil.rmtree, gone)
+            deleted = self._deleted / run_id
+            run.directory.rename(deleted)
+            await asyncio.to_thread(shutil.rmtree, deleted)
 
-    def begin_end(self, seconds: float) -> None:
-        """Begin to checkpoint every run, within so many seconds each, and to end every process."""
-        if self._ending is None:
+    def begin_close(self, seconds: float) -> None:
+        """Begin to close every run, with `seconds` for its checkpoint, and every learner."""
+        if self._closing is None:
             runs = (run.close(seconds) for run in self._runs.values())
-            self._ending = asyncio.gather(*runs, self._learners.close())
+            self._closing = asyncio.gather(*runs, self._learners.close())
 
     async def close(self) -> None:
-        """Checkpoint every run and end every process, if that has not begun; wait until it is."""
-        self.begin_end(self.options.patience.stop)
-        assert self._ending is not None
-        await self._ending
+        """Close every run and every learner, and wait for that."""
+        self.begin_close(self.options.timeouts.stop)
+        assert self._closing is not None
+        await self._closing
         self._index.close()
-        os.close(self._held)
+        os.close(self._lock)
 
 
-async def _woken(run: Run) -> None:
+async def _start(run: Run) -> None:
     try:
-        await run.wake()
+        await run.start()
     except (HiveError, OSError) as error:
-        _log.error("run %s does not go on: %s", run.document.id, error)
+        _log.error("run %s cannot be resumed: %s", run.document.id, error)
 
 
 def _is_named(run: Run, request: RunRequest, name: str) -> bool:
@@ -216,12 +226,12 @@ def _is_named(run: Run, request: RunRequest, name: str) -> bool:
     return (known.game, known.name) == (request.game, name)
 
 
-async def _locked(path: Path, seconds: float) -> int:
-    patience = time.monotonic() + seconds
+async def _lock_within(path: Path, seconds: float) -> int:
+    deadline = time.monotonic() + seconds
     while True:
         try:
             return lock(path)
         except HiveError:
-            if time.monotonic() > patience:
+            if time.monotonic() > deadline:
                 raise
         await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The index of all runs in SQLite: a copy of what their directories say, to be asked quickly."""
+"""The index of all runs in SQLite: a copy of their metrics and status for fast queries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Point = tuple[str, int, float, int]
-"""A value of a metric: its name, step, value, and when it came, in nanoseconds of the Unix time."""
+"""A value of a metric: name, step, value, and its time in nanoseconds since the Unix epoch."""
 
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, name TEXT, game TEXT, status TEXT,
@@ -27,16 +27,16 @@ _SCHEMA = """
         wall_ns INTEGER);
     CREATE INDEX IF NOT EXISTS series_by_name ON series (run, name, step);
 """
-_LARGEST = (1 << 63) - 1
+_MAX_INTEGER = (1 << 63) - 1
 _FILES = ("", "-wal", "-shm")
 
 
 class Index:
     """
-    The table `runs`, and `series` with what their files of points say.
+    A database with a table of runs, and one of the points in their metrics files.
 
-    A file that is damaged is replaced: everything in it comes from the directories. All work is
-    done by one thread.
+    A damaged database is replaced by an empty one, since the directories of the runs hold
+    everything that is in it. One thread does all work.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,13 +48,13 @@ class Index:
         try:
             return _connect(self._path)
         except sqlite3.DatabaseError as error:
-            _log.warning("%s is made anew: %s", self._path, error)
+            _log.warning("%s is replaced: %s", self._path, error)
             for suffix in _FILES:
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
             return _connect(self._path)
 
-    async def note(self, run: str, name: str, game: str, status: str, started_at: int) -> None:
-        """What a run is."""
+    async def put_run(self, run: str, name: str, game: str, status: str, started_at: int) -> None:
+        """Insert a run, or update its status."""
         statement = (
             "INSERT INTO runs (id, name, game, status, started_at) VALUES (?, ?, ?, ?, ?)"
             " ON CONFLICT (id) DO UPDATE SET status = excluded.status"
@@ -62,12 +62,12 @@ class Index:
         values = (run, name, game, status, started_at)
         await self._try(lambda: self._write([(statement, [values])]))
 
-    async def catch_up(self, run: str, points: Path) -> None:
-        """Read what a run's file of points has beyond what was read before."""
+    async def read_metrics(self, run: str, points: Path) -> None:
+        """Add the lines of a run's metrics file that were not read before."""
         await self._try(lambda: self._read(run, points))
 
-    async def series(self, run: str, name: str, since: int) -> list[tuple[int, float, int]]:
-        """The values of one metric from a step on."""
+    async def metric_series(self, run: str, name: str, since: int) -> list[tuple[int, float, int]]:
+        """Return the values of one metric from a step on. Raises sqlite3.Error."""
         statement = (
             "SELECT step, value, wall_ns FROM series WHERE run = ? AND name = ? AND step >= ?"
             " ORDER BY rowid"
@@ -75,8 +75,8 @@ class Index:
         values = (run, name, since)
         return await self._do(lambda: self._connection.execute(statement, values).fetchall())
 
-    async def forget(self, run: str) -> None:
-        """Delete what is known of a run."""
+    async def delete_run(self, run: str) -> None:
+        """Delete a run and its metrics."""
         await self._try(
             lambda: self._write(
                 [
@@ -87,28 +87,26 @@ class Index:
         )
 
     def close(self) -> None:
-        """End the thread."""
+        """Close the database and end the thread."""
         self._worker.submit(self._connection.close).result()
         self._worker.shutdown()
 
-    async def latest(self, run: str) -> dict[str, tuple[float, int]]:
-        """The newest value of each metric, with its step."""
+    async def latest_metrics(self, run: str) -> dict[str, tuple[float, int]]:
+        """Return the newest value of each metric, with its step."""
         statement = (
             "SELECT name, value, step FROM series WHERE rowid IN"
             " (SELECT max(rowid) FROM series WHERE run = ? GROUP BY name)"
         )
-        found: list[tuple[str, float, int]] = []
-        await self._try(
-            lambda: found.extend(self._connection.execute(statement, (run,)).fetchall())
-        )
-        return {name: (value, step) for name, value, step in found}
+        rows: list[tuple[str, float, int]] = []
+        await self._try(lambda: rows.extend(self._connection.execute(statement, (run,)).fetchall()))
+        return {name: (value, step) for name, value, step in rows}
 
     async def _try(self, work: Callable[[], None]) -> None:
-        """Do what can be made up for later."""
+        """Do work whose failure is only logged: a later reading makes up for it."""
         try:
             await self._do(work)
         except (sqlite3.Error, OSError) as error:
-            _log.warning("%s is behind: %s", self._path, error)
+            _log.warning("the index %s could not be updated: %s", self._path, error)
 
     async def _do(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
@@ -123,7 +121,7 @@ class Index:
         start = known[0] if known else 0
         try:
             with points.open("rb") as file:
-                if start > file.seek(0, os.SEEK_END):  # it is another file than before
+                if start > file.seek(0, os.SEEK_END):  # the file was replaced
                     self._write([("DELETE FROM series WHERE run = ?", [(run,)])])
                     start = 0
                 file.seek(start)
@@ -133,7 +131,7 @@ class Index:
         data = data[: data.rfind(b"\n") + 1]
         if not data:
             return
-        rows = [(run, *point) for line in data.splitlines() for point in parsed(line)]
+        rows = [(run, *point) for line in data.splitlines() for point in _parse_line(line)]
         self._write(
             [
                 ("INSERT INTO series VALUES (?, ?, ?, ?, ?)", rows),
@@ -142,15 +140,17 @@ class Index:
         )
 
 
-def parsed(line: bytes) -> list[Point]:
-    """The points in a line of a file of points, none if it is damaged."""
+def _parse_line(line: bytes) -> list[Point]:
+    """Return the points in a line of a metrics file, none if it is damaged."""
     try:
         when, points = json.loads(line)
-        found = [(str(name), int(step), float(value), int(when)) for name, step, value in points]
-        "".join(name for name, *_ in found).encode()
+        values = [(str(name), int(step), float(value), int(when)) for name, step, value in points]
+        "".join(name for name, *_ in values).encode()
     except (ValueError, TypeError, OverflowError, RecursionError):
         return []
-    return [one for one in found if math.isfinite(one[2]) and max(map(abs, one[1::2])) <= _LARGEST]
+    return [
+        one for one in values if math.isfinite(one[2]) and max(map(abs, one[1::2])) <= _MAX_INTEGER
+    ]
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -169,6 +169,6 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _check(connection: sqlite3.Connection) -> None:
-    found = connection.execute("PRAGMA quick_check").fetchone()[0]
-    if found != "ok":
-        raise sqlite3.DatabaseError(found)
+    result = connection.execute("PRAGMA quick_check").fetchone()[0]
+    if result != "ok":
+        raise sqlite3.DatabaseError(result)

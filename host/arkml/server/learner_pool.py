@@ -1,4 +1,4 @@
-"""Where learners come from: a new process, or the one that is kept ready."""
+"""The processes of learners: started when they are needed, and one kept ready."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import asyncio
 import logging
 from pathlib import Path
 
-from arkml.server.learner import Learner
+from arkml.server.learner_process import LearnerProcess
 
 _log = logging.getLogger(__name__)
 
 
 class LearnerPool:
     """
-    Starts learners. With `spare` one more is always ready, which has imported everything.
+    A source of learners. With `spare` one is kept ready, which has imported everything.
 
-    `command` are the arguments of Python that start one. What they print goes to one file.
+    `command` are the arguments of Python that start a learner. The output of all goes to one file.
+    `lock` is the descriptor of the lock that each of them shares.
     """
 
     def __init__(self, command: tuple[str, ...], output: Path, lock: int, *, spare: bool) -> None:
@@ -23,11 +24,11 @@ class LearnerPool:
         self._output = output
         self._lock = lock
         self._keeps_spare = spare
-        self._spare: Learner | None = None
+        self._spare: LearnerProcess | None = None
         self._starting = asyncio.Lock()
 
-    async def take(self, run: Path) -> Learner:
-        """A learner for the run in a directory. Raises OSError if none can be started."""
+    async def take(self, run: Path) -> LearnerProcess:
+        """Return a learner for the run in a directory. Raises OSError if none can be started."""
         async with self._starting:
             spare, self._spare = self._spare, None
         if spare is not None:
@@ -37,22 +38,22 @@ class LearnerPool:
         return await self._start(str(run))
 
     async def refill(self) -> None:
-        """Start a spare learner if there is to be one and is none."""
+        """Start a spare learner, unless there is one or none is wanted."""
         async with self._starting:
             if not self._keeps_spare or self._spare is not None:
                 return
             try:
                 self._spare = await self._start("--spare")
             except OSError as error:
-                _log.warning("no spare learner: %s", error)
+                _log.warning("no spare learner is kept ready: %s", error)
 
     async def close(self) -> None:
-        """End the spare one."""
+        """End the spare learner, and keep none from now on."""
         self._keeps_spare = False
         async with self._starting:
             spare, self._spare = self._spare, None
         if spare is not None:
             await spare.end()
 
-    async def _start(self, what: str) -> Learner:
-        return await Learner.start((*self._command, what), self._output, self._lock)
+    async def _start(self, argument: str) -> LearnerProcess:
+        return await LearnerProcess.start((*self._command, argument), self._output, self._lock)

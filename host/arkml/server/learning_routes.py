@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from arkml.errors import HiveError, HiveRefused, ProtocolError
 from arkml.hive.protocol.results import (
-    CheckpointInfo,
     CheckpointList,
     CheckpointReply,
     EvaluationReply,
@@ -27,13 +26,13 @@ from arkml.hive.protocol.results import (
 )
 from arkml.hive.protocol.runs import POLL_SECONDS
 from arkml.hive.protocol.wire import MAX_COUNT, Nothing
-from arkml.server.checkpoints import checkpoint_name, checkpoints
+from arkml.server.checkpoints import checkpoint_name, list_checkpoints
 from arkml.server.hive import Hive
+from arkml.server.learner_events import read_policy_file
 from arkml.server.routes import ONNX, Operation
-from arkml.server.scores import mean
 
-_PATIENCE = 20.0
-_LONG_PATIENCE = 60.0
+_TIMEOUT = 20.0
+_LONG_TIMEOUT = 60.0
 """Seconds for the reply of a learner that may be busy with a large network."""
 
 
@@ -45,35 +44,29 @@ async def _policy(hive: Hive, run_id: str, query: PolicyQuery) -> Response:
     is the status of the run.
     """
     run = hive.run(run_id)
-
-    def is_due() -> bool:
-        newest = run.policies.newest
-        return (newest is not None and newest.version > query.after) or run.is_ending
-
-    if math.isfinite(query.wait):
-        await run.changes.wait(is_due, min(max(query.wait, 0.0), POLL_SECONDS))
-    newest = run.policies.newest
+    seconds = min(max(query.wait, 0.0), POLL_SECONDS) if math.isfinite(query.wait) else 0.0
+    newer = await run.newer_policy(query.after, seconds)
     headers = {"X-Arkml-Status": str(run.status)}
-    if newest is None or newest.version <= query.after:
+    if newer is None:
         return Response(status_code=204, headers=headers)
-    headers["X-Arkml-Version"] = str(newest.version)
-    headers["X-Arkml-N-Opts"] = str(newest.n_opts)
-    headers["X-Arkml-Sha256"] = newest.sha256
-    return Response(newest.data, media_type=ONNX, headers=headers)
+    headers["X-Arkml-Version"] = str(newer.version)
+    headers["X-Arkml-N-Opts"] = str(newer.n_opts)
+    headers["X-Arkml-Sha256"] = newer.sha256
+    return Response(newer.data, media_type=ONNX, headers=headers)
 
 
 async def _snapshot(hive: Hive, run_id: str, query: SnapshotQuery) -> Response:
     """Return a policy as an ONNX file."""
     run = hive.run(run_id)
     if query.which == "now":
-        reply = await run.supervisor.ask("export", _PATIENCE)
+        reply = await run.request("export", _TIMEOUT)
         try:
-            exported = await asyncio.to_thread(run.policies.exported, reply)
+            exported = await asyncio.to_thread(run.policies.read_export, read_policy_file(reply))
         except HiveError as error:
             raise HiveRefused(f"the learner exported no policy: {error}", 503) from error
         return Response(exported, media_type=ONNX)
     sources: dict[str, Callable[[], bytes | None]] = {
-        "best": run.policies.best,
+        "best": run.policies.read_best,
         "latest": lambda: run.policies.newest.data if run.policies.newest else None,
     }
     data = await asyncio.to_thread(sources[query.which])
@@ -84,61 +77,40 @@ async def _snapshot(hive: Hive, run_id: str, query: SnapshotQuery) -> Response:
 
 async def _metrics(hive: Hive, run_id: str, _: Nothing) -> MetricsReply:
     """Return the newest value of every metric."""
-    latest = hive.run(run_id).measurements.latest
+    latest = hive.run(run_id).metrics.latest
     return MetricsReply([MetricValue(name, *newest) for name, newest in latest.items()])
 
 
 async def _series(hive: Hive, run_id: str, query: SeriesQuery) -> SeriesReply:
     """Return the values of one metric, by step."""
     since = min(max(query.since, 0), MAX_COUNT)
-    points = await hive.run(run_id).measurements.series(query.name, since)
+    points = await hive.run(run_id).metrics.series(query.name, since)
     return SeriesReply([SeriesPoint(*point) for point in points])
 
 
 async def _evaluate(hive: Hive, run_id: str, report: EvaluationReport) -> EvaluationReply:
     """Rate a policy version by the episodes that it has played."""
     run = hive.run(run_id)
-    best = await asyncio.to_thread(run.scores.evaluated, report.version, report.returns)
-    step = run.rows
-    points = [
-        ("eval/mean_reward", step, mean(report.returns)),
-        ("eval/mean_ep_length", step, mean(report.lengths)),
-    ]
-    await run.measurements.add(points)
-    run.hearing.record(points)
-    if best is not None:
-        run.document.best = best
-        run.supervisor.send("checkpoint", req=0, best=True)
-        await run.save()
-    return EvaluationReply(best is not None)
+    best = await run.evaluate(report.version, report.returns, report.lengths)
+    return EvaluationReply(best)
 
 
 async def _save(hive: Hive, run_id: str, _: Nothing) -> CheckpointReply:
     """Save a checkpoint now."""
-    reply = await hive.run(run_id).supervisor.ask("checkpoint", _LONG_PATIENCE)
+    reply = await hive.run(run_id).request("checkpoint", _LONG_TIMEOUT)
     return CheckpointReply(checkpoint_name(run_id, int(reply["n_opts"])))
 
 
 async def _saved(hive: Hive, run_id: str, _: Nothing) -> CheckpointList:
     """List the checkpoints of a run, the oldest first."""
-    saved = checkpoints(hive.run(run_id).directory)
-    return CheckpointList([CheckpointInfo(**one) for one in saved])
+    return CheckpointList(list_checkpoints(hive.run(run_id).directory))
 
 
 async def _audit(hive: Hive, run_id: str, _: Nothing) -> ReplayAudit:
     """Compare the log of a run with the replay buffer of its learner."""
-    run = hive.run(run_id)
-    if run.document.is_over:
-        raise HiveRefused(f"run {run_id} is {run.status}: it has no learner", 503)
-    log = run.log or await run.wake()
-    run.rouse()
-    held = await run.supervisor.ask("audit", _LONG_PATIENCE)
-    sessions = {
-        str(index): {name: getattr(tally, name) for name in ("acked", "rows", "refused", "dropped")}
-        for index, tally in sorted(log.tallies.items())
-    }
+    values = await hive.run(run_id).audit(_LONG_TIMEOUT)
     try:
-        return ReplayAudit.from_json({**held, "sessions": sessions, "committed": log.end})
+        return ReplayAudit.from_json(values)
     except ProtocolError as error:
         raise HiveRefused(f"the learner's audit cannot be used: {error}", 503) from error
 

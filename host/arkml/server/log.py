@@ -1,4 +1,4 @@
-"""The rows of one run on disk, in segments that are only appended to."""
+"""The log of one run: its rows on disk, in segments that are only appended to."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from pathlib import Path
 from arkml.files import sync_directory
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.segments import Place, frame, segment_name
-from arkml.server.session_counts import Tally, write_tallies
+from arkml.server.session_counts import SessionCounts, write_counts
 
 FIRST = 1
 """The number of the first segment of a log."""
 
-_MOST_KEPT = 4
-"""Segments beyond the memory wait for a learner that has not read them, up to so many memories."""
+_UNREAD_FACTOR = 4
+"""A log keeps rows that its learner has not read, up to this factor of the rows it always keeps."""
 
 
 @dataclass(slots=True)
 class Segment:
-    """A segment that is there. `first` is how many rows of the run came before it."""
+    """A file of the log. `first` is the number of its first row in the run."""
 
     number: int
     first: int
 
 
 @dataclass(slots=True)
-class Contents:
+class LogContents:
     """
-    What a log holds when it is opened: its segments, where they end, and who sent the rows.
+    The contents of a log that is opened: its segments, their end, and the counts of each session.
 
     `lost` of the `rows` were acknowledged and cannot be read.
     """
@@ -39,18 +39,19 @@ class Contents:
     end: Place = field(default_factory=lambda: Place(FIRST - 1, 0))
     rows: int = 0
     lost: int = 0
-    tallies: dict[int, Tally] = field(default_factory=dict)
+    counts: dict[int, SessionCounts] = field(default_factory=dict)
 
 
-class Log:
+class LogWriter:
     """
-    The rows of one run.
+    The one writer of a run's log.
 
     Rows are in the files when `append` returns, so they survive the end of any process; a power
-    failure may take those since the last `sync`. `keep` rows are kept. One writer.
+    failure may lose those since the last `sync`. At least `keep` rows are kept. `counts` are those
+    of each session, by its index; `lost` of the `rows` were acknowledged and are damaged.
     """
 
-    def __init__(self, directory: Path, contents: Contents, *, keep: int, segment: int) -> None:
+    def __init__(self, directory: Path, contents: LogContents, *, keep: int, segment: int) -> None:
         self._directory = directory
         self._keep = keep
         self._segment_bytes = segment
@@ -58,24 +59,25 @@ class Log:
         self._end = contents.end
         self._allocated = 0
         self._current: int | None = None
-        self._written: tuple[Path, tuple[int, int]] | None = None  # one, for all threads
+        # Path and identity of the current segment, replaced as a whole: other threads read it.
+        self._written: tuple[Path, tuple[int, int]] | None = None
         self._retired: list[int] = []
         self._synced = contents.end
         self._refused = self._refused_written = 0
         self.rows = contents.rows
         self.lost = contents.lost
-        self.tallies = contents.tallies
+        self.counts = contents.counts
 
     @property
     def end(self) -> Place:
-        """The place after the last row."""
+        """The position after the last row."""
         return self._end
 
     def append(self, body: bytes, session: int, header: Header, refused: int) -> None:
         """
-        Add a body that was checked; `header` is its own.
+        Append a checked body; `refused` of its rows were left out before.
 
-        Raises OSError if it cannot be written, and the log is as it was.
+        Raises OSError if it cannot be written, and the log is unchanged then.
         """
         self._require_place()
         record = frame(body, session=session, first=self.rows)
@@ -84,7 +86,8 @@ class Log:
         self._write(record)
         self._end = Place(self._end.segment, self._end.offset + len(record))
         self.rows += header.rows
-        self.tallies[session] = self.tallies.get(session, Tally()).and_also(header, refused)
+        counts = self.counts.get(session, SessionCounts())
+        self.counts[session] = counts.plus(header, refused)
         self._refused += refused
 
     def _roll(self, need: int) -> None:
@@ -106,12 +109,12 @@ class Log:
         self._segments.append(Segment(number, self.rows))
 
     def _require_place(self) -> None:
-        """Raise OSError if what is written would be in no directory any more, or in another one."""
+        """Raise OSError if the current segment is no longer the file at its path."""
         if self._written is None:
             return
         path, identity = self._written
         if _identity(path.stat()) != identity:
-            raise FileNotFoundError(errno.ENOENT, "another file is in the place of the log", path)
+            raise FileNotFoundError(errno.ENOENT, "the log was replaced by another file", path)
 
     def _write(self, record: bytes) -> None:
         assert self._current is not None
@@ -122,16 +125,16 @@ class Log:
                 count = os.pwrite(self._current, unwritten, at)
                 unwritten, at = unwritten[count:], at + count
         except OSError:
-            # Half a record must not lie where the next, shorter one leaves it readable.
+            # A shorter record after it must not leave the rest of this one readable.
             os.ftruncate(self._current, self._end.offset)
             self._allocated = self._end.offset
             raise
 
     def sync(self) -> None:
         """
-        Wait until the disk has what was appended. For a thread: one at a time.
+        Wait until the disk has all appended rows. One thread at a time may call this.
 
-        Raises OSError, also if the directory was removed; what failed is done again the next time.
+        Raises OSError, also if the directory was removed; the next call tries again.
         """
         self._require_place()
         retired = list(self._retired)
@@ -140,13 +143,13 @@ class Log:
         if retired:
             sync_directory(self._directory)
             self._close_retired(len(retired))
-        end, current = self._end, self._current  # in this order: rows may come meanwhile
+        end, current = self._end, self._current  # in this order: the other thread may append
         if current is not None and end != self._synced:
             os.fdatasync(current)
             self._synced = end
         refused = self._refused
-        if refused != self._refused_written:  # of which the segments say nothing
-            self.write_tallies()
+        if refused != self._refused_written:  # which the segments do not record
+            self._write_counts()
             self._refused_written = refused
 
     def _close_retired(self, count: int) -> None:
@@ -156,31 +159,27 @@ class Log:
 
     def expired(self, reached: int) -> list[Segment]:
         """
-        Segments that hold only rows beyond the memory, taken off the list of those that are kept.
+        Return segments of rows that need not be kept, and take them off the log.
 
-        `reached` is the segment that the learner reads.
+        `reached` is the number of the segment that the learner reads.
         """
-        found: list[Segment] = []
+        expired: list[Segment] = []
         while len(self._segments) > 1:
             beyond = self.rows - self._segments[1].first
             unread = self._segments[0].number >= reached
-            if beyond < self._keep * (_MOST_KEPT if unread else 1):
+            if beyond < self._keep * (_UNREAD_FACTOR if unread else 1):
                 break
-            found.append(self._segments.pop(0))
-        return found
+            expired.append(self._segments.pop(0))
+        return expired
 
     def remove(self, segments: list[Segment]) -> None:
-        """Delete expired segments; who sent their rows is written down first. For a thread."""
-        self.write_tallies()
+        """Delete expired segments, after the counts of their rows are written. Raises OSError."""
+        self._write_counts()
         for segment in segments:
             (self._directory / segment_name(segment.number)).unlink(missing_ok=True)
 
-    def write_tallies(self) -> None:
-        """Write down who sent which rows."""
-        write_tallies(self._directory, dict(self.tallies))
-
     def close(self) -> None:
-        """Sync, and give back what was allocated and not used. Raises OSError."""
+        """Sync, and free the space that was allocated and not used. Raises OSError."""
         try:
             self.sync()
         finally:
@@ -189,8 +188,11 @@ class Log:
                 os.ftruncate(self._current, self._end.offset)
                 os.close(self._current)
                 self._current = None
-        self.write_tallies()
+        self._write_counts()
+
+    def _write_counts(self) -> None:
+        write_counts(self._directory, dict(self.counts))
 
 
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

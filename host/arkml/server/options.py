@@ -1,4 +1,4 @@
-"""How a hive is served."""
+"""Options of a hive that is served."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LEARNER = ("-m", "arkml.learning.worker")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Timeouts:
     """
-    How long a hive waits, in seconds.
+    Times that a hive waits, in seconds.
 
-    `lease`: a session without contact for so long has left. `pause`: a run without sessions for
-    so long is paused. `idle_stop`: for so long, it is stopped. `start`: a learner says hello in
-    this time. `hang`: a learner that tells no progress for so long is ended. `stop`: a learner
-    has so long for its last checkpoint. `opening`: a directory in use is free within this time.
+    After `lease` without a request a session has left. After `pause` without sessions a run is
+    paused, after `idle_stop` it is stopped. A learner sends its first message within `start`; one
+    that reports no progress for `hang` is ended, and one that is stopped has `stop` for its last
+    checkpoint. A data directory that another hive uses is free within `opening`.
     """
 
     lease: float = 30.0
@@ -34,13 +34,14 @@ class Patience:
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
     """
-    How a hive is served.
+    The address of a hive, and its limits.
 
-    `data` is its directory. `port` 0 takes any. Without a `token` it answers everybody who
-    reaches it. `allow_hosts` are names that it answers to besides: at a loopback address those of
-    loopback, elsewhere any unless there are some here. `spare` keeps a learner ready that has
-    imported everything. `device` is where runs learn that leave it open. `memory_max_size` caps
-    that of every run, 0 for no cap. `segment_bytes` is how much of a log is allocated at once.
+    `data` is its directory. `port` 0 takes any that is free. Without a `token` every request is
+    answered. `allow_hosts` are names that requests may ask for besides: at a loopback address those
+    of loopback, elsewhere any name unless there are some here. With `spare` one learner more is
+    kept ready, which has imported everything. `device` is that of runs that leave it open.
+    `memory_max_size` caps the rows that every run keeps, 0 for no cap. `segment_bytes` is the part
+    of a log that is allocated at once. `learner` are the arguments for Python that start a learner.
     """
 
     data: Path
@@ -52,5 +53,5 @@ class ServeOptions:
     device: str = "auto"
     memory_max_size: int = 0
     segment_bytes: int = 64 << 20
-    patience: Patience = Patience()
+    timeouts: Timeouts = Timeouts()
     learner: tuple[str, ...] = LEARNER

@@ -1,44 +1,55 @@
-"""One run: who takes part, whether it goes on, and what is written of that."""
+"""One run: its sessions, its log, its learner, and the policy versions and metrics it has."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, assert_never
 
-from arkml.errors import HiveRefused
-from arkml.hive.protocol.runs import LEAST_AHEAD, Role, Status
-from arkml.hive.protocol.segments import Place
+from arkml.errors import HiveError, HiveRefused
+from arkml.hive.protocol.messages import Message
+from arkml.hive.protocol.rows import Header
+from arkml.hive.protocol.runs import LEAST_AHEAD, Best, Role, RunInfo, Status
 from arkml.hive.protocol.sessions import SessionState
-from arkml.server.changes import Changes
-from arkml.server.document import NAME, Document, packed, write_document
+from arkml.server.best_policy import BestPolicy, mean
+from arkml.server.document import Document
 from arkml.server.index import Index
-from arkml.server.learner_events import LearnerEvents
+from arkml.server.learner_events import (
+    CheckpointSaved,
+    LearnerEnded,
+    LearnerGivenUp,
+    LearnerProgress,
+    LearnerStarted,
+    MetricPoints,
+    PolicyFile,
+    Progress,
+    RunEvent,
+)
 from arkml.server.learner_pool import LearnerPool
-from arkml.server.log import Log
-from arkml.server.maintenance import tend
-from arkml.server.measurements import Measurements
+from arkml.server.lifecycle import Lifecycle
+from arkml.server.metrics import Points, RunMetrics
 from arkml.server.options import ServeOptions
-from arkml.server.policies import Policies
-from arkml.server.recovery import open_log
-from arkml.server.scores import Scores
-from arkml.server.session_counts import Tally
-from arkml.server.sessions import Session
-from arkml.server.supervisor import Supervisor, status_of
+from arkml.server.policy_versions import RESERVED, PolicyVersion, PolicyVersions
+from arkml.server.row_checks import CheckedRows, check_rows
+from arkml.server.session_counts import SessionCounts
+from arkml.server.sessions import RunSession
 
 _log = logging.getLogger(__name__)
 
-_SYNC_PATIENCE = 40.0
+_SYNC_TIMEOUT = 40.0
+_TRAINING_RETURN = "rollout/ep_rew_mean"
+_MAX_UNRECORDED = 1_000
 
 
 class Run:
     """
-    A run in its directory. It sleeps until somebody needs its log or its learner: see `wake`.
+    A run in its directory. Its methods belong to one event loop.
 
-    `cursor`, `admitted`, `holds` and `n_opts` are what its learner told last, and it `has_begun`
-    once one told anything. `occupied` is when
-    somebody took part, by the monotonic clock. `naming` is held while metrics get numbers.
+    The log is open and the learner runs from `start` until the run is stopped or closed.
     """
 
     def __init__(
@@ -51,108 +62,92 @@ class Run:
     ) -> None:
         self.directory = directory
         self.document = document
-        self.changes = Changes()
-        self.policies = Policies(directory, document.version_limit)
-        self.scores = Scores(document, self.policies)
-        self.measurements = Measurements(document.id, directory, index)
-        self.log: Log | None = None
-        self.hearing = LearnerEvents(self, learners)
-        self.supervisor = Supervisor(directory, self.hearing, learners, options.patience)
-        self.cursor = Place(0, 0)
-        self.admitted = 0
-        self.holds = False
-        self.n_opts = document.n_opts
-        self.has_begun = document.version_limit > 0
-        self.is_closing = False
-        self._index = index
-        self._options = options
-        self._is_paused = False
-        self._is_stopping = False
-        self.occupied = time.monotonic()
-        self.naming = asyncio.Lock()
-        self._changing = asyncio.Lock()
-        self._writing = asyncio.Lock()
-        self._syncing = asyncio.Lock()
-        self._tending: asyncio.Task[None] | None = None
+        self.policies = PolicyVersions(directory, document.version_limit)
+        self.metrics = RunMetrics(document.id, directory, index)
+        self._best = BestPolicy(document, self.policies)
+        self._lifecycle = Lifecycle(
+            directory, document, self.policies, index, learners, options, self._apply
+        )
+        self._log = self._lifecycle.log
+        self._supervisor = self._lifecycle.supervisor
+        self._changes = self._lifecycle.changes
+        self._lease = options.timeouts.lease
+        self._progress = Progress(n_opts=document.n_opts)
+        self._unrecorded: deque[Points] = deque(maxlen=_MAX_UNRECORDED)
+        self._naming = asyncio.Lock()
 
     @property
     def status(self) -> Status:
-        if not (self.directory / NAME).exists():
-            return Status.NOT_FOUND
-        if self.document.is_over:
-            return Status.TERMINATING if self._is_stopping else self.document.status
-        return status_of(
-            self.supervisor.health,
-            has_begun=self.has_begun,
-            is_paused=self._is_paused,
-            has_policy=self.policies.newest is not None,
+        """The status of the run."""
+        return self._lifecycle.status
+
+    @property
+    def is_active(self) -> bool:
+        """True while the log is open, so that rows can be appended."""
+        return self._log.is_open
+
+    def info(self) -> RunInfo:
+        """Return the entry of the run in a list of runs."""
+        document = self.document
+        request, settings = document.request, document.request.settings
+        return RunInfo(
+            id=document.id,
+            name=request.name,
+            game=request.game,
+            status=self.status,
+            features=settings.features,
+            actions=settings.actions,
+            started_at=document.started_at,
+            ended_at=document.ended_at,
+            seconds=request.seconds,
+            rows=self._log.rows,
+            lost=document.lost,
+            policy_version=self._policy_version,
+            n_opts=document.n_opts,
+            sessions=self.document.sessions.count_alive(self._lease),
+            reason=document.reason,
+            seed=settings.seed,
+            latest={name: value for name, (value, _) in self.metrics.latest.items()},
         )
 
-    @property
-    def is_ending(self) -> bool:
-        """Whether nothing more will come of the run for now."""
-        return self.is_closing or self.document.is_over
+    async def restore(self) -> None:
+        """Update the index from the run's files, and maintain the run unless it is over."""
+        await self._lifecycle.update_index()
+        await self.metrics.load()
+        if not self.document.is_over:
+            self._lifecycle.maintain()
 
-    @property
-    def rows(self) -> int:
-        """Rows of the run in all."""
-        return self.log.rows if self.log else self.document.rows
+    async def start(self) -> None:
+        """Open the log and start the learner, as far as needed. Raises HiveRefused and OSError."""
+        await self._lifecycle.start()
 
-    @property
-    def policy_version(self) -> int:
-        """The newest version, 0 before the first."""
-        return self.policies.version if self.policies.newest else 0
+    async def stop(self) -> None:
+        """Save a checkpoint and stop the run for all of its present sessions. Raises OSError."""
+        await self._lifecycle.stop(for_all=True)
 
-    @property
-    def present(self) -> int:
-        """How many sessions take part now."""
-        return self.document.sessions.alive(self._options.patience.lease)
-
-    def tend(self) -> None:
-        """Look after the run from now on."""
-        if self._tending is None or self._tending.done():
-            self.occupied = time.monotonic()
-            self._tending = asyncio.create_task(tend(self, self._options.patience))
-
-    async def wake(self) -> Log:
-        """Open the log and start the learner. Returns the log. Raises HiveRefused, OSError."""
-        async with self._changing:
-            if self.is_ending:
-                raise self._over()
-            if self.log is None:
-                keep = self.document.request.settings.memory_max_size
-                rows, size = self.directory / "rows", self._options.segment_bytes
-                self.log = await asyncio.to_thread(
-                    open_log, rows, keep=keep, segment=size, least=self.document.rows
-                )
-                if self.log.lost > self.document.lost:
-                    self.document.lost = self.log.lost
-                    await self.save()
-            self.supervisor.start()
-            self.tend()
-            return self.log
+    async def close(self, seconds: float) -> None:
+        """Save a checkpoint within `seconds` and free everything. The run can be opened again."""
+        await self._lifecycle.close(seconds)
 
     async def join(
         self, join_key: object, features: object, actions: object, role: Role
-    ) -> tuple[Session, bool]:
+    ) -> tuple[RunSession, bool]:
         """
-        A session, and whether it had joined before. A stopped run goes on.
+        Join the run, which is resumed if it was stopped.
 
-        Raises HiveRefused, OSError.
+        Returns the session, and whether it had joined before. Raises HiveRefused and OSError.
         """
         self.document.check_widths(features, actions, 409)
         sessions = self.document.sessions
         known = sessions.find(join_key) if isinstance(join_key, str) else None
         if self.document.status is Status.ABORTED or (known and known.ended):
-            raise self._over()
+            raise self._lifecycle.refusal()
         session = known or sessions.add(join_key, role)
         session.left, session.seen = False, time.monotonic()
-        async with self._changing:
-            if self.document.status is Status.STOPPED:
-                self.document.status, self.document.ended_at = Status.RUNNING, 0
+        await self._lifecycle.reopen()
         try:
-            await self.save()
-            await self.wake()
+            await self._lifecycle.save()
+            await self.start()
         except OSError:
             if known is None:
                 sessions.remove(session)
@@ -160,140 +155,224 @@ class Run:
         self.touch(session)
         return session, known is not None
 
-    def touch(self, session: Session) -> None:
-        """A session was heard of. Raises HiveRefused if it takes no part any more."""
-        if session.left or self.is_ending:
-            raise self._over()
+    def touch(self, session: RunSession) -> None:
+        """Renew the lease of a session. Raises HiveRefused if it has left, or the run has ended."""
+        if session.left or self._lifecycle.is_ending:
+            raise self._lifecycle.refusal()
         session.seen = time.monotonic()
-        self.rouse()
+        self._lifecycle.use()
 
-    def rouse(self) -> None:
-        """Somebody needs the learner: if it is paused, it goes on."""
-        self.occupied = time.monotonic()
-        self.pause(paused=False)
-
-    def pause(self, *, paused: bool) -> None:
-        """Let the learner rest, or go on."""
-        if paused != self._is_paused:
-            self._is_paused = paused
-            self.supervisor.pause(paused=paused)
-            self.changes.tell()
-
-    async def leave(self, session: Session, *, stop: bool) -> None:
-        """A session takes no part any more; with the last one, or `stop`, the run stops."""
+    async def leave(self, session: RunSession, *, stop: bool) -> None:
+        """End a session; the run stops with its last one, or with `stop`. Raises OSError."""
         session.left = True
-        if stop or not self.present:
-            await self.stop(for_all=stop)
+        if stop or not self.document.sessions.count_alive(self._lease):
+            await self._lifecycle.stop(for_all=stop)
         else:
-            await self.save()
+            await self._lifecycle.save()
 
-    def tell_rows(self) -> None:
-        """Tell the learner how far the log goes."""
-        if self.log is not None:
-            segment, offset = self.log.end
-            self.supervisor.send("rows", segment=segment, offset=offset)
-
-    async def caught_up(self) -> None:
-        """Wait until the learner has made all of the rows that there are, if it is in lockstep."""
-        if self.log is None or not self.document.request.settings.sync:
-            return
-        end = self.log.end
-        await self.changes.wait(lambda: self.cursor >= end or self.is_ending, _SYNC_PATIENCE)
-
-    def acked(self, session: Session) -> int:
-        """The number of the session's last body in the log."""
-        tallies = self.log.tallies if self.log else {}
-        return tallies.get(session.index, Tally()).acked
-
-    def standing(self, session: Session) -> SessionState:
+    def session_state(self, session: RunSession) -> SessionState:
         """Return the state of a session, which every answer to it holds."""
-        admitted = max(self.admitted, self.document.request.settings.memory_min_size + LEAST_AHEAD)
+        settings = self.document.request.settings
+        admitted = max(self._progress.admitted, settings.memory_min_size + LEAST_AHEAD)
         return SessionState(
-            acked=self.acked(session),
-            policy_version=self.policy_version,
-            credit=max(0, admitted - self.rows),
-            hold=self.holds,
+            acked=self.next_body(session) - 1,
+            policy_version=self._policy_version,
+            credit=max(0, admitted - self._log.rows),
+            hold=self._progress.holds,
         )
 
-    async def stop(self, *, for_all: bool, aborted: str = "") -> None:
-        """
-        Checkpoint and stop; `for_all`: those who take part may not come back with the same key.
+    def next_body(self, session: RunSession) -> int:
+        """Return the number of the body that the session sends next."""
+        return self._log.counts.get(session.index, SessionCounts()).acked + 1
 
-        `aborted` is why the run cannot go on.
+    async def append(
+        self, session: RunSession, header: Header, body: bytes
+    ) -> tuple[CheckedRows, bool]:
         """
-        async with self._changing:
-            document = self.document
-            if for_all:
-                document.sessions.end()
-            if not document.is_over:
-                document.status = Status.ABORTED if aborted else Status.STOPPED
-                document.reason, document.ended_at = aborted, time.time_ns()
-                self._is_stopping = not aborted
-                self.changes.tell()
-                await self._sleep(self._options.patience.stop)
-                self._is_stopping = False
-            await self.save()
+        Append a body to the log of an active run, unless it is there already.
 
-    async def close(self, seconds: float) -> None:
+        A run in lockstep waits until its learner has done with the rows. Returns the checked rows,
+        and whether the body is new. Raises ProtocolError and OSError.
         """
-        Checkpoint within so many seconds, and let go of everything.
+        # Nothing else runs between the check and the append, so no other body comes in between.
+        checked = check_rows(header, body, len(self.document.names))
+        is_new = header.seq == self.next_body(session)
+        if is_new:
+            self._log.append(checked.body, session.index, checked.header, checked.refused)
+            self._send_rows()
+        end = self._log.end
+        if end is not None and self._is_in_lockstep:
+            await self._wait_for(lambda: self._progress.cursor >= end, _SYNC_TIMEOUT)
+        return checked, is_new
 
-        The run goes on when it is opened again.
+    async def newer_policy(self, after: int, seconds: float) -> PolicyVersion | None:
+        """Return the newest policy version if it is above `after`, waiting for one if needed."""
+        await self._wait_for(lambda: self._policy_version > after, seconds)
+        return self.policies.newest if self._policy_version > after else None
+
+    async def number_metrics(self, names: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
         """
-        self.is_closing = True
-        self.changes.tell()
-        if self._tending is not None:
-            self._tending.cancel()
-        async with self._changing:
-            await self._sleep(seconds)
-            if not self.document.is_over:
+        Return the number of each metric name, which it keeps, and why the other ones are refused.
+
+        Raises OSError if new names cannot be written; none of them has a number then.
+        """
+        async with self._naming:
+            new, refused = self.document.select_new_names(names)
+            if new:
+                self.document.names += new
                 try:
-                    await self.save()
-                except OSError as error:
-                    _log.error("run %s is not written down: %s", self.document.id, error)
+                    await self._lifecycle.save()
+                except OSError:
+                    del self.document.names[-len(new) :]
+                    raise
+                self._supervisor.send("names", names=self.document.names)
+            numbers = {name: number for number, name in enumerate(self.document.names)}
+            return {name: numbers[name] for name in names if name not in refused}, refused
 
-    async def save(self) -> None:
-        """Write the document. Raises OSError."""
-        async with self._writing:
-            document = self.document
-            document.rows = self.rows
-            document.n_opts = self.n_opts
-            await asyncio.to_thread(write_document, self.directory, packed(document))
-        await self.note()
+    async def evaluate(
+        self, version: int, returns: Sequence[float], lengths: Sequence[float]
+    ) -> bool:
+        """
+        Rate a policy version by the returns and lengths of its episodes.
 
-    async def note(self) -> None:
-        """Let the index know of the run."""
+        Returns whether it is the best so far. Raises HiveRefused and OSError.
+        """
+        best = await asyncio.to_thread(self._best.rate_evaluation, version, returns)
+        step = self._log.rows
+        points = [
+            ("eval/mean_reward", step, mean(returns)),
+            ("eval/mean_ep_length", step, mean(lengths)),
+        ]
+        await self.metrics.add(points)
+        self._unrecorded.append(points)
+        self._send_unrecorded()
+        if best is not None:
+            self._set_best(best)
+            await self._lifecycle.save()
+        return best is not None
+
+    async def request(self, kind: str, seconds: float) -> Message:
+        """Send a request to the learner and return its reply. Raises HiveRefused without one."""
+        return await self._supervisor.request(kind, seconds)
+
+    async def audit(self, seconds: float) -> dict[str, Any]:
+        """Return the rows of each session, and those that the learner holds. Raises HiveRefused."""
+        if self.document.is_over:
+            raise HiveRefused(f"run {self.document.id} is {self.status}: it has no learner", 503)
+        if not self.is_active:
+            await self.start()
+        log = self._log
+        self._lifecycle.use()
+        reply = await self._supervisor.request("audit", seconds)
+        held = {name: value for name, value in reply.items() if name not in ("kind", "req")}
+        sessions = {str(index): one._asdict() for index, one in sorted(log.counts.items())}
+        return {**held, "sessions": sessions, "committed": list(log.end or ())}
+
+    @property
+    def _policy_version(self) -> int:
+        """The number of the newest policy version, 0 before the first."""
+        return self.policies.newest.version if self.policies.newest else 0
+
+    @property
+    def _is_in_lockstep(self) -> bool:
+        return self.document.request.settings.sync
+
+    async def _wait_for(self, predicate: Callable[[], bool], seconds: float) -> None:
+        """Wait until the predicate is true, or the run ends."""
+        lifecycle = self._lifecycle
+        await self._changes.wait_for(lambda: lifecycle.is_ending or predicate(), seconds)
+
+    async def _apply(self, event: RunEvent) -> None:
+        match event:
+            case LearnerStarted():
+                _log.info(
+                    "run %s learns on %s from %s updates, process %s",
+                    self.document.id, event.device, event.n_opts, event.pid,
+                )  # fmt: skip
+                self._supervisor.send("names", names=self.document.names)
+                self._send_rows()
+                self._send_unrecorded()
+                self._set_progress(self._progress.after(event))
+            case LearnerProgress():
+                self._set_progress(self._progress.after(event))
+            case PolicyFile():
+                await self._publish(event)
+            case MetricPoints(points=points):
+                await self._add_metrics(points)
+            case CheckpointSaved():
+                self._progress = self._progress.after(event)
+                self.document.n_opts = self._progress.n_opts
+                await self._try_save()
+            case LearnerEnded(reason=reason):
+                self.document.reason = reason
+                await self._try_save()
+            case LearnerGivenUp(reason=reason):
+                await self._abort(reason)
+            case _:
+                assert_never(event)
+
+    def _set_progress(self, progress: Progress) -> None:
+        self._progress = progress
+        self.document.n_opts = progress.n_opts
+        self._log.mark_read(progress.cursor)
+        self._changes.notify()
+        end = self._log.end
+        if end is not None and progress.cursor < end and not self._is_in_lockstep:
+            self._send_rows()  # again, in case it was sent while there was no learner
+
+    async def _publish(self, file: PolicyFile) -> None:
         document = self.document
-        request = document.request
-        await self._index.note(
-            document.id, request.name, request.game, self.status, document.started_at
-        )
+        if self.policies.last_version >= document.version_limit:
+            document.version_limit = self.policies.last_version + RESERVED
+            await self._try_save()
+        try:
+            newest = await asyncio.to_thread(self.policies.publish, file)
+        except (HiveError, OSError) as error:
+            _log.warning("a policy of run %s cannot be published: %s", document.id, error)
+            return
+        self._supervisor.send("version", version=newest.version, n_opts=newest.n_opts)
+        self._changes.notify()
 
-    async def _sleep(self, seconds: float) -> None:
-        await self.supervisor.stop(seconds)
-        self._is_paused = False
-        async with self._syncing:
-            if self.log is not None:
-                self.document.rows = self.log.rows
-                log, self.log = self.log, None
-                try:
-                    await asyncio.to_thread(log.close)
-                except OSError as error:  # its segments say nearly all that is lost
-                    _log.error("the log of run %s: %s", self.document.id, error)
+    async def _add_metrics(self, points: Points) -> None:
+        await self.metrics.add(points)
+        for name, _, value in points:
+            if name != _TRAINING_RETURN:
+                continue
+            try:
+                best = await asyncio.to_thread(self._best.rate_training, value)
+            except OSError as error:
+                name = self.document.id
+                _log.warning("the best policy of run %s cannot be written: %s", name, error)
+                continue
+            if best is not None:
+                self._set_best(best)
+                await self._try_save()
 
-    async def sync(self) -> None:
-        """Wait until the disk has the log; delete what is beyond the memory. Raises OSError."""
-        async with self._syncing:
-            if self.log is None:
-                return
-            await asyncio.to_thread(self.log.sync)
-            expired = self.log.expired(self.cursor.segment)
-            if expired:
-                await asyncio.to_thread(self.log.remove, expired)
+    def _set_best(self, best: Best) -> None:
+        """Set the best policy, and have the learner keep a checkpoint of about that time."""
+        self.document.best = best
+        self._supervisor.send("checkpoint", req=0, best=True)
 
-    def _over(self) -> HiveRefused:
-        if self.is_closing:
-            return HiveRefused("the hive is ending", 503)
-        reason = f": {self.document.reason}" if self.document.status is Status.ABORTED else ""
-        status = self.document.status if self.document.is_over else self.status
-        return HiveRefused(f"run {self.document.id} is {status}{reason}", 410)
+    def _send_rows(self) -> None:
+        """Send the learner the end of the log."""
+        if self._log.end is not None:
+            segment, offset = self._log.end
+            self._supervisor.send("rows", segment=segment, offset=offset)
+
+    def _send_unrecorded(self) -> None:
+        """Send the learner metrics for its event file; what it does not take now is sent later."""
+        unrecorded = self._unrecorded
+        while unrecorded and self._supervisor.send("record", points=unrecorded[0]):
+            unrecorded.popleft()
+
+    async def _abort(self, reason: str) -> None:
+        try:
+            await self._lifecycle.stop(for_all=False, aborted=reason)
+        except OSError as error:
+            _log.error("run %s is aborted, which cannot be written: %s", self.document.id, error)
+
+    async def _try_save(self) -> None:
+        try:
+            await self._lifecycle.save()
+        except OSError as error:
+            _log.warning("run %s cannot be written: %s", self.document.id, error)

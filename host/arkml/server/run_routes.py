@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import (
+    MAX_NAMES,
     CreatedRun,
     DeletedRun,
     DeleteQuery,
@@ -19,15 +20,15 @@ from arkml.hive.protocol.runs import (
 from arkml.hive.protocol.sessions import NamesReply, NamesRequest
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.hive import Hive
-from arkml.server.listing import info
-from arkml.server.metric_ids import MOST_AT_ONCE, number
 from arkml.server.routes import TEXT, Operation, reply
+
+_MOST_NAMES = 4 * MAX_NAMES
 
 
 async def _create(hive: Hive, _: str, request: RunRequest) -> Response:
     """Create a run, or join the one of that game and name."""
     run, created = await hive.create(request)
-    return reply(CreatedRun(info(run), created), 201 if created else 200)
+    return reply(CreatedRun(run.info(), created), 201 if created else 200)
 
 
 async def _list(hive: Hive, _: str, __: Nothing) -> RunList:
@@ -39,7 +40,7 @@ async def _show(hive: Hive, run_id: str, _: Nothing) -> RunDetails:
     """Show one run, with its settings and its best policy."""
     run = hive.run(run_id)
     document = run.document
-    return RunDetails(info(run), document.request.settings, document.best)
+    return RunDetails(run.info(), document.request.settings, document.best)
 
 
 async def _config(hive: Hive, run_id: str, _: Nothing) -> Response:
@@ -51,8 +52,8 @@ async def _config(hive: Hive, run_id: str, _: Nothing) -> Response:
 async def _stop(hive: Hive, run_id: str, _: Nothing) -> RunReply:
     """Stop a run for all sessions."""
     run = hive.run(run_id)
-    await run.stop(for_all=True)
-    return RunReply(info(run))
+    await run.stop()
+    return RunReply(run.info())
 
 
 async def _delete(hive: Hive, run_id: str, query: DeleteQuery) -> DeletedRun:
@@ -64,9 +65,9 @@ async def _delete(hive: Hive, run_id: str, query: DeleteQuery) -> DeletedRun:
 async def _names(hive: Hive, run_id: str, request: NamesRequest) -> NamesReply:
     """Give numbers to the names of metrics; a name keeps its number."""
     names = request.names
-    if len(names) > MOST_AT_ONCE:
-        raise HiveRefused(f"{len(names)} names at once: {MOST_AT_ONCE} at most", 422)
-    return NamesReply(*await number(hive.run(run_id), names))
+    if len(names) > _MOST_NAMES:
+        raise HiveRefused(f"{len(names)} names at once: {_MOST_NAMES} at most", 422)
+    return NamesReply(*await hive.run(run_id).number_metrics(names))
 
 
 RUN_OPERATIONS: tuple[Operation[Any], ...] = (

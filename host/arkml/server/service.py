@@ -1,4 +1,4 @@
-"""Serving a hive until it is told to stop."""
+"""The service: a hive that answers requests at an address until it is ended."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ Announce = Callable[[str, int], None]
 
 _LAST_PORT = 65_535
 _STDIN = 0
-_HURRY = 0.5
-"""Seconds that learners have for a checkpoint when nobody is left to wait for it."""
+_HURRIED_STOP = 0.5
+"""Seconds that learners have for a checkpoint once the parent has exited."""
 
-_MOST_HURRIED = 1.75
-"""Seconds for an orderly end once the parent has exited; then the process ends whatever hangs."""
+_EXIT_WITHIN = 1.75
+"""Seconds for an orderly end once the parent has exited; then the process exits at once."""
 
 
 class _Server(uvicorn.Server):
-    """One that leaves signals alone."""
+    """A server that installs no signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-class Serving:
-    """A hive at an address. `end` ends it, from the thread of its event loop."""
+class HiveService:
+    """A hive that is served at an address. Its methods belong to one event loop."""
 
     def __init__(self, options: ServeOptions) -> None:
         self._options = options
@@ -54,11 +54,11 @@ class Serving:
         self._hive: Hive | None = None
 
     async def run(self, announce: Announce | None = None) -> None:
-        """Serve until `end`. Raises HiveError or UsageError if it cannot begin."""
+        """Serve until `end` is called. Raises HiveError and UsageError if that cannot begin."""
         options = self._options
         listening = _listen(options.host, options.port)
         with contextlib.closing(listening):
-            self._hive = hive = await _opened(options)
+            self._hive = hive = await _open_hive(options)
             try:
                 self._server = server = _Server(_config(hive))
                 serving = asyncio.create_task(server.serve(sockets=[listening]))
@@ -73,10 +73,10 @@ class Serving:
                 await hive.close()
 
     def end(self, *, hurry: bool = False) -> None:
-        """Checkpoint, and end; `hurry`: nobody waits for it, and it is to be over soon."""
+        """Save checkpoints and end the service; with `hurry` within a second or so."""
         self._is_ending = True
         if self._hive is not None:
-            self._hive.begin_end(_HURRY if hurry else self._options.patience.stop)
+            self._hive.begin_close(_HURRIED_STOP if hurry else self._options.timeouts.stop)
         if self._server is not None:
             self._server.should_exit = True
             self._server.force_exit = hurry
@@ -89,36 +89,36 @@ def serve(
     parent: int | None = None,
 ) -> None:
     """
-    Serve a hive until SIGTERM, SIGINT or SIGHUP. For the main thread.
+    Serve a hive until SIGTERM, SIGINT or SIGHUP. Called by the main thread.
 
-    With `parent`, a process, it also ends when that does: standard input is its life line then.
-    Raises HiveError if the directory is in use, or it or the address cannot be had, and UsageError
-    for a port that cannot be.
+    With `parent`, the id of the process at the other end of standard input, the service also ends
+    when that process exits. Raises HiveError if the directory or the address is in use or cannot be
+    used, and UsageError for an invalid port.
     """
 
     async def run() -> None:
-        serving = Serving(options)
+        service = HiveService(options)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-                loop.add_signal_handler(number, serving.end)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                loop.add_signal_handler(number, service.end)
         if parent is not None:
-            watch_parent(_STDIN, parent, lambda: _end_hurriedly(loop, serving))
-        await serving.run(announce)
+            watch_parent(_STDIN, parent, lambda: _end_hurriedly(loop, service))
+        await service.run(announce)
 
-    with asyncio.Runner(loop_factory=_loops()) as runner:
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(run())
 
 
-def _end_hurriedly(loop: asyncio.AbstractEventLoop, serving: Serving) -> None:
-    """End the service and, where that takes too long, the process. For a thread of its own."""
+def _end_hurriedly(loop: asyncio.AbstractEventLoop, service: HiveService) -> None:
+    """End the service and then the process, whatever hangs in it. Called by a thread."""
     with contextlib.suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(lambda: serving.end(hurry=True))
-    time.sleep(_MOST_HURRIED)
+        loop.call_soon_threadsafe(lambda: service.end(hurry=True))
+    time.sleep(_EXIT_WITHIN)
     os._exit(1)
 
 
-def _loops() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     if find_spec("uvloop") is None:
         return None
     import uvloop
@@ -141,30 +141,30 @@ def _config(hive: Hive) -> uvicorn.Config:
     )
 
 
-async def _opened(options: ServeOptions) -> Hive:
+async def _open_hive(options: ServeOptions) -> Hive:
     try:
         return await Hive.open(options)
     except sqlite3.Error as error:
-        why = _unwritable(options.data) or f"its index cannot be used ({error})"
-        raise HiveError(f"the data directory {options.data}: {why}") from error
+        problem = _write_problem(options.data) or f"its index cannot be used ({error})"
+        raise HiveError(f"the data directory {options.data}: {problem}") from error
     except OSError as error:
-        raise HiveError(f"the data directory {options.data}: {_trouble(error)}") from error
+        raise HiveError(f"the data directory {options.data}: {_describe(error)}") from error
 
 
-def _unwritable(data: Path) -> str:
-    """Return why nothing can be written in a directory, which SQLite does not say."""
+def _write_problem(data: Path) -> str:
+    """Return why a directory cannot be written, which SQLite does not say; empty if it can."""
     try:
         with tempfile.TemporaryFile(dir=data) as file:
             file.write(b"?")
             file.flush()
     except OSError as error:
-        return _trouble(error)
+        return _describe(error)
     return ""
 
 
-def _trouble(error: OSError) -> str:
-    what = "its disk is full" if error.errno in FULL else "it cannot be used"
-    return f"{what} ({error.strerror})"
+def _describe(error: OSError) -> str:
+    problem = "its disk is full" if error.errno in FULL else "it cannot be used"
+    return f"{problem} ({error.strerror})"
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -178,17 +178,17 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.listen()
     except (OSError, ValueError) as error:
         listening.close()
-        raise HiveError(_no_address(host, port, error)) from error
+        raise HiveError(_listen_problem(host, port, error)) from error
     return listening
 
 
-def _no_address(host: str, port: int, error: OSError | ValueError) -> str:
-    """Return why nothing can listen there."""
+def _listen_problem(host: str, port: int, error: OSError | ValueError) -> str:
+    """Return why the address cannot be listened at."""
     match getattr(error, "errno", None):
         case errno.EADDRINUSE:
             return f"port {port} of {host} is in use, perhaps by another hive: take another port"
         case errno.EACCES | errno.EPERM:
-            return f"port {port} of {host} is not for this user: take one from 1024 on"
+            return f"port {port} of {host} is not permitted for this user: take one from 1024 on"
         case errno.EADDRNOTAVAIL:
             return f"{host} is not an address of this machine"
         case _:

@@ -1,4 +1,4 @@
-"""What of each session's rows is in the log, for when their segments are gone."""
+"""Counts of each session's rows in the log, kept for when their segments are deleted."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from arkml.server.files import read_object
 _NAME = "tallies.json"
 
 
-class Tally(NamedTuple):
+class SessionCounts(NamedTuple):
     """
-    The rows of one session. Never changed in place: a thread may be writing it down.
+    The rows of one session. Immutable: a thread may write it while another body is added.
 
-    `acked` is the number of its last body. `refused` rows came and were not taken, `dropped` ones
-    the host gave up.
+    `acked` is the number of its last body. `refused` rows were received and not accepted, `dropped`
+    ones were given up by the host.
     """
 
     acked: int = 0
@@ -27,9 +27,9 @@ class Tally(NamedTuple):
     refused: int = 0
     dropped: int = 0
 
-    def and_also(self, header: Header, refused: int = 0) -> Tally:
-        """With a body more."""
-        return Tally(
+    def plus(self, header: Header, refused: int = 0) -> SessionCounts:
+        """Return the counts with one body more, `refused` rows of which were not accepted."""
+        return SessionCounts(
             header.seq,
             self.rows + header.rows,
             self.refused + refused,
@@ -37,22 +37,24 @@ class Tally(NamedTuple):
         )
 
 
-def write_tallies(directory: Path, tallies: dict[int, Tally]) -> None:
-    """Write tallies down."""
-    write_atomic(directory / _NAME, json.dumps({"sessions": tallies}).encode(), durable=True)
+def write_counts(directory: Path, counts: dict[int, SessionCounts]) -> None:
+    """Write the counts of sessions, by their index. Raises OSError."""
+    write_atomic(directory / _NAME, json.dumps({"sessions": counts}).encode(), durable=True)
 
 
-def read_tallies(directory: Path) -> dict[int, Tally]:
-    """What was written down, nothing if nothing was. Raises HiveError if it cannot be read."""
+def read_counts(directory: Path) -> dict[int, SessionCounts]:
+    """Return the counts that were written, none without a file. Raises HiveError."""
     path = directory / _NAME
     if not path.exists():
         return {}
-    found = read_object(path)
+    values = read_object(path)
     try:
-        tallies = {int(index): Tally._make(counts) for index, counts in found["sessions"].items()}
+        counts = {int(index): SessionCounts._make(one) for index, one in values["sessions"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise HiveError(f"{path} holds no tallies: {error}") from error
-    for tally in tallies.values():
-        if any(type(count) is not int or count < 0 for count in tally):
-            raise HiveError(f"{path} holds no tallies: {list(tally)} are not counts")
-    return tallies
+        raise HiveError(f"{path} does not hold the counts of sessions: {error}") from error
+    for one in counts.values():
+        if any(type(count) is not int or count < 0 for count in one):
+            raise HiveError(
+                f"{path} does not hold the counts of sessions: {list(one)} are not counts"
+            )
+    return counts

@@ -18,7 +18,7 @@ async def _join(hive: Hive, run_id: str, request: JoinRequest) -> Joined:
     session, rejoined = await run.join(
         request.join_key, request.features, request.actions, request.role
     )
-    state = asdict(run.standing(session))
+    state = asdict(run.session_state(session))
     return Joined(sid=session.sid, index=session.index, rejoin=rejoined, **state)
 
 
@@ -26,9 +26,9 @@ async def _beat(hive: Hive, sid: str, _: Nothing) -> SessionState:
     """Renew the lease of a session."""
     run, session = hive.session(sid)
     run.touch(session)
-    if run.log is None:
-        await run.wake()
-    return run.standing(session)
+    if not run.is_active:
+        await run.start()
+    return run.session_state(session)
 
 
 async def _leave(hive: Hive, sid: str, request: LeaveRequest) -> LeaveReply:

@@ -1,4 +1,4 @@
-"""Who takes part in a run."""
+"""The sessions of a run: the hosts that take part in it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.runs import Role
 
-_LONGEST_KEY = 128
+_MAX_KEY = 128
 _LAST_INDEX = (1 << 32) - 1
-"""Records have 32 bits for the session that they are of."""
+"""Records of the log have 32 bits for the index of a session."""
 
 
 @dataclass(slots=True)
-class Session:
+class RunSession:
     """
     One participant of a run.
 
-    `join_key` is how it says that it is the same as before. It has `left` until it joins again,
-    and is `ended` for good once its run was stopped for everybody. `seen` is when it was heard
-    of last, by the monotonic clock.
+    A host that joins with a `join_key` of before gets the session of before. A session that has
+    `left` may join again, one that has `ended`, because its run was stopped for all, may not.
+    `seen` is the time of its last request, by the monotonic clock.
     """
 
     sid: str
@@ -35,7 +35,7 @@ class Session:
     seen: float = field(default_factory=time.monotonic)
 
     def as_json(self) -> dict[str, Any]:
-        """All that outlives the process."""
+        """Return the values that outlive the process."""
         return {
             "sid": self.sid,
             "index": self.index,
@@ -46,53 +46,51 @@ class Session:
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Session:
-        """What `as_json` made, not heard of yet. Raises HiveError."""
+    def from_json(cls, values: Mapping[str, Any]) -> RunSession:
+        """Return the session that `as_json` described. Raises HiveError."""
         try:
-            found = cls(**{**values, "role": Role(values["role"])}, seen=float("-inf"))
+            session = cls(**{**values, "role": Role(values["role"])}, seen=float("-inf"))
         except (KeyError, TypeError, ValueError) as error:
-            raise HiveError(f"{values!r} is no session: {error}") from error
+            raise HiveError(f"{values!r} is not a session: {error}") from error
         kinds = (str, int, str, bool, bool)
-        types = (found.sid, found.index, found.join_key, found.left, found.ended)
-        if tuple(map(type, types)) != kinds or not 0 <= found.index <= _LAST_INDEX:
-            raise HiveError(f"{values!r} is no session: it holds other values than one has")
-        return found
+        fields = (session.sid, session.index, session.join_key, session.left, session.ended)
+        if tuple(map(type, fields)) != kinds or not 0 <= session.index <= _LAST_INDEX:
+            raise HiveError(f"{values!r} is not a session: it has other values than one")
+        return session
 
 
 class Sessions:
     """The sessions of one run."""
 
-    def __init__(self, sessions: list[Session]) -> None:
+    def __init__(self, sessions: list[RunSession]) -> None:
         self._sessions = sessions
 
-    def __iter__(self) -> Iterator[Session]:
+    def __iter__(self) -> Iterator[RunSession]:
         return iter(self._sessions)
 
-    def find(self, join_key: str) -> Session | None:
-        """The session that joined with that key."""
+    def find(self, join_key: str) -> RunSession | None:
+        """Return the session that joined with that key, None without one."""
         return next((one for one in self._sessions if one.join_key == join_key), None)
 
-    def add(self, join_key: object, role: Role) -> Session:
-        """A new session. Raises HiveRefused for a key that is none."""
-        if not isinstance(join_key, str) or not 8 <= len(join_key) <= _LONGEST_KEY:
-            raise HiveRefused(
-                f"join_key is {join_key!r}: it takes 8 to {_LONGEST_KEY} letters", 422
-            )
+    def add(self, join_key: object, role: Role) -> RunSession:
+        """Add a session. Raises HiveRefused for an invalid key."""
+        if not isinstance(join_key, str) or not 8 <= len(join_key) <= _MAX_KEY:
+            raise HiveRefused(f"join_key is {join_key!r}: it takes 8 to {_MAX_KEY} letters", 422)
         index = max((one.index for one in self._sessions), default=-1) + 1
-        session = Session(secrets.token_hex(16), index, join_key, role)
+        session = RunSession(secrets.token_hex(16), index, join_key, role)
         self._sessions.append(session)
         return session
 
-    def remove(self, session: Session) -> None:
-        """As if it had never joined."""
+    def remove(self, session: RunSession) -> None:
+        """Remove a session that could not join."""
         self._sessions.remove(session)
 
-    def alive(self, lease: float) -> int:
-        """How many were heard of within the lease and have not left."""
+    def count_alive(self, lease: float) -> int:
+        """Return the number of sessions with a request in the last `lease` seconds."""
         since = time.monotonic() - lease
-        return sum(1 for one in self._sessions if not one.left and one.seen >= since)
+        return sum(not one.left and one.seen >= since for one in self._sessions)
 
     def end(self) -> None:
-        """The run was stopped for everybody."""
+        """End all sessions for good."""
         for session in self._sessions:
             session.left = session.ended = True

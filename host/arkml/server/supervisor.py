@@ -1,4 +1,4 @@
-"""Keeps one learner running for a run: starts it, watches it, starts it again."""
+"""Supervision of one run's learner: its process is started, watched, and started again."""
 
 from __future__ import annotations
 
@@ -7,281 +7,293 @@ import logging
 import signal
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.runs import Status
-from arkml.server.learner import Learner
+from arkml.server.learner_events import (
+    LearnerEnded,
+    LearnerFailing,
+    LearnerGivenUp,
+    LearnerProgress,
+    LearnerReply,
+    LearnerStarted,
+    RunEvent,
+    read_message,
+)
 from arkml.server.learner_pool import LearnerPool
-from arkml.server.options import Patience
+from arkml.server.learner_process import LearnerProcess
+from arkml.server.options import Timeouts
 
 _log = logging.getLogger(__name__)
 
-_PAUSES = (1.0, 2.0, 4.0)
-_MISCONFIGURED, _DIVERGED = 3, 4
-_MOST_STILLBORN = 5
-"""A learner that never said hello so many times in a row will not the next time either."""
-_MOST_DIVERGED = 3
+_RESTART_DELAYS = (1.0, 2.0, 4.0)
+_MISCONFIGURED, _DIVERGED = 3, 4  # exit statuses of `learning.worker`
+_MAX_SILENT_STARTS = 5
+"""Starts in a row without a first message, after which the learner is given up."""
+_MAX_DIVERGED = 3
 _DIVERGED_WITHIN = 600.0
-_LONG_LIFE = 30.0
-_LOOK_EVERY = 1.0
+_STABLE_AFTER = 30.0
+_CHECK_EVERY = 1.0
 
 
-class Health(Enum):
-    """How the learner of a run is."""
-
+class _Health(Enum):
     STARTING = "starting"
     WELL = "well"
     UNWELL = "unwell"
     ENDED = "ended"
 
 
-def status_of(health: Health, *, has_begun: bool, is_paused: bool, has_policy: bool) -> Status:
-    """Return the status of a run that is not over. `has_begun`: a learner of it told something."""
-    match health:
-        case Health.UNWELL:
-            return Status.UNHEALTHY
-        case Health.STARTING | Health.ENDED if not has_begun:
-            return Status.PENDING
-        case Health.STARTING:
-            return Status.STARTING
-        case Health.ENDED:
-            return Status.PAUSED
-        case Health.WELL if is_paused:
-            return Status.PAUSED
-        case Health.WELL:
-            return Status.RUNNING if has_policy else Status.STARTING
-
-
-class Owner(Protocol):
-    """The run that a learner learns for."""
-
-    async def hear(self, message: Message) -> None:
-        """A message of the learner. Its answers go through `Supervisor.send`."""
-
-    def greet(self) -> None:
-        """The learner listens: tell it what it has to know."""
-
-    def turned(self) -> None:
-        """`Supervisor.health` has changed."""
-
-    async def failed(self, reason: str) -> None:
-        """Note why a learner has ended that another one follows."""
-
-    async def aborted(self, reason: str) -> None:
-        """There is no learner any more, and will be none."""
-
-
 class Supervisor:
-    """The learner of one run. It is there from `start` until `stop`, or until it is given up."""
+    """
+    The learner of one run, kept running from `start` until `stop` or until it is given up.
 
-    def __init__(self, run: Path, owner: Owner, learners: LearnerPool, patience: Patience) -> None:
-        self.health = Health.ENDED
+    `apply` is called with each event, one after the other; `changed` when the status may be another
+    one. `has_begun` is whether a learner of the run has sent a message before.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        learners: LearnerPool,
+        timeouts: Timeouts,
+        apply: Callable[[RunEvent], Awaitable[None]],
+        changed: Callable[[], None],
+        *,
+        has_begun: bool,
+    ) -> None:
         self._run = run
-        self._owner = owner
         self._learners = learners
-        self._patience = patience
-        self._learner: Learner | None = None
+        self._timeouts = timeouts
+        self._apply = apply
+        self._changed = changed
+        self._has_begun = has_begun
+        self._health = _Health.ENDED
+        self._learner: LearnerProcess | None = None
         self._task: asyncio.Task[None] | None = None
+        self._refilling: asyncio.Task[None] | None = None
         self._is_paused = False
         self._is_stopping = False
-        self._is_known = False
+        self._is_connected = False
         self._replies: dict[int, asyncio.Future[Message]] = {}
         self._requests = 0
-        self._heard = self._probed = 0.0
+        self._last_sign = self._last_probe = 0.0
         self._reason = ""
-        self._stillborn = self._crashes = 0
-        self._diverged: deque[float] = deque(maxlen=_MOST_DIVERGED)
+        self._silent_starts = self._crashes = 0
+        self._diverged: deque[float] = deque(maxlen=_MAX_DIVERGED)
+
+    def status(self, *, has_policy: bool) -> Status:
+        """Return the status of the run, which is not over."""
+        match self._health:
+            case _Health.UNWELL:
+                return Status.UNHEALTHY
+            case _Health.STARTING | _Health.ENDED if not self._has_begun:
+                return Status.PENDING
+            case _Health.STARTING:
+                return Status.STARTING
+            case _Health.ENDED:
+                return Status.PAUSED
+            case _Health.WELL if self._is_paused:
+                return Status.PAUSED
+            case _Health.WELL:
+                return Status.RUNNING if has_policy else Status.STARTING
 
     def start(self) -> None:
         """Start a learner, and another one whenever it ends."""
         if self._task is None or self._task.done():
             self._is_stopping = self._is_paused = False
-            self._turn(Health.STARTING)
+            self._set_health(_Health.STARTING)
             self._task = asyncio.create_task(self._supervise())
 
     async def stop(self, seconds: float) -> None:
-        """End the learner; it has so many seconds for its last checkpoint."""
+        """End the learner, which has `seconds` for its last checkpoint."""
         task, self._is_stopping = self._task, True
-        if task is None:
-            return
-        if task is asyncio.current_task():  # it gives the learner up, and has ended it
-            self._task = None
-            self._turn(Health.ENDED)
-            return
-        learner = self._learner
-        if learner is not None and self._is_known:
-            learner.send("resume")
-            learner.send("stop", deadline_s=seconds)
-            await asyncio.wait([task], timeout=seconds + min(1.0, seconds / 2))
-        task.cancel()
-        await asyncio.wait([task])
-        self._task = None
-        self._turn(Health.ENDED)
+        if task is not None and task is not asyncio.current_task():
+            learner = self._learner
+            if learner is not None and self._is_connected:
+                learner.send("resume")
+                learner.send("stop", deadline_s=seconds)
+                await asyncio.wait([task], timeout=seconds + min(1.0, seconds / 2))
+            task.cancel()
+            await asyncio.wait([task])
+        self._task = None  # this task itself, where the learner is given up and has ended
+        self._is_paused = False
+        self._set_health(_Health.ENDED)
 
     def send(self, kind: str, **fields: Any) -> bool:
-        """Send a message; False if there is no learner that takes it now."""
-        return self._is_known and self._learner is not None and self._learner.send(kind, **fields)
+        """Send a message. Returns False if there is no learner that takes it now."""
+        learner = self._learner
+        return self._is_connected and learner is not None and learner.send(kind, **fields)
 
     def pause(self, *, paused: bool) -> None:
-        """Let the learner rest, or go on."""
+        """Pause the learner, or resume it."""
         if paused != self._is_paused:
             self._is_paused = paused
-            self._heard = self._probed = time.monotonic()
+            self._last_sign = self._last_probe = time.monotonic()
             self.send("pause" if paused else "resume")
+            self._changed()
 
-    async def ask(self, kind: str, seconds: float, **fields: Any) -> Message:
-        """The learner's reply. Raises HiveRefused if there is none."""
+    async def request(self, kind: str, seconds: float) -> Message:
+        """Send a request and return the learner's reply. Raises HiveRefused if there is none."""
         self._requests += 1
         number = self._requests
         reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._replies[number] = reply
         try:
-            if not self.send(kind, req=number, **fields):
+            if not self.send(kind, req=number):
                 raise HiveRefused("the run has no learner now", 503)
-            found = await asyncio.wait_for(reply, seconds)
+            fields = await asyncio.wait_for(reply, seconds)
         except TimeoutError:
             raise HiveRefused(f"the learner does not answer within {seconds:g} s", 503) from None
         finally:
             del self._replies[number]
-        if "error" in found:
-            raise HiveRefused(f"the learner cannot: {found['error']}", 503)
-        return found
+        if "error" in fields:
+            raise HiveRefused(f"the learner reports an error: {fields['error']}", 503)
+        return fields
 
     async def _supervise(self) -> None:
         while not self._is_stopping:
             try:
-                status = await self._live()
+                status = await self._run_learner()
             except OSError as error:
                 status, self._reason = 1, f"no learner can be started: {error}"
             if self._is_stopping:
                 return
-            reason = self._verdict(status)
+            reason = self._final_reason(status)
             if reason:
                 _log.error("run %s is aborted: %s", self._run.name, reason)
-                self._turn(Health.ENDED)
-                await self._owner.aborted(reason)
+                self._set_health(_Health.ENDED)
+                await self._apply(LearnerGivenUp(reason))
                 return
-            await self._owner.failed(self._reason)
-            self._turn(Health.UNWELL)
-            pause = _PAUSES[min(self._crashes, len(_PAUSES)) - 1]
+            await self._apply(LearnerEnded(self._reason))
+            self._set_health(_Health.UNWELL)
+            delay = _RESTART_DELAYS[min(self._crashes, len(_RESTART_DELAYS)) - 1]
             _log.warning(
                 "the learner of run %s ended with status %d, the next one starts in %g s: %s",
-                self._run.name, status, pause, self._reason,
+                self._run.name, status, delay, self._reason,
             )  # fmt: skip
-            await asyncio.sleep(pause)
+            await asyncio.sleep(delay)
 
-    def _verdict(self, status: int) -> str:
-        """Why there is no point in another learner, empty if there is one."""
-        why = self._reason
+    def _final_reason(self, status: int) -> str:
+        """Return the reason to give the learner up, empty to start another one."""
         if status == _MISCONFIGURED:
-            return why
+            return self._reason
         if status == _DIVERGED:
             self._diverged.append(time.monotonic())
             times = self._diverged
-            if len(times) == _MOST_DIVERGED and times[-1] - times[0] < _DIVERGED_WITHIN:
-                return f"diverged {_MOST_DIVERGED} times: {why}"
-        if self._stillborn >= _MOST_STILLBORN:
-            return f"the learner ended {_MOST_STILLBORN} times before it had begun: {why}"
+            if len(times) == _MAX_DIVERGED and times[-1] - times[0] < _DIVERGED_WITHIN:
+                return f"diverged {_MAX_DIVERGED} times: {self._reason}"
+        if self._silent_starts >= _MAX_SILENT_STARTS:
+            return (
+                f"the learner ended {_MAX_SILENT_STARTS} times before it had begun: {self._reason}"
+            )
         self._crashes += 1
         return ""
 
-    async def _live(self) -> int:
-        """One life of a learner. Returns its exit status."""
+    async def _run_learner(self) -> int:
+        """Run one learner's process until it ends. Returns its exit status."""
         self._reason = ""
         began = time.monotonic()
         learner = self._learner = await self._learners.take(self._run)
-        self._heard = self._probed = time.monotonic()
-        self._stillborn += 1
+        self._last_sign = self._last_probe = time.monotonic()
+        self._silent_starts += 1
         try:
-            await self._listen(learner)
-            await learner.ended(1.0)
+            await self._read_messages(learner)
+            await learner.wait(1.0)
         finally:
-            self._is_known, self._learner = False, None
+            self._is_connected, self._learner = False, None
             ending = asyncio.create_task(learner.end())
             for reply in self._replies.values():
                 if not reply.done():
                     reply.set_exception(HiveRefused("the learner ended", 503))
             status = await asyncio.shield(ending)
-            self._reason = self._reason or _why(status, learner.last_line)
-            if time.monotonic() - began > _LONG_LIFE:
+            self._reason = self._reason or _describe_exit(status, learner.last_line)
+            if time.monotonic() - began > _STABLE_AFTER:
                 self._crashes = 0
         return status
 
-    async def _listen(self, learner: Learner) -> None:
-        """Hear messages until there are no more, or the learner hangs."""
+    async def _read_messages(self, learner: LearnerProcess) -> None:
+        """Handle messages until there are no more, or the learner hangs."""
         reading = asyncio.create_task(learner.receive())
         try:
             while True:
-                await asyncio.wait([reading], timeout=_LOOK_EVERY)
+                await asyncio.wait([reading], timeout=_CHECK_EVERY)
                 if reading.done():
                     messages = reading.result()
                     if messages is None:
                         return
                     reading = asyncio.create_task(learner.receive())
                     for message in messages:
-                        await self._hear(message)
+                        await self._handle(message)
                 elif self._hangs():
                     self._reason = self._reason or "it hangs"
                     return
         except (ProtocolError, KeyError, TypeError, ValueError) as error:
-            self._reason = f"it talks nonsense: {error!r}"
+            self._reason = f"it sent an invalid message: {error!r}"
         finally:
             reading.cancel()
 
     def _hangs(self) -> bool:
         if self._is_paused:
             return False
-        patience = self._patience.hang if self._is_known else self._patience.start
-        return time.monotonic() - self._heard > patience
+        timeout = self._timeouts.hang if self._is_connected else self._timeouts.start
+        return time.monotonic() - self._last_sign > timeout
 
-    async def _hear(self, message: Message) -> None:
-        match message["kind"]:
-            case "hello":
-                self._is_known = True
-                self._stillborn = 0
-                self._heard = time.monotonic()
-                self._turn(Health.WELL)
-                self._owner.greet()
-                if self._is_paused:
-                    self.send("pause")
-                await self._owner.hear(message)
-            case "progress":
-                self._watch(float(message.get("turn_seconds", 0.0)))
-                await self._owner.hear(message)
-            case "reply":
-                reply = self._replies.get(message["req"])
+    async def _handle(self, message: Message) -> None:
+        match read_message(message):
+            case LearnerStarted() as started:
+                self._connect()
+                await self._apply(started)
+                # Only now, or the next run's learner would compete with this one as it starts.
+                self._refilling = asyncio.create_task(self._learners.refill())
+            case LearnerProgress() as report:
+                self._note_sign(report.turn_seconds)
+                await self._apply(report)
+            case LearnerReply(request=number, fields=fields):
+                reply = self._replies.get(number)
                 if reply is not None and not reply.done():
-                    reply.set_result(message)
-            case "fatal":
-                self._reason = str(message["reason"])
-            case _:
-                await self._owner.hear(message)
+                    reply.set_result(fields)
+            case LearnerFailing(reason=reason):
+                self._reason = reason
+            case None:
+                _log.warning("a learner sent a message of the unknown kind %r", message["kind"])
+            case event:
+                await self._apply(event)
 
-    def _watch(self, turn_seconds: float) -> None:
+    def _connect(self) -> None:
+        self._is_connected = self._has_begun = True
+        self._silent_starts = 0
+        self._last_sign = time.monotonic()
+        self._set_health(_Health.WELL)
+        if self._is_paused:
+            self.send("pause")
+
+    def _note_sign(self, turn_seconds: float) -> None:
         """
-        Note a sign of life. `turn_seconds` is how long the loop of the learner has not gone round.
+        Note a sign of life of a learner whose loop last came round `turn_seconds` ago.
 
-        One that rests has none to go round for, so it is woken before that is held against it.
+        The loop of an idle learner waits for messages, so it is woken by one before that time
+        counts as hanging.
         """
         now = time.monotonic()
-        if turn_seconds < self._patience.hang / 2:
-            self._heard = now
-        elif now - self._probed > self._patience.hang / 2 and not self._is_paused:
-            self._probed = now
+        if turn_seconds < self._timeouts.hang / 2:
+            self._last_sign = now
+        elif now - self._last_probe > self._timeouts.hang / 2 and not self._is_paused:
+            self._last_probe = now
             self.send("resume")
 
-    def _turn(self, health: Health) -> None:
-        if health is not self.health:
-            self.health = health
-            self._owner.turned()
+    def _set_health(self, health: _Health) -> None:
+        if health is not self._health:
+            self._health = health
+            self._changed()
 
 
-def _why(status: int, last_line: str) -> str:
-    """Return why a learner ended that gave no reason, as far as its end shows."""
+def _describe_exit(status: int, last_line: str) -> str:
+    """Return the reason of an exit that the learner gave none for, as far as its end shows."""
     if status == -signal.SIGKILL:
         return "the learner was killed (SIGKILL), perhaps for want of memory"
     if status < 0:

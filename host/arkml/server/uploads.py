@@ -14,9 +14,9 @@ from arkml.server.bodies import read_rows
 from arkml.server.errors import refusal
 from arkml.server.hive import Hive
 from arkml.server.routes import reply
-from arkml.server.rows import Taken, take
+from arkml.server.row_checks import CheckedRows
 from arkml.server.run import Run
-from arkml.server.sessions import Session
+from arkml.server.sessions import RunSession
 
 
 class Uploads:
@@ -28,10 +28,10 @@ class Uploads:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             answer = await self._answer(scope, receive)
-        except Exception as error:  # noqa: BLE001 -- the sender has to hear of it
+        except Exception as error:  # noqa: BLE001 -- it is the answer to the sender
             answer = refusal(error)
             if _size(scope) is None or (_size(scope) or 0) > 2 * MAX_BODY:
-                answer.headers["connection"] = "close"  # so much is not worth reading away
+                answer.headers["connection"] = "close"  # the rest of the body is not worth reading
         await answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
@@ -46,30 +46,25 @@ class Uploads:
         run.document.check_widths(header.features, header.actions, 422)
         if header.seq < 1:
             raise HiveRefused("bodies are counted from 1", 422)
-        log = run.log or await run.wake()
+        if not run.is_active:
+            await run.start()
         run.touch(session)
-        expected = run.acked(session) + 1
+        expected = run.next_body(session)
         if header.seq > expected:
             text = f"body {header.seq} comes before body {expected}"
             return reply(OutOfTurn(text, expected), 409)
-        taken = take(header, body, len(run.document.names))
-        is_new = header.seq == expected
-        if is_new:
-            # From the check to the answer nothing else runs: no other body comes in between.
-            log.append(taken.body, session.index, taken.header, taken.refused)
-            run.tell_rows()
-        await run.caught_up()
-        return reply(_acknowledged(run, session, taken, is_new=is_new))
+        checked, is_new = await run.append(session, header, body)
+        return reply(_acknowledge(run, session, checked, is_new=is_new))
 
 
-def _acknowledged(run: Run, session: Session, taken: Taken, *, is_new: bool) -> RowsReply:
+def _acknowledge(run: Run, session: RunSession, checked: CheckedRows, *, is_new: bool) -> RowsReply:
     """Return the answer; a duplicate has the refusals of the first time, which may be lost."""
     return RowsReply(
-        accepted=taken.header.rows if is_new else 0,
-        refused=taken.reasons,
-        refused_n=taken.refused,
+        accepted=checked.header.rows if is_new else 0,
+        refused=checked.reasons,
+        refused_n=checked.refused,
         duplicate=not is_new,
-        **asdict(run.standing(session)),
+        **asdict(run.session_state(session)),
     )
 
 

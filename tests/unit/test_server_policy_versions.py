@@ -8,9 +8,10 @@ import pytest
 from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.runs import RunRequest
 from arkml.hive.protocol.settings import Settings
+from arkml.server.best_policy import BestPolicy, mean
 from arkml.server.document import Document
-from arkml.server.policies import KEPT, RESERVED, Policies
-from arkml.server.scores import Scores, mean
+from arkml.server.learner_events import PolicyFile
+from arkml.server.policy_versions import KEPT, RESERVED, PolicyVersions
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def published(run, policies, number, data=b"policy"):
     name = f"policies/{number}.onnx"
     (run / name).write_bytes(data)
     sha256 = hashlib.sha256(data).hexdigest()
-    return policies.publish({"file": name, "sha256": sha256, "n_opts": number})
+    return policies.publish(PolicyFile(name, sha256, number))
 
 
 def document():
@@ -31,45 +32,45 @@ def document():
 
 
 def test_versions_count_from_one(run):
-    policies = Policies(run, 0)
+    policies = PolicyVersions(run, 0)
 
     assert [published(run, policies, n).version for n in range(3)] == [1, 2, 3]
 
 
 def test_versions_go_on_after_the_process(run):
-    policies = Policies(run, 0)
+    policies = PolicyVersions(run, 0)
     for number in range(3):
         published(run, policies, number, b"%d" % number)
-    again = Policies(run, RESERVED)
+    again = PolicyVersions(run, RESERVED)
 
-    assert (again.version, again.newest.data, again.newest.n_opts) == (3, b"2", 2)
+    assert (again.last_version, again.newest.data, again.newest.n_opts) == (3, b"2", 2)
     assert published(run, again, 9).version == 4
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"[", b'{"version": 7, "n_opts": 0, "sha256": ""}'])
 def test_versions_never_go_back_whatever_was_lost(run, damage):
-    policies = Policies(run, 0)
+    policies = PolicyVersions(run, 0)
     published(run, policies, 1)
     (run / "published" / "newest.json").write_bytes(damage)
-    again = Policies(run, RESERVED)
+    again = PolicyVersions(run, RESERVED)
 
     assert again.newest is None
     assert published(run, again, 2).version == RESERVED + 1
 
 
 def test_a_policy_that_is_not_what_it_says_is_refused(run):
-    policies = Policies(run, 0)
+    policies = PolicyVersions(run, 0)
     (run / "policies" / "1.onnx").write_bytes(b"policy")
 
     with pytest.raises(HiveError, match="sum"):
-        policies.publish({"file": "policies/1.onnx", "sha256": "0" * 64, "n_opts": 1})
-    with pytest.raises(HiveError, match="no file of"):
-        policies.publish({"file": "../../etc/passwd", "sha256": "0" * 64, "n_opts": 1})
-    assert policies.version == 0
+        policies.publish(PolicyFile("policies/1.onnx", "0" * 64, 1))
+    with pytest.raises(HiveError, match="not a file within"):
+        policies.publish(PolicyFile("../../etc/passwd", "0" * 64, 1))
+    assert policies.last_version == 0
 
 
 def test_old_policies_go_and_newer_ones_outlive_the_learners_own(run):
-    policies = Policies(run, 0)
+    policies = PolicyVersions(run, 0)
     for number in range(KEPT + 5):
         published(run, policies, number)
         (run / f"policies/{number}.onnx").unlink()
@@ -78,39 +79,39 @@ def test_old_policies_go_and_newer_ones_outlive_the_learners_own(run):
 
 
 def test_the_best_by_evaluation_is_kept(run):
-    policies, known = Policies(run, 0), document()
-    scores = Scores(known, policies)
+    policies, known = PolicyVersions(run, 0), document()
+    best_policy = BestPolicy(known, policies)
     for number in range(3):
         published(run, policies, number, b"%d" % number)
-    known.best = scores.evaluated(2, [1.0, 3.0])
+    known.best = best_policy.rate_evaluation(2, [1.0, 3.0])
 
     assert (known.best.by, known.best.score, known.best.version) == ("evaluation", 2.0, 2)
-    assert policies.best() == b"1"
-    assert scores.evaluated(3, [2.0]) is None
-    assert policies.best() == b"1"
+    assert policies.read_best() == b"1"
+    assert best_policy.rate_evaluation(3, [2.0]) is None
+    assert policies.read_best() == b"1"
 
 
 def test_training_tells_the_best_until_somebody_evaluates(run):
-    policies, known = Policies(run, 0), document()
-    scores = Scores(known, policies)
+    policies, known = PolicyVersions(run, 0), document()
+    best_policy = BestPolicy(known, policies)
     published(run, policies, 0)
-    known.best = scores.trained(100.0)
+    known.best = best_policy.rate_training(100.0)
     trained = known.best
-    known.best = scores.evaluated(1, [1.0])
+    known.best = best_policy.rate_evaluation(1, [1.0])
 
     assert trained.by == "training"
     assert known.best.by == "evaluation"
-    assert scores.trained(1_000.0) is None
+    assert best_policy.rate_training(1_000.0) is None
 
 
 def test_a_version_that_is_not_there_any_more_is_not_the_best(run):
-    policies = Policies(run, 0)
-    scores = Scores(document(), policies)
+    policies = PolicyVersions(run, 0)
+    best_policy = BestPolicy(document(), policies)
     published(run, policies, 0)
 
-    assert scores.evaluated(7, [5.0]) is None
+    assert best_policy.rate_evaluation(7, [5.0]) is None
     with pytest.raises(HiveRefused):
-        scores.evaluated(1, [])
+        best_policy.rate_evaluation(1, [])
 
 
 LARGEST = sys.float_info.max

@@ -10,7 +10,7 @@ from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.rows import HEADER_SIZE, MAX_BODY, META, RowColumns, encode, parse_header
 from arkml.hive.protocol.rows import decode as decode_rows
 from arkml.server.bodies import read_rows
-from arkml.server.rows import take
+from arkml.server.row_checks import check_rows
 
 
 def columns(count=6):
@@ -23,7 +23,7 @@ def columns(count=6):
 
 def taken(made, names=0):
     body = encode(made, seq=1, dropped=3, sent_ns=9)
-    return take(parse_header(body), body, names)
+    return check_rows(parse_header(body), body, names)
 
 
 def kept(found):
@@ -32,7 +32,7 @@ def kept(found):
 
 def test_a_body_without_fault_is_kept_byte_for_byte():
     body = encode(columns(), seq=1)
-    found = take(parse_header(body), body, 0)
+    found = check_rows(parse_header(body), body, 0)
 
     assert found.body is body
     assert (found.refused, found.reasons) == (0, [])
@@ -113,7 +113,7 @@ def test_a_damaged_body_is_refused():
     body[-1] ^= 1
 
     with pytest.raises(ProtocolError, match="checksum"):
-        take(parse_header(bytes(body)), bytes(body), 0)
+        check_rows(parse_header(bytes(body)), bytes(body), 0)
 
 
 def test_an_empty_body_is_taken():

@@ -1,4 +1,4 @@
-"""Which policy of a run is the best so far."""
+"""The choice of a run's best policy version."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import Best
 from arkml.server.document import Document
-from arkml.server.policies import Policies
+from arkml.server.policy_versions import PolicyVersions
 
 EVALUATION, TRAINING = "evaluation", "training"
 
-_EVERY = 10.0
-"""Seconds between two best policies that only training has found so."""
+_KEEP_EVERY = 10.0
+"""Seconds between two best policies that are rated by training alone."""
 
 
 def mean(values: Sequence[float]) -> float:
@@ -26,34 +26,43 @@ def mean(values: Sequence[float]) -> float:
         return min(max(2 * half, min(values)), max(values))
 
 
-class Scores:
-    """Keeps the best policy: by evaluations, or by training while nobody has evaluated any."""
+class BestPolicy:
+    """
+    The rating of policy versions: by evaluations or, before the first one, by training.
 
-    def __init__(self, document: Document, policies: Policies) -> None:
+    A version that is the best is kept as a file. Its methods may block, and are called from one
+    thread at a time.
+    """
+
+    def __init__(self, document: Document, policies: PolicyVersions) -> None:
         self._document = document
         self._policies = policies
         self._kept_at = float("-inf")
 
-    def evaluated(self, version: int, returns: Sequence[float]) -> Best | None:
-        """The version with these returns, if it is the best now. For a thread."""
+    def rate_evaluation(self, version: int, returns: Sequence[float]) -> Best | None:
+        """
+        Rate a version by the returns of its evaluation; None if it is not the best.
+
+        Raises HiveRefused without episodes, and OSError.
+        """
         if not returns:
             raise HiveRefused("an evaluation has at least one episode", 422)
         score = mean(returns)
         best = self._document.best
         if best is not None and best.by == EVALUATION and best.score >= score:
             return None
-        return self._kept(EVALUATION, score, version)
+        return self._keep(EVALUATION, score, version)
 
-    def trained(self, score: float) -> Best | None:
-        """The newest version, if it is the best now by the episodes of training. For a thread."""
+    def rate_training(self, score: float) -> Best | None:
+        """Rate the newest version by the episodes of training; None if it is not the best."""
         best, newest = self._document.best, self._policies.newest
-        if newest is None or time.monotonic() - self._kept_at < _EVERY:
+        if newest is None or time.monotonic() - self._kept_at < _KEEP_EVERY:
             return None
         if best is not None and (best.by == EVALUATION or best.score >= score):
             return None
-        return self._kept(TRAINING, score, newest.version)
+        return self._keep(TRAINING, score, newest.version)
 
-    def _kept(self, by: str, score: float, version: int) -> Best | None:
+    def _keep(self, by: str, score: float, version: int) -> Best | None:
         newest = self._policies.newest
         if newest is None or not self._policies.keep_best(version):
             return None

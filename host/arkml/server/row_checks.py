@@ -1,4 +1,4 @@
-"""Which rows of a body are taken."""
+"""Checks of the rows in a body, which accept or refuse each row."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from arkml.abi.codes import EpisodeState
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.rows import HEADER_SIZE, Header, RowColumns, decode, encode, parse_header
 
-_REASONS_TOLD = 64
+_MAX_REASONS = 64
 
 
-class Taken(NamedTuple):
+class CheckedRows(NamedTuple):
     """
-    What of a body is kept.
+    The accepted rows of a body, with a header of their own.
 
-    `body` is the body itself if no row of it was refused. `reasons` are the row and why it was
-    refused, of the first ones.
+    `body` is the body itself if no row of it was refused. `refused` is the number of refused rows,
+    `reasons` the first of them, each with its reason.
     """
 
     body: bytes
@@ -28,23 +28,23 @@ class Taken(NamedTuple):
     reasons: list[tuple[int, str]]
 
 
-def take(header: Header, body: bytes, names: int) -> Taken:
+def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
     """
-    Check a whole body; `names` is how many metrics its run has.
+    Check each row of a body; `names` is the number of metrics that its run has named.
 
-    Raises ProtocolError if it is damaged or speaks of metrics that nobody has named.
+    Raises ProtocolError if the body is damaged or holds a metric without a name.
     """
     columns = decode(header, memoryview(body)[HEADER_SIZE:])
     if len(columns.meta) and int(columns.meta["name"].max()) >= names:
         raise ProtocolError(f"metric {int(columns.meta['name'].max())} has no name")
-    found = {
+    faults = {
         "not finite": _not_finite(columns),
         "no such state": columns.state > max(EpisodeState),
         "out of order": _out_of_order(columns),
     }
-    refused = np.logical_or.reduce(list(found.values()))
+    refused = np.logical_or.reduce(list(faults.values()))
     if not refused.any():
-        return Taken(body, header, 0, [])
+        return CheckedRows(body, header, 0, [])
     kept = encode(
         columns.take(~refused),
         seq=header.seq,
@@ -54,15 +54,16 @@ def take(header: Header, body: bytes, names: int) -> Taken:
     )
     numbers = np.flatnonzero(refused)
     reasons = [
-        (int(row), next(why for why, rows in found.items() if rows[row]))
-        for row in numbers[:_REASONS_TOLD]
+        (int(row), next(reason for reason, rows in faults.items() if rows[row]))
+        for row in numbers[:_MAX_REASONS]
     ]
-    return Taken(kept, parse_header(kept), len(numbers), reasons)
+    return CheckedRows(kept, parse_header(kept), len(numbers), reasons)
 
 
 def _not_finite(columns: RowColumns) -> npt.NDArray[np.bool_]:
+    """Return a mask of rows with a number that is not finite: bool, [n]."""
     numbers = (columns.features, columns.action, columns.reward)
-    # One sum is read in a third of the time of a look at each number, and nearly always enough.
+    # A sum takes a third of the time of a test of each number, and nearly always suffices.
     with np.errstate(all="ignore"):
         if all(np.isfinite(array.sum()) for array in numbers):
             return np.zeros(len(columns), bool)
@@ -73,7 +74,7 @@ def _not_finite(columns: RowColumns) -> npt.NDArray[np.bool_]:
 
 
 def _out_of_order(columns: RowColumns) -> npt.NDArray[np.bool_]:
-    """Rows whose step is not above that of the same agent's row before."""
+    """Return a mask of rows whose step is not above that of the agent's last row: bool, [n]."""
     order = np.argsort(columns.agent, kind="stable")
     agent, step, state = columns.agent[order], columns.step[order], columns.state[order]
     wrong = np.zeros(len(columns), bool)

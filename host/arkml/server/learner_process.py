@@ -1,0 +1,173 @@
+"""The process of a learner, as the server holds it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from arkml.errors import ProtocolError
+from arkml.hive.protocol.messages import Message, Unpacker, pack
+
+_STDIN, _OUTPUTS, _SOCKET, _LOCK = 0, (1, 2), 3, 4
+_CHUNK = 1 << 16
+_MAX_UNSENT = 1 << 20
+_MAX_LINE = 1 << 12
+_OUTPUT_TIMEOUT = 1.0  # seconds to read the output of an ended process
+
+
+class LearnerProcess:
+    """
+    A process with a pipe as its standard input and a socket as its file 3.
+
+    The process ends when the pipe is closed (`parent_watch`); messages go over the socket. It holds
+    a copy of the lock of the data directory, so that no other hive opens that while it writes
+    there. `last_line` is the last line that it has printed, `exit` resolves to its exit status.
+    """
+
+    def __init__(self, pid: int, pipe: int) -> None:
+        self.pid = pid
+        self.last_line = ""
+        self.exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._pipe = pipe
+        self._unpacker = Unpacker()
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+        self._reaping = threading.Lock()
+        self._is_reaped = False
+
+    @classmethod
+    async def start(cls, arguments: Sequence[str], output: Path, lock: int) -> LearnerProcess:
+        """
+        Start Python with these arguments; its output is appended to the file `output`.
+
+        Raises OSError.
+        """
+        parent_socket, child_socket = socket.socketpair()
+        stdin_read, stdin_write = os.pipe()
+        output_read, output_write = os.pipe()
+        with contextlib.ExitStack() as child_ends:
+            child_ends.callback(os.close, stdin_read)
+            child_ends.callback(os.close, output_write)
+            child_ends.callback(child_socket.close)
+            try:
+                pid = _spawn(arguments, stdin_read, output_write, child_socket.fileno(), lock)
+            except BaseException:
+                os.close(stdin_write)
+                os.close(output_read)
+                parent_socket.close()
+                raise
+        learner = cls(pid, stdin_write)
+        loop = asyncio.get_running_loop()
+        copying = threading.Thread(
+            target=learner._copy_output, args=(output_read, output), daemon=True
+        )
+        copying.start()
+        threading.Thread(
+            target=learner._reap, args=(loop, copying), name=f"arkml-learner-{pid}", daemon=True
+        ).start()
+        learner._reader, learner._writer = await asyncio.open_connection(sock=parent_socket)
+        return learner
+
+    def send(self, kind: str, **fields: Any) -> bool:
+        """Send a message. Returns False if the process takes none now."""
+        transport = self._writer.transport
+        if transport.is_closing() or transport.get_write_buffer_size() > _MAX_UNSENT:
+            return False
+        self._writer.write(pack(kind, **fields))
+        return True
+
+    async def receive(self) -> list[Message] | None:
+        """Return the next messages, None once there are no more. Raises ProtocolError."""
+        while True:
+            try:
+                data = await self._reader.read(_CHUNK)
+            except OSError:
+                return None
+            if not data:
+                return None
+            try:
+                messages = self._unpacker.feed(data)
+            except ValueError as error:
+                raise ProtocolError(f"a learner sent an invalid message: {error}") from error
+            if messages:
+                return messages
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for the process to exit. Returns False if it has not within `seconds`."""
+        done, _ = await asyncio.wait([self.exit], timeout=seconds)
+        return bool(done)
+
+    def kill(self) -> None:
+        """Kill the process group: the process, and any that it has started."""
+        with self._reaping:
+            if not self._is_reaped:
+                os.killpg(self.pid, signal.SIGKILL)
+
+    async def end(self) -> int:
+        """Kill the process unless it has exited, and free everything. Returns its exit status."""
+        self.kill()
+        status = await asyncio.shield(self.exit)
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+        return status
+
+    def _copy_output(self, descriptor: int, output: Path) -> None:
+        """Append the output of the process to a file, as far as that can be written."""
+        with open(descriptor, "rb") as lines:
+            while line := lines.readline(_MAX_LINE):
+                self.last_line = line.decode(errors="replace").strip() or self.last_line
+                with contextlib.suppress(OSError), output.open("ab") as file:
+                    file.write(line)
+
+    def _reap(self, loop: asyncio.AbstractEventLoop, copying: threading.Thread) -> None:
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with self._reaping:  # from here on the process id may be another process's
+            _, status = os.waitpid(self.pid, 0)
+            self._is_reaped = True
+        code = os.waitstatus_to_exitcode(status)
+        copying.join(_OUTPUT_TIMEOUT)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._set_exit, code)
+
+    def _set_exit(self, code: int) -> None:
+        if not self.exit.done():
+            self.exit.set_result(code)
+
+
+def _spawn(arguments: Sequence[str], stdin: int, output: int, link: int, lock: int) -> int:
+    """Start Python in a session of its own. Returns the process id. Raises OSError."""
+    copies: list[int] = []
+    try:
+        # Copies with high numbers: none is overwritten before it has been duplicated.
+        copies += [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (stdin, output, link, lock)]
+        targets = zip(copies, ((_STDIN,), _OUTPUTS, (_SOCKET,), (_LOCK,)), strict=True)
+        actions = [
+            (os.POSIX_SPAWN_DUP2, copy, number) for copy, numbers in targets for number in numbers
+        ]
+        command = [sys.executable, *arguments]
+        return os.posix_spawn(
+            sys.executable, command, _environment(), file_actions=actions, setsid=True
+        )
+    finally:
+        for descriptor in copies:
+            os.close(descriptor)
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of this process, with this package on Python's path."""
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}

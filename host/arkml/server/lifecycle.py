@@ -1,0 +1,227 @@
+"""The lifecycle of one run: started, paused while it is not used, stopped, written to disk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from arkml.errors import HiveRefused
+from arkml.hive.protocol.runs import Status
+from arkml.server.document import DOCUMENT_NAME, Document, pack_document, write_document
+from arkml.server.index import Index
+from arkml.server.learner_events import RunEvent
+from arkml.server.learner_pool import LearnerPool
+from arkml.server.options import ServeOptions
+from arkml.server.policy_versions import PolicyVersions
+from arkml.server.run_log import RunLog
+from arkml.server.supervisor import Supervisor
+
+_log = logging.getLogger(__name__)
+
+_MAINTAIN_EVERY = 0.5
+_SECOND = 1_000_000_000
+
+
+class LoopCondition:
+    """A condition variable for the tasks of one event loop."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def notify(self) -> None:
+        """Wake all tasks that wait, to test their predicates."""
+        self._event.set()
+        self._event = asyncio.Event()
+
+    async def wait_for(self, predicate: Callable[[], bool], seconds: float) -> bool:
+        """Wait until `predicate` is true, for at most `seconds`. Returns its last value."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not predicate():
+                    await self._event.wait()
+        except TimeoutError:
+            return predicate()
+        return True
+
+
+class Lifecycle:
+    """
+    The activity of a run, and its status.
+
+    From `start` until `stop` or `close` the log is open and the learner runs. The learner is paused
+    after `Timeouts.pause` without sessions, and the run is stopped after `Timeouts.idle_stop`.
+    `apply` is called with the events of the learner, `changes` are notified of each new status.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        document: Document,
+        policies: PolicyVersions,
+        index: Index,
+        learners: LearnerPool,
+        options: ServeOptions,
+        apply: Callable[[RunEvent], Awaitable[None]],
+    ) -> None:
+        self.changes = LoopCondition()
+        self.log = RunLog(
+            directory / "rows",
+            rows=document.rows,
+            keep=document.request.settings.memory_max_size,
+            segment_bytes=options.segment_bytes,
+        )
+        self.supervisor = Supervisor(
+            directory,
+            learners,
+            options.timeouts,
+            apply,
+            self.changes.notify,
+            has_begun=document.version_limit > 0,
+        )
+        self._directory = directory
+        self._document = document
+        self._policies = policies
+        self._index = index
+        self._timeouts = options.timeouts
+        self._is_closing = False
+        self._is_stopping = False
+        self._last_used = time.monotonic()
+        self._changing = asyncio.Lock()
+        self._writing = asyncio.Lock()
+        self._maintaining: asyncio.Task[None] | None = None
+
+    @property
+    def status(self) -> Status:
+        """The status of the run."""
+        if not (self._directory / DOCUMENT_NAME).exists():
+            return Status.NOT_FOUND
+        if self._document.is_over:
+            return Status.TERMINATING if self._is_stopping else self._document.status
+        return self.supervisor.status(has_policy=self._policies.newest is not None)
+
+    @property
+    def is_ending(self) -> bool:
+        """True once the run is over, or its hive is being closed."""
+        return self._is_closing or self._document.is_over
+
+    def refusal(self) -> HiveRefused:
+        """Return the error for a request that a run which is ending does not grant."""
+        if self._is_closing:
+            return HiveRefused("the hive is ending", 503)
+        document = self._document
+        reason = f": {document.reason}" if document.status is Status.ABORTED else ""
+        status = document.status if document.is_over else self.status
+        return HiveRefused(f"run {document.id} is {status}{reason}", 410)
+
+    async def start(self) -> None:
+        """Open the log and start the learner, as far as needed. Raises HiveRefused and OSError."""
+        async with self._changing:
+            if self.is_ending:
+                raise self.refusal()
+            if not self.log.is_open:
+                await self.log.open()
+                if self.log.lost > self._document.lost:
+                    self._document.lost = self.log.lost
+                    await self.save()
+            self.supervisor.start()
+            self.maintain()
+
+    async def reopen(self) -> None:
+        """Make a stopped run one that can be started again."""
+        async with self._changing:
+            if self._document.status is Status.STOPPED:
+                self._document.status, self._document.ended_at = Status.RUNNING, 0
+
+    async def stop(self, *, for_all: bool, aborted: str = "") -> None:
+        """
+        Save a checkpoint and stop the run, which is resumed when a session joins it.
+
+        With `for_all` none of its present sessions may join it again. `aborted` is the reason why
+        the run cannot be resumed. Raises OSError.
+        """
+        async with self._changing:
+            document = self._document
+            if for_all:
+                document.sessions.end()
+            if not document.is_over:
+                document.status = Status.ABORTED if aborted else Status.STOPPED
+                document.reason, document.ended_at = aborted, time.time_ns()
+                self._is_stopping = not aborted
+                self.changes.notify()
+                await self._deactivate(self._timeouts.stop)
+                self._is_stopping = False
+            await self.save()
+
+    async def close(self, seconds: float) -> None:
+        """Save a checkpoint within `seconds` and free everything. The run can be opened again."""
+        self._is_closing = True
+        self.changes.notify()
+        if self._maintaining is not None:
+            self._maintaining.cancel()
+        async with self._changing:
+            await self._deactivate(seconds)
+            if not self._document.is_over:
+                try:
+                    await self.save()
+                except OSError as error:
+                    _log.error("run %s cannot be written: %s", self._document.id, error)
+
+    def use(self) -> None:
+        """Note that the run is used, and resume its learner if it is paused."""
+        self._last_used = time.monotonic()
+        self.supervisor.pause(paused=False)
+
+    def maintain(self) -> None:
+        """Sync the log from now on, and pause or stop the run when it is not used."""
+        if self._maintaining is None or self._maintaining.done():
+            self._last_used = time.monotonic()
+            self._maintaining = asyncio.create_task(self._maintain())
+
+    async def save(self) -> None:
+        """Write the document and update the index. Raises OSError."""
+        async with self._writing:
+            self._document.rows = self.log.rows
+            content = pack_document(self._document)
+            await asyncio.to_thread(write_document, self._directory, content)
+        await self.update_index()
+
+    async def update_index(self) -> None:
+        """Write the entry of the run in the index."""
+        document = self._document
+        request = document.request
+        await self._index.put_run(
+            document.id, request.name, request.game, self.status, document.started_at
+        )
+
+    async def _deactivate(self, seconds: float) -> None:
+        await self.supervisor.stop(seconds)
+        await self.log.close()
+
+    async def _maintain(self) -> None:
+        logged = ""
+        while not self._document.is_over:
+            await asyncio.sleep(_MAINTAIN_EVERY)
+            trouble = ""
+            try:
+                await self.log.sync()
+                await self._stop_or_pause_unused()
+            except OSError as error:
+                trouble = str(error)
+            if trouble and trouble != logged:
+                _log.error("run %s: %s", self._document.id, trouble)
+            logged = trouble
+
+    async def _stop_or_pause_unused(self) -> None:
+        now, document, timeouts = time.monotonic(), self._document, self._timeouts
+        seconds = document.request.seconds
+        if seconds and time.time_ns() - document.started_at > seconds * _SECOND:
+            await self.stop(for_all=True)
+        elif document.sessions.count_alive(timeouts.lease):
+            self._last_used = now
+        elif now - self._last_used > timeouts.idle_stop:
+            await self.stop(for_all=False)
+        elif now - self._last_used > timeouts.pause:
+            self.supervisor.pause(paused=True)

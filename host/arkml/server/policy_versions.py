@@ -1,0 +1,123 @@
+"""The policy versions of one run: the newest, the recent ones, and the best."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from arkml.errors import HiveError
+from arkml.files import write_atomic
+from arkml.server.files import inside, read_object
+from arkml.server.learner_events import PolicyFile
+
+KEPT = 64
+"""Number of recent policy versions that are kept, for the time that an evaluation takes."""
+
+RESERVED = 1_000
+"""Versions that one writing of `run.json` sets aside."""
+
+_NEWEST = "newest.json"
+_BEST = "best.onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """One state of a run's policy: its number, and an ONNX file as bytes."""
+
+    version: int
+    n_opts: int
+    sha256: str
+    data: bytes
+
+
+class PolicyVersions:
+    """
+    The policy versions of a run, in the folder `published` of its directory.
+
+    Versions only grow, also from one process to the next: `limit` is above all earlier ones. The
+    files of a learner are linked into the folder, so they outlive the learner's own.
+    """
+
+    def __init__(self, run: Path, limit: int) -> None:
+        self._run = run
+        self._directory = run / "published"
+        self._directory.mkdir(exist_ok=True)
+        self._newest = self._recover(limit)
+        self._version = self._newest.version if self._newest else limit
+
+    @property
+    def newest(self) -> PolicyVersion | None:
+        """The newest policy version, None before the first."""
+        return self._newest
+
+    @property
+    def last_version(self) -> int:
+        """The largest number given to a version, or set aside by an earlier process."""
+        return self._version
+
+    def _recover(self, limit: int) -> PolicyVersion | None:
+        path = self._directory / _NEWEST
+        if not path.exists():
+            return None
+        try:
+            known = read_object(path)
+            version, n_opts, sha256 = int(known["version"]), int(known["n_opts"]), known["sha256"]
+            data = _read_verified(self._file(version), sha256)
+        except (HiveError, OSError, KeyError, TypeError, ValueError):
+            return None
+        is_last = limit - RESERVED <= version <= limit
+        return PolicyVersion(version, n_opts, sha256, data) if is_last else None
+
+    def publish(self, file: PolicyFile) -> PolicyVersion:
+        """
+        Make a learner's file the next policy version.
+
+        Raises HiveError if it is not within the run's directory or has another checksum, and
+        OSError.
+        """
+        path = inside(self._run, file.file)
+        data = _read_verified(path, file.sha256)
+        newest = PolicyVersion(self._version + 1, file.n_opts, file.sha256, data)
+        kept = self._file(newest.version)
+        kept.unlink(missing_ok=True)
+        os.link(path, kept)
+        known = {"version": newest.version, "n_opts": newest.n_opts, "sha256": newest.sha256}
+        write_atomic(self._directory / _NEWEST, json.dumps(known).encode(), durable=False)
+        self._version, self._newest = newest.version, newest
+        self._file(newest.version - KEPT).unlink(missing_ok=True)
+        return newest
+
+    def read_export(self, file: PolicyFile) -> bytes:
+        """Return the content of a file that a learner exported. Raises HiveError and OSError."""
+        return _read_verified(inside(self._run, file.file), file.sha256)
+
+    def keep_best(self, version: int) -> bool:
+        """Keep a version as the best; False if its file is not kept any more. Raises OSError."""
+        if not 0 < version <= self._version:
+            return False
+        try:
+            data = self._file(version).read_bytes()
+        except FileNotFoundError:
+            return False
+        write_atomic(self._run / _BEST, data, durable=True)
+        return True
+
+    def read_best(self) -> bytes | None:
+        """Return the best policy, None before any was rated. Raises OSError."""
+        try:
+            return (self._run / _BEST).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def _file(self, version: int) -> Path:
+        return self._directory / f"{version:010d}.onnx"
+
+
+def _read_verified(path: Path, sha256: str) -> bytes:
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise HiveError(f"{path.name} does not have the SHA-256 sum {sha256}")
+    return data

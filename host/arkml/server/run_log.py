@@ -1,0 +1,101 @@
+"""The log of one run, as the event loop of a hive uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from arkml.hive.protocol.rows import Header
+from arkml.hive.protocol.segments import Place
+from arkml.server.log import LogWriter
+from arkml.server.recovery import open_log
+from arkml.server.session_counts import SessionCounts
+
+_log = logging.getLogger(__name__)
+
+_NO_COUNTS: Mapping[int, SessionCounts] = {}
+
+
+class RunLog:
+    """
+    A log that is open while its run has a learner, and the number of its rows at all times.
+
+    Everything that waits for the disk is done by other threads, except `append`.
+    """
+
+    def __init__(self, directory: Path, *, rows: int, keep: int, segment_bytes: int) -> None:
+        self._directory = directory
+        self._rows = rows
+        self._keep = keep
+        self._segment_bytes = segment_bytes
+        self._cursor = Place(0, 0)
+        self._writer: LogWriter | None = None
+        self._syncing = asyncio.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """True while rows can be appended."""
+        return self._writer is not None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows since the run began."""
+        return self._writer.rows if self._writer else self._rows
+
+    @property
+    def lost(self) -> int:
+        """The number of acknowledged rows that are damaged, 0 while the log is closed."""
+        return self._writer.lost if self._writer else 0
+
+    @property
+    def end(self) -> Place | None:
+        """The position after the last row, None while the log is closed."""
+        return self._writer.end if self._writer else None
+
+    @property
+    def counts(self) -> Mapping[int, SessionCounts]:
+        """The counts of each session by its index, none while the log is closed."""
+        return self._writer.counts if self._writer else _NO_COUNTS
+
+    async def open(self) -> None:
+        """Open the log, reading past damaged records. Raises OSError."""
+        self._writer = await asyncio.to_thread(
+            open_log,
+            self._directory,
+            keep=self._keep,
+            segment=self._segment_bytes,
+            least=self._rows,
+        )
+
+    def append(self, body: bytes, session: int, header: Header, refused: int) -> None:
+        """Append a checked body, as `LogWriter.append`. Raises OSError."""
+        assert self._writer is not None
+        self._writer.append(body, session, header, refused)
+
+    def mark_read(self, cursor: Place) -> None:
+        """Note the position up to which the learner has read."""
+        self._cursor = cursor
+
+    async def sync(self) -> None:
+        """Wait until the disk has all rows, then delete those not to be kept. Raises OSError."""
+        async with self._syncing:
+            if self._writer is None:
+                return
+            await asyncio.to_thread(self._writer.sync)
+            expired = self._writer.expired(self._cursor.segment)
+            if expired:
+                await asyncio.to_thread(self._writer.remove, expired)
+
+    async def close(self) -> None:
+        """Close the log if it is open. A failure is only logged: the segments hold the rows."""
+        async with self._syncing:
+            if self._writer is None:
+                return
+            self._rows = self._writer.rows
+            writer, self._writer = self._writer, None
+            try:
+                await asyncio.to_thread(writer.close)
+            except OSError as error:
+                _log.error("the log %s could not be closed: %s", self._directory, error)
