@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     )
     from arkml.guests.calls import Reply
     from arkml.guests.counts import Statistics
-    from arkml.guests.fleet import Fleet, FleetResult
+    from arkml.guests.fleet import Fleet
+    from arkml.guests.fleet_call import FleetResult
     from arkml.guests.guest import Guest
     from arkml.host import Host
     from arkml.limits import RUN_SECONDS, Limits
@@ -108,7 +109,7 @@ _HOMES = {
     "EntryPoint": "arkml.runtime.module.description",
     "EvaluationResult": "arkml.training.results",
     "Fleet": "arkml.guests.fleet",
-    "FleetResult": "arkml.guests.fleet",
+    "FleetResult": "arkml.guests.fleet_call",
     "Guest": "arkml.guests.guest",
     "GuestBusy": "arkml.errors",
     "GuestCancelled": "arkml.errors",

@@ -24,16 +24,6 @@ MODELS = ("httpx", "httpcore", "h11", "wasmtime", "starlette", "gymnasium")
 PENDING = {
     "envs",
     "errors",
-    "guests",
-    "runtime.call_guard",
-    "runtime.exported_function",
-    "runtime.fiber",
-    "runtime.lockstep",
-    "runtime.parked",
-    "runtime.sandbox",
-    "runtime.shim",
-    "runtime.traps",
-    "runtime.waits",
 }
 PENDING_GUIDES: set[str] = set()
 
