@@ -13,7 +13,7 @@ from arkml.policies.library import PolicyLibrary
 from arkml.policies.training import PolicyVersion, Rows, TrainingPolicy
 from arkml.policies.workspace import PolicyWorkspace
 from arkml.runs.gateway import HiveRunGateway, settings_of
-from arkml.sessions.run import ExperimentInfo, Pending, Run, settled
+from arkml.sessions.run import ExperimentInfo, GuestRun, Pending, settled
 from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session_table import TrainingStart
 
@@ -78,7 +78,7 @@ class RunEvaluation:
     def experiments(self, address: HiveAddress) -> Pending[Sequence[ExperimentInfo]]:
         return self._trained.experiments(address)
 
-    def find(self, address: HiveAddress, run_id: str) -> Run:
+    def find(self, address: HiveAddress, run_id: str) -> GuestRun:
         return self._trained.find(address, run_id)
 
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
@@ -127,7 +127,7 @@ class PolicyEvaluation:
         del address
         return settled([])
 
-    def find(self, address: HiveAddress, run_id: str) -> Run:
+    def find(self, address: HiveAddress, run_id: str) -> GuestRun:
         raise NotFound(f"an evaluation has no run {run_id!r} on {address}")
 
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:

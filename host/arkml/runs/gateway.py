@@ -31,9 +31,9 @@ from arkml.sessions.branches import declared_branches, require_continuous
 from arkml.sessions.run import (
     ExperimentInfo,
     ExperimentShape,
+    GuestRun,
     Metric,
     Pending,
-    Run,
     settled,
 )
 from arkml.sessions.run_request import HiveAddress, TrainingRequest
@@ -91,7 +91,7 @@ class HiveRunGateway:
         client = self._hives.client(address)
         return self._later(lambda: [_experiment(run) for run in client.runs().result()])
 
-    def find(self, address: HiveAddress, run_id: str) -> Run:
+    def find(self, address: HiveAddress, run_id: str) -> GuestRun:
         return HiveRun(self._hives.client(address), run_id, self._later)
 
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:

@@ -165,7 +165,7 @@ def take_store(store: wasmtime.Store) -> Address:
     return address_of(store._consume())  # noqa: SLF001
 
 
-class Instance:
+class RawInstance:
     """An instance in a Store, and access to its exports."""
 
     __slots__ = ("_address", "_context", "_instance")
@@ -190,12 +190,14 @@ class Instance:
             raise trap_at(trap)
 
     @classmethod
-    def of(cls, context: Address, pre: wasmtime.InstancePre) -> Instance:
+    def of(cls, context: Address, pre: wasmtime.InstancePre) -> RawInstance:
         """Instantiate a prepared module."""
         return cls(context, partial(_instantiate_prepared, pre.ptr(), context))
 
     @classmethod
-    def linked(cls, context: Address, linker: wasmtime.Linker, module: wasmtime.Module) -> Instance:
+    def linked(
+        cls, context: Address, linker: wasmtime.Linker, module: wasmtime.Module
+    ) -> RawInstance:
         """Instantiate `module` with the items of `linker`."""
         return cls(context, partial(_instantiate_linked, linker.ptr(), context, module.ptr()))
 
@@ -315,8 +317,30 @@ def _pointer(value: str) -> tuple[Any, int]:
 
 
 __all__ = [
-    "KINDS", "STRLEN", "VALUE_OFFSET", "VALUE_SIZE", "Address", "Instance", "Memory", "address_of",
-    "byref", "c_uint32", "call_async", "check", "context_of", "define", "define_shared_memory",
-    "define_suspend", "delete_future", "delete_store", "error_at", "poll", "prepare",
-    "set_async_stack", "set_epoch_deadline", "take_store", "trap_at", "yield_at_deadline",
+    "KINDS",
+    "STRLEN",
+    "VALUE_OFFSET",
+    "VALUE_SIZE",
+    "Address",
+    "Memory",
+    "RawInstance",
+    "address_of",
+    "byref",
+    "c_uint32",
+    "call_async",
+    "check",
+    "context_of",
+    "define",
+    "define_shared_memory",
+    "define_suspend",
+    "delete_future",
+    "delete_store",
+    "error_at",
+    "poll",
+    "prepare",
+    "set_async_stack",
+    "set_epoch_deadline",
+    "take_store",
+    "trap_at",
+    "yield_at_deadline",
 ]  # fmt: skip

@@ -141,7 +141,7 @@ class Sandbox:
     def _build(self, *, virtual: bool) -> None:
         engine, context, linkage = self.engine, self.context, self.program.linkage
         arena = engine.arena
-        shim = self._shim = bindings.Instance.of(context, engine.shim)
+        shim = self._shim = bindings.RawInstance.of(context, engine.shim)
         shim.set_global("base", "i32", self.control)
         arena.numbers[(self.control + at.CONTINUATION) >> 3] = bindings.STRLEN
         arena.numbers[(self.control + at.CONTINUATION + 8) >> 3] = arena.base + self.control
@@ -160,11 +160,11 @@ class Sandbox:
             if linkage.wasi:
                 engine.wasi.link(context, shim, virtual=virtual)
             if self.program.stubs is not None:
-                stubs = bindings.Instance.linked(context, linker, self.program.stubs)
+                stubs = bindings.RawInstance.linked(context, linker, self.program.stubs)
                 for number, stub in enumerate(linkage.stubs):
                     extern = stubs.export(str(number))
                     bindings.define(linker, context, stub.module, stub.name, extern)
-            self._guest = bindings.Instance.linked(context, linker, self.program.module)
+            self._guest = bindings.RawInstance.linked(context, linker, self.program.module)
         bindings.yield_at_deadline(context, TURN_TICKS)
         bindings.set_epoch_deadline(self.context, TURN_TICKS)
 

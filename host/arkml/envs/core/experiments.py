@@ -17,7 +17,7 @@ from arkml.errors import InvalidArguments, InvalidSpec, NotFound, Unavailable
 from arkml.policies.constant import zeros
 from arkml.policies.external import ExternalPolicy
 from arkml.runtime.wasi.virtual import World
-from arkml.sessions.run import ExperimentInfo, ExperimentShape, Metric, Pending, Run, settled
+from arkml.sessions.run import ExperimentInfo, ExperimentShape, GuestRun, Metric, Pending, settled
 from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session import Origin, Ready
 from arkml.sessions.session_table import TrainingStart
@@ -107,7 +107,7 @@ class Experiments:
         del address
         return settled([run.info() for run in self.started.values()])
 
-    def find(self, address: HiveAddress, run_id: str) -> Run:
+    def find(self, address: HiveAddress, run_id: str) -> GuestRun:
         del address
         return self._found(run_id)
 
