@@ -127,10 +127,10 @@ class CallLoop:
         """
         Run a call up to the next submit of a driven session, and return that session.
 
-        The guest stays suspended in the submit, parked: other guests may be called, and this one
-        goes on when its batch is filled, `fiber.answer` was called, and then this method again,
-        with a whole budget. One that `is_suspended` in something that nobody looked at is served
-        that first. Returns None when the call has ended. Raises as `call` does.
+        The guest stays suspended in the submit, parked, and other guests may be called. To resume
+        it, fill its batch, call `fiber.answer` and then this method again; it has a whole budget
+        then. With `is_suspended` the guest is suspended in a request that was not served yet, which
+        is served first. Returns None when the call has ended. Raises as `call` does.
         """
         fiber = self.fiber
         if self.instance.is_closed and (refusal := self.instance.refusal()):
@@ -186,7 +186,7 @@ class CallLoop:
         """
         Answer the submit that the guest is suspended in, by the policy of its session.
 
-        Returns what the guest waits for before it goes on. Raises PolicyFailed.
+        Returns the wait that must end before the guest is resumed. Raises PolicyFailed.
         """
         session = self.submitted()
         try:

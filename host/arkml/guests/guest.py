@@ -76,7 +76,7 @@ class Guest(Unique, Closing):
         Call an exported function and return its result.
 
         Integers come back signed, several results as a tuple. `budget` is the number of seconds
-        that the guest may run, without policies and suspension; None is no limit. Raises
+        that the guest may run, without policies and suspension; None means no limit. Raises
         GuestBusy, GuestFailed, EntryPointMissing, UsageError, GuestTrap, GuestTimeout, GuestExit,
         and KeyboardInterrupt after Ctrl-C.
         """

@@ -107,7 +107,7 @@ class GuestLoader:
         """
         Return what `instances` guests of one thread share.
 
-        Raises InstanceLimitExceeded if the machine has no room for so many.
+        Raises InstanceLimitExceeded if the machine has no room for them.
         """
         if instances > 1:
             require_mappings(instances)
