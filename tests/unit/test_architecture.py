@@ -214,7 +214,7 @@ def test_a_module_of_few_lines_has_a_reason():
     short = {
         name
         for path, (name, count) in zip(MODULES, lines.items(), strict=True)
-        if count < SHORTEST and path.name != "__init__.py"
+        if count < SHORTEST and path.name != "__init__.py" and "communicator_objects" not in name
     }
 
     assert short == SHORT.keys()

@@ -33,7 +33,7 @@ when it closes the connection. An executable of `--bundle` takes these options a
 trainers add for Unity's players. --seed and --num-areas override the trainer's.
 """,
 )
-_UNITY, _GUEST = "As Unity's players take them", "How the guest plays"
+_UNITY, _GUEST = "Unity's options", "Guest"
 _PORT = 5004
 
 

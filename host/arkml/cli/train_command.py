@@ -38,7 +38,7 @@ it join it. --config takes a JSON file with any of the settings (docs/training.m
 """,
 )
 
-_LEARNING = "How it learns"
+_LEARNING = "Learner"
 
 
 def register(app: typer.Typer) -> None:

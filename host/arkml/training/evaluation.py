@@ -57,9 +57,8 @@ def evaluate(
     `Policy` or a function, as `Host` takes it: it answers in the place of the run that the guest
     starts, and there is no hive and no learner. The guest is stepped as fast as it can until
     `episodes` episodes have ended; those that end in one frame all count, so more may come back.
-    After `frames` frames the episodes until then come back. `deterministic` leaves out the noise of
-    a stochastic policy, `seed` seeds it. `cmdlet` are the arguments of a cmdlet that is run in the
-    place of frames.
+    After `frames` frames the episodes until then come back. `deterministic` leaves out the noise,
+    `seed` seeds it. `cmdlet` are the arguments of a cmdlet that is run in the place of frames.
 
     Raises ModuleError, ModelRejected and UsageError before the guest runs; what the guest fails
     with; InvalidArguments if the policy does not fit it; and NotFound if it starts no training or
