@@ -28,15 +28,27 @@ if TYPE_CHECKING:
     )
     from arkml.guests.calls import Reply
     from arkml.guests.counts import Statistics
-    from arkml.guests.fleet import Fleet, FleetResult
+    from arkml.guests.fleet import Fleet
+    from arkml.guests.fleet_call import FleetResult
     from arkml.guests.guest import Guest
     from arkml.host import Host
     from arkml.limits import RUN_SECONDS, Limits
     from arkml.policies.policy import Policy
     from arkml.runs.access import HiveGrant
+    from arkml.runs.settings import LearnerSettings
     from arkml.runtime.compiled_module import CompiledModule
     from arkml.runtime.module.description import EntryPoint, ModuleInfo, ModuleKind
     from arkml.runtime.wasi.linking import Directory, WasiGrant
+    from arkml.training.evaluation import evaluate
+    from arkml.training.guest_trainer import train
+    from arkml.training.results import (
+        EvaluationResult,
+        LearningCurve,
+        TrainedPolicy,
+        TrainingFailed,
+        TrainingProgress,
+        TrainingResult,
+    )
 
     __version__: str
 
@@ -48,6 +60,7 @@ __all__ = [
     "CompiledModule",
     "Directory",
     "EntryPoint",
+    "EvaluationResult",
     "Fleet",
     "FleetResult",
     "Guest",
@@ -64,6 +77,8 @@ __all__ = [
     "HiveGrant",
     "Host",
     "InstanceLimitExceeded",
+    "LearnerSettings",
+    "LearningCurve",
     "Limits",
     "LinkError",
     "ModuleError",
@@ -73,8 +88,14 @@ __all__ = [
     "PolicyFailed",
     "Reply",
     "Statistics",
+    "TrainedPolicy",
+    "TrainingFailed",
+    "TrainingProgress",
+    "TrainingResult",
     "UsageError",
     "WasiGrant",
+    "evaluate",
+    "train",
 ]
 
 # Imported when first asked for: a command line that only shows its help loads no engine.
@@ -86,8 +107,9 @@ _HOMES = {
     "CompiledModule": "arkml.runtime.compiled_module",
     "Directory": "arkml.runtime.wasi.linking",
     "EntryPoint": "arkml.runtime.module.description",
+    "EvaluationResult": "arkml.training.results",
     "Fleet": "arkml.guests.fleet",
-    "FleetResult": "arkml.guests.fleet",
+    "FleetResult": "arkml.guests.fleet_call",
     "Guest": "arkml.guests.guest",
     "GuestBusy": "arkml.errors",
     "GuestCancelled": "arkml.errors",
@@ -102,6 +124,8 @@ _HOMES = {
     "HiveGrant": "arkml.runs.access",
     "Host": "arkml.host",
     "InstanceLimitExceeded": "arkml.errors",
+    "LearnerSettings": "arkml.runs.settings",
+    "LearningCurve": "arkml.training.results",
     "Limits": "arkml.limits",
     "LinkError": "arkml.errors",
     "ModuleError": "arkml.errors",
@@ -111,8 +135,14 @@ _HOMES = {
     "PolicyFailed": "arkml.errors",
     "Reply": "arkml.guests.calls",
     "Statistics": "arkml.guests.counts",
+    "TrainedPolicy": "arkml.training.results",
+    "TrainingFailed": "arkml.training.results",
+    "TrainingProgress": "arkml.training.results",
+    "TrainingResult": "arkml.training.results",
     "UsageError": "arkml.errors",
     "WasiGrant": "arkml.runtime.wasi.linking",
+    "evaluate": "arkml.training.evaluation",
+    "train": "arkml.training.guest_trainer",
 }
 
 

@@ -43,7 +43,8 @@ The exceptions of the package; `(LimitError)` marks those that are that as well.
     │   ├── ProtocolError
     │   ├── HiveUnreachable
     │   ├── HiveRefused
-    │   └── RunGone
+    │   ├── RunGone
+    │   └── RunAborted
     ├── InstanceLimitExceeded
     └── UsageError
         ├── InvalidActions
@@ -273,6 +274,10 @@ class HiveRefused(HiveError):
 
 class RunGone(HiveError):
     """The run was ended or deleted."""
+
+
+class RunAborted(HiveError):
+    """The run that is trained was aborted: no learner of it can start."""
 
 
 class InvalidSettings(InvalidArguments):

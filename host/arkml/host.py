@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from arkml.closing import Closing, Unique
 from arkml.errors import ModuleError, UsageError
 from arkml.guests.fleet import Fleet, raise_first
-from arkml.guests.guest import Guest, calls_of
+from arkml.guests.guest import Guest
 from arkml.guests.loader import GuestLoader
 from arkml.limits import Limits
 from arkml.policies.files import read_policy_file
@@ -23,7 +23,6 @@ from arkml.sessions.gateway import RunGateway
 
 if TYPE_CHECKING:
     from arkml.runs.access import HiveAccess, HiveGrant
-    from arkml.runs.evaluation import Evaluator
 
 Source = str | os.PathLike[str] | bytes
 
@@ -70,11 +69,6 @@ class Host(Unique, Closing):
             gateways=self._gateways,
         )
 
-    @property
-    def hives(self) -> HiveAccess | None:
-        """The hives that the guests may use, or None."""
-        return self._gateways.hives
-
     def compile(self, source: Source, *, name: str | None = None) -> CompiledModule:
         """
         Check and compile a module: a path, bytes, or wasm text in bytes.
@@ -82,7 +76,7 @@ class Host(Unique, Closing):
         Raises ModuleError (with all imports that are missing), MemoryLimitExceeded and
         TableLimitExceeded.
         """
-        data, name = _read(source, name)
+        data, name = read_source(source, name)
         return CompiledModule(
             self._loader.engine,
             data,
@@ -138,26 +132,6 @@ class Host(Unique, Closing):
                 raise
         return fleet
 
-    def evaluator(self, guest: Guest | Fleet) -> Evaluator:
-        """
-        Return a new guest of the same module, not initialized, that plays what `guest` trains.
-
-        It acts without noise and its rows train nothing. Raises UsageError without a hive.
-        """
-        from arkml.runs.evaluation import EvaluationGateway, Evaluator
-        from arkml.runs.gateway import HiveRunGateway
-
-        trained = calls_of(guest.guests[0] if isinstance(guest, Fleet) else guest)
-        gateway = trained.services.hives
-        if not isinstance(gateway, HiveRunGateway):
-            raise UsageError("there is nothing to evaluate: the host has no hive")
-        loader = self._loader
-        library = loader.library()
-        rated = EvaluationGateway(gateway, library)
-        module = trained.instance.module
-        shared = loader.shared(gateway=rated, library=library)
-        return Evaluator(Guest(loader.load(module, f"{module.name} (evaluation)", shared)), rated)
-
     def close(self) -> None:
         """Close every guest. Raises GuestBusy if one is in a call. Safe to call again."""
         self._loader.close()
@@ -169,6 +143,11 @@ class Host(Unique, Closing):
 def loader_of(host: Host) -> GuestLoader:
     """Return the loader of a host's guests, for the packages above `host`."""
     return host._loader  # noqa: SLF001
+
+
+def hives_of(host: Host) -> HiveAccess | None:
+    """Return the hives that a host's guests may train on, for the packages above `host`."""
+    return host._gateways.hives  # noqa: SLF001
 
 
 class _Gateways:
@@ -196,7 +175,8 @@ class _Gateways:
             self.hives.close()
 
 
-def _read(source: Source, name: str | None) -> tuple[bytes, str]:
+def read_source(source: Source, name: str | None = None) -> tuple[bytes, str]:
+    """Return the bytes of a module and its name, by default the file's. Raises ModuleError."""
     if isinstance(source, bytes):
         return source, name or "guest"
     path = Path(source)

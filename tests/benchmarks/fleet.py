@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tests.benchmarks import frame
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import Companion
+from tests.benchmarks.framed import UPDATE
 from tests.benchmarks.measuring import Block, microseconds
 from tests.benchmarks.rows import AtLeast, AtMost, Row, against, alone
-from tests.benchmarks.subjects import bench_fleet, check
+from tests.benchmarks.subjects import bench_fleet, check, check_frame
 
 from arkml import Fleet, Host
 
@@ -17,7 +20,8 @@ TOPIC = "fleet"
 FEATURES = 8
 MANY, FEW = 1_000, 64
 STEPS = 20  # submits inside one call of `frames`
-BOUND = AtMost(6.0)
+BOUND, FRAME_BOUND = AtMost(6.0), AtMost(2.2)
+COLD_BYTES = 64 << 20  # more than the caches hold
 
 
 def rows(bench: Bench) -> Iterator[Row]:
@@ -25,7 +29,11 @@ def rows(bench: Bench) -> Iterator[Row]:
         TOPIC,
         f"Guests of one agent each, network {FEATURES}-64-64-3, by each guest and step. "
         f'"Call a step": the host calls every guest for each step. "Loop": a guest steps'
-        f" {STEPS} times in one call and is suspended at each submit.",
+        f' {STEPS} times in one call and is suspended at each submit. "Frame": the host runs a'
+        " frame of every guest by `Fleet.update`, of an export that takes and returns nothing; the"
+        " call of that export by `Fleet.call` is measured beside it. At 60 frames a second the"
+        " caches are cold: between two frames"
+        f" {COLD_BYTES >> 20} MiB of other memory are written, and the rest of the time is slept.",
     )
     yield from _many(bench)
     yield from _few(bench)
@@ -40,9 +48,12 @@ def _many(bench: Bench) -> Iterator[Row]:
             {
                 "call": _together(fleet, "frame", 1, seconds),
                 "loop": _together(fleet, "frames", STEPS, seconds),
+                "frame": _frames(fleet, seconds),
+                "frame, called": _together(fleet, UPDATE, 1, seconds, value=None),
                 "call, one by one": _one_by_one(fleet, "frame", 1, seconds),
                 "loop, one by one": _one_by_one(fleet, "frames", STEPS, seconds),
                 "plain": plain.measure,
+                "cold": _Cold(fleet, 5 if bench.quick else 12),
             },
             rounds=bench.rounds * 2 // 3,
         )
@@ -52,6 +63,11 @@ def _many(bench: Bench) -> Iterator[Row]:
         yield alone(TOPIC, name, "µs", ours, BOUND)
         yield _times(name, ours, "ours, one by one", figures[f"{way}, one by one"], 3.0)
         yield _times(name, ours, "plain wasmtime-py", figures["plain"], 6.0)
+    frames = figures["frame"]
+    name = f"{MANY} guests, frame"
+    yield alone(TOPIC, name, "µs", frames, FRAME_BOUND)
+    yield against(TOPIC, name, "µs", frames, "ours, a call", figures["frame, called"], AtMost(0.65))
+    yield alone(TOPIC, f"{MANY} guests, frame, 60 a second", "µs", figures["cold"])
 
 
 def _few(bench: Bench) -> Iterator[Row]:
@@ -61,20 +77,22 @@ def _few(bench: Bench) -> Iterator[Row]:
         blocks: dict[str, Block] = {
             "call": _together(fleet, "frame", 1, seconds),
             "loop": _together(fleet, "frames", STEPS, seconds),
+            "frame": _frames(fleet, seconds),
         }
         if bench.peer is not None:
-            parts = {"call": "frame_us", "loop": "frame_inner_us"}
+            parts = {"call": "frame_us", "loop": "frame_inner_us", "frame": "frame_us"}
             for way, part in parts.items():
                 blocks[f"{way}, peer"] = frame.peers(bench.peer, "ort", 1, FEATURES, part)
         figures = bench.interleave(blocks)
     for way, label in _WAYS.items():
-        yield _few_row(f"{FEW} guests, {label}", figures, way)
+        yield _few_row(f"{FEW} guests, {label}", figures, way, AtMost(1.0))
+    yield _few_row(f"{FEW} guests, frame", figures, "frame", AtMost(0.7))
 
 
 _WAYS = {"call": "call a step", "loop": "loop"}
 
 
-def _few_row(name: str, figures: Mapping[str, Sequence[float]], way: str) -> Row:
+def _few_row(name: str, figures: Mapping[str, Sequence[float]], way: str, limit: AtMost) -> Row:
     theirs = figures.get(f"{way}, peer")
     return against(
         TOPIC,
@@ -83,7 +101,7 @@ def _few_row(name: str, figures: Mapping[str, Sequence[float]], way: str) -> Row
         figures[way],
         "peer, one by one",
         list(theirs) if theirs is not None else None,
-        AtMost(1.0),
+        limit,
     )
 
 
@@ -93,22 +111,52 @@ def _times(
     return against(TOPIC, name, "µs", ours, competitor, theirs, AtLeast(bound))
 
 
-def _together(fleet: Fleet, function: str, steps: int, seconds: float) -> Block:
-    arguments = (steps,) if steps > 1 else ()
-    return _each(lambda: fleet.call(function, *arguments), len(fleet) * steps, seconds)
-
-
-def _one_by_one(fleet: Fleet, function: str, steps: int, seconds: float) -> Block:
+def _together(
+    fleet: Fleet, function: str, steps: int, seconds: float, value: int | None = 0
+) -> Block:
     arguments = (steps,) if steps > 1 else ()
 
-    def call() -> list[object]:
-        return [guest.call(function, *arguments) for guest in fleet.guests]
+    def call() -> None:
+        result = fleet.call(function, *arguments)
+        if result.failures or any(returned != value for returned in result.values):
+            raise AssertionError(f"{function} of the guests that are measured failed")
 
     return _each(call, len(fleet) * steps, seconds)
 
 
-def _each(call: Callable[[], Sequence[object]], steps: int, seconds: float) -> Block:
-    def block() -> float:
-        return microseconds(lambda: check(*call()), seconds) / steps
+def _frames(fleet: Fleet, seconds: float) -> Block:
+    return _each(lambda: check_frame(fleet), len(fleet), seconds)
 
-    return block
+
+class _Cold:
+    """A block of frames at 60 a second, each with cold caches; its median, a guest."""
+
+    def __init__(self, fleet: Fleet, frames: int) -> None:
+        self._fleet = fleet
+        self._frames = frames
+        self._other = bytearray(COLD_BYTES)
+
+    def __call__(self) -> float:
+        times: list[float] = []
+        for _ in range(self._frames):
+            start = time.perf_counter()
+            self._other[:] = bytes(COLD_BYTES)
+            before = time.perf_counter()
+            check_frame(self._fleet)
+            now = time.perf_counter()
+            times.append(now - before)
+            time.sleep(max(0.0, 1 / 60 - (now - start)))
+        return statistics.median(times) / len(self._fleet) * 1e6
+
+
+def _one_by_one(fleet: Fleet, function: str, steps: int, seconds: float) -> Block:
+    arguments = (steps,) if steps > 1 else ()
+    return _each(
+        lambda: check(*(guest.call(function, *arguments) for guest in fleet.guests)),
+        len(fleet) * steps,
+        seconds,
+    )
+
+
+def _each(call: Callable[[], object], steps: int, seconds: float) -> Block:
+    return lambda: microseconds(call, seconds) / steps

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.benchmarks.framed import framed
+
 from arkml import Fleet, Guest, Host
 from arkml.batches import Batch
 
@@ -28,8 +30,8 @@ def bench_guest(host: Host, agents: int, features: int) -> Guest:
 
 
 def bench_fleet(host: Host, instances: int, features: int) -> Fleet:
-    """A fleet of guests with one agent each, likewise."""
-    fleet = host.fleet(BENCH_GUEST, instances)
+    """Make a fleet of guests with one agent each, likewise; it has frames of an applet too."""
+    fleet = host.fleet(framed(BENCH_GUEST), instances)
     open_sessions(fleet, features)
     return fleet
 
@@ -50,6 +52,12 @@ def check(*codes: object) -> None:
     wrong = {code for code in codes if code != 0}
     if wrong:
         raise AssertionError(f"the guest that is measured answered {wrong}")
+
+
+def check_frame(fleet: Fleet) -> None:
+    """Run a frame of every guest, or raise AssertionError if one fails."""
+    if failures := fleet.update():
+        raise AssertionError(f"guests that are measured failed: {failures}")
 
 
 class NullPolicy:

@@ -14,6 +14,7 @@ from arkml.closing import Closing
 from arkml.guests.guest import calls_of
 from arkml.hive.client import HiveClient
 from arkml.hive.session import RunSession
+from arkml.host import hives_of
 from arkml.runs.access import HiveAccess
 
 _MODEL = 65_536
@@ -142,7 +143,7 @@ class TrainingHost(Closing):
 
     @property
     def hives(self) -> HiveAccess:
-        hives = self._host.hives
+        hives = hives_of(self._host)
         assert hives is not None
         return hives
 

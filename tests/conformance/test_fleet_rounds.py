@@ -31,7 +31,7 @@ def usual(places, frame, *, agents=1):
 
 def compacts(group):
     """Whether the last round copied rows together."""
-    return any(part._moves for part in group.as_fleet._rounds._groups)
+    return any(part._moves for part in group.as_fleet._parts.batcher._groups)
 
 
 @pytest.mark.parametrize("model", [models.dense(WIDTH, WIDTH), models.wandering(WIDTH)])

@@ -129,7 +129,7 @@ def test_bytes_that_are_no_text_are_not_shown():
     run = arkml("run", MODULE_RUN, "--invoke", "lengths", "--input", POLICIES / "det.onnx")
 
     assert run.status == 0
-    assert "8 bytes that are no text (--out FILE keeps them)" in run.out
+    assert "8 bytes that are not text (--out FILE keeps them)" in run.out
 
 
 def test_a_status_of_a_function_is_named():
@@ -174,9 +174,9 @@ def test_numbers_are_read_as_the_function_wants_them_and_may_be_negative(wat):
 MISUSE = {
     "--frmes 5": "error: there is no option --frmes: did you mean --frames?",
     "--invoke resize": "--invoke resize takes 1 number (i32), 0 given",
-    "--invoke resize x": "--invoke resize: 'x' is no i32",
+    "--invoke resize x": "--invoke resize: 'x' is not an i32",
     "--invoke nothing": "exports no function 'nothing'; it exports ark_alloc",
-    "--cmdlet x": "c_applet.wasm is no cmdlet: it exports ark_applet_update () -> ()",
+    "--cmdlet x": "c_applet.wasm is not a cmdlet: it exports ark_applet_update () -> ()",
     "--input README.md": "--input is for --invoke and servlets, not for an applet",
     "--limit speed=9": "there is no limit 'speed': there are\n  module_bytes, ",
     "--limit rws=9": "there is no limit 'rws': did you mean rows? There are\n  module_bytes, ",
@@ -187,7 +187,7 @@ MISUSE = {
     "--policy gone.onnx": "error: gone.onnx cannot be read: No such file or directory",
     "--policy .": "error: . cannot be read: Is a directory",
     "--invoke resize --input gone": "resize of c_applet.wasm is (i32) -> (i32): it takes no",
-    "--dir gone": "--dir gone: gone is no directory",
+    "--dir gone": "--dir gone: gone is not a directory",
     "--frames 0": "error: --frames 0: it takes a whole number from 1\n",
     "--frames x": "error: --frames x: it takes a whole number from 1\n",
     "--instances 1.5": "error: --instances 1.5: it takes a whole number from 1\n",

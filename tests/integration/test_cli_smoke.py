@@ -96,7 +96,7 @@ def test_a_failed_check_names_its_file(tmp_path):
     run = arkml("smoke", "empty.wasm", "text.txt", "model.onnx", cwd=tmp_path)
 
     assert run.status == 1
-    assert "FAIL  load        empty.wasm is empty: a WebAssembly module is wanted" in run.out
+    assert "FAIL  load        empty.wasm is empty: a WebAssembly module is expected" in run.out
     assert "FAIL  load        text.txt: the module is not WebAssembly" in run.out
     assert "FAIL  load        model.onnx is an ONNX model, not a WebAssembly module" in run.out
 

@@ -6,7 +6,7 @@ from array import array
 import pytest
 
 from arkml.cli.exits import exit_code, sentence
-from arkml.cli.timing import Pacer, Steps, Timings
+from arkml.cli.timing import Steps, Timings
 from arkml.cli.units import counted, duration, size
 from arkml.cli.values import (
     LAST_PORT,
@@ -18,6 +18,7 @@ from arkml.cli.values import (
 )
 from arkml.errors import UsageError
 from arkml.limits import Limits
+from arkml.training.pacer import Pacer
 
 
 @pytest.mark.parametrize(

@@ -593,7 +593,7 @@ def test_the_contract_holds_for_others_too():
     ("methods", "named"),
     [
         ({"kind": lambda _: relayrl.EnvironmentKind.Unknown}, "kind"),
-        ({"action_dtype": lambda _: "F32"}, "no EnvDType"),
+        ({"action_dtype": lambda _: "F32"}, "not an EnvDType"),
         ({"build_observation": lambda self: np.array([self.at or 0], "f4")}, "before the first"),
         (
             {"step": lambda self, _: Counter.step(self, STILL)},

@@ -14,6 +14,7 @@ from tests.integration.guest_text import ACTOR
 
 from arkml import GuestEnv, HiveGrant, Host
 from arkml.guests.guest import calls_of
+from arkml.host import hives_of
 from arkml.runtime.store import GuestStore
 
 APPLET = GUESTS / "c_applet.wasm"
@@ -144,7 +145,7 @@ def test_a_host_may_be_closed_on_the_thread_of_its_own_ticker(make_host):
 def test_what_interrupts_the_closing_of_a_host_leaves_nothing_open(monkeypatch):
     host = Host(hive=HiveGrant())
     engine = host._loader.engine
-    monkeypatch.setattr(host.hives, "close", _interrupted)
+    monkeypatch.setattr(hives_of(host), "close", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         host.close()
 

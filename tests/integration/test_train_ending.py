@@ -19,7 +19,13 @@ from tests.integration.test_embedded_hive import children_of, is_alive
 REACH = GUESTS / "c_reach.wasm"
 QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
 LONG = 60.0
-FILES = {"c_reach.onnx", "c_reach.crvo", "learning_curve.png", "training.json"}
+FILES = {
+    "c_reach.onnx",
+    "c_reach.last.onnx",
+    "c_reach.crvo",
+    "learning_curve.png",
+    "training.json",
+}
 
 
 @pytest.fixture
@@ -182,13 +188,17 @@ def test_a_terminal_that_closes_ends_a_training_with_its_files(config, tmp_path)
 def test_more_signals_while_it_ends_hurry_it_and_lose_no_file(train):
     training = train("--minutes", "5")
     training.wait_until_it_learns()
-    for pid in children_of(training.process.pid):
+    hives = children_of(training.process.pid)
+    for pid in hives:
         os.kill(pid, signal.SIGSTOP)  # a hive that answers nothing holds the end up
     while training.process.poll() is None:
         training.process.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             training.process.wait(0.2)
     status, _ = training.ended()
+    for pid in hives:
+        os.kill(pid, signal.SIGCONT)  # it finds that its parent has exited
+    wait_for(lambda: not any(map(is_alive, hives)))
 
     assert status == 143, training.err
     assert_is_all_there(training.out)

@@ -2,8 +2,6 @@
 
 import json
 import logging
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -13,15 +11,15 @@ from tests.integration.scripted_hive import ScriptedHive, raw
 
 from arkml import HiveGrant, Host
 from arkml.cli import logs
-from arkml.cli.launch import Grants
-from arkml.cli.learned import Learned, learned
-from arkml.cli.logs import LogOptions
-from arkml.cli.train_command import Goal, Training
-from arkml.cli.training_files import write_files
-from arkml.cli.watch import Watch
+from arkml.cli.training_display import TrainingDisplay
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.runs import RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
+from arkml.host import hives_of
+from arkml.training.files import write_files
+from arkml.training.monitor import RunMonitor
+from arkml.training.options import TrainingOptions
+from arkml.training.outcome import RunOutcome, gather
 
 RUN = RunInfo("r1", "run", "game", Status.RUNNING, 3, 2, 0)
 
@@ -40,27 +38,26 @@ def hive():
 
 def test_a_report_of_an_evaluation_that_failed_does_not_cost_the_best_policy(hive):
     with Host(hive=HiveGrant(f"127.0.0.1:{hive.port}")) as host:
-        client, player = host.hives.client(), SimpleNamespace(subject=host.load(ACTOR))
+        client, guest = hives_of(host).client(), host.load(ACTOR)
         report = client.evaluate("r1", 1, [1.0], [1])
         error = report.exception(20)
-        with Watch(host, lambda _: None) as watch:
-            found = learned(client, RUN, player, watch, [report])
+        with RunMonitor(hives_of(host), lambda _: None) as monitor:
+            outcome = gather(client, RUN, guest, monitor, [report])
 
     assert isinstance(error, ProtocolError)
-    assert (found.which, found.policy) == ("best", b"the best")
+    assert (outcome.kind, outcome.best) == ("best", b"the best")
 
 
 def test_a_curve_that_cannot_be_drawn_is_told_and_costs_no_policy(tmp_path):
-    training = Training(
-        Path("guest.wasm"), None, Goal(), None, 1, tmp_path, None, Grants(), LogOptions(), False
-    )
-    run = RunInfo("r1", r"$\nonsense$", "game", Status.RUNNING, 3, 2, 0)  # no mathematics
-    found = Learned("best", b"a policy", [(1, 0.5)], [], {}, run)
-    files, (complaint,) = write_files(training, found)
+    options = TrainingOptions("guest.v2.wasm", tmp_path, HiveGrant())
+    run = RunInfo("r1", r"$\nonsense$", "game", Status.RUNNING, 3, 2, 0)  # not mathematics
+    outcome = RunOutcome("best", b"a policy", "now", b"the last", [(1, 0.5)], [], {}, run)
+    files, (error,) = write_files(options, outcome)
 
-    assert (tmp_path / "guest.onnx").read_bytes() == b"a policy"
-    assert set(files) == {"onnx", "crvo"}
-    assert f"{tmp_path / 'learning_curve.png'} cannot be made: ValueError" in complaint
+    assert (tmp_path / "guest.v2.onnx").read_bytes() == b"a policy"
+    assert (tmp_path / "guest.v2.last.onnx").read_bytes() == b"the last"
+    assert set(files) == {"onnx", "crvo", "last"}
+    assert f"{tmp_path / 'learning_curve.png'} cannot be made: ValueError" in str(error)
 
 
 def test_what_a_hive_says_of_a_learner_cannot_write_over_the_terminal(hive, capsys):
@@ -72,9 +69,12 @@ def test_what_a_hive_says_of_a_learner_cannot_write_over_the_terminal(hive, caps
         "series": [raw(b'{"series": []}')],
     }
     with Host(hive=HiveGrant(f"127.0.0.1:{hive.port}", shared=True)) as host:
-        host.hives.start(host.hives.client(), RunRequest("run", "game", Settings(3, 2))).result(20)
-        with Watch(host, lambda _: None):
+        hives = hives_of(host)
+        hives.start(hives.client(), RunRequest("run", "game", Settings(3, 2))).result(20)
+        display = TrainingDisplay()
+        with RunMonitor(hives, lambda _: None, display) as monitor:
             wait_for(lambda: len(hive.times.get("metrics", [])) > 1)
+        display.warn_rest(monitor.warnings)
     said = capsys.readouterr().err
 
     assert said == "the learner ended, another one starts: killed\\x1b[2J\n"

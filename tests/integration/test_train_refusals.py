@@ -17,6 +17,7 @@ from tests.integration.training_guest import LOCAL, V2, TrainingGuest
 
 from arkml import HiveGrant, Host
 from arkml.abi.codes import ErrorCode
+from arkml.host import hives_of
 
 REACH, PENDULUM, CHOOSERS = (
     GUESTS / f"c_{name}.wasm" for name in ("reach", "pendulum", "choosers")
@@ -83,8 +84,8 @@ def test_another_guest_does_not_go_on_where_only_the_hive_says_of_what(trained, 
         document.write_text(damage)
     refused = arkml("train", PENDULUM, "--frames", "50", "--out", out, "--resume", "--json")
     told = {
-        None: "run 'reach' of 'reach' (4 features, 2 actions) is to go on here",
-        "nonsense": f"{document} does not say which training is to go on",
+        None: "run 'reach' of 'reach' (4 features, 2 actions) is to be resumed here",
+        "nonsense": f"{document} does not say which training is to be resumed",
     }[damage]
 
     assert refused.status == 2, refused.err
@@ -128,7 +129,7 @@ def test_a_run_whose_configuration_declares_discrete_actions_is_refused(caplog):
     with Host(hive=HiveGrant()) as host:
         guest = TrainingGuest(host)
         code, _ = guest.ask(V2, "start_training", *LOCAL, "game", "chooser", 3, 2, 0, spec)
-        embedded = host.hives._embedded
+        embedded = hives_of(host)._embedded
 
     assert code is ErrorCode.INVALID_ARGUMENTS
     assert "'chooser' declares discrete actions (branches of 3, 2)" in caplog.text
@@ -205,7 +206,7 @@ def test_a_disk_that_is_full_at_the_end_is_told_for_every_file(tmp_path, config)
         _, err = process.communicate(timeout=60)
 
     assert process.returncode == 143
-    for name in ("c_reach.onnx", "c_reach.crvo", "learning_curve.png"):
+    for name in ("c_reach.onnx", "c_reach.last.onnx", "c_reach.crvo", "learning_curve.png"):
         assert f"error: {out / name} cannot be written: File too large" in err
     assert "bug of the host" not in err
 

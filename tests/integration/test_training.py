@@ -21,6 +21,7 @@ from tests.integration.training_guest import (
 from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState, ErrorCode, SnapshotFormat
 from arkml.guests.guest import calls_of
+from arkml.host import hives_of
 
 TRAIN, APPLET = (GUESTS / "ark_api" / f"{kind}_train_016.wasm" for kind in ("cmdlet", "applet"))
 
@@ -155,7 +156,7 @@ def test_submits_are_answered_and_learned_from(guest):
 def test_a_start_that_is_dropped_leaves_its_run(guest, host):
     future = guest.handle(V2, "start_training", *LOCAL, "game", "dropped", 3, 2, 0, QUICK)
     guest.proxy.code(V1, "ml__drop_future", future)
-    client, until, status = host.hives.client(), time.monotonic() + 60, ""
+    client, until, status = hives_of(host).client(), time.monotonic() + 60, ""
     while status != "stopped" and time.monotonic() < until:
         status = {run.name: run.status.value for run in client.runs().result()}.get("dropped", "")
         time.sleep(0.05)
@@ -165,7 +166,7 @@ def test_a_start_that_is_dropped_leaves_its_run(guest, host):
 
 def test_two_guests_learn_one_run_and_the_last_one_stops_it(guest, host):
     context = guest.start("shared")
-    client = host.hives.client()
+    client = hives_of(host).client()
     run = next(run for run in client.runs().result() if run.name == "shared")
     other = TrainingGuest(host)
     joined = other.joined(other.handle(V2, "connect_to_experiment", *LOCAL, run.id))

@@ -27,6 +27,7 @@ from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState, ErrorCode, ExperimentStatus
 from arkml.batches import Batch, Metadata
 from arkml.hive.protocol.segments import read_records
+from arkml.host import hives_of
 
 V5 = "ark-ml-v5"
 GUEST_FILE = GUESTS / "c_reach.wasm"
@@ -51,7 +52,7 @@ def guest(host):
 @pytest.fixture
 def details(host):
     """What the hive knows of a run by its name."""
-    client = host.hives.client()
+    client = hives_of(host).client()
 
     def found(name):
         run = next(run for run in client.runs().result() if run.name == name)
@@ -304,7 +305,7 @@ def test_a_run_starts_from_a_checkpoint_of_another_one(guest, host, details):
         state = RUNNING
     run = details("first").run.id
     until(lambda: details("first").run.n_opts > 0)
-    checkpoint = host.hives.client().checkpoint(run).result()
+    checkpoint = hives_of(host).client().checkpoint(run).result()
     for name in (run, checkpoint):
         started = guest.handle(
             V2, "start_training_from_checkpoint", *LOCAL, "game", f"from {name}", 3, 2, 0, QUICK,
@@ -336,7 +337,7 @@ def test_rows_with_actions_of_their_own_reach_the_memory(guest, host, details):
             push(guest, context, 7, RUNNING if step else INITIAL, given=(0.25, -0.5), api=V3)
             code = guest.proxy.code(V1, f"ml__submit_training_{kind}_observations", context)
             assert code is ErrorCode.SUCCESS
-    client, run = host.hives.client(), details("own actions").run.id
+    client, run = hives_of(host).client(), details("own actions").run.id
 
     assert until(lambda: client.memory(run).result().held == 10)
 
@@ -351,7 +352,7 @@ def test_an_id_that_comes_back_in_the_submit_of_its_end_is_not_learned_from(
     for state in (INITIAL, TERMINAL, RUNNING):
         push(guest, context, 9, state, given=(0.25, -0.5), api=V3)
     guest.proxy.code(V1, "ml__submit_training_demonstration_observations", context)
-    client, run = host.hives.client(), details("back at once").run.id
+    client, run = hives_of(host).client(), details("back at once").run.id
 
     assert code is ErrorCode.SUCCESS
     assert not actions.any()
@@ -449,8 +450,8 @@ def test_a_metric_is_kept_with_the_row_that_it_came_with(tmp_path):
                 push(guest, context, agent, state, reward=reward, metrics=told)
             assert submit(guest, context, 5) is ErrorCode.SUCCESS
         guest.guest.close()
-        run = host.hives.client().runs().result()[0]
-        until(lambda: host.hives.client().run(run.id).result().rows == 1_400)
+        run = hives_of(host).client().runs().result()[0]
+        until(lambda: hives_of(host).client().run(run.id).result().rows == 1_400)
         found = list(metrics_in(tmp_path / "runs" / run.id / "rows"))
 
     assert sorted(found) == sorted(
@@ -518,7 +519,7 @@ def test_rows_that_are_not_finite_are_answered_with_zeros_and_told_once(
         _, actions, _ = guest.submit(context, [(1, RUNNING, 0.0, np.nan), (2, RUNNING, 0.0, 1.0)])
         broken.append(actions)
     _, actions, _ = guest.submit(context, [(2, RUNNING, np.inf, 1.0)])
-    client, run = host.hives.client(), details("broken").run.id
+    client, run = hives_of(host).client(), details("broken").run.id
     told = [record for record in caplog.records if "not finite" in record.getMessage()]
 
     assert not any(found[0].any() for found in broken)
@@ -533,7 +534,9 @@ def test_the_guests_of_a_fleet_learn_one_run_together(host):
         until(lambda: fleet.update() is not None and all(g.call("mode") == 1 for g in fleet.guests))
         for _ in range(30):
             fleet.update()
-        runs = [run for run in host.hives.client().runs().result() if run.name.startswith("reach")]
+        runs = [
+            run for run in hives_of(host).client().runs().result() if run.name.startswith("reach")
+        ]
         failures = [guest.failure for guest in fleet.guests]
         rows = sum(run.rows for run in runs)
 

@@ -18,6 +18,7 @@ SURFACE: Mapping[str, tuple[str, ...]] = {
     "arkml.envs.core.specs": ("Actions", "Part", "Spec"),
     "arkml.envs.core.world": ("Pace",),
     "arkml.sessions.session": ("Origin",),
+    "arkml.training.results": ("PolicyKind", "ProgressFunction", "TrainingEnd"),
     # Environments.
     "arkml.envs.gym": ("NAME",),
     "arkml.envs.gymnasium_env": ("GuestGymnasiumEnv",),
@@ -57,14 +58,15 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
     "arkml.Fleet": (
         "__len__", "call", "close", "guests", "initialize", "join", "name", "statistics", "update",
     ),
-    "arkml.Host": ("__init__", "close", "compile", "evaluator", "fleet", "limits", "load", "wasi"),
+    "arkml.Host": ("__init__", "close", "compile", "fleet", "limits", "load", "wasi"),
 }  # fmt: skip
 """The public members of classes that have others, for the rest of the package."""
 
 NOT_MADE_BY_PROGRAMS = {
     "arkml.Batch", "arkml.CompiledModule", "arkml.EntryPoint", "arkml.Fleet", "arkml.FleetResult",
-    "arkml.Guest",
-    "arkml.ModuleInfo", "arkml.Reply", "arkml.Statistics",
+    "arkml.EvaluationResult", "arkml.Guest", "arkml.LearningCurve",
+    "arkml.ModuleInfo", "arkml.Reply", "arkml.Statistics", "arkml.TrainedPolicy",
+    "arkml.TrainingFailed", "arkml.TrainingProgress", "arkml.TrainingResult",
     "arkml.envs.core.decisions.Behavior", "arkml.envs.core.decisions.Decision",
     "arkml.envs.core.decisions.Demonstrations", "arkml.envs.core.decisions.Step",
     "arkml.envs.core.world.Pace",

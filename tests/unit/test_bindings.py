@@ -84,6 +84,10 @@ FUNCTIONS = {
     ),
     "wasmtime_memory_size": ("c_ulong", "LP_wasmtime_context LP_wasmtime_memory"),
     "wasmtime_store_delete": (None, "LP_wasmtime_store"),
+    "wasmtime_table_set": (
+        "LP_wasmtime_error",
+        "LP_wasmtime_context LP_wasmtime_table c_ulong LP_wasmtime_val",
+    ),
 }
 """Result and arguments of every raw function."""
 
@@ -91,12 +95,25 @@ STRUCTURES = {
     "wasmtime_val_t": (32, {"kind": (0, 1), "of": (8, 24)}),
     "wasmtime_valunion_t": (
         24,
-        {"i32": (0, 4), "i64": (0, 8), "f32": (0, 4), "f64": (0, 8), "v128": (0, 16)},
+        {
+            "i32": (0, 4),
+            "i64": (0, 8),
+            "f32": (0, 4),
+            "f64": (0, 8),
+            "v128": (0, 16),
+            "funcref": (0, 16),
+        },
     ),
     "wasmtime_extern_t": (32, {"kind": (0, 1), "of": (8, 24)}),
     "wasmtime_extern_union_t": (
         24,
-        {"func": (0, 16), "global_": (0, 24), "memory": (0, 24), "sharedmemory": (0, 8)},
+        {
+            "func": (0, 16),
+            "global_": (0, 24),
+            "memory": (0, 24),
+            "sharedmemory": (0, 8),
+            "table": (0, 24),
+        },
     ),
     "wasmtime_func_t": (16, {"store_id": (0, 8)}),
     "wasmtime_instance_t": (16, {"store_id": (0, 8)}),
@@ -131,31 +148,27 @@ def test_every_raw_name_that_the_runtime_uses_is_listed_here():
     assert names("raw") == listed_names()
     assert names("ffi") == {
         "WASMTIME_EXTERN_SHAREDMEMORY",
+        "WASMTIME_FUNCREF",
         "wasmtime_extern_t",
         "wasmtime_extern_union",
     }
 
 
 def listed_names():
-    by_address = {
-        "wasmtime_call_future_delete",
-        "wasmtime_call_future_poll",
-        "wasmtime_context_set_epoch_deadline",
-        "wasmtime_func_call_async",
-        "wasmtime_store_delete",
+    by_address = set(FUNCTIONS) - {
+        "wasmtime_config_async_stack_size_set",
+        "wasmtime_linker_define_async_func",
+        "wasmtime_linker_instantiate_pre",
     }
     inner = {
         "wasmtime_valunion_t",
         "wasmtime_extern_union_t",
         "wasmtime_func_t",
+        "wasmtime_memory_t",
         "wasmtime_async_continuation_t",
     }
     structures = set(STRUCTURES) - inner
-    wrapped = set(FUNCTIONS) - {
-        "wasmtime_context_set_epoch_deadline",
-        "wasmtime_func_call_async",
-        "wasmtime_store_delete",
-    }
+    wrapped = set(FUNCTIONS) - by_address
     return structures | OPAQUE | CALLBACKS | wrapped | {f"_{name}" for name in by_address}
 
 
@@ -196,6 +209,7 @@ def test_the_numbers_of_value_kinds_and_externs_are_those_of_version_50():
     assert [number.value for number in numbers] == list(bindings.KINDS.values())
     assert list(bindings.KINDS) == ["i32", "i64", "f32", "f64"]
     assert ffi.WASMTIME_EXTERN_SHAREDMEMORY.value == 4
+    assert ffi.WASMTIME_FUNCREF.value == 5
 
 
 def test_the_async_callback_has_eight_arguments_and_a_continuation_last():

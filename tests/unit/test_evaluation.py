@@ -4,7 +4,7 @@ import numpy as np
 
 from arkml.abi.codes import EpisodeState
 from arkml.policies.training import Rows
-from arkml.runs.evaluation import Episodes
+from arkml.runs.evaluation import EpisodeRecorder
 
 INITIAL, RUNNING, TERMINAL = EpisodeState.INITIAL, EpisodeState.RUNNING, EpisodeState.TERMINAL
 
@@ -21,7 +21,7 @@ def submit(episodes, step, state, reward, keep=None):
 
 
 def test_rows_that_do_not_count_are_in_no_return_and_no_length():
-    episodes = Episodes()
+    episodes = EpisodeRecorder()
     for _ in range(2):
         submit(episodes, 0, INITIAL, 0.0)
         submit(episodes, 1, RUNNING, 2.0)
@@ -33,7 +33,7 @@ def test_rows_that_do_not_count_are_in_no_return_and_no_length():
 
 
 def test_an_episode_ends_with_a_row_that_does_not_count_too():
-    episodes = Episodes()
+    episodes = EpisodeRecorder()
     submit(episodes, 0, INITIAL, 0.0)
     submit(episodes, 1, RUNNING, 2.0)
     submit(episodes, 2, TERMINAL, float("nan"), keep=False)

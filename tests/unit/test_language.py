@@ -21,23 +21,7 @@ GUIDES = sorted(
 MODELS = ("httpx", "httpcore", "h11", "wasmtime", "starlette", "gymnasium")
 
 # Packages and modules of arkml, and guides, that are not in plain English yet.
-PENDING = {
-    "cli",
-    "envs.core.batch_stepper",
-    "guests",
-    "runs",
-    "runtime.call_guard",
-    "runtime.exported_function",
-    "runtime.fiber",
-    "runtime.lockstep",
-    "runtime.parked",
-    "runtime.sandbox",
-    "runtime.shim",
-    "runtime.traps",
-    "runtime.waits",
-    "sessions.run_request",
-    "testing",
-}
+PENDING: set[str] = set()
 PENDING_GUIDES: set[str] = set()
 
 

@@ -6,7 +6,7 @@ from arkml.envs.core.declarations import Declarations
 from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.world import ORIGIN, Pace, SeededWorld
 from arkml.errors import UsageError
-from arkml.sessions.run_request import HiveAddress, Launch
+from arkml.sessions.run_request import HiveAddress, TrainingRequest
 
 SECOND = 1_000_000_000
 CENTURIES = 1 << 64
@@ -118,13 +118,13 @@ def test_the_time_of_day_fits_an_i64_for_ever():
 
 
 def test_experiments_are_named_and_dated_by_the_world():
-    launch = Launch(HiveAddress("localhost", 12356), "game", "game")
+    request = TrainingRequest(HiveAddress("localhost", 12356), "game", "game")
     listed = []
     for seed in (1, 1, 2):
         experiments = Experiments(
             None, lambda _: (2, 1), Declarations(None, None), None, world(seed)
         )
-        run = experiments.start(launch).result().run
+        run = experiments.start(request).result().run
         listed.append((run.id, run.info().started_at))
 
     assert listed[0] == listed[1]

@@ -1,4 +1,4 @@
-"""The commands under one name, and what happens around each of them."""
+"""The command line `arkml`: its commands, its usage errors, its version."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def _print_version(wanted: bool) -> None:
         return
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {}
+    versions = {}
     for package in ("arkml", "wasmtime", "onnxruntime"):
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "(not installed)"
-    others = f"wasmtime {found['wasmtime']}, onnxruntime {found['onnxruntime']}"
-    sys.stdout.write(f"arkml {found['arkml']} ({others})\n")
+            versions[package] = "(not installed)"
+    others = f"wasmtime {versions['wasmtime']}, onnxruntime {versions['onnxruntime']}"
+    sys.stdout.write(f"arkml {versions['arkml']} ({others})\n")
     raise typer.Exit(GOOD)
 
 
@@ -82,16 +82,16 @@ def _main(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    del version  # its callback has answered
+    del version  # its callback has printed it
 
 
 def run_command_line() -> None:
-    """Parse the arguments of the process, do what they ask for and end the process."""
+    """Parse the arguments of the process, run the command and end the process."""
     words = sys.argv[1:] or ["--help"]
-    run(partial(_obey, words), as_json="--json" in words, debug="--debug" in words)
+    run(partial(_dispatch, words), as_json="--json" in words, debug="--debug" in words)
 
 
-def _obey(words: list[str]) -> int:
+def _dispatch(words: list[str]) -> int:
     open_streams()
     try:
         outcome = app(args=words, prog_name="arkml", standalone_mode=False)
@@ -103,7 +103,7 @@ def _obey(words: list[str]) -> int:
 
 
 def _usage(error: Exception) -> str:
-    """What is wrong with the usage, and where to read on."""
+    """Return the message of a usage error, with the command whose help explains it."""
     message = getattr(error, "format_message", error.__str__)()
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", "arkml")

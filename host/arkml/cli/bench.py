@@ -1,4 +1,4 @@
-"""`arkml bench`: how long a frame or a call of a guest takes."""
+"""`arkml bench`: measures the time of a frame or a call of a guest."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import Job, print_json
-from arkml.cli.launch import Grants
+from arkml.cli.launch import HostGrants
 from arkml.cli.logs import LogOptions
 from arkml.cli.values import whole_number
 from arkml.errors import UsageError
 
 if TYPE_CHECKING:
-    from arkml.cli.task_runner import Player
-    from arkml.cli.tasks import Task
     from arkml.cli.timing import Timings
     from arkml.host import Host
+    from arkml.training.task_runner import TaskRunner
+    from arkml.training.tasks import Task
 
 _EPILOG = options.epilog(
     "arkml bench npc.wasm --policy walk.onnx",
@@ -28,14 +28,14 @@ _EPILOG = options.epilog(
     "arkml bench module.wasm --invoke step 16",
     notes="""
 The first calls, which load policies and warm caches, are not counted (--warmup). The spread is half
-the distance between the quartiles. A call includes what policies take.
+the distance between the quartiles. The time of a call includes that of policies.
 """,
 )
 _FRAMES, _CALLS = (1000, 50), (20, 2)  # counted, and before that for warming up
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class BenchOptions:
     """The options of one measurement."""
 
     guest: Path
@@ -47,7 +47,7 @@ class Bench:
     warmup: int | None
     instances: int
     known: tuple[str, ...]
-    grants: Grants
+    host: HostGrants
     logs: LogOptions
     as_json: bool
 
@@ -70,7 +70,7 @@ def command(
         typer.Option(
             metavar="N",
             parser=whole_number("--frames", 1),
-            help="So many frames or calls: 1000 by default, 20 where they take bytes.",
+            help="Number of frames or calls: 1000 by default, 20 where they take bytes.",
         ),
     ] = None,
     warmup: Annotated[
@@ -78,7 +78,7 @@ def command(
         typer.Option(
             metavar="N",
             parser=whole_number("--warmup", 0),
-            help="Calls before that, not counted: 50 by default, 2 where they take bytes.",
+            help="Calls before them, not counted: 50 by default, 2 where they take bytes.",
         ),
     ] = None,
     instances: options.Instances = 1,
@@ -96,10 +96,10 @@ def command(
 ) -> Job:
     """Measure the time of a frame or a call."""
     level = log_level or (None if verbose or debug else "warning")
-    grants = Grants(
+    host = HostGrants(
         policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directory or ()), stub_missing
     )
-    wanted = Bench(
+    measurement = BenchOptions(
         guest=guest,
         cmdlet=cmdlet,
         invoke=invoke,
@@ -109,54 +109,56 @@ def command(
         warmup=warmup,
         instances=instances,
         known=tuple(name for option in context.command.params for name in option.opts),
-        grants=grants,
+        host=host,
         logs=LogOptions(level, verbose, debug),
         as_json=as_json,
     )
-    return partial(bench, wanted)
+    return partial(bench, measurement)
 
 
-def bench(wanted: Bench) -> int:
-    """Measure and show."""
+def bench(options: BenchOptions) -> int:
+    """Measure, show the times, and return the exit code."""
+    from arkml.cli.guest_task import complaints_of, error_document, print_complaints
     from arkml.cli.launch import open_host
-    from arkml.cli.outcome import complaints_of, error_document, say_complaints
     from arkml.cli.values import check_words
 
-    wanted.logs.start()
-    check_words((str(wanted.guest), *wanted.arguments), wanted.known)
-    with open_host(wanted.grants, stdout_is_ours=True) as host:
-        document, player = _measured(wanted, host)
-    complaints = complaints_of(wanted.grants, player, wanted.instances)
-    if wanted.as_json:
+    options.logs.start()
+    check_words((str(options.guest), *options.arguments), options.known)
+    with open_host(options.host, keep_stdout=True) as host:
+        document, runner = _measure(options, host)
+    complaints = complaints_of(options.host, runner, options.instances)
+    if options.as_json:
         print_json(error_document(complaints) | document)
     else:
         _show(document)
-    return say_complaints(complaints)
+    return print_complaints(complaints)
 
 
-def _measured(wanted: Bench, host: Host) -> tuple[dict[str, Any], Player]:
-    """Measure; returns what there is to show, and who played."""
-    from arkml.cli.playing import announce, budget_of, compiled, perform, player_of
+def _measure(options: BenchOptions, host: Host) -> tuple[dict[str, Any], TaskRunner]:
+    """Measure; return the figures, and the guest or the fleet with its failures."""
+    from arkml.cli.guest_task import announce, budget_of, compile_file, perform
     from arkml.cli.progress import ProgressBar
-    from arkml.cli.tasks import Wanted, choose
+    from arkml.cli.tasks import TaskOptions, choose
     from arkml.cli.timing import Steps
+    from arkml.training.task_runner import make_runner
 
-    program = compiled(host, wanted.guest)
-    task = choose(program, Wanted(wanted.cmdlet, wanted.invoke, wanted.arguments, wanted.input))
-    count, warmup = _counts(wanted, task)
-    budget = budget_of(task, wanted.grants)
-    player = player_of(host, program, task, instances=wanted.instances, budget=budget)
-    announce(program, wanted.instances)
-    perform(player, Steps(player.step), warmup)
-    before, steps = player.statistics, Steps(player.step)
-    with ProgressBar(program.name, count) as progress:
+    module = compile_file(host, options.guest)
+    task_options = TaskOptions(options.cmdlet, options.invoke, options.arguments, options.input)
+    task = choose(module, task_options)
+    count, warmup = _counts(options, task)
+    budget = budget_of(task, options.host)
+    runner = make_runner(host, module, task, instances=options.instances, budget=budget)
+    announce(module, options.instances)
+    perform(runner, Steps(runner.step), warmup)
+    before, steps = runner.statistics, Steps(runner.step)
+    with ProgressBar(module.name, count) as progress:
         steps.run(count, after=progress)
-    rows = player.statistics.rows - before.rows
-    return _document(wanted, program.name, task, steps.timings, warmup, rows), player
+    rows = runner.statistics.rows - before.rows
+    return _document(options, module.name, task, steps.timings, warmup, rows), runner
 
 
-def _counts(wanted: Bench, task: Task) -> tuple[int, int]:
-    """How many calls are counted, and how many go before."""
+def _counts(options: BenchOptions, task: Task) -> tuple[int, int]:
+    """Return the number of calls that count, and of those before them."""
     from arkml.runtime.module.description import ModuleKind
 
     if not task.is_repeatable:
@@ -164,13 +166,13 @@ def _counts(wanted: Bench, task: Task) -> tuple[int, int]:
     numbers = task.kind in (ModuleKind.APPLET, ModuleKind.PLAIN)
     counted, before = _FRAMES if numbers else _CALLS
     return (
-        counted if wanted.frames is None else wanted.frames,
-        before if wanted.warmup is None else wanted.warmup,
+        counted if options.frames is None else options.frames,
+        before if options.warmup is None else options.warmup,
     )
 
 
 def _document(
-    wanted: Bench, name: str, task: Task, timings: Timings, warmup: int, rows: int
+    options: BenchOptions, name: str, task: Task, timings: Timings, warmup: int, rows: int
 ) -> dict[str, Any]:
     low, median, high, p99 = timings.quantiles(0.25, 0.5, 0.75, 0.99)
     total = timings.total
@@ -178,7 +180,7 @@ def _document(
         "guest": name,
         "kind": task.kind.value,
         "function": task.function,
-        "instances": wanted.instances,
+        "instances": options.instances,
         "frames": len(timings),
         "warmup": warmup,
         "seconds": {

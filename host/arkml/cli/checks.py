@@ -1,4 +1,4 @@
-"""What a smoke test looks at, in order; the first failure that leaves nothing to run ends it."""
+"""The checks of a smoke test, in their order, up to the first failure that stops the guest."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arkml.cli.files import named, read_module
-from arkml.cli.launch import Grants, open_host
-from arkml.cli.outcome import idle_policy
-from arkml.cli.task_runner import Solo
-from arkml.cli.tasks import Task, Wanted, choose
+from arkml.cli.guest_task import idle_policy
+from arkml.cli.launch import HostGrants, open_host
+from arkml.cli.tasks import TaskOptions, choose
 from arkml.cli.timing import Steps
 from arkml.cli.units import counted, duration, size
 from arkml.errors import (
@@ -28,13 +27,15 @@ from arkml.errors import (
 )
 from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.module.description import ModuleKind
+from arkml.training.task_runner import GuestRunner
+from arkml.training.tasks import Task
 
 if TYPE_CHECKING:
     from arkml.guests.guest import Guest
     from arkml.host import Host
     from arkml.runtime.compiled_module import CompiledModule
 
-_PATIENCE = 60.0  # seconds of wasm for one call that is no frame
+_PATIENCE = 60.0  # seconds of wasm for one call that is not a frame
 _OVER_LIMITS = (
     GuestTimeout,
     MemoryLimitExceeded,
@@ -55,25 +56,23 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """How guests are tried."""
+class SmokeTest:
+    """A smoke test with its options, for any number of guests."""
 
-    grants: Grants
+    host: HostGrants
     frames: int = 120
     cmdlet: str | None = None
     input: Path | None = None
 
     def run(self, path: Path) -> Iterator[Check]:
-        """Try the guest in a file, check by check. Raises UsageError for bad options."""
-        host = open_host(
-            self.grants, program=path.name, arguments=self.cmdlet or "", stdout_is_ours=True
-        )
+        """Test the guest in a file, and yield check by check. Raises UsageError for bad options."""
+        host = open_host(self.host, name=path.name, arguments=self.cmdlet or "", keep_stdout=True)
         with host:
             yield from _timed(self._checks(host, path))
 
     def _checks(self, host: Host, path: Path) -> Iterator[Check]:
         try:
-            program = host.compile(read_module(path), name=path.name)
+            module = host.compile(read_module(path), name=path.name)
         except LinkError as error:
             yield Check("load", True, path.name)
             yield Check("link", False, str(error))
@@ -81,54 +80,54 @@ class Trial:
         except ArkmlError as error:
             yield _failed("load", error, path)
             return
-        yield Check("load", True, f"{program.info.kind.value}, {size(program.info.size)}")
-        yield Check("link", True, _linked(program))
+        yield Check("load", True, f"{module.info.kind.value}, {size(module.info.size)}")
+        yield Check("link", True, _linked(module))
         try:
-            guest = host.load(program, initialize=False)
+            guest = host.load(module, initialize=False)
             guest.initialize()
         except GuestError as error:
             yield _failed("initialize", error, path)
             return
         yield Check("initialize", True, "no trap")
-        yield from self._task_checks(guest, program)
+        yield from self._task_checks(guest, module)
 
-    def _task_checks(self, guest: Guest, program: CompiledModule) -> Iterator[Check]:
-        task = choose(program, Wanted(cmdlet=self.cmdlet, input=self.input))
+    def _task_checks(self, guest: Guest, module: CompiledModule) -> Iterator[Check]:
+        task = choose(module, TaskOptions(cmdlet=self.cmdlet, input=self.input))
         if not task.function:
-            names = ", ".join(entry.name for entry in program.info.entry_points)
+            names = ", ".join(entry.name for entry in module.info.entry_points)
             yield Check("run", True, f"nothing to call without arguments ({names or 'no exports'})")
-        performance = _Performance(guest, task, self)
+        performance = _CountedRun(guest, task, self)
         try:
             performance.run()
         except GuestError as error:
-            yield _failed("run", error, program.name, performance.place(error))
+            yield _failed("run", error, module.name, performance.place(error))
             return
         if task.function:
             yield Check("run", True, performance.outcome())
         yield performance.handles()
-        yield _actions(guest, self.grants)
+        yield _actions(guest, self.host)
         yield performance.limits()
 
 
-class _Performance:
-    """A guest does its task, and what is live is counted on the way."""
+class _CountedRun:
+    """The run of a guest's task, with a count of the handles that are live after each step."""
 
-    def __init__(self, guest: Guest, task: Task, trial: Trial) -> None:
-        self.count = _count(task, trial)
+    def __init__(self, guest: Guest, task: Task, test: SmokeTest) -> None:
+        self.count = _count(task, test)
         self._guest = guest
         self._task = task
-        in_its_own_time = task.kind is ModuleKind.APPLET or trial.grants.has_budget
+        in_its_own_time = task.kind is ModuleKind.APPLET or test.host.has_budget
         self._budget: Budget = RUN_SECONDS if in_its_own_time else _PATIENCE
         self._any_status = (
-            task.kind in (ModuleKind.SERVLET, ModuleKind.MODULE_RUN) and trial.input is None
+            task.kind in (ModuleKind.SERVLET, ModuleKind.MODULE_RUN) and test.input is None
         )
-        self.steps = Steps(Solo(guest, task, self._budget).step)
+        self.steps = Steps(GuestRunner(guest, task, self._budget).step)
         self._status = 0
         self._peak = self._live()
         self._halfway = self._peak
 
     def run(self) -> None:
-        """Raises GuestError."""
+        """Run all steps. Raises GuestError."""
         for _ in range(self.count):
             self._step()
             live = self._live()
@@ -137,7 +136,7 @@ class _Performance:
                 self._halfway = live
 
     def outcome(self) -> str:
-        """What it did."""
+        """Return what ran, as the detail of a check."""
         if self.count == 1:
             return f"{self._task.function}, no trap"
         what = "frames" if self._task.kind is ModuleKind.APPLET else "calls"
@@ -145,7 +144,7 @@ class _Performance:
         return f"{self.count:,} {what} of {self._task.function}, no trap{status}"
 
     def place(self, error: GuestError) -> str:
-        """What to say before or after `error`, with `%s` for it."""
+        """Return the text around `error`, with `%s` in its place."""
         if self.count > 1:
             return f"in call {len(self.steps.timings) + 1:,}: %s"
         if isinstance(error, CmdletFailed) and not self._task.data:
@@ -153,7 +152,7 @@ class _Performance:
         return "%s"
 
     def handles(self) -> Check:
-        """Nothing is live after a cmdlet, and no more after N frames than after half of them."""
+        """Check that a cmdlet leaves no handle, and N frames no more than half of them."""
         live = self._live()
         if self._task.kind in (ModuleKind.CMDLET, ModuleKind.WASI_COMMAND):
             return Check("handles", live == 0, f"{counted(live, 'handle')} live afterwards")
@@ -163,11 +162,11 @@ class _Performance:
         return Check("handles", live <= self._halfway, detail)
 
     def limits(self) -> Check:
-        """Whether no import call reached a limit, and how near the run came to the others."""
+        """Check that no import call reached a limit; tell how near the run came to the others."""
         reached = self._guest.statistics.limits
         if reached:
-            told = ", ".join(f"{name} {count} times" for name, count in sorted(reached.items()))
-            return Check("limits", False, f"import calls were refused: {told}")
+            counts = ", ".join(f"{name} {count} times" for name, count in sorted(reached.items()))
+            return Check("limits", False, f"import calls were refused: {counts}")
         limits = self._guest.module.limits
         slowest = self.steps.timings.quantiles(1.0)[0]
         allowed = limits.run_seconds if self._budget is RUN_SECONDS else self._budget
@@ -192,26 +191,26 @@ class _Performance:
         return self._guest.live_handles
 
 
-def _count(task: Task, trial: Trial) -> int:
+def _count(task: Task, test: SmokeTest) -> int:
     match task.kind:
         case ModuleKind.APPLET:
-            return trial.frames
+            return test.frames
         case ModuleKind.CMDLET | ModuleKind.WASI_COMMAND:
             return 1
         case ModuleKind.SERVLET | ModuleKind.MODULE_RUN | ModuleKind.PLAIN:
             return 2 if task.function else 0
 
 
-def _linked(program: CompiledModule) -> str:
-    count, stubs = len(program.info.imports), len(program.linkage.stubs)
+def _linked(module: CompiledModule) -> str:
+    count, stubs = len(module.info.imports), len(module.linkage.stubs)
     if not count:
         return "no imports"
     return f"{counted(count, 'import')}, " + (f"{stubs:,} of them stubs" if stubs else "all there")
 
 
-def _actions(guest: Guest, grants: Grants) -> Check:
+def _actions(guest: Guest, options: HostGrants) -> Check:
     done = guest.statistics
-    if idle := idle_policy(grants, done):
+    if idle := idle_policy(options, done):
         return Check("actions", False, idle)
     bad = done.non_finite_actions
     if bad:
@@ -220,7 +219,7 @@ def _actions(guest: Guest, grants: Grants) -> Check:
 
 
 def _failed(name: str, error: ArkmlError, file: str | Path, text: str = "%s") -> Check:
-    """A failed check; a limit that was hit is the one of limits."""
+    """Return a failed check, that of limits if one was reached."""
     name = "limits" if isinstance(error, _OVER_LIMITS) else name
     return Check(name, False, text.replace("%s", named(file, str(error))))
 

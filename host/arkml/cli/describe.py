@@ -1,4 +1,4 @@
-"""`arkml describe`: what a model file is, and whether it may act here."""
+"""`arkml describe`: shows a model file, and whether it may act here."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def command(
 
 
 def describe_file(path: Path, limits: tuple[str, ...], logs: LogOptions, as_json: bool) -> int:
-    """Describe one file."""
+    """Describe one file, and return the exit code."""
     from arkml.policies.describe import ACCEPTED, describe
 
     logs.start()

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and its one sentence when it failed."""
+"""The end of a command: its exit code, and one sentence where it failed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from arkml.errors import ArkmlError, CmdletFailed, GuestError, GuestExit
 GOOD, FAILED, UNUSABLE, UNREAD = 0, 1, 2, 141
 
 Job = Callable[[], int]
-"""What a command does once its options are understood; it returns the exit code."""
+"""The work of a command after its options are parsed; it returns the exit code."""
 
 
 _OF_THE_SYSTEM = frozenset(
@@ -27,11 +27,11 @@ _OF_THE_SYSTEM = frozenset(
         errno.ENOTDIR, errno.EPERM, errno.EROFS,
     }
 )  # fmt: skip
-"""What the files of a user, and their disk, may answer."""
+"""Error numbers that have their reason in the files of the user, or their disk."""
 
 
 def exit_code(error: BaseException) -> int:
-    """A guest that failed is 1, what never came to run 2. A bug of the host is 1 too."""
+    """Return 1 for a guest that failed, 2 for one that never ran, and 1 for a bug of the host."""
     if _is_of_the_system(error):
         return UNUSABLE
     if isinstance(error, GuestError) or not isinstance(error, ArkmlError):
@@ -40,23 +40,23 @@ def exit_code(error: BaseException) -> int:
 
 
 def run(job: Job, *, as_json: bool, debug: bool) -> NoReturn:
-    """Do the job and end the process; SIGTERM and SIGHUP interrupt it as Ctrl-C does."""
+    """Run a job and end the process; SIGTERM and SIGHUP interrupt it as Ctrl-C does."""
     SIGNALS.catch(leave)
     try:
-        status = _done(job, as_json=as_json, debug=debug)
+        status = _run(job, as_json=as_json, debug=debug)
         sys.stdout.flush()
-    except (BrokenPipeError, SystemExit):  # SystemExit is how click and rich tell of a broken pipe
-        leave(SIGNALS.ended(UNREAD))  # whoever read the output has seen enough
+    except (BrokenPipeError, SystemExit):  # click and rich raise SystemExit for a broken pipe
+        leave(SIGNALS.ended(UNREAD))  # the reader of the output has closed it
     except StdoutUnwritable as error:
         print_error(f"stdout cannot be written: {error.strerror}")
         leave(SIGNALS.ended(FAILED))
     if status == SIGNALS.status:
-        leave(status)  # what is still under way is not waited for
+        leave(status)  # without waiting for threads
     sys.exit(status)
 
 
-def _done(job: Job, *, as_json: bool, debug: bool) -> int:
-    """Do the job, tell what went wrong, and return the exit code."""
+def _run(job: Job, *, as_json: bool, debug: bool) -> int:
+    """Run a job, show what went wrong, and return the exit code."""
     try:
         return job()
     except KeyboardInterrupt as interrupt:
@@ -67,15 +67,15 @@ def _done(job: Job, *, as_json: bool, debug: bool) -> int:
         return SIGNALS.status
     except (BrokenPipeError, StdoutUnwritable):
         raise
-    except Exception as error:  # noqa: BLE001  a bug of the host, too, is told in a sentence
+    except Exception as error:  # noqa: BLE001  a bug of the host is shown as a sentence too
         if debug:
             traceback.print_exc()
-        say_failure(sentence(error, debug=debug), error, as_json=as_json)
+        print_failure(sentence(error, debug=debug), error, as_json=as_json)
         return exit_code(error)
 
 
 def sentence(error: Exception, *, debug: bool = False) -> str:
-    """What to tell the user of `error`."""
+    """Return the sentence that explains `error` to the user."""
     if isinstance(error, ArkmlError):
         return str(error)
     if _is_of_the_system(error):
@@ -86,12 +86,12 @@ def sentence(error: Exception, *, debug: bool = False) -> str:
 
 
 def _is_of_the_system(error: BaseException) -> bool:
-    """Whether a file could not be had, for a reason that lies in the file or its disk."""
+    """Return whether a file or its disk is the reason of an error."""
     return isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM
 
 
-def say_failure(text: str, error: Exception, *, as_json: bool) -> None:
-    """Put the sentence where the user looks for it."""
+def print_failure(text: str, error: Exception, *, as_json: bool) -> None:
+    """Write a failure to stderr, and with `as_json` to stdout as an object."""
     from arkml.terminal import harmless
 
     print_error(harmless(text))
@@ -122,6 +122,6 @@ def leave(status: int) -> NoReturn:
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None is closed from the start
         try:
             stream.flush()
-        except OSError:  # nobody reads it any more
+        except OSError:  # its reader is gone
             continue
     os._exit(status)

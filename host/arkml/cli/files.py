@@ -1,15 +1,12 @@
-"""The files that a user names: read, told apart by how they begin, written whole or not at all."""
+"""The files that a user names: read, and recognized by their first bytes."""
 
 from __future__ import annotations
 
-import errno
-import os
 from enum import Enum
 from pathlib import Path
 from typing import assert_never
 
 from arkml.errors import ModelRejected, ModuleError, ModuleRejected, UsageError
-from arkml.files import write_atomic
 from arkml.limits import Limits
 
 _WASM, _CERVO = b"\0asm", b"CRVO"
@@ -18,7 +15,7 @@ _ONNX_NEXT = frozenset(b"\x12\x1a\x22\x28\x32\x3a\x42\x72")  # tags of what foll
 
 
 class FileKind(Enum):
-    """What a file is by its first bytes, and what to call that in a sentence."""
+    """Kind of a file by its first bytes; the value is its name in a sentence."""
 
     EMPTY = "empty"
     MODULE = "a WebAssembly module"
@@ -28,10 +25,10 @@ class FileKind(Enum):
 
 
 def kind_of(data: bytes) -> FileKind:
-    """What the bytes of a file look like."""
+    """Return the kind of a file by its bytes."""
     if not data:
         return FileKind.EMPTY
-    if data[:4] == _WASM or data.lstrip()[:1] == b"(":  # text of a module counts as one
+    if data[:4] == _WASM or data.lstrip()[:1] == b"(":  # wasm text is a module too
         return FileKind.MODULE
     if data[:4] == _CERVO:
         return FileKind.CERVO
@@ -41,14 +38,14 @@ def kind_of(data: bytes) -> FileKind:
 
 
 def read_module(path: Path) -> bytes:
-    """The bytes of a module. Raises ModuleError if they cannot be read or are clearly no module."""
+    """Read a module. Raises ModuleError for a file that is unreadable or clearly something else."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ModuleError(_unreadable(path, error)) from None
     match kind_of(data):
         case FileKind.EMPTY:
-            raise ModuleRejected(f"{path} is empty: a WebAssembly module is wanted")
+            raise ModuleRejected(f"{path} is empty: a WebAssembly module is expected")
         case FileKind.CERVO | FileKind.ONNX as kind:
             raise ModuleRejected(
                 f"{path} is {kind.value}, not a WebAssembly module: `arkml describe` shows it,"
@@ -62,16 +59,16 @@ def read_module(path: Path) -> bytes:
 
 def read_model(path: Path, limits: Limits) -> bytes:
     """
-    The bytes of a model, with the weights that lie beside it.
+    Read a model, with the weights in files beside it.
 
-    Raises UsageError if they cannot be read, ModelRejected if they are clearly no model.
+    Raises UsageError if it cannot be read, ModelRejected if it is clearly something else.
     """
     from arkml.policies.files import read_policy_file
 
     data = read_policy_file(path, limits)
     match kind_of(data):
         case FileKind.EMPTY:
-            raise ModelRejected(f"{path} is empty: an ONNX or Cervo file is wanted")
+            raise ModelRejected(f"{path} is empty: an ONNX or Cervo file is expected")
         case FileKind.MODULE:
             raise ModelRejected(
                 f"{path} is a WebAssembly module, not an ONNX or Cervo file: `arkml inspect` shows"
@@ -84,7 +81,7 @@ def read_model(path: Path, limits: Limits) -> bytes:
 
 
 def read_input(path: Path) -> bytes:
-    """The bytes of any file. Raises UsageError."""
+    """Read any file. Raises UsageError."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -92,7 +89,7 @@ def read_input(path: Path) -> bytes:
 
 
 def keep_apart(target: Path | None, *sources: Path | None) -> None:
-    """Refuse to write over what is read, through links too. Raises UsageError."""
+    """Raise UsageError if `target` is a file that is read, through links too."""
     for source in sources:
         if target is None or source is None or not _is_same(target, source):
             continue
@@ -100,47 +97,15 @@ def keep_apart(target: Path | None, *sources: Path | None) -> None:
         raise UsageError(f"{target} is {what} that is read: name another one to write")
 
 
-def make_directory(option: str, path: Path) -> None:
-    """Make a directory that an option names. Raises UsageError if nothing can be written there."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{option} {path} cannot be made: {error.strerror}") from None
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise UsageError(f"{option} {path} cannot be written: choose another directory")
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """
-    Write a file as a whole: until the last byte lies there, whatever was there before stays.
-
-    Raises UsageError.
-    """
-    try:
-        if path.exists() and not path.is_file():  # a device or a pipe takes bytes as they come
-            path.write_bytes(data)
-        else:
-            _replace(path.resolve(), data)  # a link stays one
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
-
-
 def named(name: str | Path, text: str) -> str:
-    """`text`, which names the file it is about, or is made to."""
+    """Return `text` with the name of its file, which it may have already."""
     return text if Path(name).name in text else f"{name}: {text}"
-
-
-def _replace(target: Path, data: bytes) -> None:
-    if target.exists() and not os.access(target, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    part = target.with_name(f".arkml-{os.getpid()}.part")  # other commands may write it too
-    write_atomic(target, data, durable=False, temporary=part)
 
 
 def _is_same(target: Path, source: Path) -> bool:
     try:
         return target.samefile(source)
-    except OSError:  # one of them is not there, so it is not the other
+    except OSError:  # one of them does not exist, so they differ
         return False
 
 

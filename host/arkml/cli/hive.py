@@ -15,11 +15,11 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
-from arkml.cli.files import write_file
 from arkml.cli.launch import TOKEN, require_hive
 from arkml.cli.logs import LogOptions
 from arkml.cli.values import whole_number
 from arkml.errors import UsageError
+from arkml.output_files import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -290,7 +290,8 @@ def _find(client: HiveClient, wanted: str) -> RunInfo:
 def _write(
     client: HiveClient, run: str, kinds: tuple[SnapshotKind, ...], output: Path, as_json: bool
 ) -> int:
-    from arkml.cli.snapshots import fetch, packed
+    from arkml.training.files import packed
+    from arkml.training.outcome import fetch
 
     info = _find(client, run)
     which, data = fetch(client, info.id, kinds)

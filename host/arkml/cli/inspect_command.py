@@ -1,4 +1,4 @@
-"""`arkml inspect`: what a module is, what it asks for and what of that is missing here."""
+"""`arkml inspect`: shows a module, its imports, and those that are missing here."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.logs import LogOptions
 
 if TYPE_CHECKING:
-    from arkml.cli.inspection import Import, Inspection
+    from arkml.cli.inspection import ImportReport, Inspection
 
 _EPILOG = options.epilog(
     "arkml inspect npc.wasm",
     "arkml inspect npc.wasm --json",
-    notes="The exit code is 0 if imports are missing, too: `arkml smoke` fails then.",
+    notes="The exit code is 0 also if imports are missing; `arkml smoke` fails then.",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class InspectOptions:
     """The options of one inspection."""
 
     guest: Path
@@ -49,34 +49,36 @@ def command(
     ] = False,
 ) -> Job:
     """Show kind, required APIs, imports and exports of a module, and what is missing here."""
-    look = Look(guest, tuple(limit or ()), LogOptions(debug=debug), verbose, as_json)
-    return partial(inspect, look)
+    inspection = InspectOptions(
+        guest, tuple(limit or ()), LogOptions(debug=debug), verbose, as_json
+    )
+    return partial(inspect, inspection)
 
 
-def inspect(look: Look) -> int:
-    """Look at one module, without running or linking it."""
-    from arkml.cli.inspection import look_at
+def inspect(options: InspectOptions) -> int:
+    """Show one module, without running or linking it, and return the exit code."""
+    from arkml.cli.inspection import inspect_file
     from arkml.cli.values import read_limits
 
-    look.logs.start()
-    found = look_at(look.guest, read_limits(look.limits))
-    if look.as_json:
-        print_json(_document(found))
+    options.logs.start()
+    inspection = inspect_file(options.guest, read_limits(options.limits))
+    if options.as_json:
+        print_json(_document(inspection))
     else:
-        _show(found, verbose=look.verbose)
+        _show(inspection, verbose=options.verbose)
     return GOOD
 
 
-def _document(found: Inspection) -> dict[str, Any]:
-    info = found.info
+def _document(inspection: Inspection) -> dict[str, Any]:
+    info = inspection.info
     return {
-        "guest": found.name,
+        "guest": inspection.name,
         "kind": info.kind.value,
         "bytes": info.size,
         "crate_version": info.crate_version,
         "memory": None if info.memory is None else str(info.memory),
         "takes_bytes": info.takes_bytes,
-        "refused": found.refused,
+        "refused": inspection.refused,
         "required": [
             {"name": api.name, "id": api.id, "module": api.module} for api in info.required
         ],
@@ -92,20 +94,20 @@ def _document(found: Inspection) -> dict[str, Any]:
                 "has": each.has,
                 "met": each.is_met,
             }
-            for each in found.imports
+            for each in inspection.imports
         ],
-        "missing": [f"{each.module}.{each.name}" for each in found.missing],
+        "missing": [f"{each.module}.{each.name}" for each in inspection.missing],
         "exports": [{"name": export.name, "type": str(export.type)} for export in info.exports],
     }
 
 
-def _show(found: Inspection, *, verbose: bool) -> None:
+def _show(inspection: Inspection, *, verbose: bool) -> None:
     from arkml.cli.inspection import memory_text
     from arkml.cli.tables import facts, grid, show
     from arkml.cli.units import size
     from arkml.runtime.module.imports import WASI_MODULE
 
-    info = found.info
+    info = inspection.info
     entries = "\n".join(f"{e.name} {e.type}, {e.kind.value}" for e in info.entry_points)
     rows = [
         ("kind", info.kind.value),
@@ -114,27 +116,27 @@ def _show(found: Inspection, *, verbose: bool) -> None:
         ("memory", memory_text(info.memory)),
         ("takes bytes", "yes" if info.takes_bytes else "no: it has no ark_alloc and ark_free"),
         ("entry points", entries or "none"),
-        ("missing", "\n".join(f"{m.module}.{m.name}" for m in found.missing) or "nothing"),
+        ("missing", "\n".join(f"{m.module}.{m.name}" for m in inspection.missing) or "nothing"),
     ]
-    if found.refused:
-        rows.append(("refused", found.refused))
-    show(found.name, facts(rows))
+    if inspection.refused:
+        rows.append(("refused", inspection.refused))
+    show(inspection.name, facts(rows))
     if info.required:
         apis = [
             (api.name, "" if api.id is None else f"{api.id:#018x}", api.module or "unknown here")
             for api in info.required
         ]
         show("Required APIs", grid(("name", "id", "import module"), apis))
-    for module in dict.fromkeys(each.module for each in found.imports):
-        cells = [(i.name, _type(i, verbose)) for i in found.imports if i.module == module]
+    for module in dict.fromkeys(each.module for each in inspection.imports):
+        cells = [(i.name, _type(i, verbose)) for i in inspection.imports if i.module == module]
         granted = " (granted by --wasi)" if module == WASI_MODULE else ""
         show(f"Imports from {module}{granted}", grid(("name", "type"), cells))
     if info.exports:
         show("Exports", grid(("name", "type"), [(e.name, str(e.type)) for e in info.exports]))
 
 
-def _type(entry: Import, verbose: bool) -> str:
-    """The type of an import; what the host has under its name if that does not meet it."""
+def _type(entry: ImportReport, verbose: bool) -> str:
+    """Return the type of an import, with the host's type if that does not meet it."""
     if not entry.is_met:
         return f"{entry.wants}  ← missing, the host has {entry.has}"
     return entry.has if verbose else entry.wants

@@ -1,4 +1,4 @@
-"""A module laid beside what this host has."""
+"""A module compared with the imports that this host provides."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from arkml.runtime.module.wasm_types import PAGE, MemoryType
 
 
 @dataclass(frozen=True, slots=True)
-class Import:
-    """What the guest wants under a name and what the host has there, as text."""
+class ImportReport:
+    """An import: its type in the guest and its type in the host, as text."""
 
     module: str
     name: str
@@ -34,21 +34,21 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A module, its imports, and the sentence with which this host refuses it, if it does."""
+    """A module, its imports, and the sentence with which this host refuses it, or None."""
 
     name: str
     info: ModuleInfo
-    imports: tuple[Import, ...]
+    imports: tuple[ImportReport, ...]
     refused: str | None
 
     @property
-    def missing(self) -> list[Import]:
-        """The imports that this host does not have, WASI granted."""
+    def missing(self) -> list[ImportReport]:
+        """The imports that this host does not provide, with WASI granted."""
         return [each for each in self.imports if not each.is_met]
 
 
-def look_at(path: Path, limits: Limits) -> Inspection:
-    """Inspect the module in a file. Raises ModuleError if it is none."""
+def inspect_file(path: Path, limits: Limits) -> Inspection:
+    """Inspect the module in a file. Raises ModuleError if it cannot be parsed."""
     data = to_binary(read_module(path), path.name)
     try:
         binary = parse(data)
@@ -63,20 +63,22 @@ def look_at(path: Path, limits: Limits) -> Inspection:
         for entry in info.imports:
             lacks = missing.get((entry.module, entry.name))
             has = lacks.provided if lacks else _has(entry)
-            imports.append(Import(entry.module, entry.name, str(entry.type), has, lacks is None))
+            imports.append(
+                ImportReport(entry.module, entry.name, str(entry.type), has, lacks is None)
+            )
     finally:
         engine.close()
     return Inspection(path.name, info, tuple(imports), _refusal(data, limits))
 
 
 def signature(function: Function) -> str:
-    """The wasm type of a table row, with the names of its arguments."""
+    """Return the wasm type of a table row, with the names of its arguments."""
     named = ", ".join(f"{slot.name} {slot.wasm}" for slot in slots(function))
     return f"({named}) -> ({' '.join(results(function))})"
 
 
 def _has(entry: ImportInfo) -> str:
-    """What meets an import."""
+    """Return the host's type that meets an import."""
     row = None if entry.module == WASI_MODULE else find(entry.module, entry.name)
     if row is not None:
         return signature(row[1])
@@ -92,7 +94,7 @@ def _refusal(data: bytes, limits: Limits) -> str | None:
 
 
 def memory_text(memory: MemoryType | None) -> str:
-    """How large a memory is, for people."""
+    """Return the size of a memory as text."""
     if memory is None:
         return "none"
     most = "" if memory.maximum is None else f", at most {size(memory.maximum * PAGE)}"

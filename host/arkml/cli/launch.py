@@ -1,15 +1,15 @@
-"""The host of a command: what its options grant, made into a Host."""
+"""The options of a command about its host, and the host that is made of them."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from arkml.cli.exits import UNREAD, leave
 from arkml.cli.files import named, read_model
@@ -19,63 +19,33 @@ from arkml.limits import Limits
 
 if TYPE_CHECKING:
     from arkml.host import Host
-    from arkml.runs.access import HiveGrant, RunIdentity
+    from arkml.runs.access import HiveGrant
     from arkml.runtime.wasi.linking import WasiGrant
 
 _HIVE_NEEDS = ("torch", "stable_baselines3", "starlette", "uvicorn", "tensorboardX")
 
 TOKEN = "ARKML_HIVE_TOKEN"
-"""The variable of the environment that holds the token of a hive."""
+"""Environment variable with the token of a hive."""
 
 
-@dataclass(frozen=True, slots=True)
-class HiveWish:
-    """
-    What guests may train on: "embedded" or HOST:PORT, and how they do.
-
-    `block` is whether submits wait for the learner's pace. The rest is as in `HiveGrant`.
-    """
-
-    hive: str
-    allowed: tuple[str, ...] = ()
-    data: Path | None = None
-    block: bool | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    shared: bool = False
-    resume: bool = False
-    expected: RunIdentity | None = None
-
-    def grant(self) -> HiveGrant:
-        """For a host. Raises UsageError."""
-        require_hive(embedded=self.hive == "embedded")
-        from arkml.runs.access import HiveGrant
-
-        return HiveGrant(
-            hive=self.hive,
-            token=os.environ.get(TOKEN),
-            allowed=self.allowed,
-            data=self.data,
-            settings=self.settings,
-            block=self.block,
-            shared=self.shared,
-            resume=self.resume,
-            expected=self.expected,
-        )
+def read_token() -> str | None:
+    """Return the token of a hive from the environment, None without one."""
+    return os.environ.get(TOKEN)
 
 
 def require_hive(*, embedded: bool = True) -> None:
-    """Raise UsageError if a hive is to run here and its packages are not installed."""
+    """Raise UsageError if an embedded hive is wanted and its packages are not installed."""
     missing = [name for name in _HIVE_NEEDS if embedded and find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"a hive needs {', '.join(missing)}: pip install 'arkml[hive]' (PyTorch comes along;"
-            " the README says how to take its small CPU build)"
+            f"a hive needs {', '.join(missing)}: pip install 'arkml[hive]' (with PyTorch;"
+            " the README explains how to take its small CPU build)"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Grants:
-    """What the guests of one command get; texts are as the user gave them."""
+class HostGrants:
+    """The options of a command about its host; texts are as the user gave them."""
 
     policy: Path | None = None
     seed: int = 0
@@ -84,42 +54,44 @@ class Grants:
     wasi: bool = False
     directories: tuple[str, ...] = ()
     stub_missing: bool = False
-    hive: HiveWish | None = None
+    hive: HiveGrant | None = None
 
     @property
     def has_budget(self) -> bool:
-        """Whether the user said how long a call may run."""
+        """True if the user set the time limit of a call."""
         return any(limit.replace("-", "_").startswith("run_seconds") for limit in self.limits)
 
 
 def open_host(
-    grants: Grants, *, program: str = "guest", arguments: str = "", stdout_is_ours: bool = False
+    options: HostGrants, *, name: str = "guest", arguments: str = "", keep_stdout: bool = False
 ) -> Host:
     """
-    Make the host.
+    Make the host of a command.
 
-    `program` and `arguments` are what a WASI command sees of its command line. With
-    `stdout_is_ours` what it prints goes to stderr. Raises UsageError and ModelRejected.
+    `name` and `arguments` are the command line that a WASI command sees. With `keep_stdout` its
+    output goes to stderr. Raises UsageError and ModelRejected.
     """
-    limits = read_limits(grants.limits)
-    wasi = _wasi(grants, [program, *shlex.split(arguments)], stdout_is_ours=stdout_is_ours)
-    policy = None if grants.policy is None else read_policy(grants.policy, limits)
+    limits = read_limits(options.limits)
+    wasi = _wasi(options, [name, *shlex.split(arguments)], keep_stdout=keep_stdout)
+    policy = None if options.policy is None else read_policy(options.policy, limits)
+    if options.hive is not None:
+        require_hive(embedded=options.hive.is_embedded)
 
     from arkml.host import Host
 
     return Host(
         policy=policy,
-        seed=grants.seed,
-        deterministic=grants.deterministic,
+        seed=options.seed,
+        deterministic=options.deterministic,
         limits=limits,
         wasi=wasi,
-        stub_missing=grants.stub_missing,
-        hive=None if grants.hive is None else grants.hive.grant(),
+        stub_missing=options.stub_missing,
+        hive=options.hive,
     )
 
 
 def read_policy(path: Path, limits: Limits) -> bytes:
-    """The bytes of a policy file that may act here. Raises UsageError and ModelRejected."""
+    """Read the file of a policy that may act here. Raises UsageError and ModelRejected."""
     from arkml.policies.describe import ACCEPTED, describe
 
     data = read_model(path, limits)
@@ -129,16 +101,16 @@ def read_policy(path: Path, limits: Limits) -> bytes:
     return data
 
 
-def _wasi(grants: Grants, arguments: list[str], *, stdout_is_ours: bool) -> WasiGrant | None:
-    if not grants.wasi and not grants.directories:
+def _wasi(options: HostGrants, arguments: list[str], *, keep_stdout: bool) -> WasiGrant | None:
+    if not options.wasi and not options.directories:
         return None
     from arkml.runtime.wasi.linking import WasiGrant
 
     return WasiGrant(
         arguments=arguments,
-        directories=[read_directory(text) for text in grants.directories],
+        directories=[read_directory(text) for text in options.directories],
         stdin=_stdin(),
-        stdout=_writer(sys.stderr.buffer if stdout_is_ours else sys.stdout.buffer),
+        stdout=_writer(sys.stderr.buffer if keep_stdout else sys.stdout.buffer),
         stderr=_writer(sys.stderr.buffer),
     )
 
@@ -152,7 +124,7 @@ def _writer(stream: BinaryIO) -> Callable[[bytes], None]:
         try:
             stream.write(data)
             stream.flush()
-        except BrokenPipeError:  # the guest would be told of an I/O error and go on in vain
+        except BrokenPipeError:  # the guest would get an I/O error, and run in vain
             leave(UNREAD)
 
     return write

@@ -1,4 +1,4 @@
-"""What is logged, on stderr: the level, who says it, and the text."""
+"""Log lines on stderr, or in a file: level, guest or host, and text."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _FLEET_MARK = "#"  # stands before the number of a guest of a fleet
 _REMEMBERED = 1000  # lines
 
 
-def say_echoes() -> None:
-    """Say how many lines of a fleet's guests were not shown."""
+def print_echoes() -> None:
+    """Write the number of lines of a fleet's guests that were not shown."""
     for handler in logging.getLogger("arkml").handlers:
         if isinstance(handler, _Lines) and handler.echoes:
             sys.stderr.write(f"{handler.echoes:,} lines of other guests that say the same\n")
@@ -36,7 +36,7 @@ def say_echoes() -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """From which level on lines are shown: a name, or how many `-v` there were; and where."""
+    """The lowest level of lines that are shown, as a name or a number of `-v`, and the file."""
 
     level: str | None = None
     verbosity: int = 0
@@ -44,7 +44,7 @@ class LogOptions:
     file: Path | None = None
 
     def lowest(self) -> int:
-        """Raises UsageError for a level that is none."""
+        """Return the lowest level. Raises UsageError for an unknown name."""
         if self.level is not None:
             if self.level.lower() not in _LEVELS:
                 raise UsageError(
@@ -56,14 +56,14 @@ class LogOptions:
         return logging.DEBUG if self.verbosity or self.debug else logging.INFO
 
     def start(self) -> None:
-        """Show what guests and the host log."""
+        """Begin to show the log lines of guests and of the host."""
         logger = logging.getLogger("arkml")
         logger.setLevel(self.lowest())
         logger.propagate = False
         logger.handlers = [_Lines(debug=self.debug) if self.file is None else self._to_file()]
 
     def _to_file(self) -> logging.Handler:
-        """Raises UsageError."""
+        """Return a handler for the file. Raises UsageError."""
         assert self.file is not None
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -76,9 +76,9 @@ class LogOptions:
 
 class _Lines(logging.Handler):
     """
-    Writes to whatever stderr is at the moment: a progress bar may stand in front of it.
+    Writes lines to the present stderr, which a progress bar may have replaced.
 
-    What the guests of a fleet say alike is shown once.
+    Equal lines of a fleet's guests are shown once.
     """
 
     def __init__(self, *, debug: bool) -> None:
@@ -102,14 +102,14 @@ class _Lines(logging.Handler):
         level = f"{record.levelname:<7}"
         if self._color:
             level = f"\x1b[{_COLORS.get(record.levelno, '2')}m{level}\x1b[0m"
-        who = record.name.removeprefix(_GUEST) if record.name.startswith(_GUEST) else "host"
-        text = f"{level} {who}: {harmless(record.getMessage())}"
+        name = record.name.removeprefix(_GUEST) if record.name.startswith(_GUEST) else "host"
+        text = f"{level} {name}: {harmless(record.getMessage())}"
         if record.exc_info and self._debug:
             text += "\n" + logging.Formatter().formatException(record.exc_info)
         return text
 
     def _is_echo(self, record: logging.LogRecord) -> bool:
-        """Whether another guest of the fleet said the same before."""
+        """Return whether another guest of the fleet has logged this text before."""
         if _FLEET_MARK not in record.name or not record.name.startswith(_GUEST):
             return False
         if len(self._seen) >= _REMEMBERED:

@@ -1,4 +1,4 @@
-"""`arkml player`: a guest plays for a trainer of ML-Agents."""
+"""`arkml player`: runs a guest for a trainer of ML-Agents, as a Unity player."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
-from arkml.cli.launch import Grants, open_host
+from arkml.cli.launch import HostGrants, open_host
 from arkml.cli.logs import LogOptions
 from arkml.cli.values import LAST_PORT, rate, whole_number
 from arkml.errors import UsageError
@@ -28,18 +28,18 @@ _EPILOG = options.epilog(
     "arkml player pendulum.wasm --configure-numbers 16,{seed} --num-areas 4",
     "arkml player npc.wasm --bundle players/npc",
     notes="""
-The trainer serves; the player calls it on 127.0.0.1, waits until it is there, and ends when it
-closes or is gone. An executable that `--bundle` wrote takes the same options and those that
-trainers add for Unity's players. --seed and --num-areas override what the trainer says.
+The trainer is the server: the player connects to it on 127.0.0.1, waits until it answers, and ends
+when it closes the connection. An executable of `--bundle` takes these options and those that
+trainers add for Unity's players. --seed and --num-areas override the trainer's.
 """,
 )
-_UNITY, _GUEST = "As Unity's players take them", "How the guest plays"
+_UNITY, _GUEST = "Unity's options", "Guest"
 _PORT = 5004
 
 
 @dataclass(frozen=True, slots=True)
-class Playing:
-    """What a guest is called with; texts are as the user gave them."""
+class PlayerOptions:
+    """The options of a player; texts are as the user gave them."""
 
     guest: Path
     entry: str | None
@@ -47,7 +47,7 @@ class Playing:
     configure: str | None
     numbers: str | None
     spec: Path | None
-    grants: Grants
+    host_options: HostGrants
     areas: int | None
     seed: int | None
 
@@ -61,7 +61,7 @@ class Playing:
         }
 
     def words(self) -> list[str]:
-        """The command line that says the same."""
+        """Return the options as a command line."""
         given = {
             "--entry": self.entry,
             "--args": self.args or None,
@@ -71,12 +71,12 @@ class Playing:
             "--seed": self.seed,
         }
         words = [f"{name}={value}" for name, value in given.items() if value is not None]
-        words += ["--wasi"] if self.grants.wasi else []
-        return words + [f"--limit={limit}" for limit in self.grants.limits]
+        words += ["--wasi"] if self.host_options.wasi else []
+        return words + [f"--limit={limit}" for limit in self.host_options.limits]
 
     def host(self) -> Host:
-        """One that grants what was asked for; what a guest prints goes to stderr."""
-        return open_host(self.grants, program=self.guest.name, stdout_is_ours=True)
+        """Open the host. The output of the guest goes to stderr."""
+        return open_host(self.host_options, name=self.guest.name, keep_stdout=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -96,23 +96,27 @@ def command(
             "--mlagents-port",
             metavar="N",
             parser=whole_number("--mlagents-port", 1, LAST_PORT),
-            help="Where the trainer serves; 5004 is that of one that launches nothing.",
+            help="Port of the trainer; 5004 is that of a trainer that launches no player.",
         ),
     ] = _PORT,
     bundle: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write a player to be launched there, and play nothing."),
+        typer.Option(metavar="DIR", help="Write a player to launch into this directory, and end."),
     ] = None,
     num_areas: Annotated[
         int | None,
         typer.Option(
-            metavar="K", parser=whole_number("--num-areas", 1), help="Step K instances as one."
+            metavar="K",
+            parser=whole_number("--num-areas", 1),
+            help="Step K instances of the guest.",
         ),
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
-            metavar="N", parser=whole_number("--seed"), help="Seed of instance 0; k has N + k."
+            metavar="N",
+            parser=whole_number("--seed"),
+            help="Seed of instance 0; instance k has N + k.",
         ),
     ] = None,
     timeout_wait: Annotated[
@@ -120,14 +124,14 @@ def command(
         typer.Option(
             metavar="S",
             parser=rate("--timeout-wait", 0.1),
-            help="How many seconds a trainer has to come up.",
+            help="Seconds to wait for the trainer.",
         ),
     ] = 60.0,
     entry: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The export that plays, instead of an applet's frame or a cmdlet.",
+            help="The export to call, instead of an applet's frame or a cmdlet.",
             rich_help_panel=_GUEST,
         ),
     ] = None,
@@ -135,7 +139,7 @@ def command(
         str,
         typer.Option(
             metavar='"ARGS"',
-            help="What a cmdlet is run with; {seed} stands for the seed.",
+            help="Arguments of a cmdlet; {seed} stands for the seed.",
             show_default=False,
             rich_help_panel=_GUEST,
         ),
@@ -143,14 +147,14 @@ def command(
     configure: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", help="What its export configure gets.", rich_help_panel=_GUEST
+            metavar="TEXT", help="Text for its export `configure`.", rich_help_panel=_GUEST
         ),
     ] = None,
     configure_numbers: Annotated[
         str | None,
         typer.Option(
             metavar="N,N,...",
-            help="The same as whole numbers, {seed} among them.",
+            help="Whole numbers for its export `configure`, {seed} among them.",
             rich_help_panel=_GUEST,
         ),
     ] = None,
@@ -158,7 +162,7 @@ def command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A JSON file that says what observations and actions mean.",
+            help="A JSON file with the meaning of observations and actions.",
             rich_help_panel=_GUEST,
         ),
     ] = None,
@@ -167,7 +171,7 @@ def command(
     log_file: Annotated[
         Path | None,
         typer.Option(
-            "-logFile", "-logfile", metavar="FILE", help="Log there.", rich_help_panel=_UNITY
+            "-logFile", "-logfile", metavar="FILE", help="Log to this file.", rich_help_panel=_UNITY
         ),
     ] = None,
     no_graphics: Annotated[bool, _ignored("-nographics")] = False,
@@ -181,54 +185,56 @@ def command(
     verbose: options.Verbose = 0,
     log_level: options.LogLevel = None,
 ) -> Job:
-    """Play for a trainer of ML-Agents, as a Unity player does."""
+    """Run a guest for a trainer of ML-Agents, as a Unity player."""
     del no_graphics, batch_mode, width, height, quality, full_screen  # there is nothing to draw
     if configure is not None and configure_numbers is not None:
         raise UsageError("--configure and --configure-numbers do not go together")
-    playing = Playing(
+    player = PlayerOptions(
         guest,
         entry,
         args,
         configure,
         configure_numbers,
         spec,
-        Grants(limits=tuple(limit or ()), wasi=wasi),
+        HostGrants(limits=tuple(limit or ()), wasi=wasi),
         num_areas,
         seed,
     )
     logs = LogOptions(log_level, verbose, debug, log_file)
     if bundle is not None:
-        return partial(_write, playing, bundle, logs, as_json)
-    return partial(_play, playing, port, timeout_wait, logs, as_json)
+        return partial(_write, player, bundle, logs, as_json)
+    return partial(_play, player, port, timeout_wait, logs, as_json)
 
 
-def _play(playing: Playing, port: int, patience: float, logs: LogOptions, as_json: bool) -> int:
+def _play(
+    player: PlayerOptions, port: int, patience: float, logs: LogOptions, as_json: bool
+) -> int:
     require_grpc()
     logs.start()
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it tells of every line that ends
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it logs every connection that ends
     from arkml.envs.llapi.player import PlayerSettings, play
 
-    settings = PlayerSettings(port, playing.areas, playing.seed, patience, playing.options())
-    with playing.host() as host:
-        played = play(host, playing.guest, settings)
+    settings = PlayerSettings(port, player.areas, player.seed, patience, player.options())
+    with player.host() as host:
+        played = play(host, player.guest, settings)
     if as_json:
-        print_json({"guest": playing.guest.name, **asdict(played)})
+        print_json({"guest": player.guest.name, **asdict(played)})
     return GOOD
 
 
-def _write(playing: Playing, folder: Path, logs: LogOptions, as_json: bool) -> int:
-    """Check that the guest plays with these options, and write the folder."""
+def _write(player: PlayerOptions, folder: Path, logs: LogOptions, as_json: bool) -> int:
+    """Check that the guest runs with these options, and write the folder."""
     logs.start()
     from arkml.cli.files import keep_apart
     from arkml.envs.core.guest_env import GuestEnv
     from arkml.envs.llapi.player_bundle import SPEC, write_bundle
 
-    with playing.host() as host:
-        options: GuestEnvOptions = {**playing.options(), "host": host}
-        GuestEnv(playing.guest, **options).close()
-    keep_apart(folder / f"{playing.guest.stem}.wasm", playing.guest)
-    keep_apart(folder / SPEC, playing.spec)
-    program = write_bundle(folder, playing.guest, playing.words(), playing.spec)
+    with player.host() as host:
+        options: GuestEnvOptions = {**player.options(), "host": host}
+        GuestEnv(player.guest, **options).close()
+    keep_apart(folder / f"{player.guest.stem}.wasm", player.guest)
+    keep_apart(folder / SPEC, player.spec)
+    program = write_bundle(folder, player.guest, player.words(), player.spec)
     if as_json:
         print_json({"executable": str(program)})
     else:
@@ -237,20 +243,20 @@ def _write(playing: Playing, folder: Path, logs: LogOptions, as_json: bool) -> i
 
 
 def require_grpc() -> None:
-    """Raise UsageError if what players speak with is not installed."""
+    """Raise UsageError if the packages of a player are not installed."""
     missing = [name for name in ("grpc",) if find_spec(name) is None]
     if missing:
         raise UsageError(f"a player needs {', '.join(missing)}: pip install 'arkml[unity]'")
 
 
 def _numbers(text: str) -> list[int | str]:
-    found: list[int | str] = []
+    numbers: list[int | str] = []
     for part in text.split(","):
         word = part.strip()
         try:
-            found.append(word if word == "{seed}" else int(word))
+            numbers.append(word if word == "{seed}" else int(word))
         except ValueError:
             raise UsageError(
                 f"--configure-numbers {text}: it takes whole numbers and {{seed}}, with commas"
             ) from None
-    return found
+    return numbers

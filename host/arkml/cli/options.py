@@ -1,4 +1,4 @@
-"""The options that several commands have."""
+"""The options that several commands share."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import typer
 
 from arkml.cli.values import whole_number
 
-_HOST, _OUTPUT = "What the host gives", "What is shown"
+_HOST, _OUTPUT = "Host", "Output"
 
 
 def epilog(*examples: str, notes: str = "") -> str:
-    """The end of a help text: examples, a line each, and what else is to say."""
+    """Return the end of a help text: examples, one a line, and notes."""
     lines = "  \n".join(examples)  # two spaces keep the line's end in Markdown
     return f"Examples:\n\n{lines}\n\n{notes.strip()}"
 
@@ -35,7 +35,7 @@ Policy = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Act with this ONNX or Cervo file, whatever the guest loads.",
+        help="Act with this ONNX or Cervo file instead of the models that the guest loads.",
         rich_help_panel=_HOST,
         show_default=False,
     ),
@@ -82,7 +82,7 @@ AllowHive = Annotated[
     typer.Option(
         "--allow-hive",
         metavar="HOST:PORT",
-        help="Let the guest name this hive too (any number of times).",
+        help="Let the guest use this hive too (any number of times).",
         rich_help_panel=_HIVE,
         show_default=False,
     ),
@@ -92,7 +92,7 @@ HiveData = Annotated[
     typer.Option(
         "--data",
         metavar="DIR",
-        help="Where an embedded hive keeps its runs; without it they are gone at the end.",
+        help="Directory of an embedded hive's runs; without it they are deleted at the end.",
         rich_help_panel=_HIVE,
         show_default=False,
     ),
@@ -102,19 +102,19 @@ HiveAt = Annotated[
     typer.Option(
         "--hive",
         metavar="HOST:PORT",
-        help="The hive; its token is in the variable ARKML_HIVE_TOKEN.",
+        help="The hive; its token is in the environment variable ARKML_HIVE_TOKEN.",
         rich_help_panel=_HIVE,
     ),
 ]
 
 
 def hive(default: str, words: str) -> Any:
-    """The option that names the hive of a guest."""
+    """Return the option that names the hive of a guest."""
     return typer.Option(
         "--hive",
         metavar="|".join((*words.split(), "HOST:PORT")),
-        help=f"What the guest may train on: {default} unless told otherwise;"
-        " the token of a HOST:PORT is in the variable ARKML_HIVE_TOKEN.",
+        help=f"The hive that the guest may train on, {default} by default;"
+        " the token of HOST:PORT is in the environment variable ARKML_HIVE_TOKEN.",
         rich_help_panel=_HIVE,
     )
 
@@ -150,7 +150,7 @@ Instances = Annotated[
     typer.Option(
         metavar="N",
         parser=whole_number("--instances", 1),
-        help="Step a fleet of so many guests.",
+        help="Step a fleet of N guests.",
     ),
 ]
 Json = Annotated[
@@ -161,9 +161,7 @@ Json = Annotated[
 ]
 Debug = Annotated[
     bool,
-    typer.Option(
-        "--debug", help="Show tracebacks and everything that is logged.", rich_help_panel=_OUTPUT
-    ),
+    typer.Option("--debug", help="Show tracebacks and all log lines.", rich_help_panel=_OUTPUT),
 ]
 Verbose = Annotated[
     int,
@@ -176,7 +174,7 @@ LogLevel = Annotated[
     str | None,
     typer.Option(
         metavar="LEVEL",
-        help="Log from here on: trace, debug, info (the default), warning, error, off.",
+        help="Lowest level to log: trace, debug, info (the default), warning, error, off.",
         rich_help_panel=_OUTPUT,
         show_default=False,
     ),

@@ -1,4 +1,4 @@
-"""The standard streams of a command: a stdout that says when it cannot be written, and stderr."""
+"""The standard streams of a command: stdout with errors of its own, and stderr without any."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 class StdoutUnwritable(OSError):
-    """Stdout does not take any more, as on a full disk. Nobody reads it is BrokenPipeError."""
+    """Stdout cannot be written, as on a full disk. A closed pipe is BrokenPipeError."""
 
 
 class _Stdout(io.FileIO):
-    """Tells its errors apart from those of other files."""
+    """File whose errors can be told from those of other files."""
 
     def write(self, data: Any) -> int | None:  # type: ignore[override]  # typeshed says int
         try:
@@ -25,7 +25,7 @@ class _Stdout(io.FileIO):
 
 
 class _Stderr(io.FileIO):
-    """Loses what it cannot write: a terminal that was closed ends nothing by what is told there."""
+    """File that drops what it cannot write: a closed terminal does not end a command."""
 
     def write(self, data: Any) -> int | None:  # type: ignore[override]  # typeshed says int
         try:
@@ -35,13 +35,13 @@ class _Stderr(io.FileIO):
 
 
 def open_streams() -> None:
-    """Make the streams of the process fit for what guests say. Raises StdoutUnwritable."""
+    """Prepare the streams of the process for text of guests. Raises StdoutUnwritable."""
     if sys.stderr is None:
         sys.stderr = io.TextIOWrapper(io.FileIO(os.devnull, "w"), "utf-8")
     if sys.stdout is None:
         raise StdoutUnwritable(None, "it is closed")
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a guest may say what the terminal cannot show
+        if isinstance(stream, io.TextIOWrapper):  # the terminal may not have a guest's characters
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = _rewired(sys.stdout, _Stdout)
@@ -50,7 +50,7 @@ def open_streams() -> None:
 
 
 def _rewired(stream: io.TextIOWrapper, raw: type[io.FileIO]) -> io.TextIOWrapper:
-    """The same stream, whose bytes go through a file of another class."""
+    """Return a stream like this one, whose bytes go through a file of another class."""
     stream.flush()
     return io.TextIOWrapper(
         io.BufferedWriter(raw(stream.fileno(), "w", closefd=False)),

@@ -1,4 +1,4 @@
-"""`arkml pack`: an ONNX file as a Cervo container."""
+"""`arkml pack`: packs an ONNX file into a Cervo container."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
-from arkml.cli.files import keep_apart, write_file
+from arkml.cli.files import keep_apart
 from arkml.cli.launch import read_policy
 from arkml.cli.logs import LogOptions
 from arkml.errors import UsageError
 from arkml.limits import Limits
+from arkml.output_files import write_file
 
 _EPILOG = options.epilog(
     "arkml pack walk.onnx",
     "arkml pack walk.onnx -o assets/walk.crvo",
-    notes="Weights that lie in a file beside the model are packed too.",
+    notes="Weights in a file beside the model are packed too.",
 )
 
 
@@ -35,7 +36,12 @@ def command(
     ],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Default: beside it, as .crvo."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Path of the container: by default that of the model, with .crvo.",
+        ),
     ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -45,7 +51,7 @@ def command(
 
 
 def pack(model: Path, output: Path | None, logs: LogOptions, as_json: bool) -> int:
-    """Check the model and write the container."""
+    """Check the model, write the container, and return the exit code."""
     from arkml.policies.cervo import is_cervo, pack_onnx
 
     logs.start()

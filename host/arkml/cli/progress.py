@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for runs that turn out to be long."""
+"""A progress bar on stderr, for runs that take longer than a second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REFRESH = 0.1
 
 
 class ProgressBar(Closing):
-    """Shows how many of `total` steps are done: on a terminal, and only after a second."""
+    """Shows the number of `total` steps that are done: on a terminal, and only after a second."""
 
     def __init__(self, title: str, total: int, *, hidden: bool = False) -> None:
         self._title = title
@@ -27,7 +27,7 @@ class ProgressBar(Closing):
         self._shown: tuple[Progress, TaskID] | None = None
 
     def __call__(self, done: int) -> None:
-        """So many steps are done."""
+        """Show that `done` steps are done."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -39,7 +39,7 @@ class ProgressBar(Closing):
         progress.refresh()
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._shown is not None:
             self._shown[0].stop()
 

@@ -1,4 +1,4 @@
-"""`arkml run`: a guest does what it is made for."""
+"""`arkml run`: runs the task of a guest."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import Job, print_json
-from arkml.cli.files import keep_apart, make_directory, write_file
-from arkml.cli.launch import Grants, HiveWish
-from arkml.cli.logs import LogOptions, say_echoes
+from arkml.cli.files import keep_apart
+from arkml.cli.launch import HostGrants, read_token
+from arkml.cli.logs import LogOptions, print_echoes
 from arkml.cli.values import rate, whole_number
 from arkml.errors import UsageError
+from arkml.output_files import make_directory, write_file
 from arkml.sessions.text import presentable
 
 if TYPE_CHECKING:
     from arkml.cli.summary import Summary
-    from arkml.cli.tasks import Task
     from arkml.host import Host
+    from arkml.runs.access import HiveGrant
+    from arkml.training.tasks import Task
 
 _EPILOG = options.epilog(
     "arkml run npc.wasm",
@@ -35,15 +37,15 @@ _EPILOG = options.epilog(
     notes="""
 Without --cmdlet or --invoke the exports decide: an applet runs 600 frames, a cmdlet runs without
 arguments, a servlet answers one request, a WASI command starts; a module with several functions is
-loaded and initialized, nothing more. A frame may run for a second (--limit run_seconds=2s), one
-call of anything else as long as it likes unless --limit says otherwise.
+loaded and initialized, nothing more. A frame may run for a second (--limit run_seconds=2s
+changes it), a call of anything else without a limit unless --limit sets one.
 """,
 )
 _MOST_TEXT = 1 << 20  # bytes of a return slice that are shown
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunOptions:
     """The options of one run."""
 
     guest: Path
@@ -55,7 +57,7 @@ class Run:
     fps: float | None
     instances: int
     out: Path | None
-    grants: Grants
+    host: HostGrants
     known: tuple[str, ...]
     logs: LogOptions
     as_json: bool
@@ -63,7 +65,7 @@ class Run:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    settings = {"ignore_unknown_options": True}  # -1 is an argument; `play` refuses the others
+    settings = {"ignore_unknown_options": True}  # -1 is an argument; `run` refuses the others
     app.command("run", epilog=_EPILOG, context_settings=settings)(command)
 
 
@@ -79,7 +81,7 @@ def command(
         typer.Option(
             metavar="N",
             parser=whole_number("--frames", 1),
-            help="So many frames, or calls: 600 frames or 1 call by default.",
+            help="Number of frames or calls: 600 frames or 1 call by default.",
         ),
     ] = None,
     fps: Annotated[
@@ -91,7 +93,9 @@ def command(
     instances: options.Instances = 1,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write there what the guest returns last."),
+        typer.Option(
+            metavar="FILE", help="Write the last bytes that the guest returns to this file."
+        ),
     ] = None,
     policy: options.Policy = None,
     seed: options.Seed = 0,
@@ -108,10 +112,10 @@ def command(
     verbose: options.Verbose = 0,
     log_level: options.LogLevel = None,
 ) -> Job:
-    """Run a guest and say how it went."""
+    """Run a guest and show how it went."""
     return partial(
-        play,
-        Run(
+        run,
+        RunOptions(
             guest=guest,
             cmdlet=cmdlet,
             invoke=invoke,
@@ -122,9 +126,9 @@ def command(
             fps=fps,
             instances=instances,
             out=out,
-            grants=Grants(
+            host=HostGrants(
                 policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directory or ()),
-                stub_missing, _hive(hive, allow_hive, data, fps),
+                stub_missing, _grant(hive, allow_hive, data, fps),
             ),
             logs=LogOptions(log_level, verbose, debug),
             as_json=as_json,
@@ -132,107 +136,113 @@ def command(
     )  # fmt: skip
 
 
-def _hive(
+def _grant(
     hive: str, allowed: list[str] | None, data: Path | None, fps: float | None
-) -> HiveWish | None:
+) -> HiveGrant | None:
     if hive == "none":
         if allowed or data is not None:
             raise UsageError("--allow-hive and --data go with --hive embedded or --hive HOST:PORT")
         return None
-    return HiveWish(hive, tuple(allowed or ()), data, block=fps is None)
+    from arkml.runs.access import HiveGrant
+
+    token, block = read_token(), fps is None
+    return HiveGrant(hive, token, tuple(allowed or ()), data, block=block)
 
 
-def play(run: Run) -> int:
-    """Load the guest, let it do its task, show what came of it."""
+def run(options: RunOptions) -> int:
+    """Load the guest, run its task, show the result, and return the exit code."""
+    from arkml.cli.guest_task import print_complaints
     from arkml.cli.launch import open_host
-    from arkml.cli.outcome import say_complaints
     from arkml.cli.values import check_words
 
-    run.logs.start()
-    check_words((str(run.guest), *run.arguments), run.known)
-    keep_apart(run.out, run.guest, run.grants.policy)
-    if run.grants.hive is not None and run.grants.hive.data is not None:
-        make_directory("--data", run.grants.hive.data)
+    options.logs.start()
+    check_words((str(options.guest), *options.arguments), options.known)
+    keep_apart(options.out, options.guest, options.host.policy)
+    hive = options.host.hive
+    if hive is not None and hive.data is not None:
+        make_directory("--data", Path(hive.data))
     with open_host(
-        run.grants,
-        program=run.guest.name,
-        arguments=run.cmdlet or "",
-        stdout_is_ours=run.as_json,
+        options.host,
+        name=options.guest.name,
+        arguments=options.cmdlet or "",
+        keep_stdout=options.as_json,
     ) as host:
-        summary = _played(run, host)
-    _show(run, summary)
-    return say_complaints(summary.complaints)
+        summary = _perform(options, host)
+    _show(options, summary)
+    return print_complaints(summary.complaints)
 
 
-def _played(run: Run, host: Host) -> Summary:
-    from arkml.cli import playing
-    from arkml.cli.outcome import complaints_of
+def _perform(options: RunOptions, host: Host) -> Summary:
+    from arkml.cli.guest_task import announce, budget_of, compile_file, complaints_of, perform
     from arkml.cli.progress import ProgressBar
     from arkml.cli.summary import Summary
-    from arkml.cli.task_runner import FleetFailed
-    from arkml.cli.tasks import Wanted, choose, names
-    from arkml.cli.timing import Pacer, Steps
+    from arkml.cli.tasks import TaskOptions, choose
+    from arkml.cli.timing import Steps
+    from arkml.training.pacer import Pacer
+    from arkml.training.task_runner import FleetFailed, make_runner
+    from arkml.training.tasks import entry_names
 
-    program = playing.compiled(host, run.guest)
-    task = choose(program, Wanted(run.cmdlet, run.invoke, run.arguments, run.input))
-    budget = playing.budget_of(task, run.grants)
-    player = playing.player_of(host, program, task, instances=run.instances, budget=budget)
-    count = _count(run, task)
-    pacer = None if run.fps is None else Pacer(run.fps)
-    steps = Steps(player.step)
-    playing.announce(program, run.instances)
-    # A fleet of which nothing is left has a summary all the same, and the complaint is in it.
-    with suppress(FleetFailed), ProgressBar(program.name, count) as progress:
-        playing.perform(player, steps, count, pacer=pacer, after=progress)
-    say_echoes()
+    module = compile_file(host, options.guest)
+    task_options = TaskOptions(options.cmdlet, options.invoke, options.arguments, options.input)
+    task = choose(module, task_options)
+    budget = budget_of(task, options.host)
+    runner = make_runner(host, module, task, instances=options.instances, budget=budget)
+    count = _count(options, task)
+    pacer = None if options.fps is None else Pacer(options.fps)
+    steps = Steps(runner.step)
+    announce(module, options.instances)
+    # A fleet whose guests all failed has a summary too, and the failures are complaints in it.
+    with suppress(FleetFailed), ProgressBar(module.name, count) as progress:
+        perform(runner, steps, count, pacer=pacer, after=progress)
+    print_echoes()
     if not task.function:
-        sys.stderr.write(f"nothing was called; --invoke takes one of {names(program.info)}\n")
-    complaints = complaints_of(run.grants, player, run.instances)
-    if run.out is not None and not player.returned:
-        complaints += (f"{program.name} returned nothing: {run.out} is not written",)
+        sys.stderr.write(f"nothing was called; --invoke takes one of {entry_names(module.info)}\n")
+    complaints = complaints_of(options.host, runner, options.instances)
+    if options.out is not None and not runner.returned:
+        complaints += (f"{module.name} returned nothing: {options.out} is not written",)
     return Summary(
-        guest=program.name,
-        kind=program.info.kind.value,
+        guest=module.name,
+        kind=module.info.kind.value,
         function=task.function,
-        instances=run.instances,
+        instances=options.instances,
         timings=steps.timings,
-        statistics=player.statistics,
-        fps=run.fps,
+        statistics=runner.statistics,
+        fps=options.fps,
         late=None if pacer is None else pacer.late,
-        failed=len(player.failures),
-        result=player.result,
-        returned=player.returned,
+        failed=len(runner.failures),
+        result=runner.result,
+        returned=runner.returned,
         complaints=complaints,
     )
 
 
-def _count(run: Run, task: Task) -> int:
-    """How many steps to do."""
-    if run.frames is None:
+def _count(options: RunOptions, task: Task) -> int:
+    """Return the number of steps."""
+    if options.frames is None:
         return task.default_frames
     if not task.is_repeatable:
         raise UsageError(f"--frames does not go with {task.title}: it runs once")
-    return run.frames
+    return options.frames
 
 
-def _show(run: Run, summary: Summary) -> None:
-    """What the guest returned to --out or stdout, then the table; or all of it as JSON."""
+def _show(options: RunOptions, summary: Summary) -> None:
+    """Show the guest's bytes and the table, or all of it as JSON; write the bytes to --out."""
     from arkml.cli.summary import text_of
 
-    if run.out is not None and summary.returned:
-        write_file(run.out, summary.returned)
-        sys.stderr.write(f"wrote {len(summary.returned):,} bytes to {run.out}\n")
-    if run.as_json:
+    if options.out is not None and summary.returned:
+        write_file(options.out, summary.returned)
+        sys.stderr.write(f"wrote {len(summary.returned):,} bytes to {options.out}\n")
+    if options.as_json:
         print_json(summary.document())
         return
-    if summary.returned and run.out is None:
+    if summary.returned and options.out is None:
         text = text_of(summary.returned)
-        what = f"{len(summary.returned):,} bytes that are no text (--out FILE keeps them)"
-        sys.stdout.write(f"{what if text is None else presentable(text, _MOST_TEXT)}\n")
+        size = f"{len(summary.returned):,} bytes that are not text (--out FILE keeps them)"
+        sys.stdout.write(f"{size if text is None else presentable(text, _MOST_TEXT)}\n")
         sys.stdout.flush()
     if not summary.function:
         return
     from arkml.cli.tables import show_run
 
-    # What a WASI command prints may be piped on.
+    # The output of a WASI command may be piped on.
     show_run(summary, sys.stderr if summary.kind == "wasi-command" else sys.stdout)

@@ -13,11 +13,11 @@ from arkml.runtime.interrupts import GUARD
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # of which not every system has all
 _DEFAULT = (signal.SIG_DFL, signal.default_int_handler)
 _ECHO = 0.5
-"""Seconds in which a signal counts once: it may be sent to a process and then to its group."""
+"""Seconds in which a signal counts once: it may be sent to a process and to its group."""
 
 
 class _Phase(Enum):
-    """Part of a command, by what a signal does in it."""
+    """Part of a command, by the effect of signals in it."""
 
     ORDINARY = "the first interrupts, another one ends the process at once"
     KEEPING = "the first interrupts, others hurry the end"
@@ -29,8 +29,8 @@ class Signals:
     """
     Lets SIGTERM and SIGHUP end a command as Ctrl-C does, with KeyboardInterrupt on the main thread.
 
-    A signal that was ignored when the process started stays ignored. `first` is the one that
-    came first, or None. `hurry` says that another one came while the command was ending.
+    A signal that was ignored when the process started stays ignored. `first` is the number of the
+    first signal, or None. `hurry` says that another one came while the command was ending.
     """
 
     def __init__(self) -> None:
@@ -46,17 +46,17 @@ class Signals:
         return 128 + (self.first or signal.SIGINT)
 
     def ended(self, otherwise: int) -> int:
-        """The exit code: `status` if a signal came, or the other one."""
+        """Return `status` if a signal came, else the other exit code."""
         return self.status if self.first else otherwise
 
     @property
     def name(self) -> str:
-        """The signal that came first, as in SIGTERM; empty if none came."""
+        """Name of the first signal, such as SIGTERM; empty without one."""
         return signal.Signals(self.first).name if self.first else ""
 
     def catch(self, leave: Callable[[int], object]) -> None:
         """
-        Take the signals over, those that do what they do by default. For the main thread.
+        Handle the signals that have their default handlers. For the main thread.
 
         `leave` ends the process at once, with an exit code.
         """
@@ -67,7 +67,7 @@ class Signals:
                 signal.signal(number, self._handle)
 
     def keep(self) -> None:
-        """Let only the first signal interrupt from now on: there will be files to write."""
+        """Let only the first signal interrupt from now on: files are written at the end."""
         self._phase = _Phase.KEEPING
 
     def begin_end(self) -> None:

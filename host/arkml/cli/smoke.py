@@ -1,8 +1,10 @@
-"""`arkml smoke`: checks that a guest loads, links, runs and cleans up."""
+"""`arkml smoke`: checks that guests load, link, run and clean up."""
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,14 +13,15 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, Job, print_json
-from arkml.cli.files import keep_apart, write_file
-from arkml.cli.launch import Grants
+from arkml.cli.files import keep_apart
+from arkml.cli.launch import HostGrants
 from arkml.cli.logs import LogOptions
 from arkml.cli.values import whole_number
+from arkml.output_files import write_file
 from arkml.terminal import harmless
 
 if TYPE_CHECKING:
-    from arkml.cli.checks import Check, Trial
+    from arkml.cli.checks import Check, SmokeTest
 
 _EPILOG = options.epilog(
     "arkml smoke npc.wasm",
@@ -26,11 +29,13 @@ _EPILOG = options.epilog(
     'arkml smoke tool.wasm --cmdlet "infer all"',
     notes="""
 A guest passes if it loads, finds every import, initializes and does its task without a trap and
-within its limits; if nothing is live after a cmdlet, and no more after N frames than after N/2; and
-if all actions were finite. Without --cmdlet a cmdlet runs without arguments; without --input the
-status of a servlet is its own affair. The exit code is 1 if any check fails.
+within its limits; if no handle is live after a cmdlet, and no more after N frames than after N/2;
+and if all actions were finite. Without --cmdlet a cmdlet runs without arguments; without --input
+any status of a servlet passes. The exit code is 1 if any check fails.
 """,
 )
+
+_FORBIDDEN = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML
 
 
 def register(app: typer.Typer) -> None:
@@ -73,16 +78,16 @@ def command(
     log_level: options.LogLevel = None,
 ) -> Job:
     """Check that guests load, link, run and clean up."""
-    from arkml.cli.checks import Trial
+    from arkml.cli.checks import SmokeTest
 
-    grants = Grants(
+    host = HostGrants(
         policy, seed, deterministic, tuple(limit or ()), wasi, tuple(directory or ()), stub_missing
     )
     level = log_level or (None if verbose or debug else "warning")
     return partial(
         smoke,
         guests,
-        Trial(grants, frames=frames, cmdlet=cmdlet, input=input),
+        SmokeTest(host, frames=frames, cmdlet=cmdlet, input=input),
         LogOptions(level, verbose, debug),
         junit,
         as_json,
@@ -90,34 +95,32 @@ def command(
 
 
 def smoke(
-    guests: list[Path], trial: Trial, logs: LogOptions, junit: Path | None, as_json: bool
+    guests: list[Path], test: SmokeTest, logs: LogOptions, junit: Path | None, as_json: bool
 ) -> int:
-    """Try all guests, one after the other."""
+    """Test all guests, one after the other, and return the exit code."""
     logs.start()
-    keep_apart(junit, trial.grants.policy, trial.input, *guests)
-    found: dict[str, list[Check]] = {}
+    keep_apart(junit, test.host.policy, test.input, *guests)
+    results: dict[str, list[Check]] = {}
     for path in guests:
         if not as_json:
             sys.stdout.write(f"{harmless(str(path))}\n")
             sys.stdout.flush()
-        checks = found.setdefault(str(path), [])
-        for check in trial.run(path):
+        checks = results.setdefault(str(path), [])
+        for check in test.run(path):
             checks.append(check)
             if not as_json:
-                _say(check)
+                _print(check)
     if junit is not None:
-        from arkml.cli.junit import render
-
-        write_file(junit, render(found))
-    passed = {guest: all(check.passed for check in checks) for guest, checks in found.items()}
+        write_file(junit, junit_xml(results))
+    passed = {guest: all(check.passed for check in checks) for guest, checks in results.items()}
     if as_json:
-        print_json(_document(found, passed))
+        print_json(_document(results, passed))
     else:
         sys.stdout.write(f"{sum(passed.values())} of {len(passed)} guests passed\n")
     return GOOD if all(passed.values()) else FAILED
 
 
-def _say(check: Check) -> None:
+def _print(check: Check) -> None:
     color = sys.stdout.isatty()
     mark = "ok  " if check.passed else "FAIL"
     if color:
@@ -127,7 +130,7 @@ def _say(check: Check) -> None:
     sys.stdout.flush()
 
 
-def _document(found: dict[str, list[Check]], passed: dict[str, bool]) -> dict[str, object]:
+def _document(results: dict[str, list[Check]], passed: dict[str, bool]) -> dict[str, object]:
     guests = [
         {
             "guest": guest,
@@ -137,6 +140,41 @@ def _document(found: dict[str, list[Check]], passed: dict[str, bool]) -> dict[st
                 for check in checks
             ],
         }
-        for guest, checks in found.items()
+        for guest, checks in results.items()
     ]
     return {"passed": all(passed.values()), "guests": guests}
+
+
+def junit_xml(results: Mapping[str, Sequence[Check]]) -> bytes:
+    """Return the checks as JUnit XML: one suite for each guest, one case for each check."""
+    from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+    root = Element("testsuites")
+    for guest, checks in results.items():
+        suite = SubElement(
+            root,
+            "testsuite",
+            name=_xml_text(guest),
+            tests=str(len(checks)),
+            failures=str(sum(not check.passed for check in checks)),
+            errors="0",
+            time=f"{sum(check.seconds for check in checks):.3f}",
+        )
+        for check in checks:
+            case = SubElement(
+                suite,
+                "testcase",
+                classname=_xml_text(guest),
+                name=check.name,
+                time=f"{check.seconds:.3f}",
+            )
+            if not check.passed:
+                message = _xml_text(check.detail)
+                SubElement(case, "failure", message=message.partition("\n")[0]).text = message
+    indent(root)
+    text: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _xml_text(text: str) -> str:
+    return _FORBIDDEN.sub("", harmless(text))

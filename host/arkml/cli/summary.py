@@ -1,4 +1,4 @@
-"""What a run came to, in numbers, and as the JSON object of `arkml run --json`."""
+"""The figures of a finished run, also as the JSON object of `arkml run --json`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from arkml.cli.outcome import error_document
+from arkml.cli.guest_task import error_document
 from arkml.cli.timing import Timings
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Summary:
     """
-    A finished run.
+    The figures of a finished run.
 
-    `late` is None where frames were not paced; `result` is what a function of numbers returned
-    last, `returned` what the last call gave to `return_slice`; `complaints` are the sentences that
-    make it a failure.
+    `late` is None where frames were not paced; `result` is the last result of a function of
+    numbers, `returned` the bytes that the last call gave to `return_slice`; `complaints` are the
+    sentences that make it a failure.
     """
 
     guest: str
@@ -39,17 +39,17 @@ class Summary:
 
     @property
     def actions_per_second(self) -> float:
-        """Rows that were answered, by the time the frames took; waiting for --fps is not in it."""
+        """Rows that were answered per second of the frames, without the time that --fps waited."""
         total = self.timings.total
         return self.statistics.rows / total if total else 0.0
 
     @property
     def is_of_frames(self) -> bool:
-        """Whether its calls are the frames of an applet."""
+        """True if the calls are the frames of an applet."""
         return self.function == "ark_applet_update"
 
     def document(self) -> dict[str, Any]:
-        """The summary as JSON knows it."""
+        """Return the summary as a JSON object."""
         median, p99, longest = self.timings.quantiles(0.5, 0.99, 1.0)
         counted = self.statistics
         return {
@@ -77,7 +77,7 @@ class Summary:
 
 
 def plain(value: Any) -> Any:
-    """A wasm result as JSON knows it; numbers that are not finite become text."""
+    """Return a wasm result as JSON; numbers that are not finite become text."""
     if isinstance(value, tuple):
         return [plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
@@ -86,7 +86,7 @@ def plain(value: Any) -> Any:
 
 
 def returned_document(data: bytes) -> dict[str, Any] | None:
-    """A return slice as text if it is some, else in base64; None if there is none."""
+    """Return a return slice as text if it is valid text, else in base64; None if it is empty."""
     if not data:
         return None
     text = text_of(data)
@@ -96,7 +96,7 @@ def returned_document(data: bytes) -> dict[str, Any] | None:
 
 
 def text_of(data: bytes) -> str | None:
-    """The text in `data`, or None if it is something else."""
+    """Return `data` as text, None if it is not text."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Tables for people."""
+"""Tables on stdout and stderr."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def show(title: str, table: Table, stream: TextIO | None = None) -> None:
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Table:
-    """A name and a value in each row."""
+    """Return a table with a name and a value in each row."""
     table = _table(show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -41,7 +41,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table with a header. What stands in it is shown as it is."""
+    """Return a table with a header; its cells are not markup."""
     table, rows = _table(show_header=True), list(rows)
     is_short = all(len(row[0]) <= _WHOLE for row in rows)
     for place, name in enumerate(header):
@@ -52,7 +52,7 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def show_run(summary: Summary, stream: TextIO) -> None:
-    """Print how a run went."""
+    """Print the figures of a run."""
     show(f"{summary.guest}: {summary.function}", facts(_run_rows(summary)), stream)
 
 
@@ -84,7 +84,7 @@ def _run_rows(summary: Summary) -> Iterable[tuple[str, str]]:
 
 
 def _width(stream: TextIO) -> int | None:
-    """So many columns; None where the terminal knows."""
+    """Return the width in columns, None for that of the terminal."""
     if stream.isatty():
         return None
     wanted = os.environ.get("COLUMNS", "")
@@ -96,7 +96,7 @@ def _counts(counter: Mapping[str, int]) -> str:
 
 
 def value(result: Any) -> str:
-    """A wasm result."""
+    """Return a wasm result as text."""
     return ", ".join(map(str, result)) if isinstance(result, tuple) else str(result)
 
 

@@ -1,21 +1,30 @@
-"""`arkml train`: a guest learns, and leaves a policy behind."""
+"""`arkml train`: trains a guest, and keeps its policy."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from arkml.cli import options
-from arkml.cli.exits import Job
-from arkml.cli.launch import Grants, HiveWish
+from arkml.cli.exits import FAILED, GOOD, Job, exit_code, print_failure, print_json, sentence
+from arkml.cli.launch import HostGrants, read_token, require_hive
 from arkml.cli.logs import LogOptions
-from arkml.cli.values import rate, whole_number
-from arkml.errors import UsageError
+from arkml.cli.signals import SIGNALS
+from arkml.cli.values import rate, read_limits, whole_number
+from arkml.errors import HiveUnreachable, NotFound, RunAborted, UsageError
+
+if TYPE_CHECKING:
+    from arkml.cli.training_display import TrainingDisplay
+    from arkml.runs.settings import LearnerSettings
+    from arkml.training.guest_trainer import GuestTrainer
+    from arkml.training.options import TrainingOptions
+    from arkml.training.results import TrainingResult
 
 _EPILOG = options.epilog(
     "arkml train pendulum.wasm --minutes 2",
@@ -24,41 +33,12 @@ _EPILOG = options.epilog(
     "arkml train walker.wasm --hive hive.example:12356 --frames 200000",
     notes="""
 Without --frames, --minutes or --until-return an applet trains for five minutes; anything else runs
-once. The first run that the guest starts is the one that is shown and kept; more guests that start
+once. The first run that the guest starts is the one that is shown and kept; other guests that start
 it join it. --config takes a JSON file with any of the settings (docs/training.md lists them).
 """,
 )
 
-_LEARNING = "How it learns"
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """When training ends: after so many frames, minutes, or at a mean return; None for never."""
-
-    frames: int | None = None
-    minutes: float | None = None
-    mean_return: float | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self.frames is None and self.minutes is None and self.mean_return is None
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """The options of one training."""
-
-    guest: Path
-    cmdlet: str | None
-    goal: Goal
-    fps: float | None
-    instances: int
-    out: Path
-    eval_every: int | None
-    grants: Grants
-    logs: LogOptions
-    as_json: bool
+_LEARNING = "Learner"
 
 
 def register(app: typer.Typer) -> None:
@@ -92,7 +72,7 @@ def command(
         typer.Option(
             metavar="F",
             parser=rate("--fps", 0.01),
-            help="Play in real time: frames never wait for the learner.",
+            help="Pace the frames: they never wait for the learner.",
         ),
     ] = None,
     instances: options.Instances = 1,
@@ -101,14 +81,16 @@ def command(
         typer.Option(
             metavar="N",
             parser=whole_number("--eval-every", 1),
-            help="Every N frames, rate the policy without noise in a guest of its own.",
+            help="Every N frames, rate the policy without noise in another guest.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where everything goes: training/GUEST by default."),
+        typer.Option(metavar="DIR", help="Directory of all files: training/GUEST by default."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where it ended.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the training in the directory.")
+    ] = False,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -119,17 +101,21 @@ def command(
     ] = None,
     algorithm: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What learns: sac.", rich_help_panel=_LEARNING),
+        typer.Option(
+            metavar="NAME", help="The learning algorithm: sac.", rich_help_panel=_LEARNING
+        ),
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(metavar="auto|cpu|cuda", help="What it learns on.", rich_help_panel=_LEARNING),
+        typer.Option(
+            metavar="auto|cpu|cuda", help="The device that it learns on.", rich_help_panel=_LEARNING
+        ),
     ] = None,
     sync: Annotated[
         bool,
         typer.Option(
             "--sync",
-            help="In lockstep: the same seed gives the same weights.",
+            help="Learn in lockstep: one seed gives the same weights every time.",
             rich_help_panel=_LEARNING,
         ),
     ] = False,
@@ -141,41 +127,109 @@ def command(
     log_level: options.LogLevel = None,
 ) -> Job:
     """Train a guest and keep the policy."""
-    from arkml.cli.training_loop import train
+    from arkml.training.options import Goal, TrainingOptions, training_grant
 
-    target = Path("training") / guest.stem if out is None else out
-    settings: dict[str, Any] = {} if config is None else read_settings(config)
-    given = {"algorithm": algorithm, "device": device, "sync": sync or None, "seed": seed or None}
+    directory = Path("training") / guest.stem if out is None else out
+    settings = {} if config is None else read_settings(config)
+    given = {"algorithm": algorithm, "device": device, "sync": sync or None}
     settings |= {name: value for name, value in given.items() if value is not None}
-    wish = HiveWish(
-        hive, tuple(allow_hive or ()), target / "hive", block=fps is None or sync,
-        settings=settings, shared=True, resume=resume,
-    )  # fmt: skip
-    return partial(
-        train,
-        Training(
-            guest=guest,
-            cmdlet=cmdlet,
-            goal=Goal(frames, minutes, until_return),
+    training = TrainingOptions(
+        name=guest.name,
+        directory=directory,
+        grant=training_grant(
+            directory,
+            hive=hive,
+            token=read_token(),
+            allowed=tuple(allow_hive or ()),
+            settings=cast("LearnerSettings", settings),
             fps=fps,
-            instances=instances,
-            out=target,
-            eval_every=eval_every,
-            grants=Grants(seed=seed, limits=tuple(limit or ()), hive=wish),
-            logs=LogOptions(log_level, verbose, debug),
-            as_json=as_json,
+            seed=seed,
+            resume=resume,
         ),
+        goal=Goal(frames, minutes, until_return),
+        arguments=cmdlet,
+        fps=fps,
+        instances=instances,
+        eval_every=eval_every,
+        seed=seed,
+        limits=read_limits(tuple(limit or ())),
+        budgets_every_call=HostGrants(limits=tuple(limit or ())).has_budget,
     )
+    logs = LogOptions(log_level, verbose, debug)
+    return partial(train, guest, training, logs, as_json=as_json)
+
+
+def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: bool) -> int:
+    """Train, show the progress and the result, and return the exit code."""
+    from arkml.cli.files import read_module
+    from arkml.cli.guest_task import announce
+    from arkml.cli.training_display import TrainingDisplay
+    from arkml.training.guest_trainer import GuestTrainer
+
+    logs.start()
+    require_hive(embedded=options.grant.is_embedded)
+    display = TrainingDisplay()
+    with GuestTrainer(read_module(guest), options, display) as trainer:
+        announce(trainer.module, options.instances)
+        SIGNALS.keep()
+        _play(trainer, display)
+        display.warn_rest(trainer.warnings)
+        try:
+            result = trainer.finish(lambda: SIGNALS.hurry)
+        except Exception as error:  # noqa: BLE001  whatever it is, it is shown as a sentence
+            print_failure(sentence(error), error, as_json=as_json)
+            status = _status([error])
+        else:
+            status = _show(guest, options, result, as_json=as_json)
+        SIGNALS.done()
+        return SIGNALS.ended(status)
+
+
+def _play(trainer: GuestTrainer, display: TrainingDisplay) -> None:
+    """Train to the end; no signal interrupts afterwards."""
+    try:
+        with display:
+            trainer.play()
+        SIGNALS.begin_end()
+    except KeyboardInterrupt:
+        SIGNALS.begin_end()
+        sys.stderr.write(f"interrupted by {SIGNALS.name}: what was learned is kept\n")
+
+
+def _show(guest: Path, options: TrainingOptions, result: TrainingResult, *, as_json: bool) -> int:
+    """Show the result and the errors of a training, and return the exit code."""
+    from arkml.cli.training_display import document_of, show
+
+    document = document_of(guest, options, result)
+    for error in result.errors:
+        print_failure(sentence(error), error, as_json=False)
+    if result.errors:
+        first = result.errors[0]
+        document = {"error": sentence(first), "type": type(first).__name__} | document
+    if as_json:
+        print_json(document)
+    else:
+        show(document)
+    return _status(result.errors)
+
+
+def _status(errors: Sequence[Exception]) -> int:
+    """Return the exit code: 1 for a hive that is gone, a run that was aborted, and no policy."""
+    if not errors:
+        return GOOD
+    is_late = isinstance(errors[0], HiveUnreachable | RunAborted | NotFound)
+    return FAILED if is_late else exit_code(errors[0])
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The settings in a JSON file. Raises UsageError."""
+    """Read the settings in a JSON file. Raises UsageError."""
     try:
-        found = json.loads(path.read_text())
+        settings = json.loads(path.read_text())
     except OSError as error:
         raise UsageError(f"--config {path} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise UsageError(f"--config {path} is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"--config {path} holds {str(found)[:40]}: it takes an object of settings")
-    return found
+        raise UsageError(f"--config {path} is not JSON: {error}") from None
+    if not isinstance(settings, dict):
+        text = str(settings)[:40]
+        raise UsageError(f"--config {path} holds {text}: it takes an object of settings")
+    return settings

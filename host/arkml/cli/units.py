@@ -1,4 +1,4 @@
-"""Sizes and times in units that read well."""
+"""Sizes, durations, counts and curves as text."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def times(median: float, p99: float, longest: float) -> str:
-    """Three durations in a row."""
+    """Return three durations as text."""
     return f"median {duration(median)}, p99 {duration(p99)}, max {duration(longest)}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds in a unit that reads well."""
+    """Return seconds in a suitable unit."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.3g} µs"
     if seconds < 1:
@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in a unit that reads well."""
+    """Return bytes in a suitable unit."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= factor:
             return f"{count / factor:,.1f} {unit}"
@@ -30,12 +30,12 @@ def size(count: int) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """A number of things; `what` is one of them, its plural takes an s."""
+    """Return a number of things; `what` is the singular, its plural takes an s."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def sparkline(values: Sequence[float], width: int = 60) -> str:
-    """A curve in one line of text, at most `width` characters wide."""
+    """Return a curve in one line of text, at most `width` characters wide."""
     if not values:
         return ""
     count = min(width, len(values))

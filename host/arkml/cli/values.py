@@ -1,4 +1,4 @@
-"""Option values as text, read: limits with sizes, directories, numbers."""
+"""Values of options, read from text: limits with sizes, directories, numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0}
 
 
 def read_limits(settings: Sequence[str]) -> Limits:
-    """The default limits with `NAME=VALUE` settings. Raises UsageError."""
+    """Return the default limits with `NAME=VALUE` settings. Raises UsageError."""
     known = [field.name for field in fields(Limits)]
     changed: dict[str, int | float | None] = {}
     for setting in settings:
@@ -49,7 +49,7 @@ def _unknown_limit(name: str, known: Sequence[str]) -> str:
 def whole_number(
     option: str, least: int | None = None, most: int | None = None
 ) -> Callable[[object], int]:
-    """What reads the value of an option that takes a whole number. It raises UsageError."""
+    """Return a reader of an option that takes a whole number; it raises UsageError."""
 
     def read(text: object) -> int:
         try:
@@ -68,7 +68,7 @@ def whole_number(
 
 
 def rate(option: str, least: float) -> Callable[[object], float]:
-    """What reads the value of an option that takes so many things a second."""
+    """Return a reader of an option that takes a number from `least`; it raises UsageError."""
 
     def read(text: object) -> float:
         try:
@@ -83,7 +83,7 @@ def rate(option: str, least: float) -> Callable[[object], float]:
 
 
 def read_directory(text: str) -> Directory:
-    """A directory of `HOST[:GUEST][:ro]`; the guest sees it under the host's name by default."""
+    """Return a directory of `HOST[:GUEST][:ro]`; GUEST is HOST by default. Raises UsageError."""
     from arkml.runtime.wasi.linking import Directory
 
     parts = text.split(":")
@@ -93,12 +93,12 @@ def read_directory(text: str) -> Directory:
     if len(parts) > 2 or not all(parts):
         raise UsageError(f"--dir {text}: it takes HOST[:GUEST][:ro], as in ./data:/data:ro")
     if not Path(parts[0]).is_dir():
-        raise UsageError(f"--dir {text}: {parts[0]} is no directory")
+        raise UsageError(f"--dir {text}: {parts[0]} is not a directory")
     return Directory(parts[0], parts[-1], writable=writable)
 
 
 def read_numbers(texts: Sequence[str], types: Sequence[str], where: str) -> tuple[int | float, ...]:
-    """One number for each of the wasm `types`. Raises UsageError."""
+    """Return one number for each of the wasm `types`. Raises UsageError."""
     if len(texts) != len(types):
         count = counted(len(types), "number")
         wanted = f"{count} ({' '.join(types)})" if types else "no numbers"
@@ -113,12 +113,12 @@ def _number(text: str, kind: str, where: str) -> int | float:
         if kind in ("f32", "f64"):
             return float(text)
     except ValueError:
-        raise UsageError(f"{where}: {text!r} is no {kind}") from None
+        raise UsageError(f"{where}: {text!r} is not an {kind}") from None
     raise UsageError(f"{where} takes a {kind}, which cannot be given as text")
 
 
 def _seconds(text: str) -> float | None:
-    """Seconds, as `0.5`, `2s` or `500ms`; None for `none`."""
+    """Read seconds, as `0.5`, `2s` or `500ms`; None for `none`."""
     text = text.strip().lower()
     if text in ("none", "off"):
         return None
@@ -133,7 +133,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _count(name: str, text: str) -> int:
-    """A whole number, as `4096`, `4_096`, `64MiB`, `64M` or `1gb`."""
+    """Read a whole number, as `4096`, `4_096`, `64MiB`, `64M` or `1gb`."""
     digits = text.strip().replace("_", "").replace(",", "").lower()
     number = digits.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = digits.removeprefix(number).strip()
@@ -148,7 +148,7 @@ def _count(name: str, text: str) -> int:
 
 
 def check_words(words: Sequence[str], options: Sequence[str]) -> None:
-    """Words that begin with `-` are negative numbers; any other is an option nobody knows."""
+    """Raise UsageError for a word that begins with `-` and is not a number: an unknown option."""
     for word in words:
         if word.startswith("-") and not _is_number(word):
             close = get_close_matches(word.partition("=")[0], options, 1)

@@ -82,13 +82,13 @@ class Group:
 
 
 def _keys(regions: Sequence[Region]) -> npt.NDArray[np.uint64]:
-    """The key of the session that each row belongs to, [rows]."""
+    """Return the key of the session that each row belongs to, u64, [rows]."""
     keys = np.array([region.keys for region in regions], np.uint64)
     return np.repeat(keys, [region.count() for region in regions])
 
 
 def _view(regions: Sequence[Region], keys: npt.NDArray[np.uint64]) -> Batch | None:
-    """The rows as one view, where every region is full and follows the one before."""
+    """Return the rows as one view, if every region is full and follows the one before."""
     first = regions[0]
     size = first.slab.shape.rows
     for place, region in enumerate(regions, first.number):
@@ -102,21 +102,21 @@ class Batcher:
     """
     Answers suspended guests, round after round.
 
-    What was worked out for a round serves the next one as long as the same guests submit the same
-    sessions with as many rows and no region has moved.
+    The plan of a round serves the next one as long as the same guests submit the same sessions with
+    as many rows and no region has moved.
     """
 
     def __init__(self, arena: Arena, columns: Columns) -> None:
         self._words = arena.word_array
         self._columns = columns
-        self._guests: list[CallLoop] = []
+        self._guests: Sequence[CallLoop] = ()
         self._version = -1
         self._groups: list[Group] = []
         none = np.zeros(0, np.intp)
         self._records = self._answers = self._counts = none
         self._seen: Any = None
 
-    def answer(self, guests: list[CallLoop]) -> dict[int, GuestError]:
+    def answer(self, guests: Sequence[CallLoop]) -> dict[int, GuestError]:
         """
         Answer every guest, each suspended in a submit.
 
@@ -143,18 +143,20 @@ class Batcher:
         return errors
 
     def held(self) -> Iterator[Ready]:
-        """What the guests that were just answered wait for before they go on, all together."""
+        """Yield what the guests that were just answered wait for before they are resumed."""
         for group in self._groups:
             if (ready := group.sessions[0].held()) is not None:
                 yield ready
 
-    def _fits(self, guests: list[CallLoop]) -> bool:
-        if self._version != self._columns.version or guests != self._guests:
+    def _fits(self, guests: Sequence[CallLoop]) -> bool:
+        if self._version != self._columns.version:
+            return False
+        if guests is not self._guests and list(guests) != list(self._guests):
             return False
         seen = np.concatenate((self._words[self._records], self._words[self._counts]))
         return bool((seen == self._seen).all())
 
-    def _plan(self, guests: list[CallLoop]) -> None:
+    def _plan(self, guests: Sequence[CallLoop]) -> None:
         members: dict[int, tuple[Policy, list[CallLoop], list[Region], list[Session]]] = {}
         counts: list[int] = []
         for guest in guests:
@@ -169,6 +171,6 @@ class Batcher:
         self._records = (controls + at.RECORD) >> 2
         self._answers = (controls + at.ANSWER) >> 2
         self._counts = np.array(counts, np.intp)
-        self._guests = list(guests)
+        self._guests = tuple(guests)  # itself, if it is one
         self._version = self._columns.version
         self._seen = np.concatenate((self._words[self._records], self._words[self._counts]))

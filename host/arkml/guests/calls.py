@@ -20,7 +20,6 @@ from arkml.errors import (
     InvalidArguments,
     PolicyFailed,
 )
-from arkml.guests.blocking import give_way, sleep, sleep_async
 from arkml.guests.instance import Instance
 from arkml.limits import RUN_SECONDS, Budget, budget_seconds
 from arkml.runtime.bindings import Address
@@ -63,6 +62,8 @@ class CallLoop:
         self.fiber = instance.fiber
         self.services = instance.services
         self.control = instance.control
+        self.place = instance.place
+        self._touched = instance.lockstep.touched
         self._entries = instance.entries
         self._regions = instance.regions
         self._sessions = instance.sessions
@@ -86,9 +87,10 @@ class CallLoop:
                     self.count_features()
                     event = self.answer()
                 if isinstance(event, Wait):
-                    await sleep_async(event, self.fiber)
+                    await event.block_async(self.fiber.call_guard)
+                    self.fiber.settle(event)
                 if event is Pause.TURN or time.perf_counter() - turn > TICK:
-                    await give_way()
+                    await _give_way()
                     turn = time.perf_counter()
         except BaseException as error:
             self.abandon(error)
@@ -112,9 +114,9 @@ class CallLoop:
                 entry = instance.entry(function)
         limit = self._run_seconds if budget is RUN_SECONDS else budget_seconds(budget)
         self.fiber.start(entry, arguments, limit)
-        if data or self.fiber.imports:  # else there is nothing to forget
+        if data or self.place in self._touched:  # else there is nothing to forget
             self.services.begin_call(data)
-            self.fiber.imports = len(data)
+            (self._touched.add if data else self._touched.discard)(self.place)
         return entry
 
     def run_to_submit(
@@ -130,7 +132,8 @@ class CallLoop:
         The guest stays suspended in the submit, parked, and other guests may be called. To resume
         it, fill its batch, call `fiber.answer` and then this method again; it has a whole budget
         then. With `is_suspended` the guest is suspended in a request that was not served yet, which
-        is served first. Returns None when the call has ended. Raises as `call` does.
+        is served first. Returns None when the call, or its frame in a loop, has ended. Raises as
+        `call` does.
         """
         fiber = self.fiber
         if self.instance.is_closed and (refusal := self.instance.refusal()):
@@ -142,7 +145,7 @@ class CallLoop:
             event = fiber.proceed() if is_suspended else fiber.advance()
             while event is not None:
                 if isinstance(event, Wait):
-                    sleep(event, fiber)
+                    self._block(event)
                 else:
                     if event is Pause.SUBMIT_NON_FINITE:
                         self.count_features()
@@ -151,10 +154,10 @@ class CallLoop:
                         fiber.park()
                         return session
                     if (waiting := self.answer()) is not None:
-                        sleep(waiting, fiber)
+                        self._block(waiting)
                 event = fiber.advance()
         except BaseException as error:
-            self.abandon(error, landed=fiber.is_parked)
+            (self.fail if fiber.is_parked else self.abandon)(error)  # `park` ended the call guard
             raise
         self.end(entry)
         return None
@@ -211,8 +214,8 @@ class CallLoop:
 
     def end(self, entry: ExportedFunction) -> Any:
         """Return the result of a call that ended by itself, or raise the error that it left."""
-        if entry.failed():
-            error = self.failure_of(*entry.errors())
+        if self.fiber.failed():
+            error = self.failure_of(*self.fiber.take_errors())
             self.abandon(error)
             raise error
         self.fiber.finish()
@@ -222,12 +225,15 @@ class CallLoop:
             )
         return entry.result() if entry.results else None
 
-    def abandon(self, error: BaseException, *, landed: bool = False) -> None:
-        """
-        Drop a call that failed or is not wanted any more: the guest is failed from now on.
+    def abandon(self, error: BaseException) -> None:
+        """Drop a call that failed or is not wanted any more, as `fail`, and end the call guard."""
+        try:
+            self.fail(error)
+        finally:
+            self.fiber.call_guard.end()
 
-        `landed` says that the caller ends the call guard.
-        """
+    def fail(self, error: BaseException) -> None:
+        """Drop the call: the guest is failed from now on, by `error` or as cancelled by it."""
         self.fiber.drop()
         self.fiber.call_guard.lost += 1
         if isinstance(error, GuestError):
@@ -236,11 +242,7 @@ class CallLoop:
             self.instance.failure = GuestCancelled(
                 f"{self.name}: its call was cancelled ({type(error).__name__})"
             )
-        try:
-            self.services.close()
-        finally:
-            if not landed:
-                self.fiber.call_guard.end()
+        self.services.close()
 
     def _run(self, entry: ExportedFunction) -> Any:
         advance = self.fiber.advance
@@ -252,11 +254,16 @@ class CallLoop:
                     self.count_features()
                     event = self.answer()
                 if isinstance(event, Wait):
-                    sleep(event, self.fiber)
+                    self._block(event)
         except BaseException as error:
             self.abandon(error)
             raise
         return self.end(entry)
+
+    def _block(self, wait: Wait) -> None:
+        """Block until a wait is over. Raises KeyboardInterrupt after SIGINT."""
+        wait.block(self.fiber.call_guard)
+        self.fiber.settle(wait)
 
     def failure_of(self, trap: Address, error_address: Address) -> GuestError:
         """Return the error of a call that left a trap or an error, with the panic before it."""
@@ -318,3 +325,10 @@ class CallLoop:
         except InvalidArguments as error:
             raise GuestError(f"{self.name}: ark_alloc gave room outside memory: {error}") from None
         return pointer
+
+
+async def _give_way() -> None:
+    """Let other tasks run."""
+    import asyncio  # 20 ms at start that only coroutines need
+
+    await asyncio.sleep(0)

@@ -25,6 +25,7 @@ from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.fiber import Fiber
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.linker import Handlers
+from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.memory import GuestMemory
 from arkml.runtime.sandbox import Sandbox
 from arkml.runtime.shim import control as at
@@ -42,16 +43,17 @@ class SharedResources(NamedTuple):
     """
     Parts that the guests of one thread share.
 
-    Their submits wait in `columns`, `library` opens their policies, and `call_guard` lets one call
-    at a time through. `gateway` reaches the runs that they may take part in, None without a hive.
-    Their clocks and random numbers are the machine's, or those of `world`. `unclosed` warns once
-    if they are dropped without `close`; None: each warns by itself.
+    Their submits wait in `columns`, `library` opens their policies, `lockstep` owns their calls,
+    and `call_guard` lets one call at a time through. `gateway` reaches the runs that they may take
+    part in, None without a hive. Their clocks and random numbers are the machine's, or those of
+    `world`. `unclosed` warns once if they are dropped without `close`; None: each warns by itself.
     """
 
     columns: Columns
     library: PolicyLibrary
     gateway: RunGateway | None
     call_guard: CallGuard
+    lockstep: Lockstep
     world: World | None = None
     unclosed: Unclosed | None = None
 
@@ -89,9 +91,10 @@ class Instance(Unique):
         self.non_finite_features = 0
         self._final: Statistics | None = None
         self._sandbox = sandbox = Sandbox(
-            engine, module, shared.columns, wasi, virtual=world is not None
+            engine, module, shared.columns, shared.lockstep, wasi, virtual=world is not None
         )
         self.control = sandbox.control
+        self.lockstep, self.place = sandbox.lockstep, sandbox.place
         self.entries = sandbox.entries
         """Exported functions that were called before, by name."""
         self.regions = sandbox.regions
@@ -131,10 +134,9 @@ class Instance(Unique):
             )
         return entry
 
-    def repeated(self, function: str) -> ExportedFunction | None:
-        """Return an entry that calls the export in a loop; None if it has parameters or results."""
-        with GUARD.held_back():
-            return self._sandbox.repeated(function)
+    def loop(self, function: str) -> ExportedFunction | None:
+        """Return the shim's loop of frames over the export; None if that is not `() -> ()`."""
+        return self._sandbox.loop(function)
 
     @property
     def statistics(self) -> Statistics:

@@ -27,6 +27,7 @@ from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.engine import Engine
 from arkml.runtime.interrupts import GUARD
+from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.mappings import require_mappings
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.runtime.wasi.virtual import World
@@ -118,6 +119,7 @@ class GuestLoader:
             self.library() if library is None else library,
             gateway,
             CallGuard(engine.ticker),
+            Lockstep(engine.arena),
             world,
             unclosed,
         )
@@ -150,7 +152,7 @@ class GuestLoader:
             for guest in guests:
                 guest.close()
             raise
-        return Fleet(guests, self.engine, shared.columns, shared.call_guard, make)
+        return Fleet(guests, self.engine, shared, make)
 
     def close(self) -> None:
         """

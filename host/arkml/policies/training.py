@@ -13,7 +13,7 @@ from arkml.batches import Batch, Floats
 from arkml.errors import Unavailable
 from arkml.policies.agents import AgentTable, Visit
 from arkml.policies.noise import Words, streams
-from arkml.policies.onnx import OnnxPolicy
+from arkml.policies.policy import Policy
 from arkml.policies.workspace import PolicyWorkspace
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class PolicyVersion(NamedTuple):
     """A version of a run's policy, ready to act."""
 
     number: int
-    policy: OnnxPolicy
+    policy: Policy
 
 
 class IrregularRows:

@@ -1,1 +1,1 @@
-"""The runs that the guests of a host take part in, and the hives that keep them."""
+"""The runs in which the guests of a host take part, and the hives that keep them."""

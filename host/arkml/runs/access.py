@@ -1,16 +1,15 @@
-"""The hives that a host may use: who grants them, where they are, one client for each."""
+"""The hives that the guests of a host may use: the grant, the addresses, one client for each."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
@@ -19,6 +18,7 @@ from arkml.closing import Closing
 from arkml.errors import ArkmlError, InvalidSettings, NotTrainable, Unavailable, UsageError
 from arkml.hive import give_way
 from arkml.hive.protocol.runs import DEFAULT_PORT, OnConflict, RunInfo, RunRequest
+from arkml.runs.settings import LearnerSettings, require_valid
 from arkml.sessions.run import mapped
 from arkml.sessions.run_request import HiveAddress
 
@@ -26,21 +26,22 @@ if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
     from arkml.hive.embedded import EmbeddedHive
 
-EMBEDDED = "embedded"
+EMBEDDED: Final = "embedded"
+"""Stands for a hive of the host's own instead of the address of another one."""
 
 _LOCAL = "localhost"
 _OWN = ((_LOCAL, DEFAULT_PORT), ("", 0))
-"""What a guest says for the hive that its host is configured with."""
+"""Addresses by which a guest means the hive that its host is configured with."""
 
 _THREADS = 8
 _LOADERS = 2
 _LEAVING = 10.0  # seconds that a host which closes waits for the rows on their way
-_LEAVING_GONE = 1.0  # the same where no hive is there: one may be back
+_LEAVING_GONE = 1.0  # the wait where no hive is there: one may be back
 
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """Game, name and widths of a run: what guests must agree in to train it one after another."""
+    """Game, name and widths of a run, in which the guests that resume it must agree."""
 
     game: str
     name: str
@@ -55,43 +56,51 @@ class RunIdentity:
 @dataclass(frozen=True, slots=True)
 class HiveGrant:
     """
-    What the guests of a host may train on.
+    The permission to train, and the hive to train on.
 
     `hive` is "embedded", a hive that starts with the first use and ends with this process, or
     "HOST:PORT" of one that `arkml hive serve` runs, with its `token`. `allowed` are further
-    "HOST:PORT" that guests may name. `data` is where an embedded hive keeps its runs; without it
-    they are gone with the host. `settings` override what guests ask for (the keys of
-    `hive.protocol.settings.Settings`). `block` says whether a submit waits while the learner's
-    pace admits no more rows; None lets applets drop rows instead and everything else wait.
-    With `shared` all guests of the host that start a run of one game and name take part in one
-    run, which goes on from where it was with `resume`; otherwise each starts its own. `expected`
-    is the run that the first of them has to start, any other one is NotTrainable.
+    "HOST:PORT" that guests may name. `data` is the directory in which an embedded hive keeps its
+    runs; without it they are deleted with the host. `settings` override what guests ask for.
+    `block` says whether a submit waits while the learner's pace admits no more rows; None lets
+    applets drop rows instead and everything else wait. With `shared` all guests of the host that
+    start a run of one game and name take part in one run, which `resume` continues if the hive has
+    one; otherwise each starts its own. `expected` is the run that the first of them has to start,
+    any other one is NotTrainable.
     """
 
-    hive: str = EMBEDDED
+    hive: Literal["embedded"] | str = EMBEDDED  # noqa: PYI051  the one word that is no address
     token: str | None = None
     allowed: tuple[str, ...] = ()
     data: str | os.PathLike[str] | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: LearnerSettings = field(default_factory=LearnerSettings)
     block: bool | None = None
     shared: bool = False
     resume: bool = False
     expected: RunIdentity | None = None
 
     def __post_init__(self) -> None:
-        """Raises UsageError for an address that is none."""
-        for text in (*self.allowed, *(() if self.hive == EMBEDDED else (self.hive,))):
+        """Raise UsageError for text that is not an address, and InvalidSettings."""
+        for text in (*self.allowed, *(() if self.is_embedded else (self.hive,))):
             read_address(text)
+        require_valid(self.settings)
+
+    @property
+    def is_embedded(self) -> bool:
+        """True for a hive that the host starts."""
+        return self.hive == EMBEDDED
 
 
 def read_address(text: str) -> tuple[str, int]:
-    """Host and port of "HOST:PORT", or of "HOST" with the usual port. Raises UsageError."""
+    """Return host and port of "HOST:PORT", or "HOST" with the default port. Raises UsageError."""
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     if not colon:
         host, port = text, str(DEFAULT_PORT)
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 0 < int(port) <= 0xFFFF:
-        raise UsageError(f"{text!r} is no address of a hive: HOST:PORT, such as localhost:12356")
+        raise UsageError(
+            f"{text!r} is not an address of a hive: HOST:PORT, such as localhost:12356"
+        )
     return host, int(port)
 
 
@@ -100,8 +109,8 @@ def named_address(url: str, port: int) -> tuple[str, int]:
     Return the host and the port that a guest means by `url`, a host name or a URL, and `port`.
 
     The host is in lower case, and every name of this machine's loopback is "localhost". A port in
-    the URL wins; port 0 beside a host is the usual one. Raises Unavailable for text that is not an
-    address.
+    the URL wins; port 0 beside a host is the default one. Raises Unavailable for text that is not
+    an address.
     """
     try:
         bare = f"[{url}]" if ipaddress.ip_address(url).version == 6 else url
@@ -131,8 +140,8 @@ class HiveAccess(Closing):
     The clients of one host, each made when a guest first asks for its hive.
 
     `threads` waits for hives and `loaders` loads policies, for which others wait. `farewells` are
-    sessions on their way out, which `close` gives some seconds. `is_training` says whether a guest
-    has been given a policy that learns, `failure` why the last one that wanted one was not.
+    sessions that are being left, which `close` gives some seconds. `is_training` says whether a
+    guest has got a policy that learns, `failure` why the last guest that asked for one has not.
     """
 
     def __init__(self, grant: HiveGrant) -> None:
@@ -155,22 +164,22 @@ class HiveAccess(Closing):
 
     def client(self, address: HiveAddress | None = None) -> HiveClient:
         """
-        The client of the hive at an address; None is the one the host is configured with.
+        Return the client of the hive at an address; None is the one of the host's configuration.
 
         Raises Unavailable for an address that is not allowed.
         """
-        configured = None if self.grant.hive == EMBEDDED else read_address(self.grant.hive)
-        where = None if address is None else self._granted(address, configured)
+        configured = None if self.grant.is_embedded else read_address(self.grant.hive)
+        place = None if address is None else self._granted(address, configured)
         with self._lock:
             if self._is_closed:
                 raise Unavailable("the host is closed")
-            if where not in self._clients:
-                self._clients[where] = self._connect(where, configured)
-            return self._clients[where]
+            if place not in self._clients:
+                self._clients[place] = self._connect(place, configured)
+            return self._clients[place]
 
     def start(self, client: HiveClient, request: RunRequest) -> Future[RunInfo]:
         """
-        Create a run, or take the one that was created before for the same game and name.
+        Create a run; with `shared`, return the one created before for this game and name.
 
         Raises NotTrainable if another one is expected.
         """
@@ -181,15 +190,15 @@ class HiveAccess(Closing):
             return client.create(request)
         key = (client, request.game, request.name)
         with self._lock:
-            found = self._started.get(key)
-            if found is None or (found.done() and found.exception() is not None):
+            started = self._started.get(key)
+            if started is None or (started.done() and started.exception() is not None):
                 self._started[key] = client.create(request)
                 return self._started[key]
-        return mapped(found, lambda run: _same_shape(run, request))
+        return mapped(started, lambda run: _require_shape(run, request))
 
     @property
     def started(self) -> list[tuple[HiveClient, RunInfo]]:
-        """The runs that `shared` guests have begun, in that order, each with the client to ask."""
+        """The runs that `shared` guests have started, in that order, each with its client."""
         return [
             (client, run.result())
             for (client, _, _), run in list(self._started.items())
@@ -197,7 +206,7 @@ class HiveAccess(Closing):
         ]
 
     def close(self) -> None:
-        """Let the last rows arrive, end the clients and the embedded hive. Safe to call again."""
+        """Wait for the last rows, end the clients and the embedded hive. Safe to call again."""
         with self._lock:
             if self._is_closed:
                 return
@@ -228,32 +237,32 @@ class HiveAccess(Closing):
 
     def _require_expected(self, request: RunRequest) -> None:
         expected, widths = self.grant.expected, request.settings
-        found = RunIdentity(request.game, request.name, widths.features, widths.actions)
-        if expected is not None and found != expected and not self._started:
+        asked = RunIdentity(request.game, request.name, widths.features, widths.actions)
+        if expected is not None and asked != expected and not self._started:
             raise NotTrainable(
-                f"{expected} is to go on here, and the guest starts {found}: that one takes a"
-                " directory of its own"
+                f"{expected} is to be resumed here, and the guest starts {asked}: train it in"
+                " another directory"
             )
 
     def _connect(
-        self, where: tuple[str, int] | None, configured: tuple[str, int] | None
+        self, place: tuple[str, int] | None, configured: tuple[str, int] | None
     ) -> HiveClient:
         from arkml.hive.client import HiveClient
 
-        if where is None and configured is None:
+        if place is None and configured is None:
             from arkml.hive.embedded import EmbeddedHive
 
             data = None if self.grant.data is None else Path(self.grant.data)
             self._embedded = embedded = EmbeddedHive(data)
             return HiveClient(embedded.locate)
-        address = where or configured
+        address = place or configured
         assert address is not None
-        # A token is for the configured hive: no other one is told of it.
-        token = self.grant.token if where is None else None
+        token = self.grant.token if place is None else None  # not for hives that guests name
         return HiveClient(lambda: (*address, token))
 
 
-def _same_shape(run: RunInfo, request: RunRequest) -> RunInfo:
+def _require_shape(run: RunInfo, request: RunRequest) -> RunInfo:
+    """Return the run if it has the widths of the request. Raises InvalidSettings."""
     wanted = request.settings
     if (run.features, run.actions) != (wanted.features, wanted.actions):
         raise InvalidSettings(

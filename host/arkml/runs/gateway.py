@@ -1,4 +1,4 @@
-"""What the guests of one thread train: how they start, join and leave runs."""
+"""The way of guests to hives: how they start, join and ask for runs."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from arkml.sessions.branches import declared_branches, require_continuous
 from arkml.sessions.run import (
     ExperimentInfo,
     ExperimentShape,
+    GuestRun,
     Metric,
     Pending,
-    Run,
     settled,
 )
-from arkml.sessions.run_request import HiveAddress, Launch
+from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session_table import TrainingStart
 
 log = logging.getLogger(__name__)
@@ -60,8 +60,8 @@ class HiveRunGateway:
     """
     The way of one guest, or of the guests of one fleet, to the hives of their host.
 
-    Guests that take part in the same run share one session of it, and one policy. `block` says
-    whether submits wait for the learner's pace. `spec` is what their module declares of its agents.
+    Guests that take part in one run share one session of it, and one policy. `block` says whether
+    submits wait for the learner's pace. `spec` is the declaration of agents in their module.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class HiveRunGateway:
         self._block = block
         self._branches = declared_branches(spec)
         self._lock = threading.Lock()
-        self._parts: dict[tuple[int, str], RunMembership] = {}
+        self._memberships: dict[tuple[int, str], RunMembership] = {}
 
     @property
     def first(self) -> RunMembership | None:
-        """The part in the run that was started first, or None."""
-        return next(iter(self._parts.values()), None)
+        """The membership of the run that was started first, or None."""
+        return next(iter(self._memberships.values()), None)
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
         try:
@@ -85,26 +85,26 @@ class HiveRunGateway:
         except Unavailable as error:
             log.info("%s", error)
             return settled(value=False)
-        return self._later(lambda: self._is_there(client))
+        return self._later(lambda: self._has_answered(client))
 
     def experiments(self, address: HiveAddress) -> Pending[Sequence[ExperimentInfo]]:
         client = self._hives.client(address)
-        return self._later(lambda: [_told(run) for run in client.runs().result()])
+        return self._later(lambda: [_experiment(run) for run in client.runs().result()])
 
-    def find(self, address: HiveAddress, run_id: str) -> Run:
+    def find(self, address: HiveAddress, run_id: str) -> GuestRun:
         return HiveRun(self._hives.client(address), run_id, self._later)
 
-    def start(self, launch: Launch) -> Pending[TrainingStart]:
-        client = self._hives.client(launch.hive)
+    def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
+        client = self._hives.client(request.hive)
         try:
-            request = self._request(launch)
+            run_request = self._run_request(request)
         except AbiError as error:
             self._hives.failure = error
             raise
 
         def start() -> TrainingStart:
             try:
-                started = self._take_part(client, self._hives.start(client, request).result())
+                started = self._take_part(client, self._hives.start(client, run_request).result())
             except ArkmlError as error:
                 self._hives.failure = error
                 raise
@@ -123,47 +123,47 @@ class HiveRunGateway:
 
         return self._later(connect)
 
-    def _request(self, launch: Launch) -> RunRequest:
-        """What the hive is asked for. Raises AbiError."""
-        if launch.workers:
-            raise Unavailable(f"{launch.workers} remote workers were asked for: there are none")
-        settings = settings_of(launch, self._hives.grant.settings)
-        own = guest_settings(launch.configuration).get("spec")
-        require_continuous(launch.experiment, self._branches, own)
+    def _run_request(self, request: TrainingRequest) -> RunRequest:
+        """Return the hive's form of a guest's request. Raises AbiError."""
+        if request.workers:
+            raise Unavailable(f"{request.workers} remote workers were asked for: there are none")
+        settings = settings_of(request, self._hives.grant.settings)
+        own = guest_settings(request.configuration).get("spec")
+        require_continuous(request.experiment, self._branches, own)
         return RunRequest(
-            name=launch.experiment,
-            game=launch.namespace,
+            name=request.experiment,
+            game=request.namespace,
             settings=settings,
-            configuration=launch.configuration,
-            checkpoint=launch.checkpoint,
-            seconds=launch.seconds or 0,
+            configuration=request.configuration,
+            checkpoint=request.checkpoint,
+            seconds=request.seconds or 0,
         )
 
     def _take_part(self, client: HiveClient, run: RunInfo) -> TrainingStart:
-        """Join a run, or share the part that another guest takes in it."""
+        """Join a run, or share the membership of another guest. Raises HiveError."""
         with self._lock:
             key = (id(client), run.id)
-            part = self._parts.get(key)
-            if part is None or not part.enter():
-                part = self._parts[key] = RunMembership(
+            membership = self._memberships.get(key)
+            if membership is None or not membership.enter():
+                membership = self._memberships[key] = RunMembership(
                     client,
                     run,
                     self._library,
                     block=self._block,
-                    sync=bool(self._hives.grant.settings.get("sync", False)),
+                    sync=self._hives.grant.settings.get("sync", False),
                     loaders=self._hives.loaders,
                     farewells=self._hives.farewells,
                 )
         try:
-            policy = part.policy()
+            policy = membership.policy()
         except BaseException:
-            part.leave(stop=False)
+            membership.leave(stop=False)
             raise
         self._hives.is_training = True
-        asked = HiveRun(client, run.id, self._later)
-        return TrainingStart(policy, run.features, run.actions, part, asked)
+        own_run = HiveRun(client, run.id, self._later)
+        return TrainingStart(policy, run.features, run.actions, membership, own_run)
 
-    def _is_there(self, client: HiveClient) -> bool:
+    def _has_answered(self, client: HiveClient) -> bool:
         try:
             client.health().result()
         except HiveError as error:
@@ -173,22 +173,22 @@ class HiveRunGateway:
         return True
 
     def _later(self, work: Callable[[], T]) -> Pending[T]:
-        """What `work` gives on another thread, its errors as those of the ABI."""
+        """Do `work` on another thread, and turn its errors into those of the ABI."""
 
-        def told() -> T:
+        def translated() -> T:
             try:
                 return work()
             except HiveError as error:
                 raise abi_error(error) from error
 
         try:
-            return self._hives.threads.submit(told)
+            return self._hives.threads.submit(translated)
         except RuntimeError:
             raise Unavailable("the host is closed") from None
 
 
 class HiveRun:
-    """A run of a hive, to be asked for what it has."""
+    """A run of a hive, asked for its configuration, its policy and its metrics."""
 
     def __init__(
         self,
@@ -216,26 +216,26 @@ class HiveRun:
 
     def metrics(self) -> Pending[Sequence[Metric]]:
         def metrics() -> Sequence[Metric]:
-            found = self._client.metrics(self._id).result()
-            return [Metric(name, value) for name, value, _ in found]
+            newest = self._client.metrics(self._id).result()
+            return [Metric(name, value) for name, value, _ in newest]
 
         return self._later(metrics)
 
 
-def settings_of(launch: Launch, overrides: Mapping[str, Any]) -> Settings:
+def settings_of(request: TrainingRequest, overrides: Mapping[str, Any]) -> Settings:
     """
-    How a run that a guest starts will learn: its own wishes, under what the host overrides.
+    Return the settings of a run that a guest asks for, with those that the host overrides.
 
     ml-v4 brings a ProtocolConfig; v1 to v3 the widths only; the configuration of v5 is the hive's
     own and holds the widths too. Raises InvalidSettings and InvalidArguments.
     """
-    if launch.protocol is not None:
-        settings = from_protocol(launch.protocol)
-    elif launch.num_features is not None and launch.num_actions is not None:
-        settings = Settings(launch.num_features, launch.num_actions)
+    if request.protocol is not None:
+        settings = from_protocol(request.protocol)
+    elif request.num_features is not None and request.num_actions is not None:
+        settings = Settings(request.num_features, request.num_actions)
     else:
-        settings = _of_configuration(launch.configuration)
-    return settings.changed(guest_settings(launch.configuration)).changed(overrides)
+        settings = _of_configuration(request.configuration)
+    return settings.changed(guest_settings(request.configuration)).changed(overrides)
 
 
 def _of_configuration(text: str) -> Settings:
@@ -246,7 +246,7 @@ def _of_configuration(text: str) -> Settings:
     values: dict[str, Any] = {str(known.get(name, name)): value for name, value in document.items()}
     if not {"features", "actions"} <= set(values):
         raise InvalidArguments(
-            "the configuration of a run says feature_count and action_count;"
+            "the configuration of a run holds feature_count and action_count;"
             f" this one has {', '.join(map(repr, document)) or 'nothing'}"
         )
     values.pop("arkml", None)
@@ -254,7 +254,7 @@ def _of_configuration(text: str) -> Settings:
 
 
 def abi_error(error: HiveError) -> AbiError:
-    """What a guest is told of an error between host and hive."""
+    """Return the error that a guest gets for one between host and hive."""
     match error:
         case HiveUnreachable():
             return Unavailable(str(error))
@@ -270,7 +270,7 @@ def abi_error(error: HiveError) -> AbiError:
             return HttpRequestFailed(str(error))
 
 
-def _told(run: RunInfo) -> ExperimentInfo:
+def _experiment(run: RunInfo) -> ExperimentInfo:
     return ExperimentInfo(
         name=run.name,
         id=run.id,

@@ -1,4 +1,4 @@
-"""The part that the guests of one thread take in one run: a session, a policy, their rows."""
+"""The membership of a thread's guests in one run: a session, a policy, and their rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from arkml.sessions.session import Origin, Ready
 log = logging.getLogger(__name__)
 
 _KINDS = {Origin.AUGMENTED: RowKind.AUGMENTED, Origin.DEMONSTRATION: RowKind.DEMONSTRATION}
-_LOOK = 0.5  # seconds between two looks at whether the session still is there
+_LOOK = 0.5  # seconds between two checks that the session has not ended
 _FIRST_POLICY = 60.0  # seconds; a learner that has to be started takes eight of them at most
 
 
@@ -41,7 +41,8 @@ class RunMembership:
     One session of a run, shared by all guests of a thread that take part in it.
 
     It is the `RowSink` of their policy and the `TransitionSink` of their sessions. The session
-    ends when the last of them leaves.
+    ends when the last guest leaves. `latest` is the version that was loaded last, and its ONNX
+    file; None before the first.
     """
 
     def __init__(
@@ -63,7 +64,6 @@ class RunMembership:
         self._farewells = farewells
         self._newest: tuple[int, bytes] | None = None
         self.latest: tuple[int, bytes] | None = None
-        """The version that was loaded last, and its ONNX file."""
         self._lock = threading.RLock()  # a finalizer may find it taken
         self._users = 1
         self._acting: Future[TrainingPolicy] = Future()
@@ -89,7 +89,7 @@ class RunMembership:
         return self._run.features, self._run.actions
 
     def enter(self) -> bool:
-        """One guest more; False if the last one has left before."""
+        """Count one guest more; return False if the last one has left before."""
         with self._lock:
             if not self._users:
                 return False
@@ -97,7 +97,7 @@ class RunMembership:
             return True
 
     def policy(self) -> TrainingPolicy:
-        """The policy that acts, once it has a version. Blocks; raises HiveError."""
+        """Return the policy that acts, once it has a version. Blocks; raises HiveError."""
         until = time.monotonic() + _FIRST_POLICY
         while time.monotonic() < until:
             try:
@@ -111,7 +111,7 @@ class RunMembership:
         raise HiveUnreachable(f"run {self._run.id} gave no policy within {_FIRST_POLICY:g} s")
 
     def take(self, rows: Rows) -> None:
-        """Send rows on their way to the learner. Raises NotFound when the run is gone."""
+        """Queue rows for the learner. Raises NotFound when the run is gone."""
         session = self._session
         assert session is not None
         if session.failure is not None:
@@ -166,8 +166,8 @@ class RunMembership:
         """
         Return how many rows were appended before each row of a session's batch, or NO_ROW.
 
-        The rows of all sessions that were answered together are one frame, those of a session side
-        by side.
+        Returns one number a row. The rows of all sessions that were answered together are one
+        frame, those of a session side by side.
         """
         assert self._policy is not None
         first, agents, keep = self._frame
@@ -176,8 +176,8 @@ class RunMembership:
         numbers = np.where(kept, first + np.cumsum(kept) - 1, NO_ROW)
         for place in np.flatnonzero(agents == names[0]).tolist():
             if np.array_equal(agents[place : place + len(names)], names):
-                found: list[int] = numbers[place : place + len(names)].tolist()
-                return found
+                own: list[int] = numbers[place : place + len(names)].tolist()
+                return own
         return [NO_ROW] * len(names)
 
     def held(self) -> Ready | None:
@@ -198,12 +198,14 @@ class RunMembership:
             farewell: Future[Any] = Future()
             self._farewells.add(farewell)
             farewell.add_done_callback(self._farewells.discard)
-            self._joined.add_done_callback(lambda joined: self._part(joined, farewell, stop=stop))
+            self._joined.add_done_callback(
+                lambda joined: self._leave_session(joined, farewell, stop=stop)
+            )
 
     def _on_joined(self, joined: Future[RunSession]) -> None:
         try:
             session = joined.result()
-        except BaseException as error:  # noqa: BLE001  whoever waits raises it
+        except BaseException as error:  # noqa: BLE001  raised by the calls that wait
             self._acting.set_exception(error)
             self._joined.set_exception(error)
             return
@@ -220,7 +222,7 @@ class RunMembership:
         self._joined.set_result(session)
 
     def _on_policy(self, version: int, data: bytes) -> None:
-        """A newer policy arrived: have it loaded; while one is being loaded, only the newest."""
+        """Load a newer policy; of those that arrive while one is being loaded, only the newest."""
         with self._lock:
             is_loading, self._newest = self._newest is not None, (version, data)
         if not is_loading:
@@ -254,8 +256,10 @@ class RunMembership:
         if not self._acting.done():
             self._acting.set_result(policy)
 
-    def _part(self, joined: Future[RunSession], farewell: Future[Any], *, stop: bool) -> None:
-        """Leave the session, if there was one; `farewell` is over when that is done."""
+    def _leave_session(
+        self, joined: Future[RunSession], farewell: Future[Any], *, stop: bool
+    ) -> None:
+        """Leave the session, if there was one; `farewell` is done when the hive has answered."""
         if joined.exception() is not None:
             farewell.set_result(None)
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_bool, c_char, c_size_t, c_uint32, c_uint64, c_void_p
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any, TypeAlias
 
@@ -40,7 +40,7 @@ KINDS = {"i32": 0, "i64": 1, "f32": 2, "f64": 3}
 
 def _brief(symbol: Any, result: Any, *arguments: Any) -> Callable[..., Any]:
     """
-    A C function that returns at once, under a prototype of plain integers.
+    Return a C function that returns at once, under a prototype of plain integers.
 
     It keeps the GIL: giving it up and taking it again costs more than the call.
     """
@@ -55,6 +55,8 @@ poll = ctypes.CFUNCTYPE(c_bool, c_void_p)(_poll_address)
 """Run a future until it ends (True) or suspends (False), without the GIL. True is the last poll."""
 
 delete_future = _brief(raw._wasmtime_call_future_delete, None, c_void_p)  # noqa: SLF001
+
+_delete = delete_future  # of instances: nothing polls them but their maker
 
 delete_store = _brief(raw._wasmtime_store_delete, None, c_void_p)  # noqa: SLF001
 
@@ -72,6 +74,55 @@ set_epoch_deadline = _brief(
     c_uint64,
 )
 
+yield_at_deadline = _brief(
+    raw._wasmtime_context_epoch_deadline_async_yield_and_update,  # noqa: SLF001
+    None,
+    c_void_p,
+    c_uint64,
+)
+"""(context, ticks): from now on an epoch deadline suspends the guest and moves by `ticks`."""
+
+_TEXT = (c_void_p, c_size_t)
+_instantiate_prepared = _brief(
+    raw._wasmtime_instance_pre_instantiate_async,  # noqa: SLF001
+    c_void_p,
+    *(c_void_p,) * 5,
+)
+_instantiate_linked = _brief(
+    raw._wasmtime_linker_instantiate_async,  # noqa: SLF001
+    c_void_p,
+    *(c_void_p,) * 6,
+)
+_export = _brief(
+    raw._wasmtime_instance_export_get,  # noqa: SLF001
+    c_bool,
+    *(c_void_p, c_void_p, *_TEXT, c_void_p),
+)
+_define = _brief(
+    raw._wasmtime_linker_define,  # noqa: SLF001
+    c_void_p,
+    *(c_void_p, c_void_p, *_TEXT, *_TEXT, c_void_p),
+)
+_defined = _brief(
+    raw._wasmtime_linker_get,  # noqa: SLF001
+    c_bool,
+    *(c_void_p, c_void_p, *_TEXT, *_TEXT, c_void_p),
+)
+_set_global = _brief(raw._wasmtime_global_set, c_void_p, *(c_void_p,) * 3)  # noqa: SLF001
+_set_table = _brief(
+    raw._wasmtime_table_set,  # noqa: SLF001
+    c_void_p,
+    *(c_void_p, c_void_p, c_uint64, c_void_p),
+)
+_memory_data = _brief(raw._wasmtime_memory_data, c_void_p, c_void_p, c_void_p)  # noqa: SLF001
+_memory_size = _brief(raw._wasmtime_memory_size, c_uint64, c_void_p, c_void_p)  # noqa: SLF001
+_memory_grow_address = ctypes.cast(raw._wasmtime_memory_grow, c_void_p).value  # noqa: SLF001
+assert _memory_grow_address is not None
+_memory_grow = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_uint64, c_void_p)(
+    _memory_grow_address
+)
+_Errors = c_uint64 * 2
+
 _libc = ctypes.CDLL(None)
 STRLEN: Address = ctypes.cast(_libc.strlen, c_void_p).value or 0
 """libc's strlen: over one flag byte it answers 0 or 1 and so serves as a continuation."""
@@ -85,16 +136,16 @@ def define_suspend(linker: wasmtime.Linker, module: str, name: str) -> None:
     callback = ctypes.cast(suspension.callback(), raw.wasmtime_func_async_callback_t)
     check(
         raw.wasmtime_linker_define_async_func(
-            linker.ptr(), *_text(module), *_text(name), kind.ptr(), callback, None,
+            linker.ptr(), *_pointer(module), *_pointer(name), kind.ptr(), callback, None,
             _no_finalizer,
         )
     )  # fmt: skip
 
 
 def check(error: Any) -> None:
-    """Raise what a C function returned as its error."""
+    """Raise what a C function returned as its error, by a pointer or an address."""
     if error:
-        raise wasmtime.WasmtimeError._from_ptr(error)  # noqa: SLF001
+        raise error_at(address_of(error))
 
 
 def prepare(linker: wasmtime.Linker, module: wasmtime.Module) -> wasmtime.InstancePre:
@@ -104,9 +155,9 @@ def prepare(linker: wasmtime.Linker, module: wasmtime.Module) -> wasmtime.Instan
     return wasmtime.InstancePre._from_ptr(pre)  # noqa: SLF001
 
 
-def context_of(store: wasmtime.Store) -> Any:
+def context_of(store: wasmtime.Store) -> Address:
     """Return the context of a Store, by which its items are named."""
-    return store._context()  # noqa: SLF001
+    return address_of(store._context())  # noqa: SLF001
 
 
 def take_store(store: wasmtime.Store) -> Address:
@@ -114,49 +165,49 @@ def take_store(store: wasmtime.Store) -> Address:
     return address_of(store._consume())  # noqa: SLF001
 
 
-class Instance:
+class RawInstance:
     """An instance in a Store, and access to its exports."""
 
-    __slots__ = ("_context", "_instance")
+    __slots__ = ("_address", "_context", "_instance")
 
-    def __init__(self, context: Any, begin: Callable[..., Any]) -> None:
+    def __init__(
+        self, context: Address, begin: Callable[[Address, Address, Address], Address]
+    ) -> None:
         """Instantiate: `begin(instance, trap, error)` starts the future. Runs no guest code."""
         self._context = context
         self._instance = raw.wasmtime_instance_t()
-        trap, error = POINTER(raw.wasm_trap_t)(), POINTER(raw.wasmtime_error_t)()
-        future = begin(byref(self._instance), byref(trap), byref(error))
-        while not raw.wasmtime_call_future_poll(future):
+        self._address = ctypes.addressof(self._instance)
+        errors = _Errors()
+        place = ctypes.addressof(errors)
+        future = begin(self._address, place, place + 8)
+        while not poll(future):
             pass
-        raw.wasmtime_call_future_delete(future)
-        check(error)
-        if address_of(trap):
-            raise wasmtime.Trap._from_ptr(trap)  # noqa: SLF001
+        _delete(future)
+        trap, error = errors
+        if error:
+            raise error_at(error)
+        if trap:
+            raise trap_at(trap)
 
     @classmethod
-    def of(cls, context: Any, pre: wasmtime.InstancePre) -> Instance:
+    def of(cls, context: Address, pre: wasmtime.InstancePre) -> RawInstance:
         """Instantiate a prepared module."""
-        return cls(
-            context,
-            lambda *out: raw.wasmtime_instance_pre_instantiate_async(pre.ptr(), context, *out),
-        )
+        return cls(context, partial(_instantiate_prepared, pre.ptr(), context))
 
     @classmethod
-    def linked(cls, context: Any, linker: wasmtime.Linker, module: wasmtime.Module) -> Instance:
-        """Instantiate `module` with what `linker` holds."""
-        return cls(
-            context,
-            lambda *out: raw.wasmtime_linker_instantiate_async(
-                linker.ptr(), context, module.ptr(), *out
-            ),
-        )
+    def linked(
+        cls, context: Address, linker: wasmtime.Linker, module: wasmtime.Module
+    ) -> RawInstance:
+        """Instantiate `module` with the items of `linker`."""
+        return cls(context, partial(_instantiate_linked, linker.ptr(), context, module.ptr()))
 
     def export(self, name: str) -> Any:
-        """The export called `name`, a wasmtime_extern_t, or None."""
+        """Return the export called `name`, a wasmtime_extern_t, or None."""
         extern = raw.wasmtime_extern_t()
-        found = raw.wasmtime_instance_export_get(
-            self._context, byref(self._instance), *_text(name), byref(extern)
-        )
-        return extern if found else None
+        address, size = _text(name)
+        if _export(self._context, self._address, address, size, ctypes.addressof(extern)):
+            return extern
+        return None
 
     def set_global(self, name: str, kind: str, value: int) -> None:
         """Set an exported mutable global."""
@@ -164,25 +215,29 @@ class Instance:
         item.kind = ctypes.c_ubyte(KINDS[kind])
         setattr(item.of, kind, value)
         extern = self.export(name)
-        check(raw.wasmtime_global_set(self._context, byref(extern.of.global_), byref(item)))
+        check(_set_global(self._context, ctypes.addressof(extern.of), ctypes.addressof(item)))
+
+    def set_table(self, name: str, index: int, function: Any) -> None:
+        """Put a function, a wasmtime_extern_t, into an exported table."""
+        item = raw.wasmtime_val_t()
+        item.kind = ffi.WASMTIME_FUNCREF
+        item.of.funcref = function.of.func
+        extern = self.export(name)
+        place = ctypes.addressof(extern.of)
+        check(_set_table(self._context, place, index, ctypes.addressof(item)))
 
 
-def define(linker: wasmtime.Linker, context: Any, module: str, name: str, extern: Any) -> None:
+def define(linker: wasmtime.Linker, context: Address, module: str, name: str, extern: Any) -> None:
     """Name an item of a Store in `linker`."""
-    check(
-        raw.wasmtime_linker_define(
-            linker.ptr(), context, *_text(module), *_text(name), byref(extern)
-        )
-    )
+    place = ctypes.addressof(extern)
+    check(_define(linker.ptr(), context, *_text(module), *_text(name), place))
 
 
-def defined(linker: wasmtime.Linker, context: Any, module: str, name: str) -> Any:
-    """An item of `linker`, in the Store of `context`."""
+def defined(linker: wasmtime.Linker, context: Address, module: str, name: str) -> Any:
+    """Return an item of `linker`, in the Store of `context`. Raises KeyError."""
     extern = raw.wasmtime_extern_t()
-    found = raw.wasmtime_linker_get(
-        linker.ptr(), context, *_text(module), *_text(name), byref(extern)
-    )
-    if not found:
+    place = ctypes.addressof(extern)
+    if not _defined(linker.ptr(), context, *_text(module), *_text(name), place):
         raise KeyError(f"{module}.{name}")
     return extern
 
@@ -199,28 +254,23 @@ def define_shared_memory(
 class Memory:
     """A guest's linear memory. Its base never moves: growth stays inside the reservation."""
 
-    __slots__ = ("_context", "_memory", "base")
+    __slots__ = ("_context", "_extern", "_memory", "base")
 
-    def __init__(self, context: Any, extern: Any) -> None:
+    def __init__(self, context: Address, extern: Any) -> None:
         self._context = context
-        self._memory = raw.wasmtime_memory_t.from_buffer_copy(extern.of.memory)
-        address = ctypes.cast(raw.wasmtime_memory_data(context, byref(self._memory)), c_void_p)
-        self.base: Address = address.value or 0
+        self._extern = extern  # the memory lies in it
+        self._memory = ctypes.addressof(extern.of)
+        self.base: Address = _memory_data(context, self._memory)
 
     def pages(self) -> int:
-        """Present size in pages of 64 KiB."""
-        size: int = raw.wasmtime_memory_size(self._context, byref(self._memory))
+        """Return the present size in pages of 64 KiB."""
+        size: int = _memory_size(self._context, self._memory)
         return size
 
     def grow(self, pages: int) -> None:
         """Grow by `pages`, or raise WasmtimeError."""
         before = c_uint64()
-        check(raw.wasmtime_memory_grow(self._context, byref(self._memory), pages, byref(before)))
-
-
-def yield_at_deadline(context: Any, ticks: int) -> None:
-    """From now on an epoch deadline suspends the guest and moves on by `ticks`."""
-    raw.wasmtime_context_epoch_deadline_async_yield_and_update(context, ticks)
+        check(_memory_grow(self._context, self._memory, pages, ctypes.addressof(before)))
 
 
 def set_async_stack(config: wasmtime.Config, size: int) -> None:
@@ -245,19 +295,52 @@ def error_at(address: Address) -> wasmtime.WasmtimeError:
 
 
 def address_of(context: Any) -> Address:
-    """A pointer object as a number."""
+    """Return a pointer object as a number."""
     return ctypes.cast(context, c_void_p).value or 0
 
 
 @cache
-def _text(value: str) -> tuple[Any, int]:
+def _text(value: str) -> tuple[Address, int]:
+    """Return the address of a text that is kept for ever, and its length."""
     data = value.encode()
-    return ctypes.cast(ctypes.create_string_buffer(data, len(data) + 1), POINTER(c_char)), len(data)
+    buffer = ctypes.create_string_buffer(data, len(data) + 1)
+    _texts.append(buffer)
+    return ctypes.addressof(buffer), len(data)
+
+
+_texts: list[Any] = []
+
+
+def _pointer(value: str) -> tuple[Any, int]:
+    address, size = _text(value)
+    return ctypes.cast(address, POINTER(c_char)), size
 
 
 __all__ = [
-    "KINDS", "STRLEN", "VALUE_OFFSET", "VALUE_SIZE", "Address", "Instance", "Memory", "address_of",
-    "byref", "c_uint32", "call_async", "check", "context_of", "define", "define_shared_memory",
-    "define_suspend", "delete_future", "delete_store", "error_at", "poll", "prepare",
-    "set_async_stack", "set_epoch_deadline", "take_store", "trap_at", "yield_at_deadline",
+    "KINDS",
+    "STRLEN",
+    "VALUE_OFFSET",
+    "VALUE_SIZE",
+    "Address",
+    "Memory",
+    "RawInstance",
+    "address_of",
+    "byref",
+    "c_uint32",
+    "call_async",
+    "check",
+    "context_of",
+    "define",
+    "define_shared_memory",
+    "define_suspend",
+    "delete_future",
+    "delete_store",
+    "error_at",
+    "poll",
+    "prepare",
+    "set_async_stack",
+    "set_epoch_deadline",
+    "take_store",
+    "trap_at",
+    "yield_at_deadline",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is held while wasm runs: the gate, the ticker, and SIGINT."""
+"""Guard of a call in progress: its lock, the ticker, and SIGINT."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arkml.runtime.interrupts import GUARD, MAIN_THREAD
 
 class CallGuard:
     """
-    At most one call is in progress, of one guest or of the guests that share columns.
+    Lock that admits one call at a time, of one guest or of the guests that share columns.
 
     `lost` counts the guests that were abandoned or closed.
     """
@@ -29,7 +29,7 @@ class CallGuard:
         self.lost = 0
 
     def begin(self, name: str) -> None:
-        """Take off, or raise GuestBusy before anything is touched."""
+        """Begin a call, or raise GuestBusy before anything is touched."""
         main = threading.get_ident() == MAIN_THREAD
         if main:
             GUARD.armed += 1  # first and last: no exception of SIGINT's while the gate is shut
@@ -45,7 +45,7 @@ class CallGuard:
             ticker.wake()
 
     def end(self) -> None:
-        """Land. Raises KeyboardInterrupt if SIGINT came and nobody was told yet."""
+        """End the call. Raises KeyboardInterrupt if a SIGINT came that was not raised yet."""
         self._ticker.running.discard(self._token)
         main = self._main
         self._gate.release()
@@ -53,7 +53,7 @@ class CallGuard:
             GUARD.disarm()
 
     def cancel(self) -> None:
-        """Let what is in progress raise GuestCancelled when it next gives way. From any thread."""
+        """Let the call in progress raise GuestCancelled when it next yields. From any thread."""
         self._cancelled = True
 
     def check_interrupt(self) -> None:

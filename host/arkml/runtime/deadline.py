@@ -1,4 +1,4 @@
-"""The epoch ticker, which takes a running guest's turn away now and then."""
+"""Epoch ticker, which ends the turn of a running guest now and then."""
 
 from __future__ import annotations
 

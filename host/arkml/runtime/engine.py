@@ -15,7 +15,7 @@ from arkml.limits import KIB, MIB, Limits
 from arkml.runtime import bindings
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import Ticker
-from arkml.runtime.shim import render, repeat
+from arkml.runtime.shim import render
 from arkml.runtime.wasi.linking import WasiLinker
 
 TABLES = (*APIS, *FOREIGN, *INTERNAL)
@@ -60,7 +60,7 @@ class Engine:
         self._root = wasmtime.Store(self.engine)
         bindings.define_shared_memory(self.linker, self._root, "columns", self.arena.memory)
         bindings.define_suspend(self.linker, "arkml", "suspend")
-        text = render.module(TABLES)
+        text = render.module(TABLES, self.arena.base)
         self.shim = bindings.prepare(self.linker, wasmtime.Module(self.engine, text))
 
     def compile(self, wasm: bytes, name: str) -> wasmtime.Module:
@@ -72,11 +72,6 @@ class Engine:
             raise ModuleRejected(
                 f"{name} is not a module that this host can run: {reason}"
             ) from None
-
-    @cached_property
-    def repeat(self) -> wasmtime.Module:
-        """The module that calls a guest's frame in a loop."""
-        return wasmtime.Module(self.engine, repeat.TEXT)
 
     @cached_property
     def wasi(self) -> WasiLinker:

@@ -1,4 +1,4 @@
-"""One call into a guest: started, resumed until it ends or wants something, dropped."""
+"""One guest's call, from its start through each suspension to its end."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from arkml.runtime.waits import Wait
 _clock = time.perf_counter
 _poll = bindings.poll
 _SUBMIT: Final = int(Reason.SUBMIT)
+_FRAME_END: Final = int(Reason.FRAME_END)
 
 
 class Pause(Enum):
-    """Why `advance` came back, where nothing is waited for."""
+    """Reasons for which `advance` returned, where nothing is waited for."""
 
     SUBMIT = "submit"  # the session of record `Fiber.record` waits for its answer
-    SUBMIT_NON_FINITE = "non-finite"  # the same, and a feature of its rows is not finite
+    SUBMIT_NON_FINITE = "non-finite"  # likewise, and a feature of its rows is not finite
     TURN = "turn"  # the guest has run for a while; resume it when others had their turn
 
 
@@ -39,10 +40,10 @@ _SUBMITTED: Final = Pause.SUBMIT
 
 class Fiber:
     """
-    The fiber of one guest. `call_guard` lets one call at a time through.
+    The fiber of one guest, whose call is at `place` of a lockstep.
 
-    `handlers` answer host-lane imports; `wait` is asked after each import whether the guest has
-    to wait for something.
+    `call_guard` lets one call at a time through, `handlers` answer host-lane imports, and `wait`
+    is asked after each import for what the guest has to wait for.
     """
 
     def __init__(
@@ -53,14 +54,10 @@ class Fiber:
         wait: Callable[[], Wait | None],
     ) -> None:
         self.call_guard = call_guard
-        self.used = 0.0
-        """Seconds the guest ran in this call."""
-        self.imports = 0
-        """Host-lane imports that were answered since whoever looks at this set it to zero."""
-        self.store = sandbox.store
-        """Holds the call in progress."""
         self.is_parked = False
-        """Whether the call waits in a submit for somebody outside, with no call in progress."""
+        """True while the guest waits in a submit for an answer from outside, the guard open."""
+        self.lockstep, self.place = sandbox.lockstep, sandbox.place
+        self._futures, self._used = self.lockstep.futures, self.lockstep.used
         self._sandbox = sandbox
         self._handlers = handlers
         self._wait = wait
@@ -74,6 +71,9 @@ class Fiber:
         self._answer = (control + at.ANSWER) >> 2
         self._value = (control + at.VALUE) >> 2
         self._record = (control + at.RECORD) >> 2
+        self._numbers = arena.numbers
+        self._trap = (control + at.TRAP) >> 3
+        self._error = (control + at.ERROR) >> 3
 
     @property
     def record(self) -> int:
@@ -86,8 +86,9 @@ class Fiber:
         """
         Begin a call; nothing runs before `advance`.
 
-        Raises GuestBusy, before anything is touched, if a call is in progress, and UsageError for
-        arguments that `entry` does not take.
+        A guest that is parked at the end of a frame is let out of its loop first. Raises GuestBusy,
+        before anything is touched, if a call is in progress, and UsageError for arguments that
+        `entry` does not take.
         """
         self.call_guard.begin(self._name)
         if self.is_parked:
@@ -99,12 +100,12 @@ class Fiber:
             except UsageError:
                 self.call_guard.end()
                 raise
-        self.allow(budget)
-        self.store.future = bindings.call_async(*entry.raw)
+        self.set_budget(budget)
+        self.lockstep.begin(self.place, entry.raw)
 
     def park(self) -> None:
         """
-        Leave the guest suspended in its submit and land.
+        Leave the guest suspended in its submit and end the call guard.
 
         Raises KeyboardInterrupt if SIGINT came; the fiber is parked then too.
         """
@@ -112,14 +113,18 @@ class Fiber:
         self.call_guard.end()
 
     def unpark(self) -> None:
-        """Take off again, with the whole budget of the call. Raises GuestBusy."""
+        """Begin the call guard again, with the whole budget of the call. Raises GuestBusy."""
         self.call_guard.begin(self._name)
         self.is_parked = False
         self.allow(self._asked)
 
     def allow(self, budget: float | None) -> None:
-        """Nothing of the budget of this call is used yet."""
-        self.used = 0.0
+        """Let the guest run for `budget` seconds from now on, None for no limit."""
+        self._used[self.place] = 0.0
+        self.set_budget(budget)
+
+    def set_budget(self, budget: float | None) -> None:
+        """Set the budget, in seconds, that the time which the guest ran is compared with."""
         if budget is not self._asked:
             self._asked = budget
             self._budget = math.inf if budget is None else budget
@@ -129,31 +134,33 @@ class Fiber:
 
     def advance(self, *, cooperative: bool = False) -> Event:
         """
-        Run the guest until its call ends (None), or until somebody has to do something.
+        Run the guest until its call or frame ends (None), or until something has to be done.
 
         With `cooperative` a guest that has run for a tick gives way. Raises GuestTimeout when the
         budget is used up and KeyboardInterrupt after SIGINT; `finish` must follow.
         """
-        words, store = self._words, self.store
+        words, futures, used, place = self._words, self._futures, self._used, self.place
         if cooperative:
             self._take_turns(1)
         while True:
-            if self.used > self._alert:
+            if used[place] > self._alert:
                 self.look_at_budget()
             started = _clock()
-            ended = _poll(store.future)
-            self.used += _clock() - started
+            ended = _poll(futures[place])
+            used[place] += _clock() - started
             if ended:
                 return None
             reason = words[self._reason]
             if reason == _SUBMIT:
                 return _SUBMITTED
+            if reason == _FRAME_END:
+                return None
             event = self._serve(reason)
             if event is not None and (cooperative or event is not Pause.TURN):
                 return event
 
     def proceed(self) -> Event:
-        """Deal with what the guest is suspended for, if it is no submit, and go on as `advance`."""
+        """Serve what the guest is suspended in, unless it is a submit, and run it as `advance`."""
         reason = self._words[self._reason]
         if reason == _SUBMIT:
             return _SUBMITTED
@@ -169,38 +176,52 @@ class Fiber:
         self._words[self._value] = value
         self._words[self._answer] = 1
 
-    def charge(self, seconds: float) -> None:
-        """Count time that the guest spent spinning as time that it ran."""
-        if self._budget != math.inf:
-            self.used += seconds
+    def settle(self, wait: Wait) -> None:
+        """Let the call return that the guest waited in: the wait is over."""
+        if wait.answer is not None:
+            self.answer_value(wait.answer())
+        if wait.spun_since is not None and self._budget != math.inf:
+            self._used[self.place] += _clock() - wait.spun_since
+
+    def failed(self) -> bool:
+        """Return True if the call that just ended left a trap or an error."""
+        return self._numbers[self._trap] != 0 or self._numbers[self._error] != 0
+
+    def take_errors(self) -> tuple[bindings.Address, bindings.Address]:
+        """Return the addresses of the trap and the error that a call left, and forget them."""
+        numbers = self._numbers
+        errors = numbers[self._trap], numbers[self._error]
+        numbers[self._trap] = numbers[self._error] = 0
+        return errors
 
     def finish(self) -> None:
         """
         End the call, whatever became of it: the one way out of a call of one guest.
 
-        The future goes first, then the shim's state: what it was suspended in is over.
+        Raises KeyboardInterrupt if SIGINT came.
         """
-        self.drop()
+        self.lockstep.drop(self.place)
+        self.is_parked = False
         self.call_guard.end()
 
     def drop(self) -> None:
-        """Forget the call in progress, if there is one."""
-        self.store.drop_call()
+        """Delete the call in progress, if there is one."""
+        self.lockstep.drop(self.place)
         self.is_parked = False
-        self._words[self._reason] = 0
 
     def look_at_budget(self) -> None:
-        """The budget is nearly or wholly used: raise, or make the turns short."""
-        if self.used >= self._budget:
+        """Raise GuestTimeout if the budget is used up, or make the turns short."""
+        used = self._used[self.place]
+        if used >= self._budget:
             raise GuestTimeout(
-                f"{self._name} ran for {self.used:.3f} s in one call, over its budget of"
+                f"{self._name} ran for {used:.3f} s in one call, over its budget of"
                 f" {self._budget:g} s"
             )
         self._take_turns(1)
 
     def _take_turns(self, ticks: int) -> None:
         """
-        Let a turn be so many ticks long.
+        Let a turn be `ticks` ticks long.
 
         A guest that is suspended at the end of a turn still gets one more of the old length:
         wasmtime arms it when it resumes.
@@ -208,10 +229,10 @@ class Fiber:
         if ticks != self._turn:
             self._turn = ticks
             bindings.yield_at_deadline(self._sandbox.context, ticks)
-            bindings.set_epoch_deadline(self._sandbox.context_address, ticks)
+            bindings.set_epoch_deadline(self._sandbox.context, ticks)
 
     def _serve(self, reason: int) -> Event:
-        """Deal with a suspension; None if the guest may go on at once."""
+        """Serve a suspension; returns None if the guest may be resumed at once."""
         if reason >= Reason.FIRST_IMPORT:
             self._import(reason - Reason.FIRST_IMPORT)
             return self._wait()
@@ -224,7 +245,7 @@ class Fiber:
         return Pause.TURN
 
     def _import(self, index: int) -> None:
-        self.imports += 1
+        self.lockstep.touched.add(self.place)
         sandbox = self._sandbox
         sandbox.memory.pages = self._words[(sandbox.control + at.PAGES) >> 2]
         call = import_calls()[index]

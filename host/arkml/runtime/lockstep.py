@@ -1,11 +1,12 @@
-"""One call into many guests of one module, advanced together."""
+"""Calls of many guests that are advanced together."""
 
 from __future__ import annotations
 
-import ctypes
+import math
 import time
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,118 +14,256 @@ import numpy.typing as npt
 from arkml.runtime import bindings
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import ALERT
-from arkml.runtime.exported_function import ExportedFunction, Number
+from arkml.runtime.exported_function import RawCall
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Reason
 
 _clock = time.perf_counter
 _poll = bindings.poll
-_NUMBERS = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64}
+_call_async = bindings.call_async
+_RUNNING, _SUBMIT, _FRAME_END = int(Reason.RUNNING), int(Reason.SUBMIT), int(Reason.FRAME_END)
+
+Places: TypeAlias = npt.NDArray[np.intp]
+Marks: TypeAlias = npt.NDArray[np.bool_]
+Frames: TypeAlias = npt.NDArray[np.uint32]
 
 
 class Turn(NamedTuple):
-    """Positions of the guests whose call ended, who submit, and who want something else."""
+    """
+    Places of the guests of one round, by what became of them.
 
-    ended: list[int]
-    submitted: list[int]
-    other: list[int]
+    The calls of `ended` ended, those of `submitted` are suspended in a submit of finite features,
+    those of `other` want something else or are near the end of their budgets. A guest that came to
+    the end of a frame is in none of them. With `is_late` a turn ran out: it is time to look at
+    SIGINT.
+    """
+
+    ended: Sequence[int]
+    submitted: Sequence[int]
+    other: Sequence[int]
+    is_late: bool = False
 
 
 class Lockstep:
     """
-    The same exported function of many guests, called at once.
+    Calls in progress of the guests that share columns, and the one owner of their raw futures.
 
-    A guest is named by its position. Arguments are shared, results and errors lie side by side;
-    per guest and step there is little more than the C calls.
+    Each guest has a place, and at most one call in progress there: a plain one, or the shim's loop
+    of frames, which is parked at the end of each frame. Per guest and round there is little more
+    than the C calls.
+
+    Nothing here refers to a guest: each guest's `GuestStore` keeps this alive until it is freed.
     """
 
-    def __init__(
-        self, arena: Arena, entries: Sequence[ExportedFunction], controls: Sequence[int]
-    ) -> None:
-        self._entry = entries[0]
-        self._results_size = bindings.VALUE_SIZE * max(1, len(self._entry.results))
-        count = len(entries)
-        self._results = (ctypes.c_uint8 * (self._results_size * count))()
-        self._errors = np.zeros((count, 2), np.uint64)
-        results = ctypes.addressof(self._results)
-        errors = self._errors.ctypes.data
-        self._raw = [
-            entry.sharing(self._entry, results + i * self._results_size, errors + 16 * i)
-            for i, entry in enumerate(entries)
-        ]
-        self._words = arena.word_array
-        self._reasons = (np.array(controls, np.intp) + at.REASON) >> 2
+    def __init__(self, arena: Arena) -> None:
         self.futures: list[bindings.Address] = []
+        """Calls in progress by place, 0 for none. Only this class changes them."""
         self.used: list[float] = []
-        """Seconds that each guest ran in this call."""
-        self.alert = 0.0
+        """Seconds that each guest ran in its call or frame, by place."""
+        self.touched: set[int] = set()
+        """Places of the guests that called host-lane imports since that was last cleared."""
+        self.alert = math.inf
+        """Seconds in a call or frame from which on `advance` leaves a guest to its fiber."""
+        self._spent = 0.0  # seconds that all guests ran since `allow`
+        self._controls: list[int] = []
+        self._reasons: list[int] = []  # indices of words
+        self._free: list[int] = []  # places, a heap
+        self._scalars = arena.words
+        self._words = arena.word_array
+        self._numbers = arena.number_array
+        self._fields: list[Places] | None = None  # by field, of all places
+        self._chosen: Sequence[int] | None = None  # the last tuple of places
+        self._chosen_fields: list[Places] = []
 
-    def start(self, arguments: Sequence[Number], budget: float | None) -> None:
-        """Begin the calls; nothing runs before `advance`. Raises UsageError before anything."""
-        if arguments or self._entry.params:
-            self._entry.set_arguments(arguments)
-        call = bindings.call_async
-        self.futures = [call(*raw) for raw in self._raw]
-        self.used = [0.0] * len(self.futures)
-        self.alert = float("inf") if budget is None else budget - ALERT
+    def enter(self, control: int) -> int:
+        """Return the place of a new guest, the first that is free; `control` is its block."""
+        reason = (control + at.REASON) >> 2
+        if self._free:
+            place = heappop(self._free)
+            self._controls[place] = control
+            self._reasons[place] = reason
+        else:
+            place = len(self.futures)
+            self.futures.append(0)
+            self.used.append(0.0)
+            self._controls.append(control)
+            self._reasons.append(reason)
+        self._fields = self._chosen = None
+        return place
 
-    def advance(self, positions: Sequence[int]) -> Turn:
-        """Run each of these guests until its call ends or it is suspended."""
-        futures, used = self.futures, self.used
-        ended: list[int] = []
-        alive: list[int] = []
-        then = _clock()
-        for position in positions:
-            if _poll(futures[position]):
-                ended.append(position)
-            else:
-                alive.append(position)
-            now = _clock()
-            used[position] += now - then
-            then = now
-        reasons = self._words[self._reasons[alive]]
-        submits = reasons == Reason.SUBMIT
-        if max(used) <= self.alert and submits.all():
-            return Turn(ended, alive, [])
+    def leave(self, place: int) -> None:
+        """Drop the call of a guest that is freed, and free its place."""
+        self.drop(place)
+        self.touched.discard(place)
+        heappush(self._free, place)
+
+    def begin(self, place: int, call: RawCall) -> None:
+        """Begin a call of one guest; if parked, it is let out of its loop first."""
+        if self.futures[place]:
+            self.drop(place)
+        self.used[place] = 0.0
+        self.futures[place] = _call_async(*call)
+
+    def drop(self, place: int) -> None:
+        """Delete the call of one guest, if there is one. Runs no guest code."""
+        future, self.futures[place] = self.futures[place], 0
+        if future:
+            bindings.delete_future(future)
+        self._scalars[self._reasons[place]] = _RUNNING
+
+    def is_in_frame(self, place: int) -> bool:
+        """Return True if a guest is in a call, and not at the end of a frame."""
+        return self.futures[place] != 0 and self._scalars[self._reasons[place]] != _FRAME_END
+
+    def begin_calls(self, places: Sequence[int], calls: Sequence[RawCall]) -> None:
+        """Begin a call of each guest; those that are parked are let out of their loops first."""
+        call_async, futures = _call_async, self.futures
+        for place, call in zip(places, calls, strict=True):
+            if futures[place]:
+                self.drop(place)
+            futures[place] = call_async(*call)
+
+    def begin_frames(self, places: Sequence[int], loops: Mapping[int, RawCall]) -> None:
+        """Let each guest have its next frame: in its loop, which is begun if it is in none."""
+        futures = self.futures
+        for place in [place for place in places if not futures[place]]:
+            futures[place] = _call_async(*loops[place])
+        self._words[self._at(_ANSWER, places)] = 1
+
+    def allow(self, budget: float | None) -> None:
+        """Let each guest run for `budget` seconds from now on, None for no limit."""
+        self.used[:] = [0.0] * len(self.used)
+        self._spent = 0.0
+        self.alert = math.inf if budget is None else budget - ALERT
+
+    def advance(self, places: Sequence[int]) -> Turn:
+        """
+        Run each guest until its call or frame ends, or it is suspended.
+
+        One whose turn ran out is run once more, for the turn may have begun long before.
+        """
+        ended, alive = self._run(places)
+        if not alive:
+            return Turn(ended, (), ())
+        reasons = self._reasons_of(alive)
+        if self._spent <= self.alert and reasons.count(reasons[0]) == len(reasons):
+            if reasons[0] == _SUBMIT:
+                return Turn(ended, alive, ())
+            if reasons[0] == _FRAME_END:
+                return Turn(ended, (), ())
+        is_late = _RUNNING in reasons
+        if is_late:
+            more, _ = self._run(self._tired(alive, reasons))
+            if more:
+                gone = set(more)
+                ended = [*ended, *more]
+                alive = [place for place in alive if place not in gone]
+            reasons = self._reasons_of(alive)
         submitted: list[int] = []
         other: list[int] = []
-        for position, submits_now in zip(alive, submits.tolist(), strict=True):
-            tired = used[position] > self.alert
-            (submitted if submits_now and not tired else other).append(position)
-        return Turn(ended, submitted, other)
+        for place, reason in zip(alive, reasons, strict=True):
+            if reason == _SUBMIT and self.used[place] <= self.alert:
+                submitted.append(place)
+            elif reason != _FRAME_END:
+                other.append(place)
+        return Turn(ended, submitted, other, is_late)
 
-    def forget(self, positions: Sequence[int]) -> list[int]:
-        """Give up the futures of calls that ended; returns the positions of those that failed."""
-        delete, futures = bindings.delete_future, self.futures
-        for position in positions:
-            delete(futures[position])
-            futures[position] = 0
-        if not self._errors.any():
+    def end(self, places: Sequence[int]) -> list[int]:
+        """Delete calls that ended; returns the places of those that failed."""
+        futures, delete = self.futures, bindings.delete_future
+        for place in places:
+            delete(futures[place])
+            futures[place] = 0
+        failed = self._numbers[self._at(_TRAP, places)] | self._numbers[self._at(_ERROR, places)]
+        if not failed.any():
             return []
-        return [position for position in positions if self._errors[position].any()]
+        return [place for place, left in zip(places, failed.tolist(), strict=True) if left]
 
-    def take_errors(self, position: int) -> tuple[bindings.Address, bindings.Address]:
-        """Addresses of the trap and the error that a call left; forgets them."""
-        trap, error = self._errors[position].tolist()
-        self._errors[position] = 0
-        return trap, error
+    def resume(self, places: Places) -> tuple[Marks, Marks]:
+        """
+        Answer the submits of these guests, and run each until its call ends or it is suspended.
 
-    def results(self) -> list[Any]:
-        """What each call returned; only for those that ended well does it mean anything."""
-        kinds = self._entry.results
-        if not kinds:
-            return [None] * len(self._raw)
-        columns = [self._column(index, kind) for index, kind in enumerate(kinds)]
-        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        No budget is looked at. Returns which of them are at the end of their call or of the last
+        frame that `run_ahead` allows, and which are in a submit of finite features, bool, [n].
+        """
+        self._words[self._at(_ANSWER, places)] = 1
+        return self.run(places)
 
-    def _column(self, index: int, kind: str) -> list[Number]:
-        size = self._results_size
-        cells: npt.NDArray[np.uint8] = np.ctypeslib.as_array(self._results).reshape(-1, size)
-        start = index * bindings.VALUE_SIZE + bindings.VALUE_OFFSET
-        number = np.dtype(_NUMBERS[kind])
-        column: list[Number] = (
-            np.ascontiguousarray(cells[:, start : start + number.itemsize])
-            .view(number)[:, 0]
-            .tolist()
-        )
-        return column
+    def run(self, places: Places) -> tuple[Marks, Marks]:
+        """Run guests as `resume` does, without an answer."""
+        futures = self.futures
+        ended = np.array([_poll(futures[place]) for place in places.tolist()], bool)
+        reasons = self._words[self._at(_REASON, places)]
+        tired = (reasons == _RUNNING) & ~ended
+        if tired.any():
+            ended[tired] = [_poll(futures[place]) for place in places[tired].tolist()]
+            reasons = self._words[self._at(_REASON, places)]
+        return ended | (reasons == _FRAME_END), reasons == _SUBMIT
+
+    def run_ahead(self, places: Places, frames: int) -> None:
+        """Let loops run on, without a suspension, for `frames` frames after the present one."""
+        self._words[self._at(_FRAMES_AHEAD, places)] = frames
+
+    def frames(self, places: Places) -> Frames:
+        """Count the frames that have ended in loops of these guests, u32, [n]; it wraps around."""
+        counts: Frames = self._words[self._at(_FRAMES, places)]
+        return counts
+
+    def records(self, places: Places) -> Frames:
+        """Return the index of the session record that each guest submitted last, u32, [n]."""
+        indices: Frames = self._words[self._at(_RECORD, places)]
+        return indices
+
+    def _run(self, places: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+        """Run guests; returns those whose call has ended, and the others."""
+        futures, used = self.futures, self.used
+        ended: list[int] = []
+        start = then = _clock()
+        for place in places:
+            if _poll(futures[place]):
+                ended.append(place)
+            now = _clock()
+            used[place] += now - then
+            then = now
+        self._spent += then - start
+        if not ended:
+            return ended, places
+        if len(ended) == len(places):
+            return places, ()
+        gone = set(ended)
+        return ended, [place for place in places if place not in gone]
+
+    def _reasons_of(self, places: Sequence[int]) -> list[int]:
+        reasons: list[int] = self._words[self._at(_REASON, places)].tolist()
+        return reasons
+
+    def _tired(self, places: Sequence[int], reasons: Sequence[int]) -> list[int]:
+        """Return the guests whose turn ran out and whose budget has not."""
+        used, alert = self.used, self.alert
+        return [
+            place
+            for place, reason in zip(places, reasons, strict=True)
+            if reason == _RUNNING and used[place] <= alert
+        ]
+
+    def _at(self, field: int, places: Sequence[int] | Places) -> Places:
+        """Return where a field of each guest lies in the column memory; kept for a tuple."""
+        if places is self._chosen:
+            return self._chosen_fields[field]
+        fields = self._fields
+        if fields is None:
+            controls = np.array(self._controls, np.intp)
+            fields = self._fields = [
+                *((controls + word) >> 2 for word in _WORDS),
+                *((controls + number) >> 3 for number in _NUMBERS),
+            ]
+        if isinstance(places, tuple):
+            index = np.array(places, np.intp)
+            self._chosen, self._chosen_fields = places, [column[index] for column in fields]
+            return self._chosen_fields[field]
+        return fields[field][places]
+
+
+_WORDS = (at.REASON, at.ANSWER, at.RECORD, at.FRAMES, at.FRAMES_AHEAD)
+_NUMBERS = (at.TRAP, at.ERROR)
+_REASON, _ANSWER, _RECORD, _FRAMES, _FRAMES_AHEAD, _TRAP, _ERROR = range(7)

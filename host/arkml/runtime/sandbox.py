@@ -1,4 +1,4 @@
-"""A guest's Store: the shim, the guest and what else it imports, chained together."""
+"""The Store of a guest with its instances: shim, guest, and what else the guest imports."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.deadline import TURN_TICKS
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import ExportedFunction
+from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.normalize import START_NAME
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shim import control as at
-from arkml.runtime.shim import repeat
+from arkml.runtime.shim import frame
 from arkml.runtime.shim.render import export_name
 from arkml.runtime.store import GuestStore
 from arkml.runtime.wasi.linking import WasiGrant, config
@@ -34,8 +35,9 @@ class Sandbox:
     """
     One instance of a program. Making it runs no guest code.
 
-    `control` is the offset of the control block in the column memory; `memory` is the guest's.
-    With `virtual` the WASI clocks and random numbers are answered by the host.
+    `control` is the offset of the control block in the column memory, `memory` is that of the
+    guest, and its call is at `place` of `lockstep`. With `virtual` the WASI clocks and
+    random numbers are answered by the host.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Sandbox:
         engine: Engine,
         program: CompiledModule,
         columns: Columns,
+        lockstep: Lockstep,
         wasi: WasiGrant | None,
         *,
         virtual: bool = False,
@@ -50,8 +53,10 @@ class Sandbox:
         self.engine = engine
         self.program = program
         self.columns = columns
+        self.lockstep = lockstep
         self.entries: dict[str, ExportedFunction] = {}
         """The exported functions that were asked for."""
+        self._loop: ExportedFunction | None = None
         self.regions: dict[int, Region] = {}
         """The queues of the open sessions, by the index of their records."""
         self._arena = arena = engine.arena
@@ -62,8 +67,10 @@ class Sandbox:
         except ArkmlError:
             arena.free(self.control, at.CONTROL_SIZE)
             raise
-        self.store = GuestStore(store, arena.memory)
-        self.context, self.context_address = self.store.context, self.store.context_address
+        self._store = GuestStore(store, arena.memory, lockstep, self.control)
+        self.place = self._store.place
+        self.context = self._store.context
+        self._errors = arena.base + self.control + at.TRAP
         try:
             self._build(virtual=virtual)
         except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
@@ -74,39 +81,43 @@ class Sandbox:
             raise
 
     def entry(self, name: str) -> ExportedFunction | None:
-        """The exported function `name`, or None."""
-        found = self.entries.get(name)
-        if found is None:
+        """Return the exported function `name`, or None."""
+        entry = self.entries.get(name)
+        if entry is None:
             kind = FunctionType() if name == START_NAME else self.program.functions.get(name)
             if kind is None:
                 return None
-            extern = self._guest.export(name)
-            found = ExportedFunction(self.context_address, extern, name, kind.params, kind.results)
-            self.entries[name] = found
-        return found
+            entry = self.entries[name] = ExportedFunction(
+                self.context,
+                self._guest.export(name),
+                name,
+                self._errors,
+                kind.params,
+                kind.results,
+            )
+        return entry
 
-    def repeated(self, name: str) -> ExportedFunction | None:
+    def loop(self, name: str) -> ExportedFunction | None:
         """
-        A call of the exported function again and again, or None if that takes or returns anything.
+        Return the shim's loop of frames over the exported function `name`.
 
-        It goes on to the frame that `LAST_FRAME` of the control block says.
+        It is None for a function that takes or returns anything, and for a second one.
         """
-        if self.program.functions.get(name) != FunctionType():
-            return None
-        engine, context = self.engine, self.context
-        with engine.linking:
-            frame = self._guest.export(name)
-            bindings.define(engine.linker, context, repeat.MODULE, repeat.FRAME, frame)
-            instance = bindings.Instance.linked(context, engine.linker, engine.repeat)
-        instance.set_global(repeat.BASE, "i32", self.control)
-        extern = instance.export(repeat.FUNCTION)
-        return ExportedFunction(self.context_address, extern, name, (), ())
+        loop = self._loop
+        if loop is None and self.program.functions.get(name) == FunctionType():
+            entry = self.entries.get(name)
+            frame_function = self._guest.export(name) if entry is None else entry.extern
+            self._shim.set_table(frame.LOOPED, 0, frame_function)
+            extern = self._shim.export(frame.LOOP)
+            loop = ExportedFunction(self.context, extern, name, self._errors)
+            self._loop = loop
+        return loop if loop is not None and loop.name == name else None
 
     def close(self) -> None:
         """Free the call in progress, the Store and the column memory."""
+        self._store.close()
         self.records.release()
         self._arena.free(self.control, at.CONTROL_SIZE)
-        self.store.close()
 
     def _limited(self, wasi: WasiGrant | None) -> wasmtime.Store:
         """Return a new Store with the limits of the program and what `wasi` grants."""
@@ -117,9 +128,9 @@ class Sandbox:
             size = min(size, plan.maximum * PAGE)
         store.set_limits(
             memory_size=size,
-            table_elements=limits.table_elements,
-            instances=5,  # shim, guest, WASI shim, stubs, what repeats a frame
-            tables=limits.tables,
+            table_elements=max(1, limits.table_elements),
+            instances=4,  # shim, guest, WASI shim, stubs
+            tables=1 + limits.tables,  # the shim has one, of one element
             memories=1,
         )
         store.set_epoch_deadline(_BUILD_TICKS)
@@ -130,10 +141,8 @@ class Sandbox:
     def _build(self, *, virtual: bool) -> None:
         engine, context, linkage = self.engine, self.context, self.program.linkage
         arena = engine.arena
-        shim = bindings.Instance.of(context, engine.shim)
+        shim = self._shim = bindings.RawInstance.of(context, engine.shim)
         shim.set_global("base", "i32", self.control)
-        continuation = arena.base + self.control + at.CONTINUATION
-        shim.set_global("continuation", "i64", continuation)
         arena.numbers[(self.control + at.CONTINUATION) >> 3] = bindings.STRLEN
         arena.numbers[(self.control + at.CONTINUATION + 8) >> 3] = arena.base + self.control
         memory = shim.export("memory")
@@ -151,13 +160,13 @@ class Sandbox:
             if linkage.wasi:
                 engine.wasi.link(context, shim, virtual=virtual)
             if self.program.stubs is not None:
-                stubs = bindings.Instance.linked(context, linker, self.program.stubs)
+                stubs = bindings.RawInstance.linked(context, linker, self.program.stubs)
                 for number, stub in enumerate(linkage.stubs):
                     extern = stubs.export(str(number))
                     bindings.define(linker, context, stub.module, stub.name, extern)
-            self._guest = bindings.Instance.linked(context, linker, self.program.module)
+            self._guest = bindings.RawInstance.linked(context, linker, self.program.module)
         bindings.yield_at_deadline(context, TURN_TICKS)
-        bindings.set_epoch_deadline(self.context_address, TURN_TICKS)
+        bindings.set_epoch_deadline(self.context, TURN_TICKS)
 
     def _reserve(self, memory: bindings.Memory, pages: int) -> None:
         if pages:

@@ -1,4 +1,4 @@
-"""From what wasmtime says of a failed call to one of our errors."""
+"""Translation of what wasmtime reports of a failed call into the errors of this package."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import wasmtime
 
 from arkml.errors import Frame, GuestError, GuestExit, GuestTrap, StackExhausted
 from arkml.runtime import bindings
+from arkml.runtime.shim.render import NAME as SHIM
 from arkml.terminal import harmless
 
 _SHOWN_FRAMES = 24
 
 
 def failure(name: str, trap: bindings.Address, error: bindings.Address) -> GuestError | None:
-    """The error of a finished call from the addresses it left, or None if it ended well."""
+    """Return the error of a call from the addresses that it left, or None if it ended well."""
     if trap:
         return _trap(name, bindings.trap_at(trap))
     if error:
@@ -34,6 +35,7 @@ def _trap(name: str, trap: wasmtime.Trap) -> GuestTrap:
             offset=frame.module_offset,
         )
         for frame in trap.frames
+        if frame.module_name != SHIM
     )
     kind = "" if code is None else code.name.lower().replace("_", " ")
     reason = kind or trap.message.partition("\n")[0]
@@ -44,7 +46,7 @@ def _trap(name: str, trap: wasmtime.Trap) -> GuestTrap:
 
 
 def backtrace(frames: Sequence[Frame]) -> str:
-    """The frames as lines, innermost first."""
+    """Format the frames as lines, innermost first."""
     shown = [
         f"\n  {index}: {frame.function} (offset {frame.offset:#x})"
         for index, frame in enumerate(frames[:_SHOWN_FRAMES])

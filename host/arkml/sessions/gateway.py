@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from arkml.sessions.run import ExperimentInfo, Pending, Run
-from arkml.sessions.run_request import HiveAddress, Launch
+from arkml.sessions.run import ExperimentInfo, GuestRun, Pending
+from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session_table import TrainingStart
 
 
@@ -22,9 +22,9 @@ class RunGateway(Protocol):
 
     def experiments(self, address: HiveAddress) -> Pending[Sequence[ExperimentInfo]]: ...
 
-    def find(self, address: HiveAddress, run_id: str) -> Run: ...
+    def find(self, address: HiveAddress, run_id: str) -> GuestRun: ...
 
-    def start(self, launch: Launch) -> Pending[TrainingStart]:
+    def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
         """Start a run, or join one of that name; raises InvalidArguments for its settings."""
         ...
 

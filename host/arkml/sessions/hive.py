@@ -10,7 +10,7 @@ from arkml.errors import Unavailable
 from arkml.sessions import results
 from arkml.sessions.hive_requests import HiveRequests
 from arkml.sessions.run import settled
-from arkml.sessions.run_request import HiveAddress, Launch
+from arkml.sessions.run_request import HiveAddress, TrainingRequest
 
 
 class HiveV1(HiveRequests):
@@ -40,7 +40,9 @@ class HiveV1(HiveRequests):
         num_actions: int,
     ) -> int:
         hive = HiveAddress(hive_url, hive_port)
-        return self._launch(Launch(hive, experiment_name, game_name, num_features, num_actions))
+        return self._start_training(
+            TrainingRequest(hive, experiment_name, game_name, num_features, num_actions)
+        )
 
     def start_training_from_checkpoint(
         self,
@@ -52,8 +54,8 @@ class HiveV1(HiveRequests):
         num_actions: int,
         checkpoint: str,
     ) -> int:
-        return self._launch(
-            Launch(
+        return self._start_training(
+            TrainingRequest(
                 HiveAddress(hive_url, hive_port),
                 experiment_name,
                 game_name,
@@ -99,8 +101,8 @@ class HiveV2(HiveRequests):
         num_remote_workers: int,
         config: str,
     ) -> int:
-        return self._launch(
-            Launch(
+        return self._start_training(
+            TrainingRequest(
                 HiveAddress(hive_url, hive_port),
                 experiment_name,
                 game_name,
@@ -123,8 +125,8 @@ class HiveV2(HiveRequests):
         config: str,
         checkpoint: str,
     ) -> int:
-        return self._launch(
-            Launch(
+        return self._start_training(
+            TrainingRequest(
                 HiveAddress(hive_url, hive_port),
                 experiment_name,
                 game_name,
@@ -169,8 +171,8 @@ class HiveV3(HiveRequests):
         checkpoint: str,
         training_duration_in_seconds: int,
     ) -> int:
-        return self._launch(
-            Launch(
+        return self._start_training(
+            TrainingRequest(
                 HiveAddress(hive_url, hive_port),
                 experiment_name,
                 game_name,
@@ -205,8 +207,8 @@ class HiveV4(HiveRequests):
         training_duration_in_seconds: int,
         protocol: Mapping[str, Any],
     ) -> int:
-        return self._launch(
-            Launch(
+        return self._start_training(
+            TrainingRequest(
                 HiveAddress(hive_url, hive_port),
                 experiment_name,
                 game_name,
@@ -244,8 +246,8 @@ class HiveV5(HiveRequests):
         worker_count: int,
         hardware_type: HardwareType,
     ) -> int:
-        return self._launch(
-            Launch(
+        return self._start_training(
+            TrainingRequest(
                 HiveAddress(hive_url, hive_port),
                 experiment_name,
                 namespace,

@@ -11,8 +11,8 @@ from arkml.errors import AbiError, Unavailable
 from arkml.sessions import results
 from arkml.sessions.futures import ResultType
 from arkml.sessions.gateway import RunGateway
-from arkml.sessions.run import Pending, Run, mapped
-from arkml.sessions.run_request import HiveAddress, Launch
+from arkml.sessions.run import GuestRun, Pending, mapped
+from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session import TrainingSession
 from arkml.sessions.state import Family
 
@@ -32,12 +32,12 @@ class HiveRequests(Family):
             raise Unavailable(f"guest {self._guest.name} wants to {purpose}: no hive is configured")
         return hives
 
-    def _launch(self, launch: Launch) -> int:
-        hives = self._hives(f"start experiment {launch.experiment!r} on {launch.hive}")
+    def _start_training(self, request: TrainingRequest) -> int:
+        hives = self._hives(f"start experiment {request.experiment!r} on {request.hive}")
         self._guest.sessions.require_room()
-        return self._bring(results.TRAINING, lambda: hives.start(launch))
+        return self._bring(results.TRAINING, lambda: hives.start(request))
 
-    def _own(self, context: int, purpose: str) -> Run:
+    def _own(self, context: int, purpose: str) -> GuestRun:
         run = self._guest.sessions.get(context, TrainingSession).run
         if run is None:
             raise Unavailable(
@@ -45,7 +45,7 @@ class HiveRequests(Family):
             )
         return run
 
-    def _other(self, hive_url: str, hive_port: int, run_id: str, purpose: str) -> Run:
+    def _other(self, hive_url: str, hive_port: int, run_id: str, purpose: str) -> GuestRun:
         address = HiveAddress(hive_url, hive_port)
         return self._hives(f"{purpose} of {run_id!r} on {address}").find(address, run_id)
 
@@ -79,7 +79,7 @@ class HiveRequests(Family):
         pending.add_done_callback(settle)
         return handle
 
-    def _configurations(self, run: Run) -> Mapping[str, Any]:
+    def _configurations(self, run: GuestRun) -> Mapping[str, Any]:
         shape = self._bring(results.SHAPE, lambda: run.shape)
         try:
             return {"ark_config": shape, "module_config": self._text(run, results.BYTES)}
@@ -87,7 +87,7 @@ class HiveRequests(Family):
             self._guest.futures.drop(shape)
             raise
 
-    def _text(self, run: Run, result: ResultType[Any]) -> int:
+    def _text(self, run: GuestRun, result: ResultType[Any]) -> int:
         if result is results.BYTES:
             return self._bring(results.BYTES, lambda: mapped(run.configuration(), str.encode))
         return self._bring(results.TEXT, run.configuration)

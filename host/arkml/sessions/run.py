@@ -66,7 +66,7 @@ class ExperimentShape:
     num_actions: int
 
 
-class Run(Protocol):
+class GuestRun(Protocol):
     """Requests to one run of a hive."""
 
     @property

@@ -1,4 +1,4 @@
-"""What a guest asks a hive for: one shape for five versions of `start_training`."""
+"""A guest's request to start training: one shape for five versions of `start_training`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LAST_PORT = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class HiveAddress:
-    """Where a hive listens: ("localhost", 12356) and ("", 0) mean the hive of this host."""
+    """The address of a hive; ("localhost", 12356) and ("", 0) mean the hive of this host."""
 
     url: str
     port: int
@@ -26,12 +26,13 @@ class HiveAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class TrainingRequest:
     """
-    An experiment to start. Fields that the guest's version does not have keep their defaults.
+    The run that a guest asks for; fields that its version of the ABI lacks keep their defaults.
 
-    `configuration` comes back to the guest byte for byte. `namespace` is what v1 to v4 call the
-    game. A `checkpoint` that is not empty is where the experiment starts from.
+    `experiment` is the name of the run and `namespace` that of the game. `configuration` comes back
+    to the guest byte for byte. The run starts from `checkpoint` if it is not empty, and ends after
+    `seconds`, never for None.
     """
 
     hive: HiveAddress

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from arkml.batches import MASK, Batch, MetadataLog
 from arkml.policies.policy import Policy
-from arkml.sessions.run import Run
+from arkml.sessions.run import GuestRun
 
 
 class Queue(Protocol):
@@ -144,7 +144,7 @@ class TrainingSession(Session):
         num_features: int,
         num_actions: int,
         sink: TransitionSink | None = None,
-        run: Run | None = None,
+        run: GuestRun | None = None,
     ) -> None:
         super().__init__(queue, policy, key=key, num_features=num_features, num_actions=num_actions)
         self._sink = sink
@@ -179,7 +179,7 @@ class TrainingSession(Session):
         self._leave(stop=False)
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> GuestRun | None:
         """Requests to the run of the session, or None."""
         return self._run
 

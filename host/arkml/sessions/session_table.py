@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from arkml.errors import NotFound
 from arkml.policies.policy import Policy
 from arkml.sessions.handles import HandleTable
-from arkml.sessions.run import Run
+from arkml.sessions.run import GuestRun
 from arkml.sessions.session import (
     InferenceSession,
     Keys,
@@ -29,7 +29,7 @@ class TrainingStart(NamedTuple):
     num_features: int
     num_actions: int
     sink: TransitionSink | None = None
-    run: Run | None = None
+    run: GuestRun | None = None
 
     def give_up(self) -> None:
         """Leave the run, because no session is opened."""

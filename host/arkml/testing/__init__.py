@@ -1,4 +1,4 @@
-"""What guest authors test with: a pytest plugin, the proxy guest and fakes."""
+"""Tests of guests: a pytest plugin, the proxy guest and fakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fakes: policies that answer constants and remember what they saw, a queue in memory."""
+"""Fakes: policies that answer with constants and record their batches, a queue in memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ConstantPolicy:
     """
     A policy that gives every row the same actions and value.
 
-    `actions` is one number for all actions, or one for each. `batches` holds what it was asked,
+    `actions` is one number for all actions, or one for each. `batches` records the submits,
     `forgotten` the keys of the sessions that were closed.
     """
 
@@ -99,7 +99,7 @@ class RecordingPolicies(PolicyLibrary):
         num_features: int | None,
         num_actions: int | None,
     ) -> ConstantPolicy:
-        """A policy of the shape that the guest wants."""
+        """Return a policy of the shape that the guest asks for."""
         self.snapshots.append(bytes(snapshot))
         features = self._shape[0] if num_features is None else num_features
         actions = self._shape[1] if num_actions is None else num_actions
@@ -116,12 +116,12 @@ class RecordingPolicies(PolicyLibrary):
         *,
         key: int = 0,  # noqa: ARG002  a library's
     ) -> Network:
-        """There are none here: brains of ark-ml-inference-v0 need a model."""
+        """Raise Unavailable: brains of ark-ml-inference-v0 need a model."""
         raise Unavailable("RecordingPolicies has no networks for ark-ml-inference-v0")
 
 
 class MemoryQueue:
-    """The queue of a session in plain memory: what a guest would push, pushed by a test."""
+    """The queue of a session in plain memory, into which a test pushes rows."""
 
     def __init__(self, num_features: int, num_actions: int, *, key: int = 0) -> None:
         self.num_features = num_features

@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="PATH",
-        help="a module for the `guest` fixture, with =; given again, tests run with each of them",
+        help="a module for the `guest` fixture, with =; tests run with each one that is given",
     )
 
 
@@ -35,7 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
         except OSError as error:
             raise pytest.UsageError(f"--guest={word} cannot be read: {error.strerror}") from None
     plugins = config.pluginmanager.get_plugins()
-    if not any(hasattr(plugin, "host") for plugin in plugins):  # theirs must not change
+    if not any(
+        hasattr(plugin, "host") for plugin in plugins
+    ):  # another plugin's fixture stays as it is
         config.pluginmanager.register(short_names, "arkml-short-names")
 
 
@@ -48,19 +50,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _guest_files(config: pytest.Config) -> list[Path]:
-    """What `--guest` names, relative to where pytest was started."""
+    """Return the paths of `--guest`, relative to the directory where pytest was started."""
     return [config.invocation_params.dir / file for file in config.getoption("--guest")]
 
 
 @pytest.fixture(scope="session")
 def arkml_options() -> dict[str, Any]:
-    """What the host of the session is made with; override it to give it a policy, limits, WASI."""
+    """Return the options of the session's host; override it to give a policy, limits or WASI."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def arkml_host(arkml_options: dict[str, Any]) -> Iterator[ThreadedHost]:
-    """The host of the session. Its guests run on a thread, where signal handlers do not."""
+    """Make the host of the session. Its guests run on a thread, where signal handlers do not."""
     from arkml.testing.threaded import ThreadedHost
 
     made = ThreadedHost(**arkml_options)
@@ -70,20 +72,20 @@ def arkml_host(arkml_options: dict[str, Any]) -> Iterator[ThreadedHost]:
 
 @pytest.fixture
 def guest_file() -> Path:
-    """The module that `--guest` names; override it to name one in the test suite."""
+    """Return the module of `--guest`; override it to name one in the test suite."""
     pytest.fail("which guest? Give --guest=PATH, or override the fixture guest_file", pytrace=False)
 
 
 @pytest.fixture
 def guest(arkml_host: ThreadedHost, guest_file: Path) -> Iterator[ThreadedGuest]:
-    """A new guest of `guest_file`, initialized."""
+    """Load a new guest of `guest_file`, initialized."""
     with arkml_host.load(guest_file) as loaded:
         yield loaded
 
 
 @pytest.fixture
 def proxy_guest(arkml_host: ThreadedHost) -> Iterator[Proxy]:
-    """A new proxy guest, through which a test calls imports itself."""
+    """Load a new proxy guest, through which a test calls imports itself."""
     from arkml.testing.proxy import Proxy, proxy_text
 
     with arkml_host.load(proxy_text().encode(), name="proxy") as loaded:

@@ -17,7 +17,7 @@ _ALIGNMENT = 8
 
 def proxy_text(apis: Sequence[Api] = APIS, *, pages: int = 1) -> str:
     """
-    The proxy guest as wasm text: it exports each function of `apis` as `MODULE.SYMBOL`.
+    Return the proxy guest as wasm text: it exports each function of `apis` as `MODULE.SYMBOL`.
 
     It has a memory of `pages` pages that may grow, exported as `memory`.
     """
@@ -25,7 +25,7 @@ def proxy_text(apis: Sequence[Api] = APIS, *, pages: int = 1) -> str:
 
 
 class Callee(Protocol):
-    """A guest, on a thread or not."""
+    """A guest, or one that runs on a thread."""
 
     def call(self, function: str, *arguments: float) -> Any: ...
     def read_memory(self, pointer: int, size: int) -> bytes: ...
@@ -36,8 +36,8 @@ class Proxy:
     """
     Calls the imports of a host as a guest does.
 
-    Memory is filled with `?`, so that a test sees what was left alone. `put` and `room` hand out
-    addresses, each used once.
+    Memory is filled with `?`, so that a test sees which bytes were not written. `put` and `room`
+    return addresses, each used once.
     """
 
     def __init__(self, guest: Callee, *, pages: int = 1) -> None:
@@ -55,7 +55,7 @@ class Proxy:
         return ErrorCode(self.call(module, symbol, *arguments))
 
     def room(self, size: int) -> int:
-        """The address of `size` bytes that nobody has written to."""
+        """Return the address of `size` bytes that have not been written."""
         pointer = self._next
         self._next += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
         if self._next > self._end:
@@ -65,20 +65,20 @@ class Proxy:
         return pointer
 
     def put(self, data: bytes) -> int:
-        """The address of a copy of `data`."""
+        """Write `data` to memory and return its address."""
         pointer = self.room(len(data))
         self.guest.write_memory(pointer, data)
         return pointer
 
     def text(self, text: str) -> tuple[int, int]:
-        """Address and length of a copy of `text`, as imports take it."""
+        """Write `text` to memory and return its address and length, as imports take it."""
         data = text.encode()
         return self.put(data), len(data)
 
     def read(self, pointer: int, size: int) -> bytes:
-        """What lies at an address."""
+        """Return the bytes at an address."""
         return self.guest.read_memory(pointer, size)
 
     def is_untouched(self, pointer: int, size: int) -> bool:
-        """Whether nobody wrote there."""
+        """Return whether none of the bytes has been written."""
         return self.read(pointer, size) == UNTOUCHED * size

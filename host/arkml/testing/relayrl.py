@@ -1,5 +1,5 @@
 """
-The contract of RelayRL environments, to be run on one's own.
+The contract of RelayRL environments, as checks of any implementation.
 
     from arkml.testing.relayrl import check_scalar
 
@@ -22,7 +22,7 @@ import numpy as np
 from arkml.envs import relayrl
 
 Closing = Callable[[Any], Any]
-"""Notes what is closed at the end of a check, and returns it."""
+"""Registers an environment to be closed at the end of a check, and returns it."""
 
 _LONGEST = 10_000  # steps in which an episode ends
 
@@ -31,11 +31,12 @@ def check_scalar(
     make: Callable[[], Any], *, action: Any, d_in: int = 1, longest: int = _LONGEST
 ) -> None:
     """
-    A ScalarEnvironment. `make` gives a new one, `action` is one that it takes.
+    Check a ScalarEnvironment: `make` returns a new one, `action` is an action that it takes.
 
-    `d_in` is the rank of its observations, `longest` how many steps an episode has at most.
+    `d_in` is the rank of its observations, `longest` the most steps of an episode. Raises
+    AssertionError.
     """
-    with _closed_in_the_end() as closing:
+    with _closing() as closing:
         _check_scalar(closing(make()), closing, action, d_in, longest)
 
 
@@ -45,10 +46,16 @@ def _check_scalar(environment: Any, closing: Closing, action: Any, d_in: int, lo
     begun = environment.reset()
     _observation(begun.observation, d_in, "reset")
     before = np.array(environment.build_observation())
-    _same(before, begun.observation, "build_observation after reset is not what reset gave")
+    _same(
+        before,
+        begun.observation,
+        "build_observation after reset differs from the observation of reset",
+    )
     for wrong in _wrong_actions(action):
         _fails(partial(environment.step, wrong), f"an action of shape {wrong.shape}")
-        _same(environment.build_observation(), before, "an action that was refused moved something")
+        _same(
+            environment.build_observation(), before, "an action that was refused changed the state"
+        )
     _play_scalar(environment, action, d_in, longest)
     _fails(lambda: environment.step(action), "a step after the end of an episode")
     environment.reset()
@@ -69,8 +76,8 @@ def _check_scalar(environment: Any, closing: Closing, action: Any, d_in: int, lo
 def check_vector(
     make: Callable[[], Any], *, action: Any, d_in: int = 1, longest: int = _LONGEST
 ) -> None:
-    """A VectorEnvironment. The arguments are as for `check_scalar`."""
-    with _closed_in_the_end() as closing:
+    """Check a VectorEnvironment; arguments and errors are those of `check_scalar`."""
+    with _closing() as closing:
         _check_vector(closing(make()), closing, action, d_in, longest)
 
 
@@ -80,7 +87,7 @@ def _check_vector(environment: Any, closing: Closing, action: Any, d_in: int, lo
     _fails(lambda: environment.init_num_envs(0), "init_num_envs(0)")
     ids = environment.init_num_envs(3)
     assert len(set(ids)) == 3, f"init_num_envs(3) gave {len(set(ids))} ids"
-    assert all(isinstance(env_id, UUID) for env_id in ids), "an id is no uuid"
+    assert all(isinstance(env_id, UUID) for env_id in ids), "an id is not a UUID"
     _fails(lambda: environment.step([(ids[0], action)]), "a step before the first reset")
     _check_ids(environment, ids, action)
     begun = environment.reset(ids)
@@ -91,9 +98,11 @@ def _check_vector(environment: Any, closing: Closing, action: Any, d_in: int, lo
     for wrong in _wrong_actions(action):
         pairs = [(ids[0], action), (ids[1], wrong)]
         _fails(partial(environment.step, pairs), f"an action of shape {wrong.shape}")
-        _same(environment.build_observation(), before, "an action that was refused moved something")
+        _same(
+            environment.build_observation(), before, "an action that was refused changed the state"
+        )
     _check_ids(environment, ids, action)
-    _same(environment.build_observation(), before, "a wrong id moved something")
+    _same(environment.build_observation(), before, "a wrong id changed the state")
     stepped = environment.step([(ids[1], action)])
     assert [found.env_id for found in stepped] == [ids[1]], "a subset is stepped alone"
     _play_vector(environment, ids[0], action, d_in, longest)
@@ -105,8 +114,8 @@ def _check_vector(environment: Any, closing: Closing, action: Any, d_in: int, lo
 
 
 @contextmanager
-def _closed_in_the_end() -> Iterator[Closing]:
-    """Give a function that notes environments, to be closed at the end where they can be."""
+def _closing() -> Iterator[Closing]:
+    """Yield a function that registers environments, which are closed at the end."""
     with ExitStack() as stack:
 
         def closing(environment: Any) -> Any:
@@ -119,14 +128,14 @@ def _closed_in_the_end() -> Iterator[Closing]:
 
 def _check_common(environment: Any, trait: Any, kind: relayrl.EnvironmentKind) -> None:
     has_trait = isinstance(environment, trait)
-    assert has_trait, f"it is no {trait.__name__}: a method is missing"
+    assert has_trait, f"it is not a {trait.__name__}: a method is missing"
     assert environment.kind() == kind, f"kind() is {environment.kind()}, not {kind}"
     for name in ("observation_dtype", "action_dtype"):
         found = getattr(environment, name)()
-        assert isinstance(found, relayrl.EnvDType), f"{name}() is {found!r}, no EnvDType"
+        assert isinstance(found, relayrl.EnvDType), f"{name}() is {found!r}, not an EnvDType"
     raised = _error_of(environment.build_observation)
     assert isinstance(raised, relayrl.EnvironmentError.ObservationBuildingError), (
-        f"build_observation before the first reset raises {raised!r}, no ObservationBuildingError"
+        f"build_observation before the first reset raises {raised!r}, not ObservationBuildingError"
     )
 
 
@@ -178,7 +187,7 @@ def _check_step(found: Any, d_in: int) -> None:
     assert np.isfinite(found.reward), f"a reward is {found.reward}"
     assert found.info is None or all(
         isinstance(part, str) for pair in found.info for part in pair
-    ), f"info is {found.info!r}, no pairs of text"
+    ), f"info is {found.info!r}, not pairs of text"
 
 
 def _wrong_actions(action: Any) -> list[Any]:

@@ -46,7 +46,7 @@ class ThreadedGuest(Closing):
         return self._run(partial(self.guest.call, function, *arguments, budget=budget))
 
     def initialize(self) -> None:
-        """Run the start function and what else a module wants to be called first."""
+        """Run the start function and the initializers of the module."""
         self._run(self.guest.initialize)
 
     def update(self, frames: int = 1, *, budget: Budget = RUN_SECONDS) -> None:
@@ -59,7 +59,7 @@ class ThreadedGuest(Closing):
         return self._run(partial(self.guest.run_cmdlet, arguments, budget=budget))
 
     def help(self) -> str:
-        """The help text of a cmdlet."""
+        """Return the help text of a cmdlet."""
         return self._run(self.guest.help)
 
     def run_command(self, *, budget: Budget = None) -> int:
@@ -75,7 +75,7 @@ class ThreadedGuest(Closing):
         return self._run(partial(self.guest.request, data, budget=budget))
 
     def persist(self) -> bytes:
-        """The state of the guest."""
+        """Return the state of the guest."""
         return self._run(self.guest.persist)
 
     def restore(self, state: bytes) -> None:
@@ -83,7 +83,7 @@ class ThreadedGuest(Closing):
         self._run(partial(self.guest.restore, state))
 
     def read_memory(self, pointer: int, size: int) -> bytes:
-        """A copy of guest memory."""
+        """Return a copy of guest memory."""
         return self._run(partial(self.guest.read_memory, pointer, size))
 
     def write_memory(self, pointer: int, data: bytes) -> None:
@@ -92,27 +92,27 @@ class ThreadedGuest(Closing):
 
     @property
     def info(self) -> ModuleInfo:
-        """What the module is."""
+        """Description of the module."""
         return self.guest.info
 
     @property
     def statistics(self) -> Statistics:
-        """What the guest did so far."""
+        """Counts of the guest since it was loaded."""
         return self.guest.statistics
 
     @property
     def failure(self) -> GuestError | None:
-        """Why the guest cannot be called any more, or None."""
+        """The error that ended the guest, or None while it can be called."""
         return self.guest.failure
 
     @property
     def return_slice(self) -> bytes | None:
-        """What the last call gave to `core__return_slice`."""
+        """The bytes that the last call gave to `core__return_slice`."""
         return self.guest.return_slice
 
     @property
     def live_handles(self) -> int:
-        """Sessions, runtimes, brains, loads and futures that the guest did not give back yet."""
+        """Number of sessions, models, loads and futures that the guest has not dropped yet."""
         return self.guest.live_handles
 
     def close(self) -> None:
@@ -124,14 +124,14 @@ class ThreadedGuest(Closing):
 
 
 class _NoWarning(Unclosed):
-    """Lets a test drop its guests: the host of the session closes them."""
+    """A warning that is not given: the session's host closes guests that a test drops."""
 
     def warn(self, source: object) -> None:
         """Give no warning."""
 
 
 class HostOptions(TypedDict, total=False):
-    """Keyword arguments of `arkml.Host`, which says what they mean."""
+    """Keyword arguments of `arkml.Host`, which explains them."""
 
     policy: Source | Policy | PolicyFunction | None
     seed: int
@@ -143,7 +143,7 @@ class HostOptions(TypedDict, total=False):
 
 
 class ThreadedHost:
-    """A host whose guests run on a thread; takes what `arkml.Host` takes."""
+    """A host whose guests run on a thread, with the arguments of `arkml.Host`."""
 
     def __init__(self, **options: Unpack[HostOptions]) -> None:
         self._worker = Worker()
@@ -162,7 +162,7 @@ class ThreadedHost:
         Make a guest of a path, of bytes or of wasm text in bytes.
 
         `policies` answers it instead of the models that it loads: see `RecordingPolicies`. A
-        module is compiled once, however often it is loaded.
+        module is compiled once for all its guests.
         """
         guest = ThreadedGuest(
             self._worker.run(partial(self._load, source, name, policies)), self._worker

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _LOOK = 0.01  # seconds between two requests to a guest to stop
-_PATIENCE = 10.0  # seconds until a job that does not end is left alone
+_PATIENCE = 10.0  # seconds until a job that does not end is abandoned
 
 
 def _nothing() -> None:
@@ -19,7 +19,7 @@ def _nothing() -> None:
 
 
 class _Job:
-    """Something to do, and what came of it."""
+    """A function to call, and its result or its exception."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.work = work
@@ -33,7 +33,7 @@ class _Job:
         try:
             if self.is_wanted:
                 self.result = self.work()
-        except BaseException as error:  # noqa: BLE001  whoever waits raises it
+        except BaseException as error:  # noqa: BLE001  raised by the call that waits
             self.error = error
         finally:
             self.running.release()
@@ -41,12 +41,12 @@ class _Job:
 
 class Worker:
     """
-    One daemon thread and the jobs that wait for it.
+    One daemon thread and a queue of jobs for it.
 
-    Python runs signal handlers on the main thread only. One that raises, as those of time limits
-    do, ends the wait for a job and not the job; the job is then asked to stop, and waited for.
-    Jobs are waited for with bare locks: an exception out of a handler that runs in the middle of
-    `threading.Event`, which is Python, leaves the lock in it taken for good.
+    Python runs signal handlers on the main thread only. A handler that raises, as those of time
+    limits do, ends the wait for a job and not the job; the job is then asked to stop, and waited
+    for. The waits use bare locks: an exception out of a handler in the middle of `threading.Event`,
+    which is written in Python, would leave its lock taken for good.
     """
 
     def __init__(self) -> None:
@@ -56,9 +56,9 @@ class Worker:
 
     def run(self, work: Callable[[], T], cancel: Callable[[], None] = _nothing) -> T:
         """
-        What `work` returns or raises on the thread.
+        Run `work` on the thread, and return or raise what it does.
 
-        If the wait for it is ended by an exception, `cancel` is called until the work is over.
+        If an exception ends the wait, `cancel` is called until the work is over.
         """
         if threading.current_thread() is self._thread:
             return work()
@@ -76,12 +76,12 @@ class Worker:
         return result
 
     def close(self) -> None:
-        """End the thread when its jobs are done."""
+        """End the thread after its jobs."""
         self._jobs.put(None)
         self._thread.join(_PATIENCE)
 
     def _stop(self, cancel: Callable[[], None]) -> None:
-        """Come back when every job that was put is over."""
+        """Cancel until all jobs in the queue are over."""
         fence = _Job(_nothing)
         self._jobs.put(fence)
         deadline = time.monotonic() + _PATIENCE

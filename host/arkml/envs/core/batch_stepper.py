@@ -1,4 +1,4 @@
-"""Guests that are gone on with together, as long as each does what it did before."""
+"""Steps of many guests in lockstep, while none deviates from the common path."""
 
 from __future__ import annotations
 
@@ -16,196 +16,184 @@ from arkml.envs.core.world import Pace
 from arkml.guests.instance import SharedResources
 from arkml.runtime.columns.region import Region
 from arkml.runtime.exported_function import ExportedFunction
-from arkml.runtime.parked import Parked, Positions
+from arkml.runtime.lockstep import Marks, Places
 
 _RUNNING = np.uint32(EpisodeState.RUNNING)
 
 
 class Left(Enum):
-    """Where a guest is that did something else."""
+    """States of a guest that deviated from the common path."""
 
     SUBMITTED = "submitted"  # in a submit of the session that it submitted before
-    ENDED = "ended"  # its call has ended
-    SUSPENDED = "suspended"  # in something that nobody has looked at
+    ENDED = "ended"  # at the end of its call, or of its frame in a loop
+    SUSPENDED = "suspended"  # in something that is not served yet
 
 
 class BatchStepper:
     """
-    The instances of a fleet, None for those that are over, and where each of them is parked.
+    The instances of an environment fleet, each parked in a submit; None for one that is over.
 
-    `acts` are those whose agent waits for an action, bool, [guests], and `ids` what the guests call
-    these agents, uint64, [guests].
+    `acts` marks the guests whose agent waits for an action, bool, [guests], and `ids` holds the
+    guests' names of these agents, uint64, [guests].
     """
 
     def __init__(
-        self, name: str, lives: Sequence[EnvInstance | None], resources: SharedResources, pace: Pace
+        self,
+        name: str,
+        instances: Sequence[EnvInstance | None],
+        resources: SharedResources,
+        pace: Pace,
     ) -> None:
-        self.acts = np.zeros(len(lives), bool)
-        self.ids = np.zeros(len(lives), np.uint64)
+        self.acts = np.zeros(len(instances), bool)
+        self.ids = np.zeros(len(instances), np.uint64)
         self._name = name
-        self._lives = lives
+        self._instances = instances
         self._resources = resources
+        self._lockstep = resources.lockstep
         self._pace = pace
-        self._owed = np.zeros(len(lives), np.int64)  # nanoseconds that clocks are behind
+        self._owed = np.zeros(len(instances), np.int64)  # nanoseconds that clocks are behind
         self._planned: list[EnvInstance | None] = []
-        self._calls: list[ExportedFunction | None] = []
-        self._loops: list[ExportedFunction | None] = []
         self._version = -1
-        self.settle(range(len(lives)))
+        self.settle(range(len(instances)))
 
-    def settle(self, positions: Sequence[int]) -> None:
-        """These guests were gone on with by themselves, and are parked again or over."""
+    def settle(self, guests: Sequence[int]) -> None:
+        """Take back guests that were run alone, and are parked again or over."""
         is_new = not self._planned
-        for position in positions:
-            life = self._lives[position]
-            pending = None if life is None else life.pending
-            self.acts[position] = pending is not None and len(pending.decision.deciding) > 0
-            if pending is not None and self.acts[position]:
+        for guest in guests:
+            instance = self._instances[guest]
+            pending = None if instance is None else instance.pending
+            self.acts[guest] = pending is not None and len(pending.decision.deciding) > 0
+            if pending is not None and self.acts[guest]:
                 decision = pending.decision
-                self.ids[position] = pending.batch.rows["id"][decision.places[~decision.ended][0]]
-            is_new = is_new or not self._is_as_planned(position)
-            if not is_new:
-                self._calls[position] = None if life is None else life.stepping.entry
+                self.ids[guest] = pending.batch.rows["id"][decision.places[~decision.ended][0]]
+            is_new = is_new or not self._is_as_planned(guest)
         if is_new:
             self._plan()
 
-    def waiting(self, positions: Positions) -> Positions:
-        """Those that wait with one row in their queue, as it takes to go on together."""
+    def waiting(self, guests: Places) -> Places:
+        """Return those of `guests` that wait with one row in their queue, as the lockstep needs."""
         if self._version != self._resources.columns.version:
             self._plan()
-        found: Positions = positions[self._rows.single(positions)]
-        return found
+        chosen: Places = guests[self._rows.single(guests)]
+        return chosen
 
     def write(self, actions: Floats) -> None:
-        """Answer whoever waits with one row: float32, [guests, num_actions]."""
+        """Answer all guests that wait with one row: float32, [guests, num_actions]."""
         self._rows.write(actions)
 
-    def run(self, positions: Positions) -> tuple[Positions, list[tuple[int, Left]]]:
+    def run(self, guests: Places) -> tuple[Places, list[tuple[int, Left]]]:
         """
-        Go on with guests whose answers are written, to their next submit.
+        Run guests whose answers are written, each to its next submit.
 
-        Returns those that submit one row as before, and where the others are.
+        Returns those that submit one row as before, and for each other one where it is.
         """
-        parked = self._parked
-        parked.answer(positions)
-        call_guard = self._resources.call_guard
+        lockstep, call_guard = self._lockstep, self._resources.call_guard
+        places = self._places[guests]
         call_guard.begin(self._name)
         try:
-            before = parked.allow(positions, 2)  # the one that it is in, and the next
-            ended, suspended = self._go_on(positions.tolist())
-            began = (parked.frames(positions) - before).astype(np.int64)
-            if ended:
-                began[np.isin(positions, ended) & (began > 0)] -= 1
-                ended, more = self._repeat(ended)
-                suspended += more
-            self._owed[positions] += began * self._pace.nanoseconds
+            before = lockstep.frames(places)
+            lockstep.run_ahead(places, 1)  # to the end of the present one, and of the next
+            ended, submits = lockstep.resume(places)
+            begun = (lockstep.frames(places) - before).astype(np.int64)
+            if ended.any():
+                begun[ended & (begun > 0)] -= 1
+                self._repeat(guests, ended, submits)
+            self._owed[guests] += begun * self._pace.nanoseconds
         finally:
             call_guard.end()
-        left = [(position, Left.ENDED) for position in ended]
-        found = np.array(suspended, np.intp)
+        left = [(guest, Left.ENDED) for guest in guests[ended].tolist()]
         if self._version != self._resources.columns.version:  # a queue has moved
-            return found[:0], left + [(position, Left.SUSPENDED) for position in found.tolist()]
-        as_before = parked.submits(found) & self._rows.single(found)
-        as_before &= parked.records(found) == self._records[found]
+            return guests[:0], left + [(n, Left.SUSPENDED) for n in guests[~ended].tolist()]
+        as_before = submits & self._rows.single(guests)
+        as_before &= lockstep.records(places) == self._records[guests]
         if not as_before.all():
-            left += [(position, Left.SUSPENDED) for position in found[~as_before].tolist()]
-            found = found[as_before]
-        return found, left
+            left += [(n, Left.SUSPENDED) for n in guests[~(as_before | ended)].tolist()]
+            guests = guests[as_before]
+        return guests, left
 
-    def show(self, positions: Positions, step: FleetStep) -> Positions:
-        """Show what guests submitted whose agents just run on; returns the other ones."""
+    def show(self, guests: Places, step: FleetStep) -> Places:
+        """Add to `step` the rows of guests whose agents just run on; returns the other guests."""
         rows = self._rows.rows()
         steady = (rows["state"] == _RUNNING) & (rows["id"] == self.ids) & (rows["metadata"] == 0)
-        chosen = positions[steady[positions]]
+        chosen = guests[steady[guests]]
         if len(chosen) == len(rows):
             self._rows.read(step.observations)
             step.rewards[:] = rows["reward"]
             step.present[:] = True
-            return positions[:0]
+            return guests[:0]
         features = np.zeros_like(step.observations)
         self._rows.read(features)
         step.observations[chosen] = features[chosen]
         step.rewards[chosen] = rows["reward"][chosen]
         step.present[chosen] = True
-        others: Positions = positions[~steady[positions]]
+        others: Places = guests[~steady[guests]]
         return others
 
-    def catch_up(self, position: int) -> None:
+    def catch_up(self, guest: int) -> None:
         """
-        Tell a guest's clock of the frames that it was in with others.
+        Advance the clock of a guest by the frames that it was stepped in with others.
 
-        Its call ends with this frame: what comes after is for whoever goes on with it to begin.
+        Its call ends with the present frame; the next one is begun where the guest is run alone.
         """
-        life = self._lives[position]
-        assert life is not None
-        self._parked.allow(np.array([position]), 1)
-        if self._owed[position]:
-            life.world.skip(int(self._owed[position]))
-            self._owed[position] = 0
+        instance = self._instances[guest]
+        assert instance is not None
+        self._lockstep.run_ahead(self._places[guest : guest + 1], 0)
+        if self._owed[guest]:
+            instance.world.skip(int(self._owed[guest]))
+            self._owed[guest] = 0
 
-    def _repeat(self, ended: list[int]) -> tuple[list[int], list[int]]:
+    def _repeat(self, guests: Places, ended: Marks, submits: Marks) -> None:
         """
-        Call the frames again of guests whose frame has ended, from now on in one call.
+        Run the next frame of guests whose call of a frame ended, from now on in a loop of frames.
 
-        Returns those whose call has ended, also one that repeats frames: in one of them nothing was
-        submitted. The others are suspended.
+        Updates `ended` and `submits`, bool, [n], with what became of them.
         """
-        parked = self._parked
-        frames = [position for position in ended if self._is_in_frame(position)]
-        called = parked.call_again(frames, self._calls, self._loops)
-        if not called:
-            return ended, []
-        for position in called:
-            self._calls[position] = self._loops[position]
-            life = self._lives[position]
-            assert life is not None
-            life.stepping.entry = self._loops[position]
-        parked.allow(np.array(called), 1)
-        self._owed[called] += self._pace.nanoseconds
-        over, suspended = self._go_on(called)
-        repeated = set(called)
-        rest = [position for position in ended if position not in repeated]
-        return rest + over, suspended
+        loops = {n: loop for n in guests[ended].tolist() if (loop := self._next_loop(n))}
+        if not loops:
+            return
+        lockstep = self._lockstep
+        for guest, loop in loops.items():
+            instance = self._instances[guest]
+            assert instance is not None
+            instance.stepping.entry = loop
+            lockstep.drop(self._places[guest])
+        begun = np.array(list(loops))
+        raw = {self._places[guest]: loop.raw for guest, loop in loops.items()}
+        places = self._places[begun]
+        lockstep.begin_frames(places.tolist(), raw)
+        lockstep.run_ahead(places, 0)
+        self._owed[begun] += self._pace.nanoseconds
+        chosen = np.isin(guests, begun)  # in the order of `begun`, as these are
+        ended[chosen], submits[chosen] = lockstep.run(places)
 
-    def _is_in_frame(self, position: int) -> bool:
-        life = self._lives[position]
-        return life is not None and life.is_in_frame
+    def _next_loop(self, guest: int) -> ExportedFunction | None:
+        """Return the loop of a guest whose call ended, if that was a frame and nothing is left."""
+        instance = self._instances[guest]
+        if (
+            instance is None
+            or not instance.is_in_frame
+            or self._places[guest] in self._lockstep.touched
+        ):
+            return None
+        return None if instance.calls.fiber.failed() else instance.loop
 
-    def _go_on(self, positions: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Run guests; once more where a turn that began long ago is over at once."""
-        ended, suspended = self._parked.go_on(positions)
-        tired = self._parked.tired(np.array(suspended, np.intp))
-        if tired.any():
-            again = [position for position, is_so in zip(suspended, tired, strict=True) if is_so]
-            rest = [position for position, is_so in zip(suspended, tired, strict=True) if not is_so]
-            more, suspended = self._parked.go_on(again)
-            return ended + more, rest + suspended
-        return ended, suspended
-
-    def _is_as_planned(self, position: int) -> bool:
-        life = self._lives[position]
-        if life is not self._planned[position]:
+    def _is_as_planned(self, guest: int) -> bool:
+        instance = self._instances[guest]
+        if instance is not self._planned[guest]:
             return False
-        if life is None:
+        if instance is None:
             return True
-        here = np.array([position])
-        return bool(self._parked.records(here) == self._records[here])
+        record = self._lockstep.records(self._places[guest : guest + 1])
+        return bool(record == self._records[guest])
 
     def _plan(self) -> None:
-        """Note where everybody is parked."""
-        lives, arena = self._lives, self._resources.columns.arena
+        """Note where the rows of all guests lie."""
         regions: list[Region | None] = [
-            None if life is None or life.pending is None else life.calls.submitted_region()
-            for life in lives
+            None if one is None or one.pending is None else one.calls.submitted_region()
+            for one in self._instances
         ]
-        self._parked = Parked(
-            arena,
-            [None if life is None else life.calls.fiber for life in lives],
-            [0 if life is None else life.calls.control for life in lives],
-        )
-        self._records = self._parked.records(np.arange(len(lives)))
-        self._calls = [None if life is None else life.stepping.entry for life in lives]
-        self._loops = [None if life is None else life.loop for life in lives]
-        self._rows = SingleRows(arena, regions)
-        self._planned = list(lives)
+        self._places = np.array([0 if one is None else one.calls.place for one in self._instances])
+        self._records = self._lockstep.records(self._places)
+        self._rows = SingleRows(self._resources.columns.arena, regions)
+        self._planned = list(self._instances)
         self._version = self._resources.columns.version

@@ -153,9 +153,9 @@ class EnvInstance(Closing):
 
     @property
     def loop(self) -> ExportedFunction | None:
-        """A call of the frame again and again, where there is one that can be called so."""
+        """The shim's loop of frames, where there can be one."""
         if self._loop is None and self._frame is not None:
-            self._loop = self.calls.instance.repeated(self._frame)
+            self._loop = self.calls.instance.loop(self._frame)
         return self._loop
 
     def _through(self, resume: Callable[[], Session | None]) -> Step:

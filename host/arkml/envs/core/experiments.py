@@ -17,8 +17,8 @@ from arkml.errors import InvalidArguments, InvalidSpec, NotFound, Unavailable
 from arkml.policies.constant import zeros
 from arkml.policies.external import ExternalPolicy
 from arkml.runtime.wasi.virtual import World
-from arkml.sessions.run import ExperimentInfo, ExperimentShape, Metric, Pending, Run, settled
-from arkml.sessions.run_request import HiveAddress, Launch
+from arkml.sessions.run import ExperimentInfo, ExperimentShape, GuestRun, Metric, Pending, settled
+from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session import Origin, Ready
 from arkml.sessions.session_table import TrainingStart
 
@@ -71,7 +71,7 @@ class Experiments:
     The gateway of a guest in an environment; it answers every request at once.
 
     The guest downloads `snapshot`, by default a policy that gives zeros. `shape_of` returns the
-    numbers of features and actions of a launch, `declarations` has the meaning of its rows;
+    numbers of features and actions of a request, `declarations` has the meaning of its rows;
     `refused` is the error of an experiment that contradicts them. Ids and times come from `world`.
     Agents of experiments not in `behaviors` take zeros; None is all. Demonstrations and augmented
     rows are kept until `take_given`.
@@ -80,7 +80,7 @@ class Experiments:
     def __init__(
         self,
         snapshot: bytes | None,
-        shape_of: Callable[[Launch], tuple[int, int]],
+        shape_of: Callable[[TrainingRequest], tuple[int, int]],
         declarations: Declarations,
         behaviors: Collection[str] | None,
         world: World,
@@ -110,17 +110,17 @@ class Experiments:
         del address
         return settled([run.info() for run in self.started.values()])
 
-    def find(self, address: HiveAddress, run_id: str) -> Run:
+    def find(self, address: HiveAddress, run_id: str) -> GuestRun:
         """Return an experiment by its id. Raises NotFound."""
         del address
         return self._found(run_id)
 
-    def start(self, launch: Launch) -> Pending[TrainingStart]:
+    def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
         """Start an experiment. Raises Unavailable for remote workers and InvalidArguments."""
-        if launch.workers:
-            raise Unavailable(f"{launch.workers} remote workers were asked for: there are none")
-        features, actions = self._shape_of(launch)
-        name = launch.experiment
+        if request.workers:
+            raise Unavailable(f"{request.workers} remote workers were asked for: there are none")
+        features, actions = self._shape_of(request)
+        name = request.experiment
         for run in self.started.values():
             if run.behavior.name == name and run.sessions:
                 raise InvalidArguments(f"experiment {name!r} runs already")
@@ -129,10 +129,14 @@ class Experiments:
             uuid.UUID(bytes=self.world.random(16), version=4).hex,
             ExternalPolicy(name, features, actions, is_stepped=is_stepped),
             Behavior(
-                name, features, actions, self._spec(launch, features, actions), launch.configuration
+                name,
+                features,
+                actions,
+                self._spec(request, features, actions),
+                request.configuration,
             ),
             self.world.time_of_day(),
-            launch.seconds or 0,
+            request.seconds or 0,
             self._snapshot or zeros(features, actions),
         )
         self.started[run.id] = run
@@ -155,8 +159,8 @@ class Experiments:
         while self._given_rows > _KEPT and len(self._given) > 1:
             self._given_rows -= len(self._given.pop(0).rows)
 
-    def _spec(self, launch: Launch, features: int, actions: int) -> Spec:
-        name, configuration = launch.experiment, launch.configuration
+    def _spec(self, request: TrainingRequest, features: int, actions: int) -> Spec:
+        name, configuration = request.experiment, request.configuration
         try:
             return self._declarations.of(name, features, actions, configuration)
         except InvalidSpec as error:

@@ -19,7 +19,7 @@ from arkml.limits import Limits
 from arkml.runs.gateway import settings_of
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.wasi.linking import WasiGrant
-from arkml.sessions.run_request import Launch
+from arkml.sessions.run_request import TrainingRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _require_same(source: Source, module: CompiledModule, digest: str | None) ->
         raise UsageError(f"{source!r} is another module than when the environment was pickled")
 
 
-def _shape_of(launch: Launch) -> tuple[int, int]:
+def _shape_of(request: TrainingRequest) -> tuple[int, int]:
     """Return the numbers of features and actions of the run that a guest starts."""
-    settings = settings_of(launch, {})
+    settings = settings_of(request, {})
     return settings.features, settings.actions

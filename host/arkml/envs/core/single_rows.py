@@ -1,4 +1,4 @@
-"""Reading and writing of the queues of many guests that hold one row each."""
+"""Queues of many guests that hold one row each, read and written together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arkml.batches import ROW, Floats
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Slab
-from arkml.runtime.parked import Positions
+from arkml.runtime.lockstep import Marks, Places
 from arkml.runtime.shim import control as at
 
 
@@ -42,18 +42,18 @@ class SingleRows:
             (slab, _indices(rows), _indices(places)) for slab, rows, places in by_slab.values()
         ]
 
-    def single(self, positions: Positions) -> npt.NDArray[np.bool_]:
+    def single(self, positions: Places) -> Marks:
         """Return which queues hold one row, bool, [n]."""
         holds_one = self._words[self._counts[positions]] == 1
-        is_single: npt.NDArray[np.bool_] = holds_one & self._has[positions]
-        return is_single
+        marks: Marks = holds_one & self._has[positions]
+        return marks
 
     def rows(self) -> npt.NDArray[Any]:
         """Return a copy of the rows, ROW, [guests]; zeros where there is no queue."""
-        copied = np.zeros(len(self._has), ROW)
+        copy = np.zeros(len(self._has), ROW)
         for slab, rows, positions in self._moves:
-            copied[positions] = slab.view(at.ROWS)[rows]
-        return copied
+            copy[positions] = slab.view(at.ROWS)[rows]
+        return copy
 
     def read(self, features: Floats) -> None:
         """Copy the features into an array, float32, [guests, num_features]."""

@@ -11,7 +11,7 @@ from arkml.runtime.exported_function import ExportedFunction
 from arkml.sessions.session import Session
 
 Calls = Iterator[Callable[[], ExportedFunction]]
-"""The calls of a guest's life one after another; each begins one."""
+"""The calls of an instance, in order; each item begins one."""
 
 
 class SubmitLoop:

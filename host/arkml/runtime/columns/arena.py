@@ -47,6 +47,7 @@ class Arena:
         self.numbers = self.bytes.cast("Q")
         self._array: npt.NDArray[np.uint8] = np.ctypeslib.as_array(whole)
         self.word_array: npt.NDArray[np.uint32] = self._array.view(np.uint32)
+        self.number_array: npt.NDArray[np.uint64] = self._array.view(np.uint64)
 
     def allocate(self, size: int) -> int:
         """Return the offset of a zeroed block of at least `size` bytes. Raises ColumnsFull."""

@@ -1,8 +1,8 @@
 """
-The words that a guest's shim shares with the host: one control block, and a record per session.
+Layout of the words that a guest's shim shares with the host: a control block, a record per session.
 
 Both lie in the column memory. The shim writes why it suspended and with what arguments, the host
-writes the answer; nothing else is said between them. Offsets are bytes, fields are u32 unless a
+writes the answer; nothing else passes between them. Offsets are bytes, fields are u32 unless a
 comment says otherwise.
 """
 
@@ -22,13 +22,15 @@ BAD_ACTIONS = 40  # non-finite actions and values that were answered as zero
 RECORD = 44  # SUBMIT, GROW: index of the session's record
 WANTED_ROWS = 48  # GROW
 WANTED_BYTES = 52  # GROW: of metadata
+FRAMES = 56  # that have ended in the shim's loop of frames; it wraps around
+FRAMES_AHEAD = 60  # that the loop runs on, without a suspension, after the present one
 ARGUMENTS = 64  # 16 slots of 8 bytes
 ERRORS = 192  # calls that the shim refused, counted by code 0..8
 ERROR_CODES = 9
 SUBMITS = 232  # submits that were answered
 ANSWERED_ROWS = 236  # rows in them
-FRAMES = 240  # that have ended of those that are called again and again; it wraps around
-LAST_FRAME = 244  # up to which of them such a call goes
+TRAP = 240  # u64, the wasm_trap_t that the last call left, or zero; wasmtime writes it
+ERROR = 248  # u64, the wasmtime_error_t likewise
 
 RECORD_SIZE = 128
 HANDLE = 0  # u64; zero: the record names no session
@@ -53,7 +55,7 @@ METADATA_HEADER = 16  # u32 row, u32 items, u32 bytes an item, u32 zero; then th
 
 @unique
 class Kind(IntEnum):
-    """What a session record stands for."""
+    """Kinds of sessions that a record stands for."""
 
     INFERENCE = 1
     TRAINING = 2
@@ -61,10 +63,15 @@ class Kind(IntEnum):
 
 @unique
 class Reason(IntEnum):
-    """Why the shim suspended its guest. From FIRST_IMPORT on: index of a host-lane import."""
+    """
+    Reasons for which the shim suspends its guest.
+
+    One from FIRST_IMPORT on stands for the host-lane import of that index.
+    """
 
     RUNNING = 0
     SUBMIT = 1
     SUBMIT_NON_FINITE = 2  # a submit in which a feature is not finite
     GROW = 3
+    FRAME_END = 4  # between two frames of the loop; nothing of the next one has run
     FIRST_IMPORT = 16

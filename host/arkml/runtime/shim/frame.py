@@ -1,4 +1,4 @@
-"""The part of the shim that no table decides: suspending, growing, answering a submit."""
+"""The part of the shim that no table decides: suspending, growing, submits, the loop of frames."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Reason
 
 BLOCK_BYTES = 256  # copied or looked at between two epoch checks
+LOOP = "frames"
+"""Name of the loop of frames, as an export."""
+LOOPED = "frame"
+"""Name of the table whose one slot holds the frame that the loop calls."""
 
 
 def _field(offset: int) -> str:
@@ -16,7 +20,7 @@ def _field(offset: int) -> str:
 
 
 def _vector_block(name: str, body: str) -> str:
-    """A loop over whole blocks of 64 floats and then over single vectors, at $from."""
+    """Return a loop over whole blocks of 64 floats and then over single vectors, at $from."""
     at_offsets = "\n".join(body.format(o=o) for o in range(0, BLOCK_BYTES, 16))
     return f"""
   (block $no_block_{name} (br_if $no_block_{name} (i32.lt_u (local.get $left) (i32.const 64)))
@@ -51,20 +55,34 @@ _DELIVER = """
       (local.set $good (v128.and (local.get $good) (local.get $d)))
       (v128.store $g offset={o} (local.get $to) (v128.and (local.get $x) (local.get $d)))"""
 
-FRAME = f"""
+_TEXT = f"""
 (import "arkml" "columns" (memory $c 1 65536 shared))
 (import "arkml" "suspend" (func $suspend (param i64)))
 (memory $g (export "memory") 0)
 (global $base (export "base") (mut i32) (i32.const 0))
-(global $continuation (export "continuation") (mut i64) (i64.const 0))
 
 (func $wait (param $reason i32) (result i32)
   (i32.store $c offset={at.ANSWER} (global.get $base) (i32.const 0))
   (i32.store $c offset={at.PAGES} (global.get $base) (memory.size $g))
   (i32.store $c offset={at.REASON} (global.get $base) (local.get $reason))
-  (call $suspend (global.get $continuation))
+  (call $suspend (i64.add (i64.extend_i32_u (global.get $base)) (i64.const {{continuation}})))
   (i32.store $c offset={at.REASON} (global.get $base) (i32.const {Reason.RUNNING}))
   (i32.sub (i32.load $c offset={at.ANSWER} (global.get $base)) (i32.const 1)))
+
+;; Frames of the guest, one after another in one call: to resume it is cheaper than to begin a call.
+;; The guest is suspended at the end of a frame, so that nothing of the next one has run. There the
+;; host drops the call where the guest has to be called otherwise.
+(table $frame (export "{LOOPED}") 1 1 funcref)
+(func ${LOOP} (export "{LOOP}") (local $ahead i32)
+  (loop $next
+    (call_indirect $frame (i32.const 0))
+    (call $count (i32.const {at.FRAMES}) (i32.const 1))
+    (local.set $ahead (i32.load $c offset={at.FRAMES_AHEAD} (global.get $base)))
+    (if (local.get $ahead)
+      (then (i32.store $c offset={at.FRAMES_AHEAD} (global.get $base)
+        (i32.sub (local.get $ahead) (i32.const 1))))
+      (else (drop (call $wait (i32.const {Reason.FRAME_END})))))
+    (br $next)))
 
 (func $count (param $field i32) (param $by i32)
   (local.set $field (i32.add (global.get $base) (local.get $field)))
@@ -103,7 +121,7 @@ FRAME = f"""
         (i64.shl (i64.extend_i32_u (local.get $floats)) (i64.const 2)))
       (i64.shl (i64.extend_i32_u (memory.size $g)) (i64.const 16)))))
 
-;; Are all of these floats of the columns finite? The largest magnitude tells, as an integer.
+;; Return whether these floats of the columns are finite, by the largest magnitude as an integer.
 (func $finite (param $from i32) (param $left i32) (result i32)
   (local $sign v128) (local $a v128) (local $b v128) (local $s i32)
   (local.set $sign (v128.const i32x4 0x7fffffff 0x7fffffff 0x7fffffff 0x7fffffff))
@@ -203,3 +221,8 @@ FRAME = f"""
   (if (local.get $code) (then (return (call $fail (local.get $code)))))
   (i32.const {ErrorCode.SUCCESS}))
 """
+
+
+def text(columns: int) -> str:
+    """Return the text; the column memory begins at address `columns` of the host."""
+    return _TEXT.replace("{continuation}", str(columns + at.CONTINUATION))

@@ -17,15 +17,21 @@ from arkml.abi.layout import output_name, results, slots, struct_size
 from arkml.abi.schema import Api, Function, Lane, Outcome, Param, Slice, Struct
 from arkml.batches import ROW, row_offset
 from arkml.runtime.shim import control as at
+from arkml.runtime.shim import frame
 from arkml.runtime.shim.control import Kind, Reason
-from arkml.runtime.shim.frame import FRAME
 
 BLOCK = 64  # floats copied between two epoch checks
+NAME = "arkml-shim"
+"""Name of the module in backtraces."""
 
 
-def module(apis: Sequence[Api]) -> str:
-    """Render the shim; import number k of the host lane suspends with FIRST_IMPORT + k."""
-    lines = ["(module", FRAME]
+def module(apis: Sequence[Api], columns: int) -> str:
+    """
+    Render the shim; import number k of the host lane suspends with FIRST_IMPORT + k.
+
+    The column memory begins at address `columns` of the host.
+    """
+    lines = [f"(module ${NAME}", frame.text(columns)]
     for index, (api, function) in enumerate(host_imports(apis)):
         lines += _host_lane(api, function, Reason.FIRST_IMPORT + index)
     for api in apis:
@@ -38,13 +44,13 @@ def module(apis: Sequence[Api]) -> str:
 
 
 def host_imports(apis: Iterable[Api]) -> Iterator[tuple[Api, Function]]:
-    """The functions that a Python handler answers, in the order of their indices."""
+    """Yield the functions that a Python handler answers, in the order of their indices."""
     for api in apis:
         yield from ((api, f) for f in api.functions if f.lane.has_handler)
 
 
 def export_name(module: str, symbol: str) -> str:
-    """How the shim exports what a guest imports as `module` `symbol`."""
+    """Return the name of the export that a guest imports as `module` `symbol`."""
     return f"{module}.{symbol}"
 
 

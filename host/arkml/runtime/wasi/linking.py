@@ -103,7 +103,7 @@ class WasiLinker:
         self._module = wasmtime.Module(engine, _SHIM)
         self.type_of = cache(self._type_of)
 
-    def link(self, context: Any, shim: bindings.Instance, *, virtual: bool) -> None:
+    def link(self, context: Any, shim: bindings.RawInstance, *, virtual: bool) -> None:
         """
         Replace wasmtime's calls that wait by the host's, for the guest in `context`.
 
@@ -119,7 +119,7 @@ class WasiLinker:
             extern = replacement or self._plain_one(context, name)
             for module in ("theirs", WASI_MODULE):
                 self._define(context, module, name, extern)
-        waits = bindings.Instance.linked(context, self.linker, self._module)
+        waits = bindings.RawInstance.linked(context, self.linker, self._module)
         for name in SHADOWED:
             self._define(context, WASI_MODULE, name, waits.export(name))
 

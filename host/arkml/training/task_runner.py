@@ -1,4 +1,4 @@
-"""A guest or a fleet that does its task, one step at a time."""
+"""A guest or a fleet that does a task, one step at a time."""
 
 from __future__ import annotations
 
@@ -6,24 +6,31 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from arkml.abi.codes import ErrorCode
-from arkml.cli.tasks import Task
 from arkml.errors import CmdletFailed, GuestError, GuestExit, UsageError
+from arkml.limits import Budget
 from arkml.runtime.module.description import ModuleKind
+from arkml.training.tasks import Task
 
 if TYPE_CHECKING:
     from arkml.guests.calls import Reply
     from arkml.guests.counts import Statistics
     from arkml.guests.fleet import Fleet
-from arkml.guests.guest import Guest
-from arkml.limits import Budget
+    from arkml.guests.guest import Guest
+    from arkml.host import Host
+    from arkml.runtime.compiled_module import CompiledModule
 
 
 class FleetFailed(GuestError):
-    """No guest of a fleet is left."""
+    """All guests of a fleet have failed."""
 
 
-class Player(Protocol):
-    """Who does a task; `result` and `returned` are of the last step, of the first guest alive."""
+class TaskRunner(Protocol):
+    """
+    Runs a task.
+
+    `result` and `returned` are what the last step of the first live guest returned, as a number
+    and as bytes.
+    """
 
     result: Any
     returned: bytes
@@ -38,8 +45,22 @@ class Player(Protocol):
     def subject(self) -> Guest | Fleet: ...
 
 
-class Solo:
-    """One guest. What it raises ends the run."""
+def make_runner(
+    host: Host, module: CompiledModule, task: Task, *, instances: int, budget: Budget
+) -> TaskRunner:
+    """Make the guest, or the fleet, and run none of its instructions yet."""
+    if instances > 1:
+        if task.kind not in (ModuleKind.APPLET, ModuleKind.PLAIN):
+            raise UsageError(
+                f"{instances} instances of {module.name}, which is a {task.kind.value}: only"
+                " applets and functions of numbers run in a fleet"
+            )
+        return FleetRunner(host.fleet(module, instances, initialize=False), task, budget)
+    return GuestRunner(host.load(module, initialize=False), task, budget)
+
+
+class GuestRunner:
+    """One guest. An error of the guest is raised by `step`."""
 
     def __init__(self, guest: Guest, task: Task, budget: Budget) -> None:
         self.guest = guest
@@ -50,18 +71,22 @@ class Solo:
         self.step: Callable[[], None] = self._step_of(task.kind)
 
     def initialize(self) -> None:
+        """Run the initializers of the guest."""
         self.guest.initialize()
 
     @property
     def statistics(self) -> Statistics:
+        """Counts of the guest so far."""
         return self.guest.statistics
 
     @property
     def failures(self) -> list[GuestError]:
+        """An empty list: a failure of the guest is raised."""
         return []
 
     @property
     def subject(self) -> Guest:
+        """The guest."""
         return self.guest
 
     def _step_of(self, kind: ModuleKind) -> Callable[[], None]:
@@ -88,7 +113,8 @@ class Solo:
         reply = self.guest.invoke(task.function, task.data, budget=self._budget)
         self.returned = reply.data
         if reply.status:
-            raise CmdletFailed(_refusal(self.guest.name, task.function, reply), status=reply.status)
+            text = _refusal(self.guest.name, task.function, reply)
+            raise CmdletFailed(text, status=reply.status)
 
     def _run_command(self) -> None:
         status = self.guest.run_command(budget=self._budget)
@@ -96,12 +122,10 @@ class Solo:
             raise GuestExit(f"{self.guest.name} exited with status {status}", status=status)
 
 
-class Together:
-    """A fleet. It goes on while one of its guests does."""
+class FleetRunner:
+    """A fleet of applets or of functions of numbers, stepped while one of its guests lives."""
 
     def __init__(self, fleet: Fleet, task: Task, budget: Budget) -> None:
-        if task.kind not in (ModuleKind.APPLET, ModuleKind.PLAIN):
-            raise UsageError(f"--instances is for applets and numbers, not for {task.kind.value}s")
         self.result: Any = None
         self.returned = b""
         self._fleet = fleet
@@ -110,40 +134,44 @@ class Together:
         self._failures: list[GuestError] = []
 
     def initialize(self) -> None:
+        """Run the initializers of all guests."""
         if self._fleet.initialize():
-            self._note()
+            self._gather_failures()
 
     def step(self) -> None:
+        """Call the function in all guests. Raises FleetFailed if none is left."""
         task = self._task
         results = self._fleet.call(task.function, *task.arguments, budget=self._budget)
         if results.failures:
-            self._note()
+            self._gather_failures()
         first = next(g for g, guest in enumerate(self._fleet.guests) if guest.failure is None)
         self.result = results.values[first]
         self.returned = self._fleet.guests[first].return_slice or b""
 
     @property
     def statistics(self) -> Statistics:
+        """Counts of all guests so far."""
         return self._fleet.statistics
 
     @property
     def failures(self) -> list[GuestError]:
-        """What the guests failed with that failed, each once."""
+        """One error for each guest that failed."""
         return self._failures
 
     @property
     def subject(self) -> Fleet:
+        """The fleet."""
         return self._fleet
 
-    def _note(self) -> None:
-        """Gather the failures; raise FleetFailed if no guest is left."""
+    def _gather_failures(self) -> None:
         self._failures = [g.failure for g in self._fleet.guests if g.failure is not None]
         if len(self._failures) == len(self._fleet):
-            raise FleetFailed(told(self._failures, len(self._fleet))) from self._failures[0]
+            text = failure_summary(self._failures, len(self._fleet))
+            raise FleetFailed(text) from self._failures[0]
 
 
-def told(failures: Sequence[GuestError], count: int) -> str:
-    """How many of so many guests failed, and with what the first of them."""
+def failure_summary(failures: Sequence[GuestError], count: int) -> str:
+    """Return a sentence about the guests of a fleet of `count` that failed, one at least."""
     some = f"{len(failures):,} of {count:,}" if len(failures) < count else f"all {count:,}"
     return f"{some} guests failed, the first: {failures[0]}"
 

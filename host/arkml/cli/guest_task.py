@@ -1,0 +1,97 @@
+"""The task of a guest as commands run it: announced, stepped, and judged at its end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arkml.cli.exits import FAILED, GOOD, print_error
+from arkml.cli.files import read_module
+from arkml.cli.launch import HostGrants
+from arkml.cli.timing import Steps
+from arkml.errors import GuestError
+from arkml.limits import RUN_SECONDS, Budget
+from arkml.runtime.module.description import ModuleKind
+from arkml.terminal import harmless
+from arkml.training.pacer import Pacer
+from arkml.training.task_runner import TaskRunner, failure_summary
+from arkml.training.tasks import Task, compile_module
+
+if TYPE_CHECKING:
+    from arkml.guests.counts import Statistics
+    from arkml.host import Host
+    from arkml.runtime.compiled_module import CompiledModule
+
+
+def compile_file(host: Host, path: Path) -> CompiledModule:
+    """Compile the module in a file. Raises ModuleError."""
+    return compile_module(host, read_module(path), path.name)
+
+
+def budget_of(task: Task, options: HostGrants) -> Budget:
+    """Return the time limit of one call: of any if the user set it, else of frames only."""
+    return RUN_SECONDS if options.has_budget or task.kind is ModuleKind.APPLET else None
+
+
+def announce(module: CompiledModule, instances: int = 1) -> None:
+    """Say on stderr that the first instruction of the guest comes next."""
+    count = f"{instances:,} x " if instances > 1 else ""
+    sys.stderr.write(f"running {count}{module.name} ({module.info.kind.value})\n")
+    sys.stderr.flush()
+
+
+def perform(
+    runner: TaskRunner,
+    steps: Steps,
+    count: int,
+    *,
+    pacer: Pacer | None = None,
+    after: Callable[[int], None] | None = None,
+) -> None:
+    """Initialize the guest and do `count` steps; say on stderr in which one it failed."""
+    try:
+        runner.initialize()
+    except GuestError:
+        sys.stderr.write("failed while it was initialized\n")
+        raise
+    try:
+        steps.run(count, pacer=pacer, after=after)
+    except GuestError:
+        if count > 1:
+            sys.stderr.write(f"failed in frame {len(steps.timings) + 1:,} of {count:,}\n")
+        raise
+    except KeyboardInterrupt:
+        done = len(steps.timings)
+        raise KeyboardInterrupt(f"after {done:,} frames" if done else "") from None
+
+
+def complaints_of(options: HostGrants, runner: TaskRunner, instances: int) -> tuple[str, ...]:
+    """Return sentences about guests that failed and about a policy that never acted."""
+    failed = [failure_summary(runner.failures, instances)] if runner.failures else []
+    idle = idle_policy(options, runner.statistics)
+    return (*failed, *([idle] if idle else []))
+
+
+def idle_policy(options: HostGrants, statistics: Statistics) -> str | None:
+    """Return a sentence about a policy of the user that never acted, as it does not fit."""
+    if options.policy is None or statistics.submits or not statistics.errors:
+        return None
+    refused = ", ".join(f"{name} {count:,}" for name, count in sorted(statistics.errors.items()))
+    return (
+        f"{options.policy} never acted: nothing was submitted, and import calls were refused"
+        f" ({refused}); the warnings of the guest say why"
+    )
+
+
+def error_document(complaints: Sequence[str]) -> dict[str, str]:
+    """Return the fields that complaints add to the object of `--json`."""
+    return {"error": "\n".join(complaints), "type": "GuestError"} if complaints else {}
+
+
+def print_complaints(complaints: Sequence[str]) -> int:
+    """Write each complaint as a line on stderr, and return the exit code."""
+    for complaint in complaints:
+        print_error(harmless(complaint))
+    return FAILED if complaints else GOOD

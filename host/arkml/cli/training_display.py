@@ -1,0 +1,163 @@
+"""The display of a training: a line on stderr while it runs, a table on stdout at its end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arkml.cli.units import sparkline
+from arkml.closing import Closing
+from arkml.training.results import EVALUATION_RETURN, TRAINING_RETURN, TrainingProgress
+
+if TYPE_CHECKING:
+    from arkml.training.options import TrainingOptions
+    from arkml.training.results import TrainingResult
+
+_INTERVAL_TERMINAL = 1.0
+_INTERVAL = 10.0  # seconds between two lines where there is no terminal
+
+
+class TrainingDisplay(Closing):
+    """
+    Writes the progress of a training to stderr, as its `progress` function.
+
+    On a terminal one line is rewritten each second, elsewhere a line is added every ten.
+    """
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._interval = _INTERVAL_TERMINAL if self._is_terminal else _INTERVAL
+        self._written_at = time.monotonic()
+        self._frames = (0, self._written_at)
+        self._updates = (0.0, self._written_at)
+        self._warnings = 0
+        self._is_open_line = False
+
+    def __call__(self, progress: TrainingProgress) -> None:
+        """Write the warnings that are new, and the line when it is due."""
+        self._warn(progress.warnings)
+        now = time.monotonic()
+        if progress.frames and now - self._written_at >= self._interval:
+            self._write(progress, now)
+
+    def close(self) -> None:
+        """Leave the line as it is and begin another one. Safe to call again."""
+        if self._is_open_line:
+            sys.stderr.write("\n")
+            self._is_open_line = False
+
+    def warn_rest(self, warnings: Sequence[str]) -> None:
+        """Write the warnings of a finished training that have not been written before."""
+        self._warn(warnings[self._warnings :])
+
+    def _warn(self, warnings: Sequence[str]) -> None:
+        for warning in warnings:
+            self.close()
+            sys.stderr.write(f"{warning}\n")
+        self._warnings += len(warnings)
+
+    def _write(self, progress: TrainingProgress, now: float) -> None:
+        before, since = self._frames
+        self._frames, self._written_at = (progress.frames, now), now
+        rate = (progress.frames - before) / (now - since)
+        line = " | ".join([f"{progress.frames:,} frames, {rate:,.0f}/s", *self._parts(progress)])
+        if self._is_terminal:
+            sys.stderr.write(f"\r\x1b[2K{line}")
+            self._is_open_line = True
+        else:
+            sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+    def _parts(self, progress: TrainingProgress) -> list[str]:
+        values, now = progress.metrics, self._written_at
+        parts = []
+        for name, label in ((TRAINING_RETURN, "return"), (EVALUATION_RETURN, "evaluated")):
+            if name in values:
+                parts.append(f"{label} {values[name]:,.4g}")
+        if "train/n_updates" in values:
+            before, since = self._updates
+            done = values["train/n_updates"]
+            self._updates = done, now
+            parts.append(f"{done:,.0f} updates, {max(0.0, done - before) / (now - since):,.0f}/s")
+        if "hive/updates_per_row" in values:
+            parts.append(f"{values['hive/updates_per_row']:.3g} a row")
+        if "hive/policy_age_seconds" in values:
+            parts.append(f"policy {values['hive/policy_age_seconds']:.2g} s old")
+        return parts
+
+
+def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -> dict[str, Any]:
+    """Return the result of a training as the object of `--json`."""
+    files = {name: str(path) for name, path in result.files.items()}
+    is_evaluated = len(result.evaluation_curve) > 0
+    returns = result.learning_curve.pairs()
+    policy = files.get("onnx") or files.get("crvo")
+    return {
+        "guest": options.name,
+        "run": result.run_id,
+        "name": result.run_name,
+        "ended": result.ended,
+        "fps": options.fps,
+        "rows": result.rows,
+        "updates": result.updates,
+        "versions": result.versions,
+        "mean_return": {
+            "of": "evaluations" if is_evaluated else "training episodes",
+            "first": returns[0][1] if returns else None,
+            "last": returns[-1][1] if returns else None,
+            "series": returns,
+        },
+        "policy": {
+            "which": result.best.kind,
+            "rated_by": "evaluations"
+            if is_evaluated
+            else "the mean of the last 100 training episodes",
+            "onnx": files.get("onnx"),
+            "crvo": files.get("crvo"),
+            "last": files.get("last"),
+        },
+        "curve": files.get("curve"),
+        "metrics": dict(result.metrics),
+        "play": f"arkml run {guest} --policy {policy}" if policy else None,
+        "frames": result.frames,
+        "seconds": round(result.seconds, 3),
+        "late_frames": result.late_frames,
+    }
+
+
+def show(document: dict[str, Any]) -> None:
+    """Write the table of a training on stdout."""
+    from arkml.cli import tables
+
+    means, policy, seconds = document["mean_return"], document["policy"], document["seconds"]
+    rows = [
+        ("frames", f"{document['frames']:,} in {seconds:,.1f} s"),
+        ("rows learned from", f"{document['rows']:,}"),
+        ("updates", f"{document['updates']:,} ({document['updates'] / max(seconds, 1e-9):,.0f}/s)"),
+        ("policy versions", f"{document['versions']:,}"),
+    ]
+    if document["fps"] is not None:
+        late = f"{document['late_frames']:,} at {document['fps']:g} frames a second"
+        rows.append(("late frames", late))
+    if means["first"] is not None:
+        span = f"{means['first']:,.4g} -> {means['last']:,.4g} ({means['of']})"
+        rows += [("mean return", span), ("", sparkline([value for _, value in means["series"]]))]
+    best = f" (by {policy['rated_by']})" if policy["which"] == "best" else ""
+    label = "policy at hand" if policy["which"] == "held" else f"{policy['which']} policy"
+    files = ", ".join(filter(None, (policy["onnx"], policy["crvo"]))) or "not written"
+    rows += [(label, files + best)]
+    if policy["which"] == "best":
+        rows.append(("last policy", policy["last"] or "not written"))
+    rows += [
+        ("learning curve", document["curve"] or _no_curve()),
+        ("play it", document["play"] or ""),
+    ]
+    tables.show(f"{document['guest']}: {document['name']}", tables.facts(rows))
+
+
+def _no_curve() -> str:
+    return "not written" if find_spec("matplotlib") else "none: matplotlib is not installed"

@@ -1,0 +1,222 @@
+"""A call of one exported function of many guests, served round by round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from arkml.errors import GuestError
+from arkml.guests.batching import Batcher
+from arkml.guests.calls import CallLoop
+from arkml.runtime.call_guard import CallGuard
+from arkml.runtime.exported_function import Number, RawCall, ResultRoom
+from arkml.runtime.fiber import Pause
+from arkml.runtime.lockstep import Lockstep
+from arkml.runtime.waits import Wait
+
+_PAUSE = 0.001  # seconds, when each guest that is left waits for something
+_PATIENCE = 0.02  # seconds between two looks at SIGINT, when a learner's pace holds all up
+
+
+@dataclass(frozen=True, slots=True)
+class FleetResult:
+    """
+    Results of one call of many guests.
+
+    `values` are those that the calls returned, in the order of the guests, None where a call
+    failed or returns nothing. `failures` are the errors of guests that failed, in this call or
+    before, by their place in `values`.
+    """
+
+    values: list[Any]
+    failures: dict[int, GuestError] = field(default_factory=dict)
+
+
+class FleetParts(NamedTuple):
+    """Parts of a fleet that its calls share."""
+
+    call_guard: CallGuard
+    lockstep: Lockstep
+    batcher: Batcher
+
+
+class FleetCall:
+    """
+    One kind of call of a fleet: the guests that take part, and the errors of those that cannot.
+
+    It serves call after call, while no guest joins, fails or is closed. Frames are run in the
+    shim's loop where the function takes and returns nothing: there a guest is parked at the end of
+    its frame until the next one.
+    """
+
+    def __init__(
+        self,
+        parts: FleetParts,
+        chosen: Sequence[CallLoop],
+        function: str,
+        *,
+        is_frame: bool = False,
+    ) -> None:
+        """Take the guests that can be called. Raises EntryPointMissing."""
+        self._call_guard, self._lockstep, self._batcher = parts
+        self._count = len(chosen)
+        self._refused: dict[int, GuestError] = {}
+        self._failed: dict[int, GuestError] = {}
+        self._guests: dict[int, CallLoop] = {}
+        self._order: dict[int, int] = {}
+        self._budget: float | None = None
+        for index, guest in enumerate(chosen):
+            if refusal := guest.instance.refusal():
+                self._refused[index] = refusal
+            else:
+                self._guests[guest.place] = guest
+                self._order[guest.place] = index
+        self._places = tuple(self._guests)
+        self._everyone = tuple(self._guests.values())
+        self._loops = _loops(self._everyone, function) if is_frame else None
+        self._room: ResultRoom | None = None
+        if self._loops is None and self._everyone:
+            self._room = ResultRoom([guest.instance.entry(function) for guest in self._everyone])
+
+    def run(self, arguments: Sequence[Number], budget: float | None) -> None:
+        """Run the calls, or the next frames, to their ends. Raises UsageError before anything."""
+        places, lockstep, room = self._places, self._lockstep, self._room
+        self._failed = {}
+        if not places:
+            return
+        if room is not None:
+            room.set_arguments(arguments)
+        if lockstep.touched:
+            self._forget_inputs()
+        self._budget = budget
+        lockstep.allow(budget)
+        if room is not None:
+            lockstep.begin_calls(places, room.calls)
+        elif self._loops is not None:
+            lockstep.begin_frames(places, self._loops)
+        try:
+            self._serve(places)
+        except BaseException as error:
+            for place in places:
+                if lockstep.is_in_frame(place):
+                    self._fail(place, error)
+            raise
+
+    def result(self) -> FleetResult:
+        """Return the values of the calls, and the errors of those that failed."""
+        room = self._room
+        values = [None] * len(self._places) if room is None else room.results()
+        if not (self._failed or self._refused):
+            return FleetResult(values)
+        by_index: list[Any] = [None] * self._count
+        failures = dict(self._refused)
+        for place, value in zip(self._places, values, strict=True):
+            index = self._order[place]
+            if (error := self._failed.get(place)) is None:
+                by_index[index] = value
+            else:
+                failures[index] = error
+        return FleetResult(by_index, dict(sorted(failures.items())))
+
+    def _forget_inputs(self) -> None:
+        """Begin the calls for the services of guests that left something in them."""
+        touched = self._lockstep.touched
+        for place in touched.intersection(self._places):
+            self._guests[place].services.begin_call()
+            touched.discard(place)
+
+    def _serve(self, places: Sequence[int]) -> None:
+        """Run guests and answer them, round after round, until all are at the end."""
+        lockstep = self._lockstep
+        running, waiting = places, dict[int, Wait]()
+        while running or waiting:
+            turn = lockstep.advance(running)
+            self._end(turn.ended)
+            if turn.is_late:
+                self._call_guard.check_interrupt()
+            running = turn.submitted
+            if turn.other:  # in order: regions side by side are read as one view
+                also = [place for place in turn.other if self._serve_one(place, waiting)]
+                running = sorted([*running, *also])
+            if running:
+                running = self._answer(running)
+            if waiting:
+                running = sorted([*running, *self._woken(waiting, patient=not running)])
+
+    def _answer(self, places: Sequence[int]) -> Sequence[int]:
+        """
+        Answer guests in submits by one policy run, and wait for a learner that is behind.
+
+        Returns those that can be resumed; the others failed.
+        """
+        guests = self._guests
+        everyone = places is self._places
+        submitted = self._everyone if everyone else tuple(guests[place] for place in places)
+        if errors := self._batcher.answer(submitted):
+            for index, error in errors.items():
+                self._fail(places[index], error)
+            places = [place for index, place in enumerate(places) if index not in errors]
+        for admitted in self._batcher.held():
+            while not admitted(_PATIENCE):
+                self._call_guard.check_interrupt()
+        return places
+
+    def _serve_one(self, place: int, waiting: dict[int, Wait]) -> bool:
+        """
+        Let the fiber of one guest serve what it wants, which is not a plain submit.
+
+        Returns True if it is in a submit then; one that waits for something joins `waiting`.
+        """
+        lockstep, guest = self._lockstep, self._guests[place]
+        fiber = guest.fiber
+        fiber.set_budget(self._budget)
+        try:
+            if lockstep.used[place] > lockstep.alert:
+                fiber.look_at_budget()
+            event = fiber.proceed()
+        except GuestError as error:
+            self._fail(place, error)
+            return False
+        if event is None:
+            if lockstep.is_in_frame(place):
+                self._end([place])
+        elif isinstance(event, Wait):
+            waiting[place] = event
+        elif event is Pause.SUBMIT_NON_FINITE:
+            guest.count_features()
+        return isinstance(event, Pause)
+
+    def _end(self, places: Sequence[int]) -> None:
+        """Delete calls that ended; those that left an error fail."""
+        if places:
+            for place in self._lockstep.end(places):
+                guest = self._guests[place]
+                self._fail(place, guest.failure_of(*guest.fiber.take_errors()))
+
+    def _fail(self, place: int, error: BaseException) -> None:
+        self._guests[place].fail(error)
+        if isinstance(error, GuestError):
+            self._failed[place] = error
+
+    def _woken(self, waiting: dict[int, Wait], *, patient: bool) -> list[int]:
+        """Take out of `waiting` those whose wait is over; with `patient` look after a moment."""
+        over = [place for place, wait in waiting.items() if wait.ready(0.0)]
+        for place in over:
+            self._guests[place].fiber.settle(waiting.pop(place))
+        if patient and not over:
+            time.sleep(_PAUSE)
+            self._call_guard.check_interrupt()
+        return over
+
+
+def _loops(guests: Sequence[CallLoop], function: str) -> dict[int, RawCall] | None:
+    """Return the loops of frames of all guests by place, or None if the function can have none."""
+    loops: dict[int, RawCall] = {}
+    for guest in guests:
+        loop = guest.instance.loop(function)
+        if loop is None:
+            return None
+        loops[guest.place] = loop.raw
+    return loops

@@ -1,0 +1,1 @@
+"""Training and evaluating guests from Python: the library under `arkml train`."""

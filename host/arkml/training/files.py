@@ -1,0 +1,87 @@
+"""The files of a training: its policies in two formats, and its learning curve as a picture."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arkml.errors import UsageError
+from arkml.output_files import write_file
+from arkml.training.results import Series
+
+if TYPE_CHECKING:
+    from arkml.training.options import TrainingOptions
+    from arkml.training.outcome import RunOutcome
+
+CURVE = "learning_curve.png"
+
+
+def write_files(
+    options: TrainingOptions, outcome: RunOutcome
+) -> tuple[dict[str, Path], list[UsageError]]:
+    """
+    Write the policies, then the learning curve if matplotlib is installed.
+
+    Returns the paths by "onnx", "crvo", "last" and "curve", and an error for each that cannot be
+    written.
+    """
+    written: dict[str, Path] = {}
+    errors: list[UsageError] = []
+
+    def write(name: str, path: Path, make: Callable[[], bytes]) -> None:
+        try:
+            write_file(path, make())
+            written[name] = path
+        except UsageError as error:
+            errors.append(error)
+        except Exception as error:  # noqa: BLE001  the other files are written all the same
+            text = f"{path} cannot be made: {type(error).__name__} {error}".rstrip()
+            errors.append(UsageError(text))
+
+    base = options.directory / options.stem
+    for suffix in ("onnx", "crvo"):
+        path = base.with_name(f"{base.name}.{suffix}")
+        write(suffix, path, partial(packed, outcome.best, path))
+    write("last", base.with_name(f"{base.name}.last.onnx"), lambda: outcome.last)
+    if find_spec("matplotlib") is not None:
+        title = f"{outcome.info.name} ({options.name})"
+        draw = partial(draw_curve, title, outcome.training, outcome.evaluations)
+        write("curve", options.directory / CURVE, draw)
+    return written, errors
+
+
+def packed(data: bytes, target: Path) -> bytes:
+    """Return an ONNX file as `target` names it: a Cervo container for .crvo, else unchanged."""
+    if target.suffix != ".crvo":
+        return data
+    from arkml.policies.cervo import pack_onnx
+
+    return pack_onnx(data)
+
+
+def draw_curve(title: str, training: Series, evaluations: Series) -> bytes:
+    """Return a PNG of mean returns over rows. Raises what matplotlib raises."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for label, series, style in (
+        ("training, mean of 100 episodes", training, "-"),
+        ("evaluation, without noise", evaluations, "o-"),
+    ):
+        if series:
+            steps, values = zip(*series, strict=True)
+            axes.plot(steps, values, style, label=label, markersize=4)
+    axes.set(title=title, xlabel="rows learned from", ylabel="mean return")
+    axes.grid(alpha=0.3)
+    if training or evaluations:
+        axes.legend(loc="lower right")
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=120)
+    return picture.getvalue()

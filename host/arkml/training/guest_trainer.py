@@ -1,0 +1,282 @@
+"""One training from the module to the files that it leaves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from arkml.closing import Closing
+from arkml.errors import HiveUnreachable, NotFound
+from arkml.host import Host, Source, hives_of, read_source
+from arkml.limits import RUN_SECONDS, Limits
+from arkml.output_files import make_directory
+from arkml.runs.access import EMBEDDED
+from arkml.runtime.module.description import ModuleKind
+from arkml.training.evaluation import PeriodicEvaluation
+from arkml.training.files import write_files
+from arkml.training.loop import TrainingLoop
+from arkml.training.monitor import RunMonitor
+from arkml.training.options import Goal, TrainingOptions, training_grant
+from arkml.training.outcome import RunOutcome, gather
+from arkml.training.record import TrainingRecord
+from arkml.training.results import (
+    ProgressFunction,
+    TrainedPolicy,
+    TrainingEnd,
+    TrainingFailed,
+    TrainingResult,
+    curve_of,
+)
+from arkml.training.task_runner import make_runner
+from arkml.training.tasks import compile_module, find_task
+
+if TYPE_CHECKING:
+    from arkml.runs.settings import LearnerSettings
+    from arkml.runtime.compiled_module import CompiledModule
+
+
+def train(
+    module: Source,
+    *,
+    minutes: float | None = None,
+    frames: int | None = None,
+    until_return: float | None = None,
+    progress: ProgressFunction | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    settings: LearnerSettings | None = None,
+    fps: float | None = None,
+    instances: int = 1,
+    eval_every: int | None = None,
+    cmdlet: str | None = None,
+    hive: Literal["embedded"] | str = EMBEDDED,  # noqa: PYI051  the one word that is no address
+    token: str | None = None,
+    allowed_hives: Sequence[str] = (),
+    seed: int = 0,
+    limits: Limits | None = None,
+) -> TrainingResult:
+    """
+    Train a guest until a goal is reached, and keep the policy.
+
+    `module` is the path or the bytes of a guest that starts a training; the first run that it
+    starts is the one that is trained. The training ends after `minutes` or `frames` from when
+    there is a policy, or when the mean return of the last 100 evaluation episodes, training
+    episodes without `eval_every`, is `until_return`; the first of them counts. Without any an
+    applet trains for five minutes, and anything else runs once.
+
+    `progress` is called about once a second with a `TrainingProgress`, on a thread of the
+    training; False ends the training, an exception makes it fail. Policies, curve, rows and
+    checkpoints go to `directory`, `training/NAME` by default, where NAME is the file name of the
+    module without its suffix; `resume` continues the training in there. `settings` are those of
+    the learner. With `fps` frames are paced and never wait for the learner. `instances` steps a
+    fleet. Every `eval_every` frames ten episodes without noise rate the policy. `cmdlet` are the
+    arguments of a cmdlet. `hive` is "embedded", a hive that ends with the training, or
+    "HOST:PORT", with its `token`; guests may name those of `allowed_hives` too. `seed` is that of
+    the policy's noise and, where it is not 0, of the learner.
+
+    KeyboardInterrupt in the calling thread ends the training, and the result comes back with
+    `ended` "interrupted"; another one only ends the wait for the hive. It is raised where nothing
+    was learned yet. Nothing is printed. May be called from any thread, also one with a running
+    event loop, and from several at a time with a directory each; it blocks.
+
+    Raises UsageError, ModuleError and NotTrainable where the training cannot begin; and what the
+    guest fails with, Unavailable, HiveError or NotFound where there is no policy to keep. Otherwise
+    what goes wrong is a TrainingFailed, which has the result.
+    """
+    data, name = read_source(module)
+    target = Path("training", Path(name).stem) if directory is None else Path(directory)
+    known = Limits() if limits is None else limits
+    options = TrainingOptions(
+        name=name,
+        directory=target,
+        grant=training_grant(
+            target,
+            hive=hive,
+            token=token,
+            allowed=tuple(allowed_hives),
+            settings=settings,
+            fps=fps,
+            seed=seed,
+            resume=resume,
+        ),
+        goal=Goal(frames, minutes, until_return),
+        arguments=cmdlet,
+        fps=fps,
+        instances=instances,
+        eval_every=eval_every,
+        seed=seed,
+        limits=known,
+        budgets_every_call=known.run_seconds != Limits().run_seconds,
+    )
+    return _train(data, options, progress)
+
+
+class GuestTrainer(Closing):
+    """
+    A host, a guest or a fleet, and the run that it starts.
+
+    `play` trains, `finish` gathers what came of it and writes the files, `close` frees the host.
+    Until `play` no instruction of the guest has run. `error` is what ended the training too early,
+    or None.
+    """
+
+    def __init__(
+        self, data: bytes, options: TrainingOptions, progress: ProgressFunction | None = None
+    ) -> None:
+        """
+        Compile the module in `data`, and make the guest and the directory.
+
+        Raises UsageError, ModuleError and NotTrainable.
+        """
+        self.options = options
+        self.error: Exception | None = None
+        self._record = TrainingRecord(data, options)
+        self._progress = progress
+        self._monitor: RunMonitor | None = None
+        self._loop: TrainingLoop | None = None
+        self._evaluation: PeriodicEvaluation | None = None
+        self._ended: TrainingEnd | None = None
+        with ExitStack() as stack:
+            self._host = stack.enter_context(
+                Host(seed=options.seed, limits=options.limits, hive=self._record.grant)
+            )
+            hives = hives_of(self._host)
+            assert hives is not None
+            self._hives = hives
+            self.module = compile_module(self._host, data, options.name)
+            _require_continuous(self.module)
+            task = find_task(self.module, options.arguments)
+            has_budget = options.budgets_every_call or task.kind is ModuleKind.APPLET
+            self._runner = make_runner(
+                self._host,
+                self.module,
+                task,
+                instances=options.instances,
+                budget=RUN_SECONDS if has_budget else None,
+            )
+            self._goal = options.goal.of(task)
+            make_directory("directory", options.directory)
+            stack.pop_all()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences for people about the training so far."""
+        return () if self._monitor is None else tuple(self._monitor.warnings)
+
+    def play(self) -> None:
+        """
+        Train until the goal is reached or the training fails, which `error` says then.
+
+        Raises KeyboardInterrupt, after which `finish` keeps what was learned.
+        """
+        runner = self._runner
+        self._monitor = monitor = RunMonitor(self._hives, self._record.write, self._progress)
+        self._loop = loop = TrainingLoop(self._goal, self.options.fps, monitor)
+        self._evaluation = evaluation = PeriodicEvaluation(self._host, runner.subject)
+        evaluation.on_returns = loop.keep_returns
+        evaluation.on_lost = monitor.keep_evaluation
+        self._ended = "interrupted"
+        try:
+            runner.initialize()
+            loop.run(runner.step, evaluation, self.options.eval_every)
+            self._ended = loop.ended or "failed"
+        except Exception as error:  # noqa: BLE001  what was learned is kept, whatever it is
+            self.error, self._ended = error, "failed"
+        finally:
+            monitor.close()
+
+    def finish(self, is_hurried: Callable[[], bool] = lambda: False) -> TrainingResult:
+        """
+        Gather what was learned and write the files; it may be called again after an interrupt.
+
+        `is_hurried` is asked ten times a second while a hive is waited for, and ends the wait.
+        Raises `error`, or NotFound, if there is no policy to keep.
+        """
+        monitor, evaluation, hives = self._monitor, self._evaluation, self._hives
+        assert monitor is not None
+        assert evaluation is not None
+        monitor.close()  # where an interrupt kept `play` from it
+        if not hives.started:
+            why = "" if hives.failure is None else f": {hives.failure}"
+            raise self.error or NotFound(f"{self.options.name} started no training{why}")
+        client, run = hives.started[0]
+        subject, reports = self._runner.subject, evaluation.reports
+        try:
+            outcome = gather(client, run, subject, monitor, reports, is_hurried)
+        except NotFound as none:
+            raise self.error or none from none
+        files, unwritten = write_files(self.options, outcome)
+        errors: list[Exception] = [self.error] if self.error else []
+        errors += [HiveUnreachable(outcome.missing)] if outcome.missing else []
+        return self._result(outcome, files, (*errors, *unwritten))
+
+    def close(self) -> None:
+        """End the run's monitor and free the host. Safe to call again."""
+        with ExitStack() as stack:
+            stack.callback(self._host.close)
+            if self._monitor is not None:
+                self._monitor.close()
+
+    def _result(
+        self, outcome: RunOutcome, files: dict[str, Path], errors: tuple[Exception, ...]
+    ) -> TrainingResult:
+        loop = self._loop
+        assert loop is not None
+        assert self._ended is not None
+        return TrainingResult(
+            run_id=outcome.info.id,
+            run_name=outcome.info.name,
+            directory=self.options.directory,
+            ended=self._ended,
+            best=TrainedPolicy(outcome.kind, outcome.best, files.get("onnx")),
+            last=TrainedPolicy(outcome.last_kind, outcome.last, files.get("last")),
+            training_curve=curve_of(outcome.training),
+            evaluation_curve=curve_of(outcome.evaluations),
+            evaluation_returns=np.array(loop.evaluated, np.float64),
+            frames=loop.frames,
+            seconds=loop.seconds,
+            late_frames=None if loop.pacer is None else loop.pacer.late,
+            rows=outcome.info.rows,
+            updates=outcome.info.n_opts,
+            versions=outcome.info.policy_version,
+            metrics=outcome.metrics,
+            files=files,
+            warnings=self.warnings,
+            errors=errors,
+        )
+
+
+def _train(
+    data: bytes, options: TrainingOptions, progress: ProgressFunction | None
+) -> TrainingResult:
+    with GuestTrainer(data, options, progress) as trainer:
+        interrupt: KeyboardInterrupt | None = None
+        try:
+            trainer.play()
+        except KeyboardInterrupt as error:
+            interrupt = error
+        try:
+            result = trainer.finish()
+        except KeyboardInterrupt:
+            result = trainer.finish(lambda: True)
+        except NotFound:
+            if interrupt is not None:
+                raise interrupt from None
+            raise
+    if result.errors and interrupt is None:
+        raise TrainingFailed(str(result.errors[0]), result) from result.errors[0]
+    return result
+
+
+def _require_continuous(module: CompiledModule) -> None:
+    """Raise NotTrainable if all agents that a module declares have discrete actions."""
+    from arkml.sessions.branches import declared_branches, require_continuous
+
+    declared = declared_branches(module.info.spec)
+    if declared and all(declared.values()):
+        require_continuous(next(iter(declared)), declared)

@@ -1,0 +1,197 @@
+"""A thread that watches the run of a training: its metrics, its progress, its failure."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING
+
+from arkml.closing import Closing
+from arkml.errors import (
+    ArkmlError,
+    HiveError,
+    HiveRefused,
+    HiveUnreachable,
+    NotTrainable,
+    RunAborted,
+    Unavailable,
+)
+from arkml.hive.protocol.runs import RunInfo, Status
+from arkml.terminal import harmless
+from arkml.training.results import (
+    EVALUATION_RETURN,
+    TRAINING_RETURN,
+    ProgressFunction,
+    TrainingProgress,
+)
+
+if TYPE_CHECKING:
+    from arkml.hive.client import HiveClient
+    from arkml.runs.access import HiveAccess
+
+_INTERVAL = 1.0  # seconds between two looks at the run
+_ANSWERED_WITHIN = 10.0
+_QUIET = 15.0  # seconds after which a guest that trains nothing is worth a warning
+_FINAL = (401, 403, 507)  # a hive that wants another token, or whose disk is full
+_ENDING = 0.5  # seconds that the thread gets to end
+
+
+class RunMonitor(Closing):
+    """
+    A thread that asks the hive about the run once a second, and reports to `progress`.
+
+    `on_run` is called with the run once there is one; the ArkmlError that it raises is a warning.
+    `frames` is set by the training loop. `metrics`, `info` and `curves`, mean returns by rows, are
+    the last answers of the hive. `verdict` is the error that ends the training, or None;
+    an exception out of `progress` is one. `is_stopped` says that `progress` returned False.
+    `warnings` are all that came up.
+    """
+
+    def __init__(
+        self,
+        hives: HiveAccess,
+        on_run: Callable[[RunInfo], None],
+        progress: ProgressFunction | None = None,
+    ) -> None:
+        self.frames = 0
+        self.metrics: dict[str, float] = {}
+        self.info: RunInfo | None = None
+        self.curves: dict[str, dict[int, float]] = {TRAINING_RETURN: {}, EVALUATION_RETURN: {}}
+        self.verdict: Exception | None = None
+        self.is_stopped = False
+        self.warnings: list[str] = []
+        self._hives = hives
+        self._on_run: Callable[[RunInfo], None] | None = on_run
+        self._progress = progress
+        self._reported = 0  # warnings that `progress` has got
+        self._is_quiet = True
+        self._began = time.monotonic()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="arkml-monitor", daemon=True)
+        self._thread.start()
+
+    @property
+    def has_run(self) -> bool:
+        """True if the guest takes part in a run."""
+        return self._hives.is_training
+
+    @property
+    def mean_return(self) -> float | None:
+        """Mean of the last 100 training episodes, None before the first."""
+        return self.metrics.get(TRAINING_RETURN)
+
+    def raise_verdict(self) -> None:
+        """Raise `verdict`, or the error with which the hives refuse to train, if there is one."""
+        verdict = self.verdict or self._refusal()
+        if verdict is not None:
+            raise verdict
+
+    def keep_evaluation(self, mean: float) -> None:
+        """Add the mean return of an evaluation, which the hive has not got, to the curve."""
+        self.curves[EVALUATION_RETURN][self.info.rows if self.info else 0] = mean
+
+    def close(self) -> None:
+        """End the thread. Safe to call again."""
+        self._closed.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_ENDING)
+        self._note_run()
+
+    def _run(self) -> None:
+        while not self._closed.wait(_INTERVAL):
+            self._look()
+            if self._progress is not None and not self._closed.is_set():
+                self._report(self._progress)
+
+    def _look(self) -> None:
+        self.verdict = self.verdict or self._refusal()
+        self._note_run()
+        runs = self._hives.started
+        if not runs:
+            if time.monotonic() - self._began > _QUIET and self._is_quiet:
+                self._is_quiet = False
+                self.warnings.append("the guest has started no training yet")
+            return
+        client, run = runs[0]
+        try:
+            self._ask(client, run)
+        except (HiveError, TimeoutError, CancelledError):
+            return  # the client logs it when a hive is gone
+
+    def _report(self, progress: ProgressFunction) -> None:
+        try:
+            if progress(self._state()) is False:
+                self.is_stopped = True
+        except Exception as error:  # noqa: BLE001  raised by the training when all is written
+            self.verdict = self.verdict or error
+            self._progress = None
+
+    def _state(self) -> TrainingProgress:
+        info, metrics, told = self.info, self.metrics, len(self.warnings)
+        news = tuple(self.warnings[self._reported : told])
+        self._reported = told
+        runs = self._hives.started
+        return TrainingProgress(
+            run_id=runs[0][1].id if runs else None,
+            frames=self.frames,
+            seconds=time.monotonic() - self._began,
+            rows=info.rows if info else 0,
+            updates=info.n_opts if info else 0,
+            versions=info.policy_version if info else 0,
+            mean_return=metrics.get(TRAINING_RETURN),
+            evaluation_return=metrics.get(EVALUATION_RETURN),
+            metrics=dict(metrics),
+            warnings=news,
+        )
+
+    def _note_run(self) -> None:
+        """Call `on_run` with the run that the guest has started, once."""
+        on_run, runs = self._on_run, self._hives.started
+        if on_run is None or not runs:
+            return
+        self._on_run = None
+        try:
+            on_run(runs[0][1])
+        except ArkmlError as error:
+            self.warnings.append(str(error))
+
+    def _ask(self, client: HiveClient, run: RunInfo) -> None:
+        """Take over the state of the run. Raises HiveError, TimeoutError and CancelledError."""
+        info = client.run(run.id).result(_ANSWERED_WITHIN)
+        if self.info is None:  # the points of earlier trainings, if it is resumed
+            for name, curve in self.curves.items():
+                points = client.series(run.id, name).result(_ANSWERED_WITHIN)
+                curve.update((point.step, point.value) for point in points)
+        self._judge(info, self.info)
+        self.info = info
+        newest = client.metrics(run.id).result(_ANSWERED_WITHIN)
+        self.metrics = {name: value for name, value, _ in newest}
+        for name, value, step in newest:
+            if name in self.curves:
+                self.curves[name][step] = value
+
+    def _judge(self, info: RunInfo, before: RunInfo | None) -> None:
+        """Warn that the learner of a run has ended, or give the run up."""
+        if info.status is Status.ABORTED:
+            reason = info.reason or "no reason"
+            self.verdict = RunAborted(f"run {info.name!r} is aborted: {reason}")
+            return
+        known = before is not None and (before.status, before.reason) == (info.status, info.reason)
+        is_news = before is not None and info.reason not in ("", before.reason)
+        if is_news or (info.status is Status.UNHEALTHY and not known):
+            self.warnings.append(f"the learner ended, another one starts: {harmless(info.reason)}")
+
+    def _refusal(self) -> ArkmlError | None:
+        """Return why no guest will ever be given a policy, None while one may be."""
+        failure = self._hives.failure
+        if self._hives.started or failure is None:
+            return None
+        if isinstance(failure, NotTrainable):
+            return failure
+        if isinstance(failure, HiveRefused) and failure.status in _FINAL:
+            return Unavailable(str(failure))
+        if isinstance(failure, HiveUnreachable) and self._hives.grant.is_embedded:
+            return Unavailable(str(failure))
+        return None

@@ -1,0 +1,122 @@
+"""The options of one training: its goal, its pace, its hive and its directory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from arkml.errors import UsageError
+from arkml.limits import Limits
+from arkml.runs.access import EMBEDDED, HiveGrant
+from arkml.runs.settings import LearnerSettings
+from arkml.runtime.module.description import ModuleKind
+from arkml.training.tasks import Task
+
+DEFAULT_MINUTES = 5.0
+"""Length of an applet's training without a goal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The end of a training: after some frames, minutes, or at a mean return; None for never."""
+
+    frames: int | None = None
+    minutes: float | None = None
+    mean_return: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a goal that cannot be reached."""
+        _require_whole("frames", self.frames)
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
+            raise UsageError(f"minutes is {self.minutes!r}: it takes a number above 0")
+        if self.mean_return is not None and math.isnan(self.mean_return):
+            raise UsageError("until_return is nan: it takes a number")
+
+    @property
+    def is_open(self) -> bool:
+        """True if no end is given."""
+        return self.frames is None and self.minutes is None and self.mean_return is None
+
+    def of(self, task: Task) -> Goal | None:
+        """Return the goal of a task, with the default for applets; None to run the task once."""
+        if not task.is_repeatable:
+            return None
+        if not self.is_open:
+            return self
+        return Goal(minutes=DEFAULT_MINUTES) if task.kind is ModuleKind.APPLET else None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """
+    The options of one training.
+
+    `name` is the file name of the module; its stem names the files of the training. `arguments`
+    are those of a cmdlet or a WASI command, None for the entry point that the exports suggest.
+    `fps` paces the frames, None steps them as fast as the learner's pace admits. `eval_every` is
+    the number of frames between two evaluations. With `budgets_every_call` the time limit holds
+    for cmdlets and functions too, and not for the frames of an applet only.
+    """
+
+    name: str
+    directory: Path
+    grant: HiveGrant
+    goal: Goal = field(default_factory=Goal)
+    arguments: str | None = None
+    fps: float | None = None
+    instances: int = 1
+    eval_every: int | None = None
+    seed: int = 0
+    limits: Limits = field(default_factory=Limits)
+    budgets_every_call: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a value that makes no sense."""
+        if self.fps is not None and not 0 < self.fps < math.inf:
+            raise UsageError(f"fps is {self.fps!r}: it takes a number above 0")
+        _require_whole("instances", self.instances)
+        _require_whole("eval_every", self.eval_every)
+
+    @property
+    def stem(self) -> str:
+        """The module's file name without its suffix."""
+        return Path(self.name).stem
+
+
+def training_grant(
+    directory: Path,
+    *,
+    hive: str = EMBEDDED,
+    token: str | None = None,
+    allowed: tuple[str, ...] = (),
+    settings: LearnerSettings | None = None,
+    fps: float | None = None,
+    seed: int = 0,
+    resume: bool = False,
+) -> HiveGrant:
+    """
+    Return the grant of a training: all its guests share one run, kept in `directory`.
+
+    A `seed` other than 0 is the learner's too. Submits wait for the learner unless frames are
+    paced, and always with the setting `sync`. Raises UsageError for text that is not an address.
+    """
+    chosen: LearnerSettings = {**(settings or {})}
+    if seed:
+        chosen["seed"] = seed
+    return HiveGrant(
+        hive=hive,
+        token=token,
+        allowed=allowed,
+        data=directory / "hive",
+        settings=chosen,
+        block=fps is None or chosen.get("sync", False),
+        shared=True,
+        resume=resume,
+    )
+
+
+def _require_whole(name: str, value: int | None) -> None:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and not (is_number and value >= 1):
+        raise UsageError(f"{name} is {value!r}: it takes a whole number from 1")

@@ -1,0 +1,161 @@
+"""The outcome of a run: from the hive or, if that is gone, from the host that took part in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from arkml.errors import HiveError, HiveRefused, HiveUnreachable, NotFound
+from arkml.training.monitor import RunMonitor
+from arkml.training.results import EVALUATION_RETURN, TRAINING_RETURN, PolicyKind, Series
+
+if TYPE_CHECKING:
+    from arkml.guests.fleet import Fleet
+    from arkml.guests.guest import Guest
+    from arkml.hive.client import HiveClient
+    from arkml.hive.protocol.results import SnapshotKind
+    from arkml.hive.protocol.runs import RunInfo
+
+T = TypeVar("T")
+
+_PATIENCE = 30.0  # seconds for all answers of a hive together
+_PATIENCE_GONE = 3.0  # of one that was gone just now
+_SLICE = 0.1
+_ABSENT = (404, 503)  # there is no such policy yet; there is no learner
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """
+    The policies, the curves and the state of a run at its end.
+
+    `best` and `last` are ONNX files, `kind` and `last_kind` their origins. `missing` is the reason
+    why the hive did not give all of it, empty if it did.
+    """
+
+    kind: PolicyKind
+    best: bytes
+    last_kind: PolicyKind
+    last: bytes
+    training: Series
+    evaluations: Series
+    metrics: dict[str, float]
+    info: RunInfo
+    missing: str = ""
+
+
+class PatientClient:
+    """
+    Waits for answers of a hive, for all of them together within one time limit.
+
+    `is_hurried` is asked ten times a second, and ends the wait when it is true.
+    """
+
+    def __init__(self, client: HiveClient, is_hurried: Callable[[], bool] = lambda: False) -> None:
+        self._seconds = _PATIENCE_GONE if client.is_gone else _PATIENCE
+        self._until = time.monotonic() + self._seconds
+        self._is_hurried = is_hurried
+
+    def settle(self, future: Future[Any]) -> None:
+        """Wait until there is an answer, or an error. Raises HiveUnreachable if none comes."""
+        while not future.done():
+            if self._is_hurried():
+                raise HiveUnreachable("the hive was not waited for")
+            left = self._until - time.monotonic()
+            if left <= 0:
+                raise HiveUnreachable(f"the hive did not answer within {self._seconds:g} s")
+            try:
+                future.exception(min(left, _SLICE))
+            except (TimeoutError, CancelledError):
+                continue
+
+    def wait(self, future: Future[T]) -> T:
+        """Return an answer. Raises HiveError."""
+        self.settle(future)
+        try:
+            return future.result()
+        except CancelledError:
+            raise HiveUnreachable("the client of the hive is closed") from None
+
+
+def gather(
+    client: HiveClient,
+    run: RunInfo,
+    subject: Guest | Fleet,
+    monitor: RunMonitor,
+    reports: Sequence[Future[bool]] = (),
+    is_hurried: Callable[[], bool] = lambda: False,
+) -> RunOutcome:
+    """
+    Gather the outcome of a run, after the `reports` of evaluations have arrived.
+
+    `subject` is the guest or the fleet that took part in it. Raises NotFound if there is no policy
+    yet, neither at the hive nor here.
+    """
+    answers = PatientClient(client, is_hurried)
+    curves: dict[str, Series] = {n: sorted(c.items()) for n, c in monitor.curves.items()}
+    metrics, info, missing = monitor.metrics, monitor.info or run, ""
+    held = held_policy(subject)
+    kind: PolicyKind
+    try:
+        for report in reports:
+            answers.settle(report)  # one that failed does not concern the policies
+        kind, best = fetch(client, run.id, ("best", "now", "latest"), answers.wait)
+    except (HiveError, NotFound) as error:
+        if held is None:
+            raise NotFound(f"run {run.name!r} has no policy yet: {error}") from error
+        kind, (version, best) = "held", held
+        missing = f"{error}; the policy is version {version}, which was at hand"
+    last_kind, last = kind, best
+    try:
+        if kind == "best":
+            last_kind, last = fetch(client, run.id, ("now", "latest"), answers.wait)
+    except (HiveError, NotFound) as error:
+        if held is not None:
+            last_kind, (_, last) = "held", held
+        missing = f"{error}; the last policy is the {last_kind} one"
+    try:
+        for name in curves:
+            points = answers.wait(client.series(run.id, name))
+            curves[name] = [(point.step, point.value) for point in points]
+        metrics = {name: value for name, value, _ in answers.wait(client.metrics(run.id))}
+        info = answers.wait(client.run(run.id))
+    except HiveError as error:
+        missing = missing or f"{error}; the curve may lack its end"
+    training, evaluations = curves[TRAINING_RETURN], curves[EVALUATION_RETURN]
+    return RunOutcome(kind, best, last_kind, last, training, evaluations, metrics, info, missing)
+
+
+def fetch(
+    client: HiveClient,
+    run_id: str,
+    kinds: Sequence[SnapshotKind],
+    wait: Callable[[Future[bytes]], bytes] = Future.result,
+) -> tuple[SnapshotKind, bytes]:
+    """
+    Return the first of the kinds "now", "best" and "latest" that a run has, and its ONNX file.
+
+    `wait` waits for an answer. Raises HiveError, and NotFound if the run has no policy yet.
+    """
+    for kind in kinds:
+        try:
+            return kind, wait(client.snapshot(run_id, kind))
+        except HiveRefused as error:
+            if error.status not in _ABSENT:
+                raise
+    raise NotFound(f"run {run_id} has no policy yet")
+
+
+def held_policy(subject: Guest | Fleet) -> tuple[int, bytes] | None:
+    """Return the newest version that a host has loaded of its first run, and its ONNX file."""
+    from arkml.guests.fleet import Fleet
+    from arkml.guests.guest import calls_of
+    from arkml.runs.gateway import HiveRunGateway
+
+    guest = subject.guests[0] if isinstance(subject, Fleet) else subject
+    gateway = calls_of(guest).services.hives
+    membership = gateway.first if isinstance(gateway, HiveRunGateway) else None
+    return None if membership is None else membership.latest

@@ -1,0 +1,120 @@
+"""The file that names the guest and the run of a training, so that no other guest resumes it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arkml.errors import HiveError, UsageError
+from arkml.output_files import write_file
+from arkml.runs.access import HiveGrant, RunIdentity
+
+if TYPE_CHECKING:
+    from arkml.hive.protocol.runs import RunInfo
+    from arkml.training.options import TrainingOptions
+
+_NAME = "training.json"
+
+
+class TrainingRecord:
+    """
+    The guest and the run of a training, in `training.json` in its directory.
+
+    `grant` is that of the training; if it is resumed, it expects the recorded run.
+    """
+
+    def __init__(self, data: bytes, options: TrainingOptions) -> None:
+        """
+        Read the file of an earlier training; `data` is the module.
+
+        Raises UsageError if the training is neither new nor to be resumed.
+        """
+        directory = options.directory
+        self.grant: HiveGrant = options.grant
+        self._path = directory / _NAME
+        self._guest = options.name
+        self._sha256 = hashlib.sha256(data).hexdigest()
+        is_embedded = self.grant.is_embedded
+        if self.grant.resume:
+            known = _read(self._path)
+            expected = None
+            if known is not None:
+                self._require_same(directory, known)
+                expected = _identity(known)
+            elif is_embedded:
+                expected = _first_run(directory / "hive")
+            self.grant = replace(self.grant, expected=expected)
+        elif is_embedded and _is_used(directory / "hive"):
+            raise UsageError(
+                f"{directory} holds a training already: --resume (resume=True) continues it,"
+                " --out DIR (directory=DIR) begins another"
+            )
+
+    def write(self, run: RunInfo) -> None:
+        """Record the run, once there is one. Raises UsageError."""
+        record = {
+            "guest": self._guest,
+            "sha256": self._sha256,
+            "run": run.id,
+            "game": run.game,
+            "name": run.name,
+            "features": run.features,
+            "actions": run.actions,
+        }
+        write_file(self._path, (json.dumps(record, indent=2) + "\n").encode())
+
+    def _require_same(self, directory: Path, known: dict[str, Any]) -> None:
+        """Raise UsageError for another guest; a guest may have been renamed, or rebuilt."""
+        if known["guest"] != self._guest and known["sha256"] != self._sha256:
+            raise UsageError(
+                f"{directory} holds the training of {known['guest']}, and this is {self._guest}:"
+                " --out DIR (directory=DIR) begins another"
+            )
+
+
+def _is_used(data: Path) -> bool:
+    try:
+        return data.exists() and any(data.iterdir())
+    except OSError as error:
+        raise UsageError(f"{data} cannot be read: {error.strerror}") from None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return the content of the file, None without one. Raises UsageError if it is damaged."""
+    try:
+        record = json.loads(path.read_bytes())
+        _identity(record)
+        return {**record, "guest": str(record["guest"]), "sha256": str(record["sha256"])}
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except (KeyError, TypeError, ValueError):
+        raise UsageError(f"{path} does not say which training is to be resumed") from None
+
+
+def _first_run(data: Path) -> RunIdentity | None:
+    """Return the first run of a hive, None without one. Raises UsageError for a damaged one."""
+    from arkml.server.document import DOCUMENT_NAME, read_document
+
+    documents = []
+    for path in data.glob(f"runs/*/{DOCUMENT_NAME}"):
+        try:
+            documents.append(read_document(path.parent))
+        except (OSError, HiveError):
+            raise UsageError(f"{path} does not say which training is to be resumed") from None
+    if not documents:
+        return None
+    request = min(documents, key=lambda document: document.started_at).request
+    widths = request.settings
+    return RunIdentity(request.game, request.name, widths.features, widths.actions)
+
+
+def _identity(record: dict[str, Any]) -> RunIdentity:
+    """Return the run of a record. Raises KeyError, TypeError and ValueError."""
+    return RunIdentity(
+        str(record["game"]), str(record["name"]), int(record["features"]), int(record["actions"])
+    )

@@ -1,0 +1,190 @@
+"""The progress and the results of trainings and evaluations, with arrays for plots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.errors import ArkmlError
+
+TrainingEnd = Literal["frames", "minutes", "return", "finished", "stopped", "interrupted", "failed"]
+"""
+Reason for the end of a training.
+
+One of its goals was reached ("frames", "minutes", "return"), the guest ran to its end
+("finished"), `progress` returned False ("stopped"), Ctrl-C ("interrupted"), an error ("failed").
+"""
+
+PolicyKind = Literal["best", "now", "latest", "held"]
+"""
+Origin of a policy.
+
+The version with the highest mean return ("best"), the learner's weights at the end ("now"), the
+last version that was published ("latest"), or the one that the guest acted with last where the
+hive did not answer ("held").
+"""
+
+Series = Sequence[tuple[int, float]]
+
+TRAINING_RETURN, EVALUATION_RETURN = "rollout/ep_rew_mean", "eval/mean_reward"
+"""Metrics of a run: mean returns of training episodes and of evaluations."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingProgress:
+    """
+    The state of a training.
+
+    `run_id` is None until the guest has started a run; `frames` are counted from then on, and
+    `seconds` from the start of the training. The learner has learned from `rows` in `updates`
+    gradient steps and published `versions` of the policy. `mean_return` is the mean of the last
+    100 training episodes, `evaluation_return` that of the last evaluation; None before the first.
+    `metrics` are the newest values by their TensorBoard names. `warnings` are sentences for people
+    that came up since the call before, such as a learner that died and was replaced.
+    """
+
+    run_id: str | None
+    frames: int
+    seconds: float
+    rows: int
+    updates: int
+    versions: int
+    mean_return: float | None
+    evaluation_return: float | None
+    metrics: Mapping[str, float]
+    warnings: tuple[str, ...]
+
+
+ProgressFunction = Callable[[TrainingProgress], object]
+"""Called about once a second on a thread of the training; False ends the training."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedPolicy:
+    """A policy as an ONNX file: its bytes, and its path, None if it could not be written."""
+
+    kind: PolicyKind
+    onnx: bytes
+    path: Path | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LearningCurve:
+    """
+    Mean returns over the rows that were learned from.
+
+    rows: int64, [points], increasing. mean_returns: float64, [points].
+    """
+
+    rows: npt.NDArray[np.int64]
+    mean_returns: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def last(self) -> float | None:
+        """The last mean return, None for an empty curve."""
+        return float(self.mean_returns[-1]) if len(self) else None
+
+    def pairs(self) -> list[tuple[int, float]]:
+        """Return the (rows, mean return) pairs."""
+        return list(zip(self.rows.tolist(), self.mean_returns.tolist(), strict=True))
+
+
+def curve_of(series: Series) -> LearningCurve:
+    """Return the curve of (rows, mean return) pairs."""
+    return LearningCurve(
+        np.array([rows for rows, _ in series], np.int64),
+        np.array([value for _, value in series], np.float64),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingResult:
+    """
+    Result of a training.
+
+    `best` and `last` are policies as ONNX files; they are the same version where none was rated.
+    `training_curve` has means of the last 100 training episodes, `evaluation_curve` means of
+    evaluations without noise, empty without `eval_every`. `evaluation_returns`, float64,
+    [episodes], are the returns of the last evaluation episodes, at most 100. `frames` were stepped
+    in `seconds`, `late_frames` of them too late for `fps` (None without it); the learner learned
+    from `rows` in `updates` gradient steps and published `versions`. `metrics` are the last values
+    by their TensorBoard names. `files` are the paths in `directory` by "onnx", "crvo", "last" and
+    "curve"; one that could not be written is missing. `warnings` are sentences for people, and
+    `errors` what went wrong, in the order of its weight: both are empty as a rule.
+    """
+
+    run_id: str
+    run_name: str
+    directory: Path
+    ended: TrainingEnd
+    best: TrainedPolicy
+    last: TrainedPolicy
+    training_curve: LearningCurve
+    evaluation_curve: LearningCurve
+    evaluation_returns: npt.NDArray[np.float64]
+    frames: int
+    seconds: float
+    late_frames: int | None
+    rows: int
+    updates: int
+    versions: int
+    metrics: Mapping[str, float]
+    files: Mapping[str, Path]
+    warnings: tuple[str, ...] = ()
+    errors: tuple[Exception, ...] = ()
+
+    @property
+    def learning_curve(self) -> LearningCurve:
+        """The curve of evaluations, or of training episodes where there was no evaluation."""
+        return self.evaluation_curve if len(self.evaluation_curve) else self.training_curve
+
+    @property
+    def mean_return(self) -> float | None:
+        """The last point of the learning curve, None before the first episode has ended."""
+        return self.learning_curve.last
+
+
+class TrainingFailed(ArkmlError):
+    """
+    A training that failed after its run had a policy.
+
+    `result` is what it made until then, and its files are written. The cause (`__cause__`) is the
+    first of `result.errors`.
+    """
+
+    def __init__(self, message: str, result: TrainingResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EvaluationResult:
+    """
+    Episodes that a policy played.
+
+    returns: float64, [episodes], undiscounted sums of rewards. lengths: int64, [episodes], in
+    steps. Both are in the order in which the episodes ended. `frames` were stepped in `seconds`.
+    """
+
+    returns: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.int64]
+    frames: int
+    seconds: float
+
+    @property
+    def mean_return(self) -> float:
+        """Mean of the returns."""
+        return float(self.returns.mean())
+
+    @property
+    def standard_deviation(self) -> float:
+        """Standard deviation of the returns."""
+        return float(self.returns.std())

@@ -1,0 +1,117 @@
+"""The entry point of a module that is called step by step, and what it is called with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from arkml.errors import EntryPointMissing, GuestError, ModuleError
+from arkml.runtime.module.description import ModuleKind
+
+if TYPE_CHECKING:
+    from arkml.host import Host
+    from arkml.runtime.compiled_module import CompiledModule
+    from arkml.runtime.module.description import EntryPoint, ModuleInfo
+
+FRAMES = 600
+"""Frames of an applet where no number is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """
+    One entry point and its arguments.
+
+    `kind` is how it is called: APPLET and PLAIN with numbers, CMDLET with text in `data`, SERVLET
+    and MODULE_RUN with bytes, WASI_COMMAND with nothing. An empty `function` means that there is
+    nothing to call once the guest is initialized.
+    """
+
+    kind: ModuleKind
+    function: str
+    arguments: tuple[int | float, ...] = ()
+    data: bytes = b""
+
+    @property
+    def default_frames(self) -> int:
+        """Calls of the function where no number is given."""
+        if not self.function:
+            return 0
+        return FRAMES if self.kind is ModuleKind.APPLET else 1
+
+    @property
+    def is_repeatable(self) -> bool:
+        """True if the function can be called again in the same guest."""
+        return bool(self.function) and self.kind is not ModuleKind.WASI_COMMAND
+
+    @property
+    def title(self) -> str:
+        """Name of the task in a sentence."""
+        return f"{self.kind.value} {self.function}" if self.function else "a module without a task"
+
+
+def find_task(module: CompiledModule, arguments: str | None = None) -> Task:
+    """
+    Return the task that the exports of a module suggest.
+
+    `arguments` are those of a cmdlet or WASI command, which the module must export then. Raises
+    EntryPointMissing.
+    """
+    entry = suggested_entry(module.info) if arguments is None else command_entry(module)
+    if entry is None:
+        return Task(module.info.kind, "")
+    return task_of(entry, arguments or "")
+
+
+def task_of(entry: EntryPoint, arguments: str = "", data: bytes = b"") -> Task:
+    """Return the task of an entry point: cmdlets take `arguments`, functions of bytes `data`."""
+    match entry.kind:
+        case ModuleKind.SERVLET | ModuleKind.MODULE_RUN:
+            return Task(entry.kind, entry.name, data=data)
+        case ModuleKind.CMDLET:
+            return Task(entry.kind, entry.name, data=arguments.encode())
+        case _:
+            return Task(entry.kind, entry.name)
+
+
+def suggested_entry(info: ModuleInfo) -> EntryPoint | None:
+    """Return the entry point that a module is made for, None if several could be meant."""
+    if not info.entry_points:
+        return None
+    first = info.entry_points[0]
+    match first.kind:
+        case ModuleKind.MODULE_RUN | ModuleKind.PLAIN:
+            callable_now = [
+                entry
+                for entry in info.entry_points
+                if entry.kind is ModuleKind.MODULE_RUN or not entry.type.params
+            ]
+            return callable_now[0] if len(callable_now) == len(info.entry_points) == 1 else None
+        case _:
+            return first
+
+
+def command_entry(module: CompiledModule) -> EntryPoint:
+    """Return the cmdlet or WASI command that a module exports. Raises EntryPointMissing."""
+    for entry in module.info.entry_points:
+        if entry.kind in (ModuleKind.CMDLET, ModuleKind.WASI_COMMAND):
+            return entry
+    raise EntryPointMissing(f"{module.name} is not a cmdlet: it exports {entry_names(module.info)}")
+
+
+def entry_names(info: ModuleInfo) -> str:
+    """Return the entry points of a module with their types, as text."""
+    return ", ".join(f"{entry.name} {entry.type}" for entry in info.entry_points) or "nothing"
+
+
+def compile_module(host: Host, data: bytes, name: str) -> CompiledModule:
+    """
+    Compile a module before anything of it runs.
+
+    Raises ModuleError, for a memory or tables over their limits too: the file is at fault then.
+    """
+    try:
+        return host.compile(data, name=name)
+    except (ModuleError, GuestError) as error:
+        text = str(error)
+        raise ModuleError(text if name in text else f"{name}: {text}") from error

@@ -1,0 +1,44 @@
+"""The keywords of a learner's settings, beside the settings themselves."""
+
+from typing import get_type_hints
+
+import pytest
+
+from arkml import HiveGrant
+from arkml.errors import InvalidSettings
+from arkml.hive.protocol.settings import Settings
+from arkml.runs.settings import LearnerSettings
+
+
+def test_the_keywords_are_the_fields_that_a_host_may_set():
+    keywords, fields = get_type_hints(LearnerSettings), get_type_hints(Settings)
+    for name in ("features", "actions", "other", "refusal"):
+        del fields[name]
+
+    assert keywords == fields
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"memory_min_size": 2_000_000},
+        {"memory_max_size": 1_000},
+        {"features": 4, "actions": 2},
+        {"a key of the guest": []},
+    ],
+)
+def test_a_grant_takes_settings_that_fit_some_guest(settings):
+    assert HiveGrant(settings=settings).settings == settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"hidden": 0}, "hidden is 0"),
+        ({"memory_min_size": 2_000, "memory_max_size": 1_000}, "memory_min_size 2000 is over"),
+        ({"device": "tpu"}, "device is 'tpu'"),
+    ],
+)
+def test_a_grant_refuses_settings_that_fit_none(settings, message):
+    with pytest.raises(InvalidSettings, match=message):
+        HiveGrant(settings=settings)
