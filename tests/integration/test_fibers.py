@@ -34,6 +34,7 @@ from tests.integration.guest_text import (
     module,
     python,
 )
+from tests.waiting import eventually
 from wasmtime import _bindings as raw
 
 from arkml import Host
@@ -50,7 +51,6 @@ from arkml.errors import (
 from arkml.guests.guest import calls_of
 from arkml.limits import KIB, Limits
 from arkml.runtime import bindings, fiber
-from arkml.runtime.deadline import TICK
 from arkml.runtime.fiber import Pause
 
 # 1. One call at a time per Store.
@@ -259,11 +259,8 @@ def test_the_ticker_rests_while_no_call_is_in_flight(host):
     guest = host.load(ACTOR)
     guest.call("answer")
     ticker = host._loader.engine.ticker
-    deadline = time.monotonic() + 10
-    while not ticker.parked and time.monotonic() < deadline:
-        time.sleep(TICK)
 
-    assert ticker.parked
+    assert eventually(lambda: ticker.parked, 10)
     with pytest.raises(GuestTimeout):
         guest.call("spin", budget=0.06)
 

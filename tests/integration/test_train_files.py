@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 from tests.integration.guest_text import ACTOR
-from tests.integration.hive_service import wait_for
 from tests.integration.scripted_hive import ScriptedHive, raw
+from tests.waiting import eventually
 
 from arkml import HiveGrant, Host
 from arkml.cli import logs
@@ -74,7 +74,7 @@ def test_what_a_hive_says_of_a_learner_cannot_write_over_the_terminal(hive, caps
     with Host(hive=HiveGrant(f"127.0.0.1:{hive.port}", shared=True)) as host:
         host.hives.start(host.hives.client(), RunRequest("run", "game", Settings(3, 2))).result(20)
         with Watch(host, lambda _: None):
-            wait_for(lambda: len(hive.times.get("metrics", [])) > 1)
+            eventually(lambda: len(hive.times.get("metrics", [])) > 1)
     said = capsys.readouterr().err
 
     assert said == "the learner ended, another one starts: killed\\x1b[2J\n"
