@@ -279,6 +279,7 @@ def test_its_children_hold_no_file_of_the_host(hive, tmp_path):
     assert secret not in held
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("fork", [False, True], ids=["alone", "with a fork alive"])
 def test_everything_is_gone_soon_after_the_host_was_killed(start_host, fork):
     host, told = start_host(fork=fork)
@@ -296,6 +297,7 @@ def test_everything_is_gone_soon_after_the_host_was_killed(start_host, fork):
     assert not Path(told["data"]).exists()
 
 
+@pytest.mark.serial
 def test_a_learner_that_ignores_everything_is_gone_too(start_host, tmp_path):
     deaf = tmp_path / "deaf.py"
     deaf.write_text(

@@ -484,6 +484,7 @@ def test_a_guest_with_a_shared_memory_is_refused_when_it_is_loaded(host, memory)
 # 10. Start functions.
 
 
+@pytest.mark.serial
 def test_an_endless_start_function_runs_into_the_deadline(make_host):
     host = make_host(limits=Limits(run_seconds=0.1))
     guest = module(function("loop", "(loop $more (br $more))"), "(start $loop)")

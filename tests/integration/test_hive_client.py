@@ -474,6 +474,7 @@ def test_a_body_goes_out_under_the_number_that_the_hive_expects(hive, client):
     assert hive.rewards() == list(map(float, range(10)))
 
 
+@pytest.mark.serial
 def test_one_body_is_on_its_way_at_a_time_and_the_frames_do_not_wait_for_it(hive, client):
     hive.gate.clear()
     session = join(client)
