@@ -4,12 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
+# A worker for each processor, which runs whole files, but for the tests that are marked serial.
+SIDE_BY_SIDE := -n logical --dist loadfile --no-loadscope-reorder
 ORIGINALS := .venv-mlagents
 PYTHON311 ?= python3.11
 TORCHRL := .venv-torchrl
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench fixtures generate test-compilers test-faults \
+.PHONY: help setup demo test quick quick-tests lint check bench fixtures generate test-compilers test-faults \
   test-mlagents test-torchrl test-slow docs clean
 
 help: ## List the targets
@@ -29,8 +31,16 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## Guests acting with policies: a game in C, a Rust cmdlet, a fleet of a thousand
 	@sh fixtures/demo.sh $(RUN)
 
-test: $(READY) ## All tests that need nothing but Python
-	@$(RUN) -m pytest
+test: $(READY) ## All tests that need nothing but Python, side by side
+	@$(RUN) -m pytest $(SIDE_BY_SIDE); status=$$?; \
+	  echo "The tests that bound a time, one after another:"; \
+	  $(RUN) -m pytest -m serial tests/integration && exit $$status
+
+quick: $(READY) ## Lint, types, unit and conformance tests: a minute and a half, for the change at hand
+	@$(MAKE) --no-print-directory --jobs --output-sync=target lint quick-tests
+
+quick-tests: $(READY)
+	@$(RUN) -m pytest $(SIDE_BY_SIDE) tests/unit tests/conformance
 
 test-compilers: $(READY) ## Rebuild the C, Rust and AssemblyScript guests and compare
 	@$(RUN) -m pytest -m compilers
@@ -65,10 +75,12 @@ $(TORCHRL)/.ready: pyproject.toml constraints.txt tests/torchrl/requirements.txt
 test-slow: $(READY) ## PPO of stable-baselines3 learns from a guest, a minute
 	@$(RUN) -m pytest -s -m slow tests/learners
 
-check: $(READY) ## Lint, types, import contracts, generated files, the public API
+lint: $(READY) ## Lint, format and types
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
 	@$(RUN) -m mypy
+
+check: lint ## Lint, types, import contracts, generated files, the public API
 	@$(VENV)/bin/lint-imports
 	@$(RUN) -m arkml.abi.generate --check
 	@$(RUN) -m arkml.envs.llapi.generate --check

@@ -4,7 +4,7 @@ import struct
 from functools import cache
 
 from tests.conformance import models as build
-from tests.conformance.fakes import Echo, Sink
+from tests.conformance.echo import Echo
 
 from arkml.abi.catalog import APIS
 from arkml.abi.codes import EpisodeState, ErrorCode, ExperimentStatus
@@ -16,6 +16,7 @@ from arkml.abi.schema import (
 from arkml.guests.guest import calls_of
 from arkml.sessions import results
 from arkml.sessions.session_table import TrainingStart
+from arkml.testing import RecordingSink
 
 FEATURES, ACTIONS, AGENT = 3, 2, 7
 MODEL = build.linear([[1, 0], [0, 1], [1, 1]])
@@ -61,7 +62,7 @@ class CheckedGuest:
     def __init__(self, guest, *, fill=FILL):
         self.guest = guest
         self.fill = fill
-        self.sink = Sink()
+        self.sink = RecordingSink()
         self.policy = Echo(FEATURES, ACTIONS)
         self.size = len(self._everything())
         self._top = 64

@@ -2,7 +2,6 @@
 
 import numpy as np
 from tests.conformance.decoder import PAGE, Decoder, is_refused, reply
-from tests.conformance.fakes import Copied, Sink
 from tests.conformance.random_steps import CELLS, FIRST_PAGES, MAX_CELLS, SCRIPT, TAGS, RandomSteps
 from tests.conformance.scripted_guest import ScriptedGuest
 
@@ -12,6 +11,7 @@ from arkml.limits import Limits
 from arkml.sessions import results
 from arkml.sessions.session import Session
 from arkml.sessions.session_table import TrainingStart
+from arkml.testing import RecordedBatch, RecordingSink
 
 LIMITS = Limits(rows=300, run_seconds=None)
 
@@ -33,7 +33,7 @@ class Recorder:
             sessions = (item for _, item in self._handles if isinstance(item, Session))
             self._queue = next(item.queue for item in sessions if item.policy is self)
         turn, self._turns = self._turns, self._turns + 1
-        self.seen.append(Copied(batch, self._queue.metadata()))
+        self.seen.append(RecordedBatch.of(batch, self._queue.metadata()))
         if self.interruption is not None:
             raise self.interruption
         if is_refused(turn):
@@ -71,7 +71,7 @@ class DifferentialGuest:
 
     def future(self, tag, num_features, num_actions):
         policy = self.policies[tag] = Recorder(num_features, num_actions, self._handles)
-        sink = self.sinks[tag] = Sink()
+        sink = self.sinks[tag] = RecordingSink()
         handle, future = calls_of(self.guest).services.futures.open(results.TRAINING)
         future.resolve(TrainingStart(policy, num_features, num_actions, sink))
         return handle

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from tests.conformance import models
-from tests.conformance.fakes import Echo
+from tests.conformance.echo import Echo
 from tests.conformance.guest_group import PAGES, GuestGroup, Row, same_bits
 from tests.conformance.scripted_guest import module, step
 from tests.conformance.test_noise_and_memory import WIDTH, Stage, row
@@ -219,14 +219,14 @@ def fakes(stage):
 
 def test_a_policy_that_fails_fails_only_those_who_asked_it(fakes, caplog):
     group, first, second = fakes
-    first.error = Unavailable("not now")
+    first.failure = Unavailable("not now")
     codes = []
     for _ in range(2):
         for place in range(4):
             submitted(group, place)
         group.as_fleet.call("entry", 0, 0)
         codes.append([group.codes(guest, 2)[1] for guest in group.guests])
-        first.error, second.error = None, RuntimeError("a bug")
+        first.failure, second.failure = None, RuntimeError("a bug")
 
     assert codes[0] == [ErrorCode.UNAVAILABLE] * 2 + [0, 0]
     assert codes[1] == [0, 0] + [ErrorCode.INTERNAL_ERROR] * 2
@@ -260,7 +260,7 @@ def test_rows_of_training_sessions_reach_one_policy_with_their_actions(fakes, sp
     for place in range(4):
         submitted(group, place, (0x80 + 12, WIDTH) if place % 2 else (0, 0))
     group.as_fleet.call("entry", 0, 0)
-    (seen,) = first.seen
+    (seen,) = first.batches
 
     assert sorted(seen.rows["id"].tolist()) == [0, 1, 2, 3]
     for place, agent in enumerate(seen.rows["id"].tolist()):

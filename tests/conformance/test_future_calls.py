@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 from tests.conformance.checked_guest import ACTIONS, FEATURES, FUTURES
-from tests.conformance.fakes import Echo
+from tests.conformance.echo import Echo
 from tests.conformance.scripted_guest import Cell, step
 
 from arkml.abi.codes import ErrorCode, ExperimentStatus

@@ -3,7 +3,7 @@
 import pytest
 from tests.conformance.arguments import arrange
 from tests.conformance.checked_guest import FUTURES, ROWS, future_of, name_of
-from tests.conformance.fakes import Echo, Sink
+from tests.conformance.echo import Echo
 from tests.conformance.scripted_guest import Cell, step
 
 from arkml.abi.codes import ErrorCode
@@ -12,6 +12,7 @@ from arkml.errors import GuestTrap
 from arkml.guests.guest import calls_of
 from arkml.sessions import results
 from arkml.sessions.session_table import TrainingStart
+from arkml.testing import RecordingSink
 
 V0 = "ark-ml-inference-v0.ml_inference__"
 HANDLES = [
@@ -236,7 +237,7 @@ def test_destroying_a_runtime_kills_its_brains_and_loads_and_no_others(make_chec
 
 
 def test_the_handles_of_a_guest_that_failed_are_freed(run):
-    services, sink = calls_of(run.guest).services, Sink()
+    services, sink = calls_of(run.guest).services, RecordingSink()
     training = services.sessions.open_training(TrainingStart(Echo(3, 2), 3, 2, sink))
     services.futures.open(results.BOOL)
     before = services.live_handles, services.live_futures

@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 from tests.conformance import models
-from tests.conformance.fakes import Echo
+from tests.conformance.echo import Echo
 from tests.conformance.scripted_guest import PAGE, step
 from tests.conformance.scripted_session import (
     ACTIONS,
@@ -275,10 +275,10 @@ def test_a_policy_that_fails_fails_the_submit_and_empties_the_queue(run, caplog)
     handle = calls_of(run.guest).services.sessions.open_inference(policy, 1, 1)
     session = ScriptedSession(run, handle, 1)
     session.push(1, [0.0])
-    policy.error = RuntimeError("a bug")
+    policy.failure = RuntimeError("a bug")
     with caplog.at_level(logging.ERROR):
         failed = session.submit(1)
-    policy.error = None
+    policy.failure = None
 
     assert failed == (ErrorCode.INTERNAL_ERROR, None, None)
     assert any(record.exc_info for record in caplog.records)

@@ -4,7 +4,7 @@ import math
 import struct
 
 import pytest
-from tests.conformance.fakes import Echo, Sink
+from tests.conformance.echo import Echo
 from tests.conformance.scripted_guest import PAGE, step
 
 from arkml.abi.codes import EpisodeState, ErrorCode
@@ -14,6 +14,7 @@ from arkml.abi.ml_v3 import METRIC_V3
 from arkml.guests.guest import calls_of
 from arkml.sessions.session import Session
 from arkml.sessions.session_table import TrainingStart
+from arkml.testing import RecordingSink
 
 END = 4 * PAGE
 ITEMS, FEATURES = 0x2000, 0x1000
@@ -28,7 +29,7 @@ class Pusher:
     def __init__(self, run, kind):
         self.run = run
         self.kind = kind
-        self.sink = Sink()
+        self.sink = RecordingSink()
         sessions = calls_of(run.guest).services.sessions
         if kind == "training":
             self.handle = sessions.open_training(TrainingStart(Echo(1, 2), 1, 2, self.sink))

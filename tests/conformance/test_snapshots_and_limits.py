@@ -2,7 +2,7 @@
 
 import pytest
 from tests.conformance import models
-from tests.conformance.fakes import Echo
+from tests.conformance.echo import Echo
 from tests.conformance.scripted_guest import ScriptedGuest, module, step
 from tests.conformance.scripted_session import FEATURES, V1, V3, ScriptedSession, start
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.conformance import models as build
 from tests.conformance.checked_guest import MODEL as LINEAR
-from tests.conformance.fakes import Echo, Sink
+from tests.conformance.echo import Echo
 from tests.conformance.scripted_guest import MODEL, PAGE, ScriptedGuest, module, step
 
 from arkml import Host
@@ -15,6 +15,7 @@ from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.guests.guest import calls_of
 from arkml.limits import Limits
 from arkml.sessions.session_table import TrainingStart
+from arkml.testing import RecordingSink
 
 START = "ark-ml-v5.ml__start_inference"
 INITIAL, RUNNING = EpisodeState.INITIAL, EpisodeState.RUNNING
@@ -45,7 +46,7 @@ class Session:
         return code, None if code else answers(data)
 
 
-class Holding(Sink):
+class Holding(RecordingSink):
     """A run that lets a guest go on when it has been asked so many times."""
 
     def __init__(self, looks):
@@ -90,7 +91,7 @@ def session(run, request):
     policy = Echo(3, 2)
     sessions = calls_of(run.guest).services.sessions
     if request.param == "training":
-        handle = sessions.open_training(TrainingStart(policy, 3, 2, Sink()))
+        handle = sessions.open_training(TrainingStart(policy, 3, 2, RecordingSink()))
     else:
         handle = sessions.open_inference(policy, 3, 2)
     found = Session(run, handle, request.param)
@@ -161,7 +162,7 @@ def test_more_than_255_rows_are_refused_with_a_log_line_and_forgotten(session, c
 
     assert refused == (WRONG, None)
     assert any("255" in record.message for record in caplog.records)
-    assert session.policy.seen == []
+    assert session.policy.batches == []
     assert session.submit() == (0, (2, []))
     session.push(1, [0, 0, 0])
     assert session.submit() == (0, (2, [(1, [0.0, 1 / 16])]))
@@ -177,10 +178,10 @@ def test_a_bad_pointer_for_the_size_empties_the_queue(session, pointer):
 
 
 def test_a_submit_whose_policy_failed_empties_the_queue(session):
-    session.policy.error = RuntimeError("a bug")
+    session.policy.failure = RuntimeError("a bug")
     session.push(1, [0, 0, 0])
     failed = session.submit()
-    session.policy.error = None
+    session.policy.failure = None
 
     assert failed == (ErrorCode.INTERNAL_ERROR, None)
     assert session.submit() == (0, (2, []))

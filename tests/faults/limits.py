@@ -2,7 +2,7 @@
 
 import resource
 
-from tests.faults.player import until
+from tests.waiting import eventually
 
 
 def no_room(pid, size=1 << 12):
@@ -19,4 +19,4 @@ def make_room(pid, before):
 def refuses(data, times):
     """Whether the hive in a directory refuses so much for want of room in time."""
     log = data / "hive.log"
-    return until(lambda: log.read_text().count("the disk is full") >= times, 30)
+    return eventually(lambda: log.read_text().count("the disk is full") >= times, 30)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from tests.waiting import NotInTime, eventually
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import ROW, Batch
@@ -64,16 +65,6 @@ def children_of(pid):
 def learners_of(server):
     """The processes that learn, or wait to, for a server."""
     return children_of(server) & set(processes(LEARNER))
-
-
-def until(condition, seconds):
-    """Whether something becomes true in time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def kill(pid, number=signal.SIGKILL):
@@ -173,7 +164,7 @@ class Player:
     def gets_a_version(self, seconds=NEW_VERSION):
         """Whether a version newer than the one that acts now comes in time."""
         before = self.version
-        return until(lambda: self.version > before, seconds)
+        return eventually(lambda: self.version > before, seconds)
 
     def recovers(self, data, lives, seconds=NEW_VERSION):
         """
@@ -182,9 +173,8 @@ class Player:
         A version that its predecessor made just before it died would be no sign of life.
         """
         deadline = time.monotonic() + seconds
-        return until(lambda: len(learners_in(data)) > lives, seconds) and self.gets_a_version(
-            deadline - time.monotonic()
-        )
+        eventually(lambda: len(learners_in(data)) > lives, seconds)
+        return self.gets_a_version(deadline - time.monotonic())
 
     def settled(self):
         """Whether every row has arrived."""
@@ -209,7 +199,8 @@ def audit(client, run_id, held=None, seconds=60):
             found.update(client.memory(run_id).result().as_json())
         return found and held in (None, found["held"])
 
-    until(is_read, seconds)
+    with contextlib.suppress(NotInTime):  # the test compares it, and shows the difference
+        eventually(is_read, seconds)
     return found
 
 
@@ -232,7 +223,7 @@ def expected_checksum(seed, index, rows):
 def assert_all_is_there(*players):
     """What was acknowledged is in the learner's memory once, and nothing was given up."""
     for player in players:
-        assert until(player.settled, 120)
+        assert eventually(player.settled, 120)
     held, total = 0, 0
     for player in players:
         ledger = player.session.ledger

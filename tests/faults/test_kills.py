@@ -19,9 +19,9 @@ from tests.faults.player import (
     learners_in,
     learners_of,
     processes,
-    until,
 )
 from tests.faults.serving import OtherHost, Served
+from tests.waiting import eventually
 
 from arkml.hive.protocol.runs import OnConflict, RunRequest
 from arkml.runs.access import HiveAccess, HiveGrant
@@ -89,7 +89,7 @@ def test_no_process_and_no_loss_is_left_by_hosts_that_die(tmp_path):
         some_time(moments)
         learners = learners_of(server)
         host.kill()
-        gone = until(
+        gone = eventually(
             lambda everything=learners | {server}: (
                 not everything & set(processes(SERVER) + processes(LEARNER))
             ),

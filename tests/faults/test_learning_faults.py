@@ -18,10 +18,10 @@ from tests.faults.player import (
     expected_checksum,
     learners_in,
     learners_of,
-    until,
 )
 from tests.faults.serving import TOKEN, OtherHost, Served
 from tests.integration.hive_service import FAKE
+from tests.waiting import eventually
 
 from arkml.errors import NotFound
 from arkml.hive.embedded import EmbeddedHive
@@ -61,8 +61,8 @@ def test_losses_that_are_no_numbers_are_never_played_and_abort_the_run_at_last(t
         aborted = False
         try:
             with player.playing():
-                aborted = until(is_over, 120)
-                until(lambda: player.session.failure is not None, 30)
+                aborted = eventually(is_over, 120)
+                eventually(lambda: player.session.failure is not None, 30)
         except NotFound as error:
             told = str(error)
         restarts = learners_in(served.data)[lives:]
@@ -101,11 +101,11 @@ def test_two_hosts_learn_one_run_and_one_of_them_dies(tmp_path):
         player = Player(grant, "killed", on_conflict=OnConflict.JOIN)
         other = OtherHost(tmp_path, hive=grant.hive, token=TOKEN)
         with player.playing():
-            assert until(lambda: other.accepted > 3_200, 60)
+            assert eventually(lambda: other.accepted > 3_200, 60)
             other.kill()
             accepted, told = other.accepted, other.told
             is_followed = player.gets_a_version()
-        assert until(player.settled, 30)
+        assert eventually(player.settled, 30)
         theirs = player.audit()["sessions"][str(told["index"])]["rows"]
         ledger = player.session.ledger
         found = player.audit(ledger.accepted + theirs)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.faults.player import MINUTES, SETTINGS, Player, learners_in, until
+from tests.faults.player import MINUTES, SETTINGS, Player, learners_in
+from tests.waiting import eventually
 
 from arkml.runs.access import HiveGrant
 
@@ -38,7 +39,7 @@ def test_server_and_learner_do_not_grow(tmp_path):
     learner = learners_in(tmp_path)[-1][0]
     sizes = {player.server: [], learner: []}
     with player.playing():
-        is_full = until(lambda: player.session.ledger.accepted > 10 * FULL, 60)
+        is_full = eventually(lambda: player.session.ledger.accepted > 10 * FULL, 60)
         begun = time.monotonic()
         while (minutes := (time.monotonic() - begun) / 60) < MINUTES:
             for pid, points in sizes.items():

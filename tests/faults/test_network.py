@@ -4,10 +4,11 @@ import time
 
 import pytest
 from tests.faults.limits import make_room, no_room
-from tests.faults.player import KILLS, NO_WAIT, Player, assert_all_is_there, until
+from tests.faults.player import KILLS, NO_WAIT, Player, assert_all_is_there
 from tests.faults.serving import Served, free_port
 from tests.faults.wire import Wire
 from tests.integration.test_training import LOCAL, QUICK, V1, V2, TrainingGuest
+from tests.waiting import eventually
 
 from arkml import Host
 from arkml.abi.codes import EpisodeState, ErrorCode
@@ -86,7 +87,7 @@ def test_connections_that_are_torn_in_mid_body_lose_and_double_nothing(served, p
         player = play(wire)
         wire.tears = 0.1
         with player.playing():
-            is_torn = until(lambda: wire.torn >= 5 * KILLS, 20 * KILLS)
+            is_torn = eventually(lambda: wire.torn >= 5 * KILLS, 20 * KILLS)
             is_followed = player.gets_a_version(60)
         assert_it_never_waited_and_all_arrived(player)
 
@@ -107,14 +108,16 @@ def test_who_comes_back_after_the_run_was_stopped_for_idleness_joins_again(tmp_p
             with player.playing():
                 assert player.gets_a_version()
                 wire.cut()
-                is_stopped = until(lambda: client.run(run).result().status is Status.STOPPED, 30)
+                is_stopped = eventually(
+                    lambda: client.run(run).result().status is Status.STOPPED, 30
+                )
                 room = no_room(hive.pid, 16)
                 if not is_full:
                     make_room(hive.pid, room)
                 wire.mend()
-                is_back = until(lambda: ledger.renewed, 30)
+                is_back = eventually(lambda: ledger.renewed, 30)
                 frames, accepted = player.frames, ledger.accepted
-                played = until(lambda: player.frames > frames + 200, 30)
+                played = eventually(lambda: player.frames > frames + 200, 30)
                 is_refused = ledger.accepted == accepted
                 make_room(hive.pid, room)
                 is_followed = player.gets_a_version()

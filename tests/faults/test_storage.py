@@ -14,9 +14,9 @@ from tests.faults.player import (
     learners_in,
     learners_of,
     processes,
-    until,
 )
 from tests.faults.serving import Served
+from tests.waiting import eventually
 
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.segments import read_records
@@ -59,9 +59,9 @@ def test_rows_that_a_full_disk_keeps_too_long_are_counted(player, tmp_path):
         assert player.gets_a_version()
         before = no_room(player.server)
         refused = refuses(tmp_path, 3)
-        dropping = until(lambda: player.session.outbox.dropped > 10_000, 60)
+        dropping = eventually(lambda: player.session.outbox.dropped > 10_000, 60)
         make_room(player.server, before)
-    arrived = until(player.settled, 60)
+    arrived = eventually(player.settled, 60)
     ledger, dropped = player.session.ledger, player.session.outbox.dropped
     found = player.audit(ledger.accepted)
 
@@ -106,7 +106,7 @@ def test_a_torn_segment_loses_only_what_is_torn(tmp_path, cut):
     with Served(tmp_path / "data") as served:
         player = Player(served.grant())
         player.play(1.0)
-        assert until(player.settled, 30)
+        assert eventually(player.settled, 30)
         ledger = player.session.ledger
         served.end(signal.SIGKILL)
         path = last_segment(served.data, player.run.id)
@@ -127,7 +127,7 @@ def test_a_torn_segment_loses_only_what_is_torn(tmp_path, cut):
         served.start()
         with player.playing():
             recovered = player.recovers(served.data, lives)
-        assert until(player.settled, 30)
+        assert eventually(player.settled, 30)
         told = player.audit(ledger.accepted - torn)
         failure = player.session.failure
         player.close()
@@ -160,7 +160,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, damage
                 player.client.checkpoint(player.run.id).result()
             served.end(signal.SIGKILL)
             learner, _ = learners_in(served.data)[-1]
-            assert until(lambda: learner not in processes(LEARNER), 10)
+            assert eventually(lambda: learner not in processes(LEARNER), 10)
             *_, older, newest = sorted(
                 (served.data / "runs" / player.run.id / "checkpoints").glob("*.zip")
             )

@@ -1,11 +1,11 @@
 """A hive in a process of its own, with learners that learn nothing, and a client to ask it."""
 
-import time
 import uuid
 from pathlib import Path
 
 import httpx
 import numpy as np
+from tests.waiting import eventually
 
 from arkml.abi.codes import EpisodeState
 from arkml.hive.embedded import EmbeddedHive
@@ -14,22 +14,12 @@ from arkml.hive.protocol.runs import RunRequest
 from arkml.hive.protocol.settings import Settings
 
 FEATURES, ACTIONS = 3, 2
-SOON = 15.0
 FAKE = str(Path(__file__).with_name("fake_learner.py"))
 SETTINGS = {"learner": [FAKE], "spare": False, "segment_bytes": 1 << 20}
 
 
 def start_hive(data, **settings):
     return EmbeddedHive(data, {**SETTINGS, **settings})
-
-
-def wait_for(is_so, seconds=SOON):
-    """Ask until it is so."""
-    end = time.monotonic() + seconds
-    while not (found := is_so()):
-        assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(0.01)
-    return found
 
 
 def request(name="run", *, features=FEATURES, actions=ACTIONS, on_conflict="number", **other):
@@ -82,7 +72,7 @@ class Service:
         return self.get(f"/runs/{run_id}").json()["run"]
 
     def wait_for_status(self, run_id, *status):
-        return wait_for(lambda: self.run(run_id)["status"] in status)
+        return eventually(lambda: self.run(run_id)["status"] in status)
 
     def join(self, run_id, key=None, role="act", features=FEATURES, actions=ACTIONS):
         wish = {

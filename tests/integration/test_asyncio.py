@@ -110,6 +110,7 @@ async def test_many_guests_take_turns(host):
     assert await asyncio.gather(*map(play, guests)) == [ACTION] * 40
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("name", ["spin", "push_for_ever", "submit_for_ever"])
 async def test_a_call_can_be_cancelled_wherever_the_guest_is(host, name):
     guest = host.load(ACTOR)
@@ -199,6 +200,7 @@ async def test_an_awaited_call_may_run_beside_plain_calls_of_other_guests(host):
         await task
 
 
+@pytest.mark.serial
 async def test_calls_may_go_to_a_thread(host):
     guest = host.load(GUESTS / "c_applet.wasm")
     async with counting(0.002) as gaps:
@@ -224,6 +226,7 @@ async def test_a_late_task_does_not_keep_the_budget_of_an_early_one(host):
     assert guest.failure is None
 
 
+@pytest.mark.serial
 def test_ctrl_c_ends_an_awaited_sleep_and_the_loop():
     """SIGINT comes 100 ms after the guest fell asleep."""
     script = """
@@ -253,6 +256,7 @@ with Host(wasi=WasiGrant()) as host:
     assert run.stderr == ""
 
 
+@pytest.mark.serial
 def test_ctrl_c_ends_a_call_of_a_host_that_was_made_inside_the_loop():
     """asyncio's own handler cancels the task that the loop runs."""
     script = """

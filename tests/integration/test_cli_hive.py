@@ -3,13 +3,13 @@
 import json
 import re
 import signal
-import time
 
 import numpy as np
 import onnxruntime
 import pytest
 from tests.integration.command_line import GUESTS, arkml, start
 from tests.unit.test_learning_recorder import events, told
+from tests.waiting import eventually
 
 from arkml.policies.cervo import is_cervo
 
@@ -229,9 +229,7 @@ def test_a_training_that_is_interrupted_keeps_everything_and_is_resumed(tmp_path
     words = ("train", REACH, "--config", config, "--out", tmp_path / "out", "--json")
     with start(*words, "--minutes", "5") as process:
         policies = tmp_path / "out" / "hive" / "runs"
-        deadline = time.monotonic() + 60
-        while not list(policies.glob("*/policies/*3.onnx")) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        eventually(lambda: list(policies.glob("*/policies/*3.onnx")), 60)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     first = json.loads(out)

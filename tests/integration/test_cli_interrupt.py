@@ -35,6 +35,7 @@ def interrupted(*words, after, command="run", number=signal.SIGINT):
     return process.returncode, time.perf_counter() - sent, out, err
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -59,6 +60,7 @@ def test_ctrl_c_ends_a_run_at_once_with_130(tmp_path, text, words):
     assert out == ""
 
 
+@pytest.mark.serial
 def test_ctrl_c_ends_a_game_that_acts_with_its_policy():
     guest = GUESTS / "c_applet.wasm"
     status, seconds, out, err = interrupted(
@@ -71,6 +73,7 @@ def test_ctrl_c_ends_a_game_that_acts_with_its_policy():
     assert '"error": "interrupted after ' in out
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(
     ("command", "text", "words"),

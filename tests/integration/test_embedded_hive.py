@@ -11,7 +11,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.integration.hive_service import SETTINGS, Service, request, start_hive, wait_for
+from tests.integration.hive_service import SETTINGS, Service, request, start_hive
+from tests.waiting import eventually
 
 import arkml
 from arkml.errors import HiveUnreachable
@@ -152,7 +153,7 @@ def test_it_is_started_again_on_the_same_directory(hive):
     run_id = service.create()
     first = hive.pid
     os.kill(first, signal.SIGKILL)
-    wait_for(lambda: hive.is_dead)
+    eventually(lambda: hive.is_dead)
     service.close()
     service.connect()
     found = service.run(run_id)
@@ -173,7 +174,7 @@ def test_closing_it_ends_everything_and_removes_a_temporary_directory():
     service = Service(hive)
     service.create()
     data, pid = hive.data, hive.pid
-    processes = wait_for(lambda: len(found := children_of(pid)) >= 2 and found)
+    processes = eventually(lambda: len(found := children_of(pid)) >= 2 and found)
     service.close()
     hive.close()
     hive.close()
@@ -195,7 +196,7 @@ def test_one_that_is_closed_while_it_starts_is_not_waited_for(tmp_path):
 
     starter = threading.Thread(target=locate)
     starter.start()
-    pid = wait_for(lambda: hive.pid)
+    pid = eventually(lambda: hive.pid)
     os.kill(pid, signal.SIGSTOP)  # it never says where it is
     began = time.monotonic()
     hive.close()
@@ -278,15 +279,16 @@ def test_its_children_hold_no_file_of_the_host(hive, tmp_path):
     assert secret not in held
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("fork", [False, True], ids=["alone", "with a fork alive"])
 def test_everything_is_gone_soon_after_the_host_was_killed(start_host, fork):
     host, told = start_host(fork=fork)
-    processes = wait_for(lambda: len(found := children_of(told["hive"])) >= 2 and found)
+    processes = eventually(lambda: len(found := children_of(told["hive"])) >= 2 and found)
     everything = (told["hive"], *processes)
     host.kill()
     began = time.monotonic()
     host.wait()
-    wait_for(lambda: not any(is_alive(pid) for pid in everything))
+    eventually(lambda: not any(is_alive(pid) for pid in everything))
     took = time.monotonic() - began
     if told["forked"]:
         os.kill(told["forked"], signal.SIGKILL)
@@ -295,6 +297,7 @@ def test_everything_is_gone_soon_after_the_host_was_killed(start_host, fork):
     assert not Path(told["data"]).exists()
 
 
+@pytest.mark.serial
 def test_a_learner_that_ignores_everything_is_gone_too(start_host, tmp_path):
     deaf = tmp_path / "deaf.py"
     deaf.write_text(
@@ -309,7 +312,7 @@ def test_a_learner_that_ignores_everything_is_gone_too(start_host, tmp_path):
     host.kill()
     began = time.monotonic()
     host.wait()
-    wait_for(lambda: not any(is_alive(pid) for pid in everything))
+    eventually(lambda: not any(is_alive(pid) for pid in everything))
 
     assert time.monotonic() - began < GONE_WITHIN
 

@@ -34,6 +34,7 @@ from tests.integration.guest_text import (
     module,
     python,
 )
+from tests.waiting import eventually
 from wasmtime import _bindings as raw
 
 from arkml import Host
@@ -50,7 +51,6 @@ from arkml.errors import (
 from arkml.guests.guest import calls_of
 from arkml.limits import KIB, Limits
 from arkml.runtime import bindings, fiber
-from arkml.runtime.deadline import TICK
 from arkml.runtime.fiber import Pause
 
 # 1. One call at a time per Store.
@@ -259,11 +259,8 @@ def test_the_ticker_rests_while_no_call_is_in_flight(host):
     guest = host.load(ACTOR)
     guest.call("answer")
     ticker = host._loader.engine.ticker
-    deadline = time.monotonic() + 10
-    while not ticker.parked and time.monotonic() < deadline:
-        time.sleep(TICK)
 
-    assert ticker.parked
+    assert eventually(lambda: ticker.parked, 10)
     with pytest.raises(GuestTimeout):
         guest.call("spin", budget=0.06)
 
@@ -487,6 +484,7 @@ def test_a_guest_with_a_shared_memory_is_refused_when_it_is_loaded(host, memory)
 # 10. Start functions.
 
 
+@pytest.mark.serial
 def test_an_endless_start_function_runs_into_the_deadline(make_host):
     host = make_host(limits=Limits(run_seconds=0.1))
     guest = module(function("loop", "(loop $more (br $more))"), "(start $loop)")

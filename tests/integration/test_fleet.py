@@ -592,6 +592,7 @@ def test_a_fleet_is_as_before_when_those_who_join_fail_to_initialize(host):
 # Waiting.
 
 
+@pytest.mark.serial
 def test_guests_that_sleep_wait_together(make_host):
     """Guest n sleeps for 40 (n + 1) ms; the fleet takes as long as the longest."""
     sleeper = module(
@@ -614,6 +615,7 @@ def test_guests_that_sleep_wait_together(make_host):
     assert 0.16 <= time.perf_counter() - started < 0.36
 
 
+@pytest.mark.serial
 def test_guests_that_poll_wait_without_burning_the_processor(host):
     fleet = host.fleet(ACTOR, 3)
     handles = []
@@ -706,6 +708,7 @@ def test_a_fleet_of_one_acts_like_a_guest(host):
         assert fleet.call("action", 2).values == [ACTION]
 
 
+@pytest.mark.serial
 def test_ctrl_c_drops_a_whole_fleet():
     script = """
 import os, signal, threading, time

@@ -26,6 +26,7 @@ from tests.integration.scripted_hive import (
     status,
     take,
 )
+from tests.waiting import eventually
 
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
 from arkml.hive.client import HiveClient
@@ -66,13 +67,6 @@ def append(session, first, count):
     )  # fmt: skip
 
 
-def until(condition, seconds=30):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.01)
-
-
 def settled(session):
     return session.settled == session.outbox.appended
 
@@ -105,8 +99,8 @@ def test_rows_arrive_once_and_in_order_whatever_answers_there_are(hive, client, 
     session = join(client)
     for place in range(5):
         append(session, 10 * place, 10)
-        until(lambda: hive.asked > 0)
-    until(lambda: settled(session))
+        eventually(lambda: hive.asked > 0)
+    eventually(lambda: settled(session))
 
     assert hive.rewards() == list(map(float, range(50)))
     assert session.ledger.accepted == 50
@@ -118,10 +112,10 @@ def test_rows_arrive_once_and_in_order_whatever_answers_there_are(hive, client, 
 def test_a_hive_that_forgot_the_session_is_joined_again(hive, client):
     session = join(client)
     append(session, 0, 5)
-    until(lambda: settled(session))
+    eventually(lambda: settled(session))
     hive.replies = [forget]
     append(session, 5, 5)
-    until(lambda: settled(session))
+    eventually(lambda: settled(session))
 
     assert hive.joins == 2
     assert session.sid == "s2"
@@ -133,9 +127,9 @@ def test_a_body_that_will_never_be_taken_is_counted_and_the_next_ones_go_on(hive
     hive.replies = [status(422)]
     session = join(client)
     append(session, 0, 5)
-    until(lambda: settled(session))
+    eventually(lambda: settled(session))
     append(session, 5, 5)
-    until(lambda: settled(session) and session.ledger.accepted == 5)
+    eventually(lambda: settled(session) and session.ledger.accepted == 5)
 
     assert session.ledger.discarded == 5
     assert [len(hive.bodies[number]) for number in (1, 2)] == [0, 5]
@@ -147,7 +141,7 @@ def test_a_hive_that_does_not_let_us_in_ends_the_session_with_its_reason(hive, c
     hive.replies = [status(403)]
     session = join(client)
     append(session, 0, 5)
-    until(lambda: session.failure is not None)
+    eventually(lambda: session.failure is not None)
 
     assert session.failure == "scripted"
     assert not session.must_wait()
@@ -163,7 +157,7 @@ def test_rows_that_cannot_go_anywhere_are_bounded_and_the_oldest_are_given_up(hi
         assert session.outbox.outstanding <= 2 * 20_000 + BATCH_ROWS
     took = time.perf_counter() - started
     hive.gate.set()
-    until(lambda: session.outbox.is_empty and settled_all(session, 200_000))
+    eventually(lambda: session.outbox.is_empty and settled_all(session, 200_000))
 
     assert took < 10
     assert session.outbox.dropped > 0
@@ -181,7 +175,7 @@ def test_a_guest_waits_for_credit_and_goes_on_when_there_is_some(hive, client):
     waits = session.must_wait()
     waited = session.wait(0.2)
     hive.credit = 100
-    until(lambda: session.wait(0.1))
+    eventually(lambda: session.wait(0.1))
 
     assert waits
     assert not waited
@@ -204,14 +198,14 @@ def test_a_signal_that_raises_while_a_guest_waits_leaves_nothing_locked(hive, cl
         for place in range(200):
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.001 + 0.00002 * place)
-                until(lambda: session.wait(0.005), seconds=5)
+                eventually(lambda: session.wait(0.005), timeout=5)
             except Alarm:
                 rung += 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     hive.credit = 100
-    until(lambda: session.wait(0.1))
+    eventually(lambda: session.wait(0.1))
 
     assert rung == 200
 
@@ -221,7 +215,7 @@ def test_closing_does_not_wait_for_an_answer_that_never_comes(hive):
     session = join(client)
     hive.gate.clear()
     append(session, 0, 5)
-    until(lambda: hive.asked > 0)
+    eventually(lambda: hive.asked > 0)
     started = time.monotonic()
     client.close()
 
@@ -244,9 +238,9 @@ def test_a_hive_that_comes_back_is_found_again(hive):
         where[0] = ("127.0.0.1", 9, None)
         hive.replies = [cut, take]
         append(session, 0, 5)
-        until(lambda: hive.asked == 1)
+        eventually(lambda: hive.asked == 1)
         where[0] = hive.locate()
-        until(lambda: settled(session))
+        eventually(lambda: settled(session))
 
     assert hive.rewards() == list(map(float, range(5)))
 
@@ -289,9 +283,9 @@ def test_no_answer_however_mad_ends_a_session_or_has_a_row_twice(hive, client, r
     hive.replies = [reply]
     session = join(client)
     append(session, 0, 10)
-    until(lambda: settled(session))
+    eventually(lambda: settled(session))
     append(session, 10, 10)
-    until(lambda: settled(session))
+    eventually(lambda: settled(session))
 
     assert session.failure is None
     assert not session.ended.done()
@@ -331,10 +325,10 @@ def test_metrics_whose_names_the_hive_does_not_take_are_lost_and_their_rows_are_
     session = join(client)
     session.outbox.note([(NO_ROW, "guest/a", 1.0)])
     append(session, 0, 5)
-    until(lambda: settled(session))
+    eventually(lambda: settled(session))
     session.outbox.note([(NO_ROW, "guest/a", 2.0)])
     append(session, 5, 5)
-    until(lambda: settled(session))
+    eventually(lambda: settled(session))
     metrics = [value for number in sorted(hive.bodies)
                for value in hive.bodies[number].meta["value"].tolist()]  # fmt: skip
 
@@ -352,7 +346,7 @@ def test_a_metric_that_the_hive_refuses_is_told_once_and_costs_no_other_one(hive
         append(session, 5 * place, 5)
         session.outbox.note([(5 * place + 1, "", 1.0), (5 * place + 2, "good", 2.0)])
         session.outbox.end()
-        until(lambda: settled(session))
+        eventually(lambda: settled(session))
     metas = [hive.bodies[number].meta.tolist() for number in sorted(hive.bodies)]
     told = [record.message for record in caplog.records if "no letters" in record.message]
 
@@ -369,7 +363,7 @@ def test_metrics_that_are_made_up_without_end_are_asked_for_a_bounded_number_of_
     for place in range(8):
         session.outbox.note([(NO_ROW, f"{place} {number}", 1.0) for number in range(300)])
         append(session, 5 * place, 5)
-        until(lambda: settled(session))
+        eventually(lambda: settled(session))
 
     assert len(hive.times["names"]) == 4
 
@@ -417,7 +411,7 @@ def test_rows_that_a_hive_refuses_are_counted_and_are_no_part_of_the_checksum(hi
     hive.replies = [says(refused_n=2, refused=[[1, "not finite"], [3, "out of order"]])]
     session = join(client)
     append(session, 0, 10)
-    until(lambda: settled(session))
+    eventually(lambda: settled(session))
 
     assert (session.ledger.accepted, session.ledger.refused) == (8, 2)
     assert session.ledger.checksum == checksum_of(hive, without=[1.0, 3.0])
@@ -431,7 +425,7 @@ def test_a_run_that_is_gone_ends_the_session_and_nobody_waits(hive, client, code
     hive.scripts["beat"] = [status(code)]
     append(session, 0, 10)
     hive.replies = [status(code)]
-    until(lambda: session.wait(0.1))
+    eventually(lambda: session.wait(0.1))
 
     assert "run is gone" in session.failure
     session.ended.result(20)
@@ -449,7 +443,7 @@ def test_joining_again_is_tried_until_it_goes(hive, client):
     hive.replies = [status(410)] * 4
     hive.scripts["sessions"] = [status(503), cut, raw(b"?"), plain]
     append(session, 0, 10)
-    until(lambda: settled(session))
+    eventually(lambda: settled(session))
 
     assert session.sid == "s2"
     assert hive.rewards() == list(map(float, range(10)))
@@ -460,9 +454,9 @@ def test_a_guest_that_waits_hears_of_a_hive_that_forgot_it(hive, client):
     hive.credit = 0
     session = join(client, block=True)
     hive.scripts["beat"] = [forget, plain]
-    until(lambda: session.wait(0.05) or hive.joins == 2)
+    eventually(lambda: session.wait(0.05) or hive.joins == 2)
     hive.credit = 10
-    until(lambda: session.wait(0.05))
+    eventually(lambda: session.wait(0.05))
 
     assert session.sid == "s2"
     assert session.ledger.renewed == 1
@@ -472,14 +466,15 @@ def test_a_body_goes_out_under_the_number_that_the_hive_expects(hive, client):
     hive.replies = [status(409, expected=7)]
     session = join(client)
     append(session, 0, 5)
-    until(lambda: settled(session))
+    eventually(lambda: settled(session))
     append(session, 5, 5)
-    until(lambda: settled(session))
+    eventually(lambda: settled(session))
 
     assert sorted(hive.bodies) == [7, 8]
     assert hive.rewards() == list(map(float, range(10)))
 
 
+@pytest.mark.serial
 def test_one_body_is_on_its_way_at_a_time_and_the_frames_do_not_wait_for_it(hive, client):
     hive.gate.clear()
     session = join(client)
@@ -488,9 +483,9 @@ def test_one_body_is_on_its_way_at_a_time_and_the_frames_do_not_wait_for_it(hive
         started = time.perf_counter()
         append(session, BATCH_ROWS * place, BATCH_ROWS)
         longest = max(longest, time.perf_counter() - started)
-    until(lambda: hive.asked == 1)
+    eventually(lambda: hive.asked == 1)
     hive.gate.set()
-    until(lambda: settled(session))
+    eventually(lambda: settled(session))
 
     assert longest < 1
     assert hive.most_at_once == 1
@@ -522,14 +517,14 @@ def test_a_hive_that_is_away_costs_64_mib_and_the_oldest_rows(hive, away):
             reward = np.arange(place * BATCH_ROWS, (place + 1) * BATCH_ROWS).astype("f4")
             session.outbox.append(numbers, numbers, 1, reward, numbers, rows, rows[:, :1])
             waiting = place < 5 or session.outbox.dropped > 0
-            until(lambda waiting=waiting: waiting or session.outbox.dropped > 0)
+            eventually(lambda waiting=waiting: waiting or session.outbox.dropped > 0)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         hive.credit = 100
         where[0] = hive.locate()
         hive.scripts.clear()
         hive.gate.set()
-        until(lambda: session.outbox.is_empty and not session.must_wait())
+        eventually(lambda: session.outbox.is_empty and not session.must_wait())
         rewards = hive.rewards()
 
     assert peak < 3 * LIMIT
@@ -560,7 +555,7 @@ def test_a_hive_that_is_gone_is_told_once_and_once_more_when_it_is_back(
     with HiveClient(lambda: where[0]) as client:
         session = join(client, block=block)
         append(session, 0, 5)
-        until(lambda: settled(session))
+        eventually(lambda: settled(session))
         if away == "is not there":
             where[0] = ("127.0.0.1", 9, None)
             hive.scripts = {route: [cut] for route in ("rows", "policy", "beat", "health")}
@@ -571,14 +566,14 @@ def test_a_hive_that_is_gone_is_told_once_and_once_more_when_it_is_back(
             hive.scripts = {"rows": [status(507)]}
         gone = time.monotonic()
         append(session, 5, 5)
-        until(lambda: client.is_gone)
+        eventually(lambda: client.is_gone)
         took = time.monotonic() - gone
         append(session, 10, 5)
-        until(lambda: hive.times["rows"][-1] > gone or away == "is not there")
+        eventually(lambda: hive.times["rows"][-1] > gone or away == "is not there")
         hive.scripts.clear()
         hang.set()
         where[0] = hive.locate()
-        until(lambda: not client.is_gone)
+        eventually(lambda: not client.is_gone)
     first, *between, last = warnings_of(caplog)
 
     assert took < 30
@@ -591,9 +586,9 @@ def test_a_hive_that_is_slow_with_rows_is_not_gone(hive, client, caplog):
     session = join(client)
     hive.gate.clear()
     append(session, 0, 5)
-    until(lambda: len(hive.times.get("health", [])) >= 3)
+    eventually(lambda: len(hive.times.get("health", [])) >= 3)
     hive.gate.set()
-    until(lambda: settled(session))
+    eventually(lambda: settled(session))
 
     assert not client.is_gone
     assert warnings_of(caplog) == []
@@ -701,7 +696,7 @@ def test_closing_is_not_held_up_by_an_answer_that_hangs(hive, route):
         session = join(client, block=True)
         session.outbox.note([(NO_ROW, "guest/a", 1.0)])
         append(session, 0, 5)
-    until(lambda: route in hive.times or (route == "beat" and session.wait(0.05)))
+    eventually(lambda: route in hive.times or (route == "beat" and session.wait(0.05)))
     started = time.monotonic()
     client.close()
     took = time.monotonic() - started

@@ -16,8 +16,8 @@ from tests.faults.player import (
     kill,
     learners_of,
     processes,
-    until,
 )
+from tests.waiting import eventually
 
 from arkml.runs.access import HiveGrant
 
@@ -37,7 +37,7 @@ def test_a_learner_that_is_killed_is_replaced_and_no_row_is_missing(player):
         before = player.version
         player.play(0.5)
 
-        assert until(lambda before=before: player.version > before, 60)
+        assert eventually(lambda before=before: player.version > before, 60)
 
     assert_all_is_there(player)
 
@@ -49,7 +49,7 @@ def test_a_server_that_is_killed_is_started_again_and_no_row_is_missing_or_there
         kill(dead)
         player.play(1.0)
 
-        assert until(lambda before=before: player.version > before, 60)
+        assert eventually(lambda before=before: player.version > before, 60)
         assert player.server != dead
 
     assert player.session.failure is None
@@ -78,7 +78,7 @@ def test_a_host_that_is_killed_leaves_no_process_though_a_fork_of_it_lives(tmp_p
     learners, forked = children_of(server), children_of(host.pid) - {server}
     host.kill()
     host.wait()
-    gone = until(
+    gone = eventually(
         lambda: not ({server} | learners) & set(processes(SERVER) + processes(LEARNER)), 30
     )
     for pid in forked:

@@ -5,7 +5,8 @@ import uuid
 
 import numpy as np
 import pytest
-from tests.integration.hive_service import Service, request, rows, start_hive, wait_for
+from tests.integration.hive_service import Service, request, rows, start_hive
+from tests.waiting import eventually
 
 from arkml.hive.protocol.rows import encode
 from arkml.hive.protocol.runs import Refusal
@@ -81,7 +82,7 @@ def answers_of(service):
     yield f"{sid}/rows", "post", service.push(session, refused, 1)
     yield f"{sid}/rows", "post", service.push(session, rows(4, 4), 7)
     yield f"{sid}/rows", "post", service.send(session, encode(rows(4), seq=2)[:-8])
-    wait_for(lambda: service.get(f"{at}/metrics").json()["metrics"])
+    eventually(lambda: service.get(f"{at}/metrics").json()["metrics"])
     yield f"{run}/policy", "get", service.get(f"{at}/policy?after=0&wait=20")
     yield f"{run}/policy", "get", service.get(f"{at}/policy?after=99")
     yield f"{run}/policy", "get", service.get(f"{at}/policy?after=x")

@@ -332,6 +332,7 @@ with Host() as host:
     assert (run.stderr, run.returncode) == ("", 0)
 
 
+@pytest.mark.serial
 def test_guests_on_other_threads_do_not_keep_ctrl_c_from_the_main_thread():
     script = """
 import os, signal, threading, time

@@ -583,6 +583,7 @@ def busy(run, start):
     return worker
 
 
+@pytest.mark.serial
 def test_a_busy_learner_tells_of_itself_and_ends_with_its_life_line(tmp_path, start):
     worker = busy(write_run(tmp_path / "run", BIG), start)
     for _ in range(2):
@@ -595,6 +596,7 @@ def test_a_busy_learner_tells_of_itself_and_ends_with_its_life_line(tmp_path, st
     assert time.monotonic() - began < 3
 
 
+@pytest.mark.serial
 def test_a_busy_learner_ends_with_its_parent_though_others_hold_its_life_line(tmp_path, start):
     worker = busy(write_run(tmp_path / "run", BIG), partial(start, kind=Grandchild))
     worker.process.kill()

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tests.conformance.fakes import Sink
 from tests.integration.guest_text import GUESTS
 from tests.unit.policy_models import linear
 
@@ -17,7 +16,7 @@ from arkml.errors import Unavailable
 from arkml.guests.guest import calls_of
 from arkml.runs.gateway import settings_of
 from arkml.sessions.session_table import TrainingStart
-from arkml.testing import ConstantPolicy, RecordingPolicies, ThreadedHost
+from arkml.testing import ConstantPolicy, RecordingPolicies, RecordingSink, ThreadedHost
 
 GAMES = ("pendulum", "cartpole", "reach")
 AGENTS = {"pendulum": 16, "cartpole": 16, "reach": 64}
@@ -322,7 +321,7 @@ def starting():
         hosts.append(host)
         host._gateways.open = lambda module, library: gateway  # noqa: ARG005
         guest = host.load(GUESTS / f"c_{game}.wasm")
-        policy, sink = ConstantPolicy(*WIDTHS[game]), Sink()
+        policy, sink = ConstantPolicy(*WIDTHS[game]), RecordingSink()
         return guest, gateway, TrainingStart(policy, *WIDTHS[game], sink)
 
     yield start

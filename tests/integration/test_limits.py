@@ -80,11 +80,11 @@ def test_the_limit_of_function_bytes_is_kept(make_host):
 def test_a_function_over_the_limit_is_refused_at_once(host):
     text = function("large", "(drop (i32.add (i32.const 1) (i32.const 2)))" * 400_000)
     binary = wasmtime.wat2wasm(module(text).decode())
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(FunctionTooLarge):
         host.load(bytes(binary))
 
-    assert time.perf_counter() - started < 2.0
+    assert time.process_time() - started < 2.0
 
 
 def test_the_limit_of_memory_bytes_is_kept_at_start(make_host):
@@ -305,6 +305,7 @@ def test_the_limit_of_wasm_stack_is_kept(make_host):
     assert 8 < depths[1] / depths[0] < 12
 
 
+@pytest.mark.serial
 def test_the_limit_of_run_seconds_is_kept(make_host):
     guest = make_host(limits=Limits(run_seconds=0.1)).load(ACTOR)
     started = time.perf_counter()
@@ -314,6 +315,7 @@ def test_the_limit_of_run_seconds_is_kept(make_host):
     assert 0.1 <= time.perf_counter() - started < 0.1 + SLACK
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("budget", [0.0, 0.001, 0.03, 0.07, 0.13])
 def test_a_budget_of_one_call_is_kept(host, budget):
     guest = host.load(ACTOR)
@@ -324,6 +326,7 @@ def test_a_budget_of_one_call_is_kept(host, budget):
     assert budget <= time.perf_counter() - started < budget + SLACK
 
 
+@pytest.mark.serial
 def test_the_run_time_of_a_call_is_the_sum_over_its_submits(host):
     guest = acting(host)
     started = time.perf_counter()
@@ -373,6 +376,7 @@ def test_no_budget_is_no_limit(make_host):
     assert make_host(limits=Limits(run_seconds=None)).load(ACTOR).call("burn", 1000) is None
 
 
+@pytest.mark.serial
 def test_a_guest_that_polls_for_ever_runs_into_the_deadline(host):
     guest = host.load(ACTOR)
     handle, _ = calls_of(guest).services.futures.open(BOOL)

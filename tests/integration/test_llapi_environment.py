@@ -10,13 +10,13 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import uuid
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.waiting import eventually
 
 from arkml.envs.llapi import handshake
 from arkml.envs.llapi.base_env import ActionTuple
@@ -459,11 +459,10 @@ def test_exchanges_leave_no_threads_behind(start):
     environment.reset()
     environment.close()
     gc.collect()
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        left = {thread.name for thread in threading.enumerate()} - before
-        if not any(name.startswith("arkml-player") for name in left):
-            break
 
-    assert not any(name.startswith("arkml-player") for name in left)
+    def are_gone():
+        left = {thread.name for thread in threading.enumerate()} - before
+        return not any(name.startswith("arkml-player") for name in left)
+
+    assert eventually(are_gone, 10)
     assert logging.getLogger("arkml.envs.llapi").handlers == []

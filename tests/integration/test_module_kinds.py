@@ -168,6 +168,7 @@ def test_a_cmdlet_that_blocks_on_a_future_gets_the_answer(host):
     assert host.load(GUESTS / "c_kinds.wasm").run_cmdlet("connect", budget=None) == b""
 
 
+@pytest.mark.serial
 def test_a_guest_that_blocks_on_poll_sleeps(host):
     guest = host.load(ACTOR)
     handle, future = calls_of(guest).services.futures.open(BOOL)
@@ -183,6 +184,7 @@ def test_a_guest_that_blocks_on_poll_sleeps(host):
     assert 64 < polls < 500
 
 
+@pytest.mark.serial
 def test_a_guest_that_blocks_on_poll_wakes_when_its_future_changes(host):
     """The waits are of 1 ms; a change of a future ends one at once."""
     guest = host.load(ACTOR)
@@ -197,6 +199,7 @@ def test_a_guest_that_blocks_on_poll_wakes_when_its_future_changes(host):
     assert time.perf_counter() - started < 0.2
 
 
+@pytest.mark.serial
 def test_the_first_sixty_four_polls_of_a_call_do_not_wait(host):
     guest = host.load(ACTOR)
     handle, _ = calls_of(guest).services.futures.open(BOOL)

@@ -18,6 +18,7 @@ import pytest
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, arkml, start
 from tests.integration.test_environment import INITIAL, INTERRUPTED, RUNNING, TERMINAL, scripted
 from tests.integration.test_llapi_environment import can_bind, free_port, is_running
+from tests.waiting import eventually
 
 from arkml import WasiGrant
 from arkml.envs.llapi import handshake
@@ -361,8 +362,7 @@ def test_a_trainer_that_is_done_ends_its_player(trainer, how):
 def test_a_player_waits_for_its_trainer():
     port = free_port()
     with playing(PENDULUM, FEW, f"--mlagents-port={port}") as process:
-        while b"arkml" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
-            assert process.poll() is None
+        eventually(lambda: b"arkml" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
         env = UnityEnvironment(base_port=port, timeout_wait=60)
         env.reset()
         count = len(env.get_steps(SWING)[0])

@@ -15,7 +15,8 @@ import httpx
 import numpy as np
 import pytest
 from tests.integration.command_line import arkml
-from tests.integration.hive_service import Service, request, rows, start_hive, wait_for
+from tests.integration.hive_service import Service, request, rows, start_hive
+from tests.waiting import eventually
 
 from arkml.errors import HiveUnreachable
 from arkml.hive.protocol.audit import checksum, row_hashes
@@ -69,13 +70,13 @@ def audit(service, run_id):
         told = found.json()
         return told if told["cursor"] == told["committed"] else None
 
-    return wait_for(read)
+    return eventually(read)
 
 
 def kill(service):
     """Kill the server; its learners follow."""
     os.kill(service.hive.pid, signal.SIGKILL)
-    wait_for(lambda: service.hive.is_dead)
+    eventually(lambda: service.hive.is_dead)
 
 
 def revive(service):
@@ -478,7 +479,7 @@ def test_evaluations_are_given_to_the_learner_to_record_and_wait_for_one(service
     service.post(f"/runs/{run_id}/evaluations", {"version": 1, "returns": [4.0], "lengths": [3]})
     service.post(f"/runs/{run_id}/evaluations", {"version": 1, "returns": [6.0], "lengths": [5]})
     recorded = service.hive.data / "runs" / run_id / "events" / "recorded.jsonl"
-    lines = wait_for(
+    lines = eventually(
         lambda: recorded.exists() and len(found := recorded.read_text().splitlines()) == 2 and found
     )
 
@@ -492,7 +493,7 @@ def test_metrics_come_as_the_newest_values_and_as_series(service, run_id, sid):
     for seq in range(1, 4):
         service.push(sid, rows(1, seq), seq)
     path = f"/runs/{run_id}/series?name=rollout/ep_rew_mean"
-    series = wait_for(lambda: service.get(path).json()["series"])
+    series = eventually(lambda: service.get(path).json()["series"])
 
     assert series[0][1] == 1.5
     assert service.get(path + "&since=100").json()["series"] == []
@@ -524,7 +525,7 @@ def test_a_learner_that_is_killed_is_started_again_and_nothing_is_lost(service, 
     version = service.run(run_id)["policy_version"]
     os.kill(learner_of(service), signal.SIGKILL)
     more = service.push(sid, rows(10, 10), 2)
-    newer = wait_for(
+    newer = eventually(
         lambda: service.get(f"/runs/{run_id}/policy?after={version + 1}&wait=20").status_code == 200
     )
 
@@ -538,7 +539,7 @@ def learner_of(service):
         text = (service.hive.data / "hive.log").read_text()
         return text.rpartition("process ")[2].split()[0] if "process " in text else ""
 
-    return int(wait_for(last))
+    return int(eventually(last))
 
 
 @pytest.mark.parametrize(
@@ -578,7 +579,7 @@ def test_a_run_says_why_its_learner_ended(service, misbehavior, reason):
 def test_a_run_that_is_aborted_for_a_learner_that_never_begins_says_why(make_service):
     service = make_service(learner=["-c", "raise ImportError('no torch here')"])
     run_id = service.create()
-    wait_for(lambda: service.run(run_id)["status"] == "aborted", 60)
+    eventually(lambda: service.run(run_id)["status"] == "aborted", 60)
 
     assert service.run(run_id)["reason"].endswith("status 1: ImportError: no torch here")
     assert "ImportError: no torch here" in (service.hive.data / "learners.log").read_text()
@@ -587,7 +588,7 @@ def test_a_run_that_is_aborted_for_a_learner_that_never_begins_says_why(make_ser
 def test_a_run_that_was_aborted_stays_so_when_the_hive_is_opened_anew(service):
     run_id = service.create(misbehavior="misconfigured")
     path = directory(service, run_id) / "run.json"
-    known = wait_for(lambda: (one := json.loads(path.read_text()))["status"] == "aborted" and one)
+    known = eventually(lambda: (one := json.loads(path.read_text()))["status"] == "aborted" and one)
     kill(service)
     revive(service)
     again = service.run(run_id)
@@ -602,7 +603,7 @@ def test_a_learner_that_hangs_is_replaced(make_service):
     service = make_service(timeouts={"hang": 0.5})
     service.create(misbehavior="hang")
     first = learner_of(service)
-    wait_for(lambda: learner_of(service) != first)
+    eventually(lambda: learner_of(service) != first)
 
     with pytest.raises(ProcessLookupError):
         os.kill(first, 0)
@@ -645,7 +646,7 @@ def test_the_server_may_die_at_any_moment_without_losing_or_doubling_a_row(servi
                 expected ^= checksum(row_hashes(0, 0, columns))
         except httpx.HTTPError:
             killer.join()
-        wait_for(lambda: service.hive.is_dead)
+        eventually(lambda: service.hive.is_dead)
         service.close()
         service.connect()
         acked = service.join(run_id, key).json()["acked"]
@@ -662,7 +663,7 @@ def test_a_torn_segment_is_cut_and_the_sender_told_where_to_go_on(service, run_i
     sid = service.sid(run_id)
     service.push(sid, rows(10), 1)
     service.push(sid, rows(10, 10), 2)
-    wait_for(lambda: audit(service, run_id)["held"] == 20)
+    eventually(lambda: audit(service, run_id)["held"] == 20)
     end = audit(service, run_id)["committed"]
     kill(service)
     segment = directory(service, run_id) / "rows" / segment_name(end[0])
@@ -701,7 +702,7 @@ def test_a_flipped_bit_costs_one_body_and_the_rows_after_it_are_learned_from(mak
     expected = 0
     for seq in (1, 3, 4, 5, 6):
         expected ^= checksum(row_hashes(0, 0, rows(100, 100 * (seq - 1))))
-    lost = wait_for(lambda: service.run(run_id)["latest"].get("hive/lost"))
+    lost = eventually(lambda: service.run(run_id)["latest"].get("hive/lost"))
 
     assert more.json()["acked"] == 6
     assert (found["held"], found["overwritten"], found["checksum"]) == (500, 0, expected)
@@ -713,7 +714,7 @@ def test_a_flipped_bit_costs_one_body_and_the_rows_after_it_are_learned_from(mak
 def test_the_index_is_made_anew_from_the_directories(service, run_id, sid, damage):
     service.push(sid, rows(1), 1)
     path = f"/runs/{run_id}/series?name=rollout/ep_rew_mean"
-    before = wait_for(lambda: service.get(path).json()["series"])
+    before = eventually(lambda: service.get(path).json()["series"])
     kill(service)
     for name in ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm"):
         found = service.hive.data / name
@@ -777,7 +778,7 @@ def test_no_damaged_file_of_a_run_keeps_the_hive_or_another_run_from_going_on(se
     sid = service.sid(run_id)
     service.push(sid, rows(10), 1, dropped=1)
     service.get(f"/runs/{run_id}/policy?after=1&wait=20")
-    wait_for(lambda: service.get(f"/runs/{run_id}/metrics").json()["metrics"])
+    eventually(lambda: service.get(f"/runs/{run_id}/metrics").json()["metrics"])
     service.post(f"/runs/{run_id}/evaluations", {"version": 1, "returns": [1], "lengths": [1]})
     service.post(f"/runs/{run_id}/stop")
     kill(service)
@@ -903,10 +904,10 @@ def test_an_end_in_order_does_not_wait_for_those_who_poll(service, run_id, sid):
     audit(service, run_id)
     with ThreadPoolExecutor(1) as thread:
         poll = thread.submit(service.get, f"/runs/{run_id}/policy?after=99&wait=25")
-        wait_for(lambda: service.run(run_id)["status"] == "running")
+        eventually(lambda: service.run(run_id)["status"] == "running")
         began = time.monotonic()
         os.kill(service.hive.pid, signal.SIGTERM)
-        wait_for(lambda: service.hive.is_dead)
+        eventually(lambda: service.hive.is_dead)
         took = time.monotonic() - began
         answer = poll.result()
 

@@ -14,8 +14,8 @@ import arkml
 import arkml.testing
 from arkml.abi.codes import EpisodeState
 from arkml.errors import InvalidArguments, Unavailable
-from arkml.sessions.session import InferenceSession
-from arkml.testing import ConstantPolicy, MemoryQueue, RecordingPolicies
+from arkml.sessions.session import InferenceSession, Origin, TrainingSession
+from arkml.testing import ConstantPolicy, MemoryQueue, RecordingPolicies, RecordingSink
 from arkml.testing.worker import Worker
 
 APPLET = GUESTS / "c_applet.wasm"
@@ -213,11 +213,57 @@ def test_a_session_acts_on_a_queue_in_memory_with_a_constant_policy():
     assert not queue.is_open
 
 
+def test_a_training_session_hands_its_rows_to_a_sink_in_memory():
+    queue, sink = MemoryQueue(2, 3), RecordingSink()
+    policy = ConstantPolicy(2, 3)
+    session = TrainingSession(queue, policy, key=9, num_features=2, num_actions=3, sink=sink)
+    queue.push(11, [0.25, -1], actions=[7, 8, 9], metadata=[("speed", 2.0)])
+    session.hand_over(Origin.DEMONSTRATION)
+    session.stop()
+    ((rows, origin),) = sink.accepted
+
+    assert (rows.ids, origin, len(queue)) == ([11], Origin.DEMONSTRATION, 0)
+    assert rows.given.tolist() == [[7, 8, 9]]
+    assert rows.metadata == [(0, "speed", 2.0)]
+    assert sink.held() is None
+    assert sink.left == [True]
+    assert not queue.is_open
+
+
+def test_the_batch_of_a_queue_keeps_its_actions_until_its_rows_change():
+    queue = MemoryQueue(1, 1)
+    queue.push(1, [0])
+    queue.batch().actions[:] = 5
+    kept = queue.batch().actions.tolist()
+    queue.push(2, [0])
+
+    assert kept == [[5]]
+    assert queue.batch().actions.tolist() == [[0], [0]]
+
+
+def test_fakes_raise_the_failure_that_a_test_gives_them():
+    queue, policy = MemoryQueue(1, 1), ConstantPolicy(1, 1)
+    sink, policies = RecordingSink(failure=Unavailable("no room")), RecordingPolicies()
+    policy.failure = policies.failure = Unavailable("not now")
+    queue.push(1, [0])
+
+    with pytest.raises(Unavailable, match="not now"):
+        policy.act(queue.batch())
+    with pytest.raises(Unavailable, match="not now"):
+        policies.load(b"model", 0, 1, 1)
+    with pytest.raises(Unavailable, match="not now"):
+        policies.load_network(b"model", 0)
+    with pytest.raises(Unavailable, match="no room"):
+        sink.accept(queue.batch(), [], Origin.AUGMENTED)
+    assert [batch.ids for batch in policy.batches] == [[1]]
+    assert (sink.accepted, policies.policies) == ([], [])
+
+
 def test_the_fakes_refuse_what_makes_no_sense():
     queue = MemoryQueue(2, 3)
-    with pytest.raises(InvalidArguments, match="3 features, 2 are wanted"):
+    with pytest.raises(InvalidArguments, match="expected 2 features, got 3"):
         queue.push(1, [1, 2, 3])
-    with pytest.raises(InvalidArguments, match="2 actions, 3 are wanted"):
+    with pytest.raises(InvalidArguments, match="expected 3 actions, got 2"):
         queue.push(1, [1, 2], actions=[1, 2])
     with pytest.raises(InvalidArguments, match="2 actions for a session of 3"):
         ConstantPolicy(2, 3, actions=[1, 2])

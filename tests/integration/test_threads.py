@@ -162,6 +162,7 @@ def test_loading_while_others_run_disturbs_nobody(host, on_thread):
     assert np.unique(actions).tolist() == [ACTION]
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("name", ["spin", "push_for_ever", "submit_for_ever"])
 def test_a_call_can_be_cancelled_from_another_thread(host, on_thread, name):
     guest = host.load(ACTOR)
@@ -178,6 +179,7 @@ def test_a_call_can_be_cancelled_from_another_thread(host, on_thread, name):
     assert_host_works(host)
 
 
+@pytest.mark.serial
 def test_a_sleep_and_a_poll_can_be_cancelled_from_another_thread(make_host, on_thread):
     host = make_host(wasi=WasiGrant())
     sleeper, poller = host.load(SLEEPER), host.load(ACTOR)

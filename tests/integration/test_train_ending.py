@@ -13,8 +13,8 @@ from contextlib import suppress
 import onnxruntime
 import pytest
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, start
-from tests.integration.hive_service import wait_for
 from tests.integration.test_embedded_hive import children_of, is_alive
+from tests.waiting import eventually
 
 REACH = GUESTS / "c_reach.wasm"
 QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
@@ -58,10 +58,10 @@ class Training:
 
     def wait_until_it_learns(self, data=None):
         policies = (data or self.out / "hive") / "runs"
-        wait_for(lambda: list(policies.glob("*/policies/*3.onnx")), LONG)
+        eventually(lambda: list(policies.glob("*/policies/*3.onnx")), LONG)
 
     def says(self, text):
-        wait_for(lambda: text in self.err, LONG)
+        eventually(lambda: text in self.err, LONG)
 
     def ended(self):
         """Its status and what it printed."""
@@ -121,7 +121,7 @@ def test_a_signal_ends_a_training_with_its_files_and_its_children(train, number)
     children = descendants_of(training.process.pid)
     training.process.send_signal(number)
     status, out = training.ended()
-    wait_for(lambda: not any(map(is_alive, children)))
+    eventually(lambda: not any(map(is_alive, children)))
 
     assert status == 128 + number, training.err
     assert json.loads(out)["policy"]["which"] in ("best", "now", "latest")
@@ -136,7 +136,7 @@ def test_a_training_that_is_deaf_to_ctrl_c_and_hangups_ends_with_sigterm(train):
     training.process.send_signal(signal.SIGHUP)
     training.process.send_signal(signal.SIGINT)
     before = set((training.out / "hive").glob("runs/*/policies/*"))
-    wait_for(lambda: set((training.out / "hive").glob("runs/*/policies/*")) - before)
+    eventually(lambda: set((training.out / "hive").glob("runs/*/policies/*")) - before)
     training.process.send_signal(signal.SIGTERM)
     status, _ = training.ended()
 
@@ -175,11 +175,11 @@ def test_a_terminal_that_closes_ends_a_training_with_its_files(config, tmp_path)
         command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, env=ENVIRONMENT
     )
     os.close(theirs)
-    wait_for(lambda: list((out / "hive" / "runs").glob("*/policies/*3.onnx")), LONG)
+    eventually(lambda: list((out / "hive" / "runs").glob("*/policies/*3.onnx")), LONG)
     children = descendants_of(process.pid)
     os.close(ours)
     status = process.wait(LONG)
-    wait_for(lambda: not any(map(is_alive, children)))
+    eventually(lambda: not any(map(is_alive, children)))
 
     assert status == 129
     assert_is_all_there(out)
@@ -198,7 +198,7 @@ def test_more_signals_while_it_ends_hurry_it_and_lose_no_file(train):
     status, _ = training.ended()
     for pid in hives:
         os.kill(pid, signal.SIGCONT)  # it finds that its parent has exited
-    wait_for(lambda: not any(map(is_alive, hives)))
+    eventually(lambda: not any(map(is_alive, hives)))
 
     assert status == 143, training.err
     assert_is_all_there(training.out)
@@ -240,8 +240,8 @@ def test_an_embedded_hive_that_was_killed_is_started_again(train, pace):
     training.wait_until_it_learns()
     (hive,) = children_of(training.process.pid)
     os.kill(hive, signal.SIGKILL)
-    wait_for(lambda: not is_alive(hive))
-    wait_for(lambda: children_of(training.process.pid) not in ([], [hive]), LONG)
+    eventually(lambda: not is_alive(hive))
+    eventually(lambda: children_of(training.process.pid) not in ([], [hive]), LONG)
     training.process.send_signal(signal.SIGTERM)
     status, out = training.ended()
 

@@ -6,8 +6,8 @@ import logging
 import pytest
 from msgspec.structs import replace
 from tests.integration.guest_text import ACTOR
-from tests.integration.hive_service import wait_for
 from tests.integration.scripted_hive import ScriptedHive, raw
+from tests.waiting import eventually
 
 from arkml import HiveGrant, Host
 from arkml.cli import logs
@@ -73,7 +73,7 @@ def test_what_a_hive_says_of_a_learner_cannot_write_over_the_terminal(hive, caps
         hives.start(hives.client(), RunRequest("run", "game", Settings(3, 2))).result(20)
         display = TrainingDisplay()
         with RunMonitor(hives, lambda _: None, display) as monitor:
-            wait_for(lambda: len(hive.times.get("metrics", [])) > 1)
+            eventually(lambda: len(hive.times.get("metrics", [])) > 1)
         display.warn_rest(monitor.warnings)
     said = capsys.readouterr().err
 

@@ -11,9 +11,9 @@ import sys
 
 import pytest
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, arkml, start
-from tests.integration.hive_service import wait_for
 from tests.integration.test_embedded_hive import children_of
 from tests.integration.training_guest import LOCAL, V2, TrainingGuest
+from tests.waiting import eventually
 
 from arkml import HiveGrant, Host
 from arkml.abi.codes import ErrorCode
@@ -200,7 +200,7 @@ def test_a_disk_that_is_full_at_the_start_is_told_at_once(tmp_path, config, size
 def test_a_disk_that_is_full_at_the_end_is_told_for_every_file(tmp_path, config):
     out = tmp_path / "out"
     with start("train", REACH, "--minutes", "5", "--config", config, "--out", out) as process:
-        wait_for(lambda: list(out.glob("hive/runs/*/policies/*3.onnx")), 60)
+        eventually(lambda: list(out.glob("hive/runs/*/policies/*3.onnx")), 60)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (16, 16))
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
@@ -214,7 +214,7 @@ def test_a_disk_that_is_full_at_the_end_is_told_for_every_file(tmp_path, config)
 def test_a_hive_whose_disk_fills_up_is_told(tmp_path, config):
     out = tmp_path / "out"
     with start("train", REACH, "--minutes", "5", "--config", config, "--out", out) as process:
-        wait_for(lambda: list(out.glob("hive/runs/*/policies/*3.onnx")), 60)
+        eventually(lambda: list(out.glob("hive/runs/*/policies/*3.onnx")), 60)
         (hive,) = children_of(process.pid)
         resource.prlimit(hive, resource.RLIMIT_FSIZE, (1 << 12, 1 << 12))
         line = ""
@@ -232,7 +232,7 @@ def test_a_hive_whose_disk_fills_up_is_told(tmp_path, config):
 def test_a_learner_that_dies_is_told_with_its_reason(tmp_path, config):
     out = tmp_path / "out"
     with start("train", REACH, "--minutes", "5", "--config", config, "--out", out) as process:
-        wait_for(lambda: list(out.glob("hive/runs/*/policies/*3.onnx")), 60)
+        eventually(lambda: list(out.glob("hive/runs/*/policies/*3.onnx")), 60)
         (hive,) = children_of(process.pid)
         for learner in children_of(hive):
             os.kill(learner, signal.SIGKILL)

@@ -2,7 +2,6 @@
 
 import re
 import struct
-import time
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from tests.integration.training_guest import (
     V3,
     TrainingGuest,
 )
+from tests.waiting import eventually
 
 from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState, ErrorCode, SnapshotFormat
@@ -156,12 +156,13 @@ def test_submits_are_answered_and_learned_from(guest):
 def test_a_start_that_is_dropped_leaves_its_run(guest, host):
     future = guest.handle(V2, "start_training", *LOCAL, "game", "dropped", 3, 2, 0, QUICK)
     guest.proxy.code(V1, "ml__drop_future", future)
-    client, until, status = hives_of(host).client(), time.monotonic() + 60, ""
-    while status != "stopped" and time.monotonic() < until:
-        status = {run.name: run.status.value for run in client.runs().result()}.get("dropped", "")
-        time.sleep(0.05)
+    client = hives_of(host).client()
 
-    assert status == "stopped"
+    def is_stopped():
+        runs = {run.name: run.status.value for run in client.runs().result()}
+        return runs.get("dropped") == "stopped"
+
+    assert eventually(is_stopped, 60)
 
 
 def test_two_guests_learn_one_run_and_the_last_one_stops_it(guest, host):
@@ -177,10 +178,7 @@ def test_two_guests_learn_one_run_and_the_last_one_stops_it(guest, host):
     assert actions.any()
     assert client.run(run.id).result().status.value == "running"
     other.guest.close()
-    until = time.monotonic() + 60
-    while client.run(run.id).result().status.value != "stopped" and time.monotonic() < until:
-        time.sleep(0.05)
-    assert client.run(run.id).result().status.value == "stopped"
+    assert eventually(lambda: client.run(run.id).result().status.value == "stopped", 60)
 
 
 def test_the_cmdlet_of_the_published_crates_learns_and_ends_with_0():
@@ -195,10 +193,11 @@ def test_the_cmdlet_of_the_published_crates_learns_and_ends_with_0():
 def test_the_applet_of_the_published_crates_learns_without_being_held_up():
     with Host(hive=HiveGrant(settings={"hidden": 64, "batch_size": 256})) as host:
         guest = host.load(APPLET)
-        until, status = time.monotonic() + 90, 0
-        while not status and time.monotonic() < until:
-            guest.update()
-            time.sleep(0.004)
-            status = guest.call("status")
 
-    assert status == 1
+        def status():
+            guest.update()
+            return guest.call("status")
+
+        ended = eventually(status, 90, interval=0.004)
+
+    assert ended == 1

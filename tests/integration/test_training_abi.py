@@ -3,7 +3,6 @@
 import json
 import shutil
 import struct
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -22,6 +21,7 @@ from tests.integration.training_guest import (
     V4,
     TrainingGuest,
 )
+from tests.waiting import eventually
 
 from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState, ErrorCode, ExperimentStatus
@@ -58,14 +58,6 @@ def details(host):
         run = next(run for run in client.runs().result() if run.name == name)
         return client.details(run.id).result()
 
-    return found
-
-
-def until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.02)
     return found
 
 
@@ -194,7 +186,7 @@ def test_runs_whose_learners_die_are_unhealthy_and_then_aborted(statuses):
     ):
         service.create(name, misbehavior=misbehavior)
 
-        assert until(lambda name=name, status=status: listed()[name].name.lower() == status)
+        assert eventually(lambda name=name, status=status: listed()[name].name.lower() == status)
 
 
 def test_a_run_is_not_deleted_while_its_last_checkpoint_is_written(statuses):
@@ -220,7 +212,7 @@ def test_a_run_is_stopped_when_its_time_is_over(guest, details):
     future = guest.handle(V3, "start_training", *LOCAL, "game", "brief", 3, 2, 0, QUICK, "", 1)
     guest.wait(V1, "training_handle", future)
 
-    assert until(lambda: details("brief").run.status.value == "stopped")
+    assert eventually(lambda: details("brief").run.status.value == "stopped")
 
 
 def test_the_fourth_version_brings_a_protocol_of_its_own(guest, details):
@@ -269,8 +261,8 @@ def test_a_guest_learns_by_the_submits_of_the_fifth_version(guest, details):
         answers.add(guest.ask(V5, "submit_training_observations", context, size=4))
 
     assert answers == {(ErrorCode.SUCCESS, struct.pack("<I", 4 + 4 * (9 + 4 * ACTIONS)))}
-    assert until(lambda: details("bytes").run.rows == 240)
-    assert until(lambda: details("bytes").run.n_opts > 0)
+    assert eventually(lambda: details("bytes").run.rows == 240)
+    assert eventually(lambda: details("bytes").run.n_opts > 0)
 
 
 def test_what_a_hive_has_of_a_run_can_be_had_without_taking_part(guest, details):
@@ -304,7 +296,7 @@ def test_a_run_starts_from_a_checkpoint_of_another_one(guest, host, details):
         guest.proxy._next = 8_192
         state = RUNNING
     run = details("first").run.id
-    until(lambda: details("first").run.n_opts > 0)
+    eventually(lambda: details("first").run.n_opts > 0)
     checkpoint = hives_of(host).client().checkpoint(run).result()
     for name in (run, checkpoint):
         started = guest.handle(
@@ -315,7 +307,7 @@ def test_a_run_starts_from_a_checkpoint_of_another_one(guest, host, details):
 
     assert checkpoint.startswith(f"{run}@")
     for name in (run, checkpoint):
-        assert until(lambda name=name: details(f"from {name}").run.n_opts) >= int(
+        assert eventually(lambda name=name: details(f"from {name}").run.n_opts) >= int(
             checkpoint.split("@")[1]
         )
 
@@ -339,7 +331,7 @@ def test_rows_with_actions_of_their_own_reach_the_memory(guest, host, details):
             assert code is ErrorCode.SUCCESS
     client, run = hives_of(host).client(), details("own actions").run.id
 
-    assert until(lambda: client.memory(run).result().held == 10)
+    assert eventually(lambda: client.memory(run).result().held == 10)
 
 
 def test_an_id_that_comes_back_in_the_submit_of_its_end_is_not_learned_from(
@@ -357,7 +349,7 @@ def test_an_id_that_comes_back_in_the_submit_of_its_end_is_not_learned_from(
     assert code is ErrorCode.SUCCESS
     assert not actions.any()
     assert not any(values[4:])
-    assert until(lambda: client.memory(run).result().held == 4)
+    assert eventually(lambda: client.memory(run).result().held == 4)
     assert {number for number in (7, 9) if f"agent {number}: its episode" in caplog.text} == {7, 9}
 
 
@@ -422,7 +414,7 @@ def test_the_metrics_of_a_guest_come_back_with_names_cut_between_characters(gues
         return metrics_of(guest, context, api).get(expected)
 
     assert len(expected.encode()) < width
-    assert until(told) == pytest.approx(3.0)
+    assert eventually(told) == pytest.approx(3.0)
 
 
 def metrics_in(directory):
@@ -451,7 +443,7 @@ def test_a_metric_is_kept_with_the_row_that_it_came_with(tmp_path):
             assert submit(guest, context, 5) is ErrorCode.SUCCESS
         guest.guest.close()
         run = hives_of(host).client().runs().result()[0]
-        until(lambda: hives_of(host).client().run(run.id).result().rows == 1_400)
+        eventually(lambda: hives_of(host).client().run(run.id).result().rows == 1_400)
         found = list(metrics_in(tmp_path / "runs" / run.id / "rows"))
 
     assert sorted(found) == sorted(
@@ -478,7 +470,7 @@ def test_the_rows_of_metrics_are_told_apart_where_one_policy_answers_many_guests
             player.part.note(part, [Metadata(guest, "mine", value)])
         player.part.held()
     player.frames = 100
-    until(player.settled)
+    eventually(player.settled)
     found = list(metrics_in(tmp_path / "runs" / player.run.id / "rows"))
     player.close()
 
@@ -502,9 +494,9 @@ def test_one_client_stops_a_run_for_all_and_the_others_hear_of_it(guest, host, d
         return code is ErrorCode.NOT_FOUND
 
     assert stopped is ErrorCode.SUCCESS
-    assert until(refused)
+    assert eventually(refused)
     assert guest.proxy.code(V1, "ml__stop_training", context) is ErrorCode.NOT_FOUND
-    assert until(lambda: details("stopped for all").run.status.value == "stopped")
+    assert eventually(lambda: details("stopped for all").run.status.value == "stopped")
     other.guest.close()
 
 
@@ -526,12 +518,17 @@ def test_rows_that_are_not_finite_are_answered_with_zeros_and_told_once(
     assert all(found[1].any() for found in broken)
     assert not actions.any()
     assert len(told) == 2
-    assert until(lambda: client.memory(run).result().held == 5)
+    assert eventually(lambda: client.memory(run).result().held == 5)
 
 
 def test_the_guests_of_a_fleet_learn_one_run_together(host):
     with host.fleet(GUEST_FILE, 4) as fleet:
-        until(lambda: fleet.update() is not None and all(g.call("mode") == 1 for g in fleet.guests))
+
+        def all_train():
+            fleet.update()
+            return all(guest.call("mode") == 1 for guest in fleet.guests)
+
+        eventually(all_train, 60)
         for _ in range(30):
             fleet.update()
         runs = [

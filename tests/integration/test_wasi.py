@@ -269,6 +269,7 @@ def test_input_is_spread_over_the_buffers_of_a_call(granted):
     assert guest.read_memory(300, 7) == b"cdefgh\0"
 
 
+@pytest.mark.serial
 def test_waiting_for_input_from_a_pipe_costs_no_time_and_can_be_long(granted):
     reader, writer = os.pipe()
     with open(reader, "rb", buffering=0) as source:  # noqa: PTH123  a descriptor
@@ -327,6 +328,7 @@ def test_a_callback_that_raises_is_an_error_of_the_call_and_not_of_the_process(g
 # Waiting.
 
 
+@pytest.mark.serial
 def test_a_sleep_lasts_as_long_as_was_asked(granted):
     guest = granted()
     started = time.perf_counter()
@@ -336,6 +338,7 @@ def test_a_sleep_lasts_as_long_as_was_asked(granted):
     assert (code, events) == (SUCCESS, [(0xABCDEF01_23456789, 0, 0)])
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_sleep_until_a_time_ends_at_that_time(granted, number):
     guest = granted()
@@ -349,6 +352,7 @@ def test_a_sleep_until_a_time_ends_at_that_time(granted, number):
     assert time.perf_counter() - started < 0.05
 
 
+@pytest.mark.serial
 def test_the_first_of_several_events_ends_the_wait(granted):
     guest = granted()
     started = time.perf_counter()
@@ -364,6 +368,7 @@ def test_output_is_always_ready(granted):
     assert (code, events) == (SUCCESS, [(2, 0, 2), (3, 0, 2)])
 
 
+@pytest.mark.serial
 def test_input_wakes_a_guest_that_waits_for_it(granted):
     reader, writer = os.pipe()
     with open(reader, "rb", buffering=0) as source:  # noqa: PTH123  a descriptor
@@ -392,6 +397,7 @@ def test_wrong_subscriptions_are_refused(granted):
     assert guest.failure is None
 
 
+@pytest.mark.serial
 def test_waiting_for_a_file_does_not_wait_for_input(granted, tree):
     """A file is always ready, however silent the standard input is."""
     reader, writer = os.pipe()
@@ -431,6 +437,7 @@ def test_a_guest_that_only_yields_runs_into_the_deadline(make_host):
     assert time.perf_counter() - started < 3
 
 
+@pytest.mark.serial
 async def test_others_run_while_a_guest_sleeps(granted):
     guest = granted()
     turns = 0
@@ -448,6 +455,7 @@ async def test_others_run_while_a_guest_sleeps(granted):
     assert turns > 5
 
 
+@pytest.mark.serial
 async def test_a_sleep_can_be_cancelled(granted):
     guest = granted()
     task = asyncio.create_task(guest.call_async("sleep", 10**12))
@@ -462,6 +470,7 @@ async def test_a_sleep_can_be_cancelled(granted):
     guest.close()
 
 
+@pytest.mark.serial
 def test_two_guests_sleep_at_the_same_time_on_two_threads(granted, on_thread):
     guests = [granted(), granted()]
     started = time.perf_counter()

@@ -1,8 +1,7 @@
 """A proxy guest that takes part in runs through the imports that a test calls."""
 
-import time
-
 import numpy as np
+from tests.waiting import eventually
 
 from arkml.abi.codes import ErrorCode
 from arkml.testing.proxy import Proxy, proxy_text
@@ -36,14 +35,15 @@ class TrainingGuest:
 
     def wait(self, module, kind, future, *, size=1):
         """Poll until a future is ready, and return its number of items."""
-        room, until = self.proxy.room(size), time.monotonic() + 60
-        while time.monotonic() < until:
+        room = self.proxy.room(size)
+
+        def polled():
             assert not self.proxy.code(module, f"ml__poll_future_{kind}", future, room)
             data = self.proxy.read(room, size)
-            if data[0]:
-                return int.from_bytes(data[4:8], "little") if size == 8 else 1
-            time.sleep(0.01)
-        raise TimeoutError(kind)
+            return data if data[0] else None
+
+        data = eventually(polled, 60)
+        return int.from_bytes(data[4:8], "little") if size == 8 else 1
 
     def take(self, module, kind, future, size):
         room = self.proxy.room(size)

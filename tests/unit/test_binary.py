@@ -310,13 +310,13 @@ def test_mutated_modules_raise_module_errors_and_nothing_else():
     longest = 0.0
     for turn in range(2000):
         data = mutated(corpus[turn % len(corpus)], chance)
-        started = time.perf_counter()
+        started = time.process_time()
         try:
             describe(normalize(data, Limits()).binary)
             outcomes["read"] += 1
         except (ModuleError, MemoryLimitExceeded, TableLimitExceeded):
             outcomes["refused"] += 1
-        longest = max(longest, time.perf_counter() - started)
+        longest = max(longest, time.process_time() - started)
 
     assert outcomes["read"] > 20
     assert outcomes["refused"] > 20

@@ -16,6 +16,7 @@ from arkml.errors import (
 from arkml.limits import Limits
 from arkml.policies.signature import Port
 from arkml.sessions.services import Services
+from arkml.testing import RecordingPolicies
 
 LIMITS = Limits()
 ONNX = SnapshotFormat.ONNX
@@ -53,26 +54,13 @@ class Clock:
         return Clock.now
 
 
-class FakeLibrary:
-    def __init__(self, networks):
-        self.networks = networks
-        self.keys = []
-
-    def load_network(self, snapshot, snapshot_format, *, key=0):
-        assert snapshot_format is ONNX
-        self.keys.append(key)
-        if snapshot not in self.networks:
-            raise ModelRejected(f"{snapshot!r} is no model")
-        return self.networks[snapshot]
-
-
 class World:
     """The brain functions of one guest, and how a guest uses them."""
 
     def __init__(self, networks=None, limits=LIMITS, background=None):
         Clock.now = 0.0
         self.network = FakeNetwork()
-        self.library = FakeLibrary({b"model": self.network} | (networks or {}))
+        self.library = RecordingPolicies(networks={b"model": self.network} | (networks or {}))
         self.services = Services(
             "npc",
             1,
@@ -151,17 +139,18 @@ def test_a_load_on_another_thread_is_unavailable_until_it_is_done():
 
 
 def test_a_failed_load_keeps_erring_and_is_told_once(world, caplog):
+    world.library.failure = ModelRejected("the model has no outputs")
     load = world.calls.load_inference_async(world.runtime, ONNX, b"garbage")
     for _ in range(3):
         with pytest.raises(ModelRejected):
             world.calls.poll_load_inference_async(load)
 
-    assert caplog.messages == ["a brain was refused: b'garbage' is no model"]
+    assert caplog.messages == ["a brain was refused: the model has no outputs"]
     assert world.services.pending_polls == 0
 
 
 def test_a_bug_while_loading_is_raised_to_whoever_polls(world):
-    world.library.networks = None
+    world.library.failure = TypeError("a bug")
     load = world.calls.load_inference_async(world.runtime, ONNX, b"model")
 
     with pytest.raises(TypeError):
@@ -188,7 +177,7 @@ def test_every_brain_has_noise_of_its_own(world):
     world.load()
     world.load()
 
-    assert len(set(world.library.keys)) == 2
+    assert len(set(world.library.network_keys)) == 2
 
 
 def test_the_place_of_a_load_is_kept_for_its_brain():
@@ -509,8 +498,10 @@ def test_snapshots_of_brains_have_a_limit_together_and_come_back_when_they_end()
 
 
 def test_a_refused_brain_and_a_destroyed_load_use_no_snapshot(world):
+    world.library.failure = ModelRejected("the model has no outputs")
     with pytest.raises(ModelRejected):
         world.load(b"garbage")
+    world.library.failure = None
 
     assert world.services._guest.snapshots.used == 0
     world.calls.load_inference_async(world.runtime, ONNX, b"model")

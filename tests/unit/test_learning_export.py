@@ -71,7 +71,7 @@ def test_features_far_off_are_clipped_in_the_model():
 
 
 def test_the_check_passes_what_answers_alike():
-    check(to_onnx(weights()), weights(), answer)
+    check(to_onnx(weights()), weights(), answer)  # raises ExportWrong otherwise
 
 
 @pytest.mark.parametrize("part", ["actions", "values"])

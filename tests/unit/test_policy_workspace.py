@@ -72,6 +72,10 @@ def test_a_guest_has_one_share_in_all_tables_and_not_that_of_another():
 
 def test_tables_that_are_gone_do_not_count():
     workspace = PolicyWorkspace(agent_bytes=1_000)
-    workspace.require_agents(Kept(g1=900), 1, 0)
+    held = Kept(g1=900)
+    workspace.require_agents(held, 1, 0)
 
-    workspace.require_agents(Kept(), 1, 1_000)
+    with pytest.raises(Unavailable, match="guest 1 take 1900 bytes"):
+        workspace.require_agents(Kept(), 1, 1_000)
+    del held
+    workspace.require_agents(Kept(), 1, 1_000)  # does not raise

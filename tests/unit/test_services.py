@@ -17,7 +17,6 @@ from arkml.abi.codes import (
 from arkml.abi.layout import struct_size, unpack
 from arkml.abi.ml_v1 import EXPERIMENT_INFO, METRIC_V1
 from arkml.abi.ml_v3 import METRIC_V3
-from arkml.batches import ROW, Batch
 from arkml.errors import (
     HttpRequestFailed,
     InvalidArguments,
@@ -33,6 +32,7 @@ from arkml.sessions import results
 from arkml.sessions.services import Services
 from arkml.sessions.session import Origin
 from arkml.sessions.session_table import TrainingStart
+from arkml.testing import ConstantPolicy, MemoryQueue, RecordingPolicies, RecordingSink
 
 HOST_ROWS = [
     pytest.param(api, function, id=f"{api.module}.{function.name}")
@@ -61,93 +61,15 @@ class Room:
         self.data[:] = data
 
 
-class FakeQueue:
-    def __init__(self, num_features, num_actions):
-        self.shape = (num_features, num_actions)
-        self.states = []
-        self.is_open = True
-        self.cached = None
-
-    def batch(self):
-        if self.cached is None or len(self.cached) != len(self.states):
-            self.cached = self.new_batch()
-        self.cached.rows["state"] = self.states
-        return self.cached
-
-    def new_batch(self):
-        count, (num_features, num_actions) = len(self.states), self.shape
-        rows = np.zeros(count, ROW)
-        rows["id"] = range(count)
-        rows["state"] = self.states
-        return Batch(
-            rows,
-            np.zeros((count, num_features), np.float32),
-            np.zeros((count, num_actions), np.float32),
-            np.zeros(count, np.float32),
-            np.array(0, np.uint64),
-        )
-
-    def metadata(self):
-        return []
-
-    def clear(self):
-        self.states = []
-
-    def close(self):
-        self.is_open = False
-
-
-class FakePolicy:
-    def __init__(self, num_features=3, num_actions=2, action=1.5):
-        self.num_features = num_features
-        self.num_actions = num_actions
-        self.action = action
-        self.forgotten = 0
-
-    def act(self, batch):
-        batch.actions[:] = self.action
-
-    def forget(self, key):  # noqa: ARG002
-        self.forgotten += 1
-
-
-class FakeLibrary:
-    def __init__(self, policy):
-        self.policy = policy
-        self.loaded = 0
-
-    def load(self, snapshot, snapshot_format, num_features, num_actions):  # noqa: ARG002
-        self.loaded += 1
-        if not snapshot:
-            raise ModelRejected("the model has no bytes")
-        return self.policy
-
-
-class FakeSink:
-    def __init__(self):
-        self.origins = []
-        self.left = []
-
-    def accept(self, batch, metadata, origin):  # noqa: ARG002
-        self.origins.append(origin)
-
-    def note(self, batch, metadata):  # noqa: ARG002
-        self.noted = [*getattr(self, "noted", []), *metadata]
-
-    def held(self):
-        return None
-
-    def leave(self, *, stop):
-        self.left.append(stop)
-
-
 class World:
     """Services of one guest and the fakes around them."""
 
-    def __init__(self, limits=LIMITS, **policy):
+    def __init__(self, limits=LIMITS, *, num_features=3, num_actions=2, action=1.5):
         self.queues = []
-        self.policy = FakePolicy(**policy)
-        self.library = FakeLibrary(self.policy)
+        self.policy = ConstantPolicy(3, 2, actions=action)
+        self.library = RecordingPolicies(
+            actions=action, num_features=num_features, num_actions=num_actions
+        )
         self.services = Services(
             "npc",
             1,
@@ -164,8 +86,13 @@ class World:
         self.time = self.services.handlers["ark-time-v1"]
 
     def open_queue(self, handle, *, training, num_features, num_actions, key):  # noqa: ARG002
-        self.queues.append(FakeQueue(num_features, num_actions))
+        self.queues.append(MemoryQueue(num_features, num_actions))
         return self.queues[-1]
+
+    def push(self, *states):
+        """Push a row of each state to the first session, for the agents 0, 1, 2 ..."""
+        for agent, state in enumerate(states):
+            self.queues[0].push(agent, [0] * self.queues[0].num_features, state=state)
 
     def infer(self):
         return self.v1.start_inference(3, 2, b"model", SnapshotFormat.ONNX)
@@ -319,6 +246,7 @@ def test_a_session_lives_from_start_to_stop(world):
 
 
 def test_a_refused_snapshot_opens_nothing_and_is_told(world, caplog):
+    world.library.failure = ModelRejected("the model has no bytes")
     with pytest.raises(ModelRejected):
         world.v1.start_inference(3, 2, b"", SnapshotFormat.ONNX)
 
@@ -332,14 +260,14 @@ def test_without_room_for_a_handle_no_snapshot_is_loaded():
 
     with pytest.raises(TooManyHandles):
         world.infer()
-    assert world.library.loaded == 1
+    assert len(world.library.snapshots) == 1
 
 
 def test_v5_takes_the_shape_from_the_snapshot():
     world = World(num_features=9, num_actions=4)
     world.v5.start_inference(b"model", SnapshotFormat.ONNX)
 
-    assert world.queues[0].shape == (9, 4)
+    assert (world.queues[0].num_features, world.queues[0].num_actions) == (9, 4)
 
 
 def test_v5_refuses_more_actions_than_a_guest_can_multiply():
@@ -352,22 +280,22 @@ def test_v5_refuses_more_actions_than_a_guest_can_multiply():
 
 def test_v5_answers_with_bytes_and_empties_the_queue(world):
     handle = world.v5.start_inference(b"model", SnapshotFormat.ONNX)
-    world.queues[0].states = [EpisodeState.RUNNING, EpisodeState.TERMINAL]
+    world.push(EpisodeState.RUNNING, EpisodeState.TERMINAL)
     world.services.session_at(0).answer()
     answer = world.v5.submit_inference_observations(handle)
 
     assert answer == struct.pack("<BBHQB2fQB", 0, 2, 2, 0, 1, 1.5, 1.5, 1, 0)
-    assert world.queues[0].states == []
+    assert len(world.queues[0]) == 0
     assert world.v5.submit_inference_observations(handle) == struct.pack("<BBH", 0, 0, 2)
 
 
 def test_v5_refuses_more_than_255_rows_empties_the_queue_and_says_why(world, caplog):
     handle = world.v5.start_inference(b"model", SnapshotFormat.ONNX)
-    world.queues[0].states = [EpisodeState.RUNNING] * 256
+    world.push(*[EpisodeState.RUNNING] * 256)
 
     with pytest.raises(InvalidArguments):
         world.v5.submit_inference_observations(handle)
-    assert world.queues[0].states == []
+    assert len(world.queues[0]) == 0
     assert caplog.messages == [
         "a submit was refused: 256 rows in one submit of ml-v5, the limit is 255"
     ]
@@ -377,7 +305,7 @@ def test_v5_sends_zeros_for_actions_that_are_not_finite_and_says_so_once(caplog)
     world = World(action=np.nan)
     handle = world.v5.start_inference(b"model", SnapshotFormat.ONNX)
     for _ in range(2):
-        world.queues[0].states = [EpisodeState.RUNNING]
+        world.push(EpisodeState.RUNNING)
         world.services.session_at(0).answer()
         answer = world.v5.submit_inference_observations(handle)
 
@@ -388,7 +316,7 @@ def test_v5_sends_zeros_for_actions_that_are_not_finite_and_says_so_once(caplog)
 
 def test_v5_answers_training_sessions_too(world):
     handle = world.train()
-    world.queues[0].states = [EpisodeState.INITIAL]
+    world.push(EpisodeState.INITIAL)
 
     assert world.v5.submit_training_observations(handle)[1] == 1
     with pytest.raises(NotFound):
@@ -406,16 +334,16 @@ def test_an_experiment_tells_its_counts(world):
 
 
 def test_rows_of_others_reach_the_run(world):
-    sink = FakeSink()
+    sink = RecordingSink()
     handle = world.train(sink)
     world.v1.submit_training_augmented_observations(handle)
     world.v1.submit_training_demonstration_observations(handle)
 
-    assert sink.origins == [Origin.AUGMENTED, Origin.DEMONSTRATION]
+    assert [origin for _, origin in sink.accepted] == [Origin.AUGMENTED, Origin.DEMONSTRATION]
 
 
 def test_stopping_an_experiment_makes_the_stop_that_follows_a_plain_error(world):
-    sink = FakeSink()
+    sink = RecordingSink()
     handle = world.train(sink)
     world.v2.stop_experiment(handle)
 
@@ -425,7 +353,7 @@ def test_stopping_an_experiment_makes_the_stop_that_follows_a_plain_error(world)
 
 
 def test_stopping_training_leaves_the_run(world):
-    sink = FakeSink()
+    sink = RecordingSink()
     handle = world.train(sink)
     world.v1.stop_training(handle)
 
@@ -554,7 +482,7 @@ COUNTED = [
 ]
 PLAIN = [
     (1, "bool", results.BOOL, True, 1),
-    (1, "training_handle", results.TRAINING, TrainingStart(FakePolicy(), 3, 2), 8),
+    (1, "training_handle", results.TRAINING, TrainingStart(ConstantPolicy(3, 2), 3, 2), 8),
     (2, "ark_experiment_config", results.SHAPE, results.ExperimentShape(3, 2), 8),
 ]
 
@@ -669,7 +597,7 @@ def test_futures_have_a_limit_of_their_own():
 
 def test_close_frees_everything_and_can_be_repeated(world):
     world.infer()
-    sink = FakeSink()
+    sink = RecordingSink()
     world.train(sink)
     world.v1.can_connect_to_hive("", 0)
     brains = world.services.handlers["ark-ml-inference-v0"]
@@ -681,7 +609,7 @@ def test_close_frees_everything_and_can_be_repeated(world):
     assert before == (3, 1)
     assert (world.services.live_handles, world.services.live_futures) == (0, 0)
     assert [queue.is_open for queue in world.queues] == [False, False]
-    assert world.policy.forgotten == 2
+    assert [len(policy.forgotten) for policy in (*world.library.policies, world.policy)] == [1, 1]
     assert sink.left == [False]
 
 
@@ -705,7 +633,7 @@ def test_snapshots_in_use_have_a_limit_together_and_the_same_one_counts_once(cap
     with pytest.raises(SnapshotTooLarge, match="1 bytes beside 40"):
         world.v5.start_inference(b"c", SnapshotFormat.ONNX)
     assert len(caplog.messages) == 1
-    assert world.library.loaded == 3
+    assert len(world.library.snapshots) == 3
     world.v1.stop_inference(handles[0])
     with pytest.raises(SnapshotTooLarge):
         world.v5.start_inference(b"c", SnapshotFormat.ONNX)

@@ -12,6 +12,7 @@ from arkml.sessions.handles import HandleTable
 from arkml.sessions.responses import encode, require_countable
 from arkml.sessions.session import InferenceSession, Keys, Origin, Session, TrainingSession
 from arkml.sessions.session_table import SessionTable, TrainingStart
+from arkml.testing import ConstantPolicy, MemoryQueue, RecordingSink
 
 RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
 
@@ -29,59 +30,6 @@ def batch_of(states, num_actions=2, num_features=3):
     )
 
 
-class FakeQueue:
-    def __init__(self, rows=2):
-        self.rows = rows
-        self.is_open = True
-
-    def batch(self):
-        return batch_of([RUNNING] * self.rows)
-
-    def metadata(self):
-        return []
-
-    def clear(self):
-        self.rows = 0
-
-    def close(self):
-        self.is_open = False
-
-
-class FakePolicy:
-    num_features = 3
-    num_actions = 2
-
-    def __init__(self):
-        self.forgotten = []
-
-    def act(self, batch):
-        batch.actions[:] = 7
-
-    def forget(self, key):
-        self.forgotten.append(key)
-
-
-class FakeSink:
-    def __init__(self, failure=None):
-        self.taken = []
-        self.left = []
-        self.failure = failure
-
-    def accept(self, batch, metadata, origin):
-        if self.failure is not None:
-            raise self.failure
-        self.taken.append((len(batch), list(metadata), origin))
-
-    def note(self, batch, metadata):  # noqa: ARG002
-        self.noted = [*getattr(self, "noted", []), *metadata]
-
-    def held(self):
-        return None
-
-    def leave(self, *, stop):
-        self.left.append(stop)
-
-
 class Opened:
     """Opens queues and remembers how it was asked."""
 
@@ -91,7 +39,9 @@ class Opened:
 
     def __call__(self, handle, **shape):
         self.asked.append((handle, shape))
-        self.queues.append(FakeQueue())
+        self.queues.append(MemoryQueue(3, 2))
+        for agent in (10, 11):
+            self.queues[-1].push(agent, [1, 1, 1])
         return self.queues[-1]
 
 
@@ -107,7 +57,9 @@ def table_of(opener, *, limit=8, number=3):
 
 def test_a_submit_is_answered_by_the_policy_and_counted(opener):
     table, _ = table_of(opener)
-    session = table.get(table.open_inference(FakePolicy(), 3, 2), InferenceSession)
+    session = table.get(
+        table.open_inference(ConstantPolicy(3, 2, actions=7), 3, 2), InferenceSession
+    )
     first = session.answer()
     session.answer()
 
@@ -117,7 +69,7 @@ def test_a_submit_is_answered_by_the_policy_and_counted(opener):
 
 def test_the_queue_knows_its_handle_and_the_shape_of_its_session(opener):
     table, handles = table_of(opener)
-    handle = table.open_inference(FakePolicy(), 3, 2)
+    handle = table.open_inference(ConstantPolicy(3, 2, actions=7), 3, 2)
     session = table.get(handle, InferenceSession)
 
     assert opener.asked == [
@@ -137,7 +89,7 @@ def test_a_slot_without_a_session_is_not_found(opener):
 
 def test_an_inference_handle_is_no_training_handle(opener):
     table, _ = table_of(opener)
-    handle = table.open_inference(FakePolicy(), 3, 2)
+    handle = table.open_inference(ConstantPolicy(3, 2, actions=7), 3, 2)
 
     with pytest.raises(NotFound):
         table.get(handle, TrainingSession)
@@ -150,7 +102,7 @@ def test_an_inference_handle_is_no_training_handle(opener):
 
 def test_closing_gives_up_the_queue_and_the_memory_of_the_policy(opener):
     table, handles = table_of(opener)
-    policy = FakePolicy()
+    policy = ConstantPolicy(3, 2, actions=7)
     handle = table.open_inference(policy, 3, 2)
     key = table.get(handle, InferenceSession).key
     table.close(handle, InferenceSession)
@@ -164,49 +116,52 @@ def test_closing_gives_up_the_queue_and_the_memory_of_the_policy(opener):
 
 def test_a_full_table_opens_no_queue(opener):
     table, _ = table_of(opener, limit=1)
-    table.open_inference(FakePolicy(), 3, 2)
+    table.open_inference(ConstantPolicy(3, 2, actions=7), 3, 2)
 
     with pytest.raises(TooManyHandles):
         table.require_room()
     with pytest.raises(TooManyHandles):
-        table.open_training(TrainingStart(FakePolicy(), 3, 2))
+        table.open_training(TrainingStart(ConstantPolicy(3, 2, actions=7), 3, 2))
     assert len(opener.queues) == 1
 
 
 def test_rows_of_others_go_to_the_sink_and_leave_the_queue(opener):
     table, _ = table_of(opener)
-    sink = FakeSink()
-    handle = table.open_training(TrainingStart(FakePolicy(), 3, 2, sink))
+    sink = RecordingSink()
+    handle = table.open_training(TrainingStart(ConstantPolicy(3, 2, actions=7), 3, 2, sink))
     session = table.get(handle, TrainingSession)
     session.hand_over(Origin.AUGMENTED)
     session.hand_over(Origin.DEMONSTRATION)
 
-    assert sink.taken == [(2, [], Origin.AUGMENTED), (0, [], Origin.DEMONSTRATION)]
+    assert [(len(batch), batch.metadata, origin) for batch, origin in sink.accepted] == [
+        (2, [], Origin.AUGMENTED),
+        (0, [], Origin.DEMONSTRATION),
+    ]
 
 
 def test_a_sink_that_refuses_rows_leaves_the_queue_empty(opener):
     table, _ = table_of(opener)
-    sink = FakeSink(InvalidArguments("rows without actions"))
-    handle = table.open_training(TrainingStart(FakePolicy(), 3, 2, sink))
+    sink = RecordingSink(failure=InvalidArguments("rows without actions"))
+    handle = table.open_training(TrainingStart(ConstantPolicy(3, 2, actions=7), 3, 2, sink))
 
     with pytest.raises(InvalidArguments):
         table.get(handle, TrainingSession).hand_over(Origin.DEMONSTRATION)
-    assert opener.queues[0].rows == 0
+    assert len(opener.queues[0]) == 0
 
 
 def test_without_a_sink_rows_are_accepted_and_forgotten(opener):
     table, _ = table_of(opener)
-    handle = table.open_training(TrainingStart(FakePolicy(), 3, 2))
+    handle = table.open_training(TrainingStart(ConstantPolicy(3, 2, actions=7), 3, 2))
     table.get(handle, TrainingSession).hand_over(Origin.AUGMENTED)
 
-    assert opener.queues[0].rows == 0
+    assert len(opener.queues[0]) == 0
 
 
 @pytest.mark.parametrize("stop", [False, True])
 def test_a_session_leaves_its_run_or_stops_it(opener, stop):
     table, handles = table_of(opener)
-    sink = FakeSink()
-    handle = table.open_training(TrainingStart(FakePolicy(), 3, 2, sink))
+    sink = RecordingSink()
+    handle = table.open_training(TrainingStart(ConstantPolicy(3, 2, actions=7), 3, 2, sink))
     if stop:
         table.stop(handle)
     else:
@@ -217,13 +172,13 @@ def test_a_session_leaves_its_run_or_stops_it(opener, stop):
 
 
 def test_closing_all_closes_the_others_if_one_fails(opener):
-    class Broken(FakePolicy):
+    class Broken(ConstantPolicy):
         def forget(self, key):  # noqa: ARG002
             raise RuntimeError("broken")
 
     table, handles = table_of(opener)
-    policy = FakePolicy()
-    table.open_inference(Broken(), 3, 2)
+    policy = ConstantPolicy(3, 2, actions=7)
+    table.open_inference(Broken(3, 2), 3, 2)
     table.open_inference(policy, 3, 2)
 
     with pytest.raises(RuntimeError, match="broken"):

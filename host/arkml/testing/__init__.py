@@ -1,4 +1,4 @@
-"""Tests of guests: a pytest plugin, the proxy guest and fakes."""
+"""Tools for tests of guests: a pytest plugin, the proxy guest and fakes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from arkml.testing.fakes import ConstantPolicy, MemoryQueue, RecordedBatch, RecordingPolicies
+    from arkml.testing.fakes import (
+        ConstantPolicy,
+        MemoryQueue,
+        RecordedBatch,
+        RecordingPolicies,
+        RecordingSink,
+    )
     from arkml.testing.proxy import Proxy, proxy_text
     from arkml.testing.threaded import ThreadedGuest, ThreadedHost
 
@@ -16,6 +22,7 @@ __all__ = [
     "Proxy",
     "RecordedBatch",
     "RecordingPolicies",
+    "RecordingSink",
     "ThreadedGuest",
     "ThreadedHost",
     "proxy_text",
@@ -28,6 +35,7 @@ _HOMES = {
     "Proxy": "arkml.testing.proxy",
     "RecordedBatch": "arkml.testing.fakes",
     "RecordingPolicies": "arkml.testing.fakes",
+    "RecordingSink": "arkml.testing.fakes",
     "ThreadedGuest": "arkml.testing.threaded",
     "ThreadedHost": "arkml.testing.threaded",
     "proxy_text": "arkml.testing.proxy",

@@ -1,9 +1,10 @@
-"""Fakes: policies that answer with constants and record their batches, a queue in memory."""
+"""Fakes: policies that answer constants, a queue and a sink in memory; each records its use."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,30 +15,60 @@ from arkml.errors import InvalidArguments, Unavailable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
+from arkml.sessions.session import Origin, Ready
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedBatch:
-    """A copy of the rows of one submit: ids, states, rewards [n], features [n, num_features]."""
+    """
+    A copy of the rows of one submit, `n` of them.
 
-    ids: list[int]
-    states: list[EpisodeState]
-    rewards: list[float]
+    - `rows`: records, [n], with the fields of `Batch.rows`.
+    - `features`: float32, [n, num_features].
+    - `given`: float32, [n, num_actions], actions that came with the rows, or None.
+    - `metadata`: index of the row, name and value of each item; empty where a policy recorded it.
+    """
+
+    rows: npt.NDArray[Any]
     features: Floats
+    given: Floats | None
+    metadata: list[tuple[int, str, float]]
 
     @classmethod
-    def of(cls, batch: Batch) -> RecordedBatch:
-        rows = batch.rows
-        states = [EpisodeState(number) for number in rows["state"].tolist()]
-        return cls(rows["id"].tolist(), states, rows["reward"].tolist(), batch.features.copy())
+    def of(cls, batch: Batch, metadata: MetadataLog = ()) -> RecordedBatch:
+        """Return a copy of a batch and of the metadata that came with it."""
+        given = None if batch.given is None else batch.given.copy()
+        items = [(item.row, item.name, item.value) for item in metadata]
+        return cls(batch.rows.copy(), batch.features.copy(), given, items)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def ids(self) -> list[int]:
+        """The agent of each row."""
+        ids: list[int] = self.rows["id"].tolist()
+        return ids
+
+    @property
+    def states(self) -> list[EpisodeState]:
+        """The episode state of each row."""
+        return [EpisodeState(number) for number in self.rows["state"].tolist()]
+
+    @property
+    def rewards(self) -> list[float]:
+        """The reward of each row."""
+        rewards: list[float] = self.rows["reward"].tolist()
+        return rewards
 
 
 class ConstantPolicy:
     """
     A policy that gives every row the same actions and value.
 
-    `actions` is one number for all actions, or one for each. `batches` records the submits,
-    `forgotten` the keys of the sessions that were closed.
+    `actions` is one number for all actions, or one for each. `batches` holds the submits in order,
+    `forgotten` the keys of the sessions that were closed. While `failure` is an exception, `act`
+    raises it after it has recorded the submit.
     """
 
     def __init__(
@@ -53,28 +84,36 @@ class ConstantPolicy:
         self.num_actions = num_actions
         self.batches: list[RecordedBatch] = [] if batches is None else batches
         self.forgotten: list[int] = []
+        self.failure: BaseException | None = None
         self._value = value
-        wanted = np.asarray(actions, np.float32)
-        if wanted.shape not in ((), (num_actions,)):
-            raise InvalidArguments(f"{wanted.size} actions for a session of {num_actions}")
-        self._actions: Floats = np.broadcast_to(wanted, (num_actions,))
+        constants = np.asarray(actions, np.float32)
+        if constants.shape not in ((), (num_actions,)):
+            raise InvalidArguments(f"{constants.size} actions for a session of {num_actions}")
+        self._actions: Floats = np.broadcast_to(constants, (num_actions,))
 
     def act(self, batch: Batch) -> None:
+        """Record a batch and fill its actions and values. Raises `failure`."""
         self.batches.append(RecordedBatch.of(batch))
+        if self.failure is not None:
+            raise self.failure
         batch.actions[:] = self._actions
         batch.values[:] = self._value
 
     def forget(self, key: int) -> None:
+        """Record the key of a session that was closed."""
         self.forgotten.append(key)
 
 
 class RecordingPolicies(PolicyLibrary):
     """
-    Answers a guest with constants, whatever model it loads.
+    Answers a guest with constants, whichever model it loads.
 
     Give it to `ThreadedHost.load`. `batches` holds the submits of all sessions in order,
-    `snapshots` the bytes of the models that the guest loaded. `num_features` and `num_actions` are
-    for guests that leave it to the model to say how many there are.
+    `snapshots` the bytes of the models that the guest loaded, and `policies` the policies that it
+    got for them. `num_features` and `num_actions` are for guests that leave it to the model to say
+    how many there are. `networks` has the networks for brains of `ark-ml-inference-v0` by the bytes
+    of their models, `network_keys` the key of each that was loaded. While `failure` is an
+    exception, loading raises it.
     """
 
     def __init__(
@@ -84,11 +123,16 @@ class RecordingPolicies(PolicyLibrary):
         value: float = 0.0,
         num_features: int | None = None,
         num_actions: int | None = None,
+        networks: Mapping[bytes, Network] | None = None,
     ) -> None:
         super().__init__(ModelCache())
         self.batches: list[RecordedBatch] = []
         self.snapshots: list[bytes] = []
-        self._wanted = actions
+        self.policies: list[ConstantPolicy] = []
+        self.networks: dict[bytes, Network] = dict(networks or {})
+        self.network_keys: list[int] = []
+        self.failure: Exception | None = None
+        self._constants = actions
         self._value = value
         self._shape = num_features, num_actions
 
@@ -99,29 +143,80 @@ class RecordingPolicies(PolicyLibrary):
         num_features: int | None,
         num_actions: int | None,
     ) -> ConstantPolicy:
-        """Return a policy of the shape that the guest asks for."""
+        """Return a new policy of the guest's number of features and actions. Raises `failure`."""
         self.snapshots.append(bytes(snapshot))
+        if self.failure is not None:
+            raise self.failure
         features = self._shape[0] if num_features is None else num_features
         actions = self._shape[1] if num_actions is None else num_actions
         if features is None or actions is None:
             raise InvalidArguments("the guest does not say how many features and actions there are")
-        return ConstantPolicy(
-            features, actions, actions=self._wanted, value=self._value, batches=self.batches
+        policy = ConstantPolicy(
+            features, actions, actions=self._constants, value=self._value, batches=self.batches
         )
+        self.policies.append(policy)
+        return policy
 
     def load_network(
         self,
-        snapshot: bytes,  # noqa: ARG002  a library's
+        snapshot: bytes,
         snapshot_format: SnapshotFormat,  # noqa: ARG002  a library's
         *,
-        key: int = 0,  # noqa: ARG002  a library's
+        key: int = 0,
     ) -> Network:
-        """Raise Unavailable: brains of ark-ml-inference-v0 need a model."""
-        raise Unavailable("RecordingPolicies has no networks for ark-ml-inference-v0")
+        """Return the network of a model. Raises `failure`, and Unavailable without a network."""
+        self.network_keys.append(key)
+        if self.failure is not None:
+            raise self.failure
+        network = self.networks.get(bytes(snapshot))
+        if network is None:
+            raise Unavailable(
+                f"RecordingPolicies has no networks for the model {bytes(snapshot[:16])!r}: give"
+                " one in `networks`"
+            )
+        return network
+
+
+class RecordingSink:
+    """
+    The run of a training session that keeps what it is given: a `TransitionSink`.
+
+    `accepted` holds the rows whose actions the guest pushed, with their origin, `noted` the metrics
+    of answered batches, and `left` the argument `stop` of each `leave`. While `failure` is an
+    exception, `accept` raises it and keeps nothing. The sink never makes a guest wait.
+    """
+
+    def __init__(self, *, failure: Exception | None = None) -> None:
+        self.accepted: list[tuple[RecordedBatch, Origin]] = []
+        self.noted: list[Metadata] = []
+        self.left: list[bool] = []
+        self.failure: Exception | None = failure
+
+    def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
+        """Record rows whose actions the guest pushed. Raises `failure`."""
+        if self.failure is not None:
+            raise self.failure
+        self.accepted.append((RecordedBatch.of(batch, metadata), origin))
+
+    def note(self, batch: Batch, metadata: MetadataLog) -> None:  # noqa: ARG002  a sink's
+        """Record the metrics of a batch that the policy has answered."""
+        self.noted.extend(metadata)
+
+    def held(self) -> Ready | None:
+        """Return None: the guest need not wait."""
+        return None
+
+    def leave(self, *, stop: bool) -> None:
+        """Record the end of the session."""
+        self.left.append(stop)
 
 
 class MemoryQueue:
-    """The queue of a session in plain memory, into which a test pushes rows."""
+    """
+    The queue of a session in plain memory: the rows that a guest would push, pushed by a test.
+
+    `len` of it is the number of rows since the last `clear`.
+    """
 
     def __init__(self, num_features: int, num_actions: int, *, key: int = 0) -> None:
         self.num_features = num_features
@@ -132,6 +227,10 @@ class MemoryQueue:
         self._features: list[Floats] = []
         self._given: list[Floats] = []
         self._metadata: list[Metadata] = []
+        self._batch: Batch | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def push(
         self,
@@ -145,9 +244,9 @@ class MemoryQueue:
     ) -> None:
         """Add a row; `actions` are those of an augmented or demonstrated one."""
         if len(features) != self.num_features:
-            raise InvalidArguments(f"{len(features)} features, {self.num_features} are wanted")
+            raise InvalidArguments(f"expected {self.num_features} features, got {len(features)}")
         if len(actions) not in (0, self.num_actions):
-            raise InvalidArguments(f"{len(actions)} actions, {self.num_actions} are wanted")
+            raise InvalidArguments(f"expected {self.num_actions} actions, got {len(actions)}")
         row = len(self._rows)
         self._rows.append((agent, state, reward, 0.0, len(actions), len(metadata), 0))
         self._features.append(np.array(features, np.float32))
@@ -155,26 +254,34 @@ class MemoryQueue:
         given[: len(actions)] = actions
         self._given.append(given)
         self._metadata += [Metadata(row, name, value) for name, value in metadata]
+        self._batch = None
 
     def batch(self) -> Batch:
-        count = len(self._rows)
-        return Batch(
-            np.array(self._rows, ROW),
-            np.array(self._features, np.float32).reshape(count, self.num_features),
-            np.zeros((count, self.num_actions), np.float32),
-            np.zeros(count, np.float32),
-            self._key,
-            np.array(self._given, np.float32).reshape(count, self.num_actions),
-        )
+        """Return the rows: one object, with the actions it was given, until rows change."""
+        if self._batch is None:
+            count = len(self._rows)
+            self._batch = Batch(
+                np.array(self._rows, ROW),
+                np.array(self._features, np.float32).reshape(count, self.num_features),
+                np.zeros((count, self.num_actions), np.float32),
+                np.zeros(count, np.float32),
+                self._key,
+                np.array(self._given, np.float32).reshape(count, self.num_actions),
+            )
+        return self._batch
 
     def metadata(self) -> MetadataLog:
+        """Return the metadata of all rows."""
         return list(self._metadata)
 
     def clear(self) -> None:
+        """Remove all rows and their metadata."""
         self._rows.clear()
         self._features.clear()
         self._given.clear()
         self._metadata.clear()
+        self._batch = None
 
     def close(self) -> None:
+        """Record that the session was closed."""
         self.is_open = False

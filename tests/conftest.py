@@ -1,0 +1,28 @@
+"""The split of `make test` into tests that run side by side, and `serial` ones that run alone."""
+
+from pathlib import Path
+
+import pytest
+
+INTEGRATION = Path(__file__).parent / "integration"
+
+
+def pytest_report_header(config):
+    if getattr(config.option, "numprocesses", None):
+        return "tests marked serial are left out here: pytest -m serial tests/integration"
+    return None
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave the `serial` tests out of the parts that pytest-xdist runs side by side."""
+    serial = [item for item in items if item.get_closest_marker("serial") is not None]
+    for item in serial:
+        if INTEGRATION not in item.path.parents:
+            raise pytest.UsageError(
+                f"{item.nodeid} is marked serial: `make test` looks for such tests in"
+                " tests/integration only"
+            )
+    if serial and hasattr(config, "workerinput"):  # a worker of pytest-xdist
+        config.hook.pytest_deselected(items=serial)
+        left_out = set(serial)
+        items[:] = [item for item in items if item not in left_out]
