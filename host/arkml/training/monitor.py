@@ -129,9 +129,9 @@ class RunMonitor(Closing):
             self._progress = None
 
     def _state(self) -> TrainingProgress:
-        info, metrics, told = self.info, self.metrics, len(self.warnings)
-        news = tuple(self.warnings[self._reported : told])
-        self._reported = told
+        info, metrics, count = self.info, self.metrics, len(self.warnings)
+        news = tuple(self.warnings[self._reported : count])
+        self._reported = count
         runs = self._hives.started
         return TrainingProgress(
             run_id=runs[0][1].id if runs else None,

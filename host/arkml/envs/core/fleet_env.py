@@ -93,7 +93,7 @@ class FleetEnv(Closing):
             self._together = BatchStepper(
                 self._factory.module.name, self._instances, self._resources, self._factory.pace
             )
-            return self._told(steps, self._empty_step())
+            return self._merged(steps, self._empty_step())
 
     def renew(self, guests: Iterable[int]) -> FleetStep:
         """
@@ -111,7 +111,7 @@ class FleetEnv(Closing):
                     steps[guest] = Step((), error=error)
                 except UsageError as error:
                     steps[guest] = Step((), error=self._blame(error))
-            return self._told(steps, found, found.observations)
+            return self._merged(steps, found, found.observations)
 
     def step(self, actions: Floats, before: Floats, due: Marks | None = None) -> FleetStep:
         """
@@ -169,12 +169,12 @@ class FleetEnv(Closing):
         if len(single) < len(going):
             alone = np.setdiff1d(going, single)
             steps.update({guest: self._alone(guest, values) for guest in alone.tolist()})
-        return self._told(steps, found, before) if steps else found
+        return self._merged(steps, found, before) if steps else found
 
     def _empty_step(self) -> FleetStep:
         return FleetStep.empty(self.num_guests, self.behavior.num_features)
 
-    def _told(
+    def _merged(
         self, steps: dict[int, Step], found: FleetStep, before: Floats | None = None
     ) -> FleetStep:
         """

@@ -195,14 +195,14 @@ class UnityEnvironment(BaseEnv):
             output = self._communicator.initialize(
                 UnityInputProto(rl_initialization_input=greeting), self._poll_process
             )
-            told = output.rl_initialization_output
-            handshake.check(told)
+            reply = output.rl_initialization_output
+            handshake.check(reply)
         except BaseException:
             self._close(0)
             raise
         self._loaded = True
         self._update_behavior_specs(output)
-        self.academy_capabilities: UnityRLCapabilitiesProto = told.capabilities
+        self.academy_capabilities: UnityRLCapabilitiesProto = reply.capabilities
         for channel in self._analytics:
             channel.environment_initialized()
 

@@ -221,7 +221,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         known = self._specs.setdefault(name, spec)
         if known != spec:
             raise UnityObservationException(
-                f"Behavior {name} has {_told(spec)} now, and had {_told(known)}"
+                f"Behavior {name} has {_described(spec)} now, and had {_described(known)}"
             )
         return Met(behavior, name, known, TerminalSteps.empty(known))
 
@@ -255,7 +255,7 @@ def _columns(action: ActionTuple) -> Floats:
     return np.concatenate((action.continuous, action.discrete.astype(np.float32)), axis=1)
 
 
-def _told(spec: BehaviorSpec) -> str:
+def _described(spec: BehaviorSpec) -> str:
     shapes = ", ".join(str(seen.shape) for seen in spec.observation_specs)
     actions = spec.action_spec
     return f"observations {shapes} and {actions.continuous_size} + {actions.discrete_size} actions"

@@ -79,12 +79,12 @@ def check(output: UnityRLInitializationOutputProto) -> None:
         )
 
 
-def check_trainer(wish: UnityRLInitializationInputProto) -> None:
+def check_trainer(request: UnityRLInitializationInputProto) -> None:
     """Check a trainer's greeting, for a player. Raises UnityEnvironmentException."""
-    if not is_compatible(API_VERSION, wish.communication_version):
+    if not is_compatible(API_VERSION, request.communication_version):
         raise UnityEnvironmentException(
             "The communication API version is not compatible between Unity and python. "
-            f"Python API: {wish.communication_version}, Unity API: {API_VERSION}.\n {_RELEASES}"
+            f"Python API: {request.communication_version}, Unity API: {API_VERSION}.\n {_RELEASES}"
         )
 
 

@@ -51,16 +51,16 @@ def play(host: Host, module: Source, settings: PlayerSettings) -> Played:
     Play until the trainer closes or is gone, or until the guest has finished.
 
     The module is loaded before the trainer is called. Raises UnityEnvironmentException if no
-    trainer is found, and what `Areas` raises; the trainer is told then.
+    trainer is found, and what `Areas` raises; the trainer is informed then.
     """
     program = host.compile(module)
     Areas(host, module, 1, None, settings.options).close()
     with TrainerLine(settings.port, settings.patience) as line:
-        wish = line.greet(program.name)
-        if wish is None:
+        message = line.greet(program.name)
+        if message is None:
             return Played(0, 0, 0)
-        seed = wish.seed if settings.seed is None else settings.seed
-        count = settings.areas or max(wish.num_areas, 1)
+        seed = message.seed if settings.seed is None else settings.seed
+        count = settings.areas or max(message.num_areas, 1)
         try:
             with Areas(host, module, count, seed, settings.options) as areas:
                 return _converse(line, areas, count)
@@ -72,16 +72,16 @@ def play(host: Host, module: Source, settings: PlayerSettings) -> Played:
 def _converse(line: TrainerLine, areas: Areas, count: int) -> Played:
     resets = steps = 0
     output = UnityOutputProto()
-    while (wish := line.exchange(output)) is not None:
-        if wish.rl_input.command == QUIT:
+    while (message := line.exchange(output)) is not None:
+        if message.rl_input.command == QUIT:
             break
-        areas.hear(wish.rl_input.side_channel)
-        if wish.rl_input.command == RESET:
+        areas.hear(message.rl_input.side_channel)
+        if message.rl_input.command == RESET:
             areas.reset()
             resets += 1
         else:
             try:
-                areas.step(_actions(wish))
+                areas.step(_actions(message))
             except UnityCommunicatorStoppedException as finished:
                 logger.info("%s", finished)
                 line.stop(str(finished))
@@ -91,5 +91,5 @@ def _converse(line: TrainerLine, areas: Areas, count: int) -> Played:
     return Played(count, resets, steps)
 
 
-def _actions(wish: UnityInputProto) -> dict[str, Any]:
-    return {name: list(actions.value) for name, actions in wish.rl_input.agent_actions.items()}
+def _actions(message: UnityInputProto) -> dict[str, Any]:
+    return {name: list(actions.value) for name, actions in message.rl_input.agent_actions.items()}

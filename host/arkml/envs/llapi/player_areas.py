@@ -61,7 +61,7 @@ class Areas(Closing):
             raise
         self._ids = [AreaIds(place, count) for place in range(count)]
         self._live: list[int] = []
-        self._told: dict[BehaviorName, BehaviorSpec] = {}
+        self._announced: dict[BehaviorName, BehaviorSpec] = {}
 
     def hear(self, block: bytes) -> None:
         """Hand a block of side channels to every instance. One that is broken is logged."""
@@ -85,7 +85,7 @@ class Areas(Closing):
         Raises UnityCommunicationException, UnityActionException; UnityCommunicatorStoppedException
         when all guests have finished, and GuestError when the last one has failed.
         """
-        if not self._told:
+        if not self._announced:
             self.reset()
             return
         for name, protos in actions.items():
@@ -122,7 +122,7 @@ class Areas(Closing):
 
     def _act(self, name: BehaviorName, protos: Sequence[AgentActionProto]) -> None:
         """Share the actions of a behavior out, in the order in which its agents were sent."""
-        if name not in self._told:
+        if name not in self._announced:
             raise UnityCommunicationException(f"There are actions for {name}, which is unknown")
         counts = [
             len(self._envs[place].get_steps(name)[0])
@@ -138,7 +138,7 @@ class Areas(Closing):
         for place, count in zip(self._live, counts, strict=True):
             if count:
                 some = protos[start : start + count]
-                chosen = actions_from_proto(some, self._told[name].action_spec, name)
+                chosen = actions_from_proto(some, self._announced[name].action_spec, name)
                 self._envs[place].set_actions(name, chosen)
             start += count
 
@@ -154,9 +154,9 @@ class Areas(Closing):
         )
 
     def _meet(self, name: BehaviorName, spec: BehaviorSpec, output: UnityOutputProto) -> None:
-        known = self._told.get(name)
+        known = self._announced.get(name)
         if known is None:
-            self._told[name] = spec
+            self._announced[name] = spec
             output.rl_initialization_output.brain_parameters.append(brain_to_proto(name, spec))
         elif known != spec:
             raise UnityObservationException(

@@ -84,9 +84,9 @@ class TrainerLine(Closing):
             ) from None
         if answer.header.status != _GO_ON:
             return None
-        told: UnityRLInitializationInputProto = answer.unity_input.rl_initialization_input
-        handshake.check_trainer(told)
-        return told
+        request: UnityRLInitializationInputProto = answer.unity_input.rl_initialization_input
+        handshake.check_trainer(request)
+        return request
 
     def exchange(self, output: UnityOutputProto) -> UnityInputProto | None:
         """Return the next request of the trainer; None when it has closed, or is gone."""
@@ -97,8 +97,8 @@ class TrainerLine(Closing):
             return None
         if answer.header.status != _GO_ON:
             return None
-        wish: UnityInputProto = answer.unity_input
-        return wish
+        message: UnityInputProto = answer.unity_input
+        return message
 
     def stop(self, reason: str) -> None:
         """Tell the trainer that the player stops."""

@@ -112,7 +112,7 @@ class RowColumns:
         )
 
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """Return the columns in the order of the wire."""
+        """Return the columns in the order of the wire: each [rows, …] of its own dtype, then meta."""
         return (*self._rows(), self.meta)
 
 
