@@ -112,7 +112,7 @@ class RowColumns:
         )
 
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """Return the columns in the order of the wire: each [rows, …] of its own dtype, then meta."""
+        """Return the columns in the order of the wire, [rows, …] each, and then meta, [metas]."""
         return (*self._rows(), self.meta)
 
 
