@@ -172,7 +172,9 @@ def test_a_host_leaves_nothing_behind():
         b - a for a, b in zip(after_two, after_all, strict=True)
     )
 
-    assert size < 64 << 10  # KiB; one host's column memory is 4 GiB
+    # KiB. glibc reserves 64 MiB of address space for a thread now and then; one host's column
+    # memory is 4 GiB.
+    assert size < 256 << 10
     assert resident < 16 << 10
     assert mappings < 40
     assert descriptors == 0
