@@ -573,7 +573,7 @@ def test_a_run_says_why_its_learner_ended(service, misbehavior, reason):
     assert service.run(run_id)["reason"].endswith(reason)
     assert known["reason"].endswith(reason)
     assert shown.status == 0
-    assert reason[-20:] in shown.out
+    assert "".join(reason.split()) in "".join(shown.out.split())  # its column may be wrapped
 
 
 def test_a_run_that_is_aborted_for_a_learner_that_never_begins_says_why(make_service):
