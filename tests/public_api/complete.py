@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -37,6 +38,7 @@ def symbols() -> list[Mapping[str, Any]]:
         [sys.executable, "-m", "basedpyright", "--verifytypes", "arkml", "--ignoreexternal",
          "--outputjson", "--pythonpath", sys.executable],
         cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "host")},  # it does not read all .pth files
     )  # fmt: skip
     found: list[Mapping[str, Any]] = json.loads(run.stdout)["typeCompleteness"]["symbols"]
     return found
