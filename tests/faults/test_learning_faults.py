@@ -4,11 +4,11 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import onnx
 import pytest
+from msgspec.structs import replace
 from tests.faults.player import (
     NEW_VERSION,
     NO_WAIT,

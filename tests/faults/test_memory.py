@@ -1,11 +1,11 @@
 """A hive that runs flat out uses no more memory after a while."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tests.faults.player import MINUTES, SETTINGS, Player, learners_in
 from tests.waiting import eventually
 
