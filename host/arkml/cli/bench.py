@@ -136,7 +136,7 @@ def bench(options: BenchOptions) -> int:
 
 def _measure(options: BenchOptions, host: Host) -> tuple[dict[str, Any], TaskRunner]:
     """Measure; return the figures, and the guest or the fleet with its failures."""
-    from arkml.cli.guest_task import announce, budget_of, compile_file, perform
+    from arkml.cli.guest_task import announce, compile_file, perform
     from arkml.cli.progress import ProgressBar
     from arkml.cli.tasks import TaskOptions, choose
     from arkml.cli.timing import Steps
@@ -146,7 +146,7 @@ def _measure(options: BenchOptions, host: Host) -> tuple[dict[str, Any], TaskRun
     task_options = TaskOptions(options.cmdlet, options.invoke, options.arguments, options.input)
     task = choose(module, task_options)
     count, warmup = _counts(options, task)
-    budget = budget_of(task, options.host)
+    budget = task.budget(is_set=options.host.has_budget)
     runner = make_runner(host, module, task, instances=options.instances, budget=budget)
     announce(module, options.instances)
     perform(runner, Steps(runner.step), warmup)

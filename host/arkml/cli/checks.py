@@ -25,7 +25,7 @@ from arkml.errors import (
     StackExhausted,
     TableLimitExceeded,
 )
-from arkml.limits import RUN_SECONDS, Budget
+from arkml.limits import RUN_SECONDS
 from arkml.runtime.module.description import ModuleKind
 from arkml.training.task_runner import GuestRunner
 from arkml.training.tasks import Task
@@ -116,8 +116,7 @@ class _CountedRun:
         self.count = _count(task, test)
         self._guest = guest
         self._task = task
-        in_its_own_time = task.kind is ModuleKind.APPLET or test.host.has_budget
-        self._budget: Budget = RUN_SECONDS if in_its_own_time else _PATIENCE
+        self._budget = task.budget(is_set=test.host.has_budget, otherwise=_PATIENCE)
         self._any_status = (
             task.kind in (ModuleKind.SERVLET, ModuleKind.MODULE_RUN) and test.input is None
         )

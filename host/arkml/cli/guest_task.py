@@ -12,12 +12,10 @@ from arkml.cli.files import read_module
 from arkml.cli.launch import HostGrants
 from arkml.cli.timing import Steps
 from arkml.errors import GuestError
-from arkml.limits import RUN_SECONDS, Budget
-from arkml.runtime.module.description import ModuleKind
 from arkml.terminal import harmless
 from arkml.training.pacer import Pacer
 from arkml.training.task_runner import TaskRunner, failure_summary
-from arkml.training.tasks import Task, compile_module
+from arkml.training.tasks import compile_module
 
 if TYPE_CHECKING:
     from arkml.guests.counts import Statistics
@@ -28,11 +26,6 @@ if TYPE_CHECKING:
 def compile_file(host: Host, path: Path) -> CompiledModule:
     """Compile the module in a file. Raises ModuleError."""
     return compile_module(host, read_module(path), path.name)
-
-
-def budget_of(task: Task, options: HostGrants) -> Budget:
-    """Return the time limit of one call: of any if the user set it, else of frames only."""
-    return RUN_SECONDS if options.has_budget or task.kind is ModuleKind.APPLET else None
 
 
 def announce(module: CompiledModule, instances: int = 1) -> None:

@@ -173,7 +173,7 @@ def run(options: RunOptions) -> int:
 
 
 def _perform(options: RunOptions, host: Host) -> Summary:
-    from arkml.cli.guest_task import announce, budget_of, compile_file, complaints_of, perform
+    from arkml.cli.guest_task import announce, compile_file, complaints_of, perform
     from arkml.cli.progress import ProgressBar
     from arkml.cli.summary import Summary
     from arkml.cli.tasks import TaskOptions, choose
@@ -185,7 +185,7 @@ def _perform(options: RunOptions, host: Host) -> Summary:
     module = compile_file(host, options.guest)
     task_options = TaskOptions(options.cmdlet, options.invoke, options.arguments, options.input)
     task = choose(module, task_options)
-    budget = budget_of(task, options.host)
+    budget = task.budget(is_set=options.host.has_budget)
     runner = make_runner(host, module, task, instances=options.instances, budget=budget)
     count = _count(options, task)
     pacer = None if options.fps is None else Pacer(options.fps)

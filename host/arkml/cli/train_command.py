@@ -127,7 +127,7 @@ def command(
     log_level: options.LogLevel = None,
 ) -> Job:
     """Train a guest and keep the policy."""
-    from arkml.training.options import Goal, TrainingOptions, training_grant
+    from arkml.training.options import Goal, TrainingOptions
 
     directory = Path("training") / guest.stem if out is None else out
     settings = {} if config is None else read_settings(config)
@@ -136,16 +136,11 @@ def command(
     training = TrainingOptions(
         name=guest.name,
         directory=directory,
-        grant=training_grant(
-            directory,
-            hive=hive,
-            token=read_token(),
-            allowed=tuple(allow_hive or ()),
-            settings=cast("LearnerSettings", settings),
-            fps=fps,
-            seed=seed,
-            resume=resume,
-        ),
+        hive=hive,
+        token=read_token(),
+        allowed_hives=tuple(allow_hive or ()),
+        settings=cast("LearnerSettings", settings),
+        resume=resume,
         goal=Goal(frames, minutes, until_return),
         arguments=cmdlet,
         fps=fps,
@@ -167,7 +162,7 @@ def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: b
     from arkml.training.guest_trainer import GuestTrainer
 
     logs.start()
-    require_hive(embedded=options.grant.is_embedded)
+    require_hive(embedded=options.grant().is_embedded)
     display = TrainingDisplay()
     with GuestTrainer(read_module(guest), options, display) as trainer:
         announce(trainer.module, options.instances)

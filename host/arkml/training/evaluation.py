@@ -14,15 +14,15 @@ from arkml.errors import NotFound, UsageError
 from arkml.guests.fleet import Fleet
 from arkml.guests.guest import Guest, calls_of
 from arkml.host import Host, Source, hives_of, loader_of, read_source
-from arkml.limits import RUN_SECONDS, Limits
+from arkml.limits import Limits
 from arkml.policies.given import PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
 from arkml.runs.evaluation import PolicyEvaluation, RunEvaluation, play_episodes
 from arkml.runs.gateway import HiveRunGateway
 from arkml.runtime.compiled_module import CompiledModule
-from arkml.runtime.module.description import ModuleKind
 from arkml.sessions.gateway import RunGateway
+from arkml.training.options import require_whole
 from arkml.training.results import EvaluationResult
 from arkml.training.task_runner import GuestRunner
 from arkml.training.tasks import compile_module, find_task
@@ -64,9 +64,8 @@ def evaluate(
     with; InvalidArguments if the policy does not fit it; and NotFound if it starts no training or
     no episode ends, and PolicyFailed. May be called from any thread, and from several at a time.
     """
-    for name, value in (("episodes", episodes), ("frames", frames)):
-        if not isinstance(value, int) or value < 1:
-            raise UsageError(f"{name} is {value!r}: it takes a whole number from 1")
+    require_whole("episodes", episodes)
+    require_whole("frames", frames)
     if policy is None:
         raise UsageError("policy is None: give a path, bytes, a Policy or a function")
     data, label = read_source(module)
@@ -76,8 +75,7 @@ def evaluate(
         if not task.is_repeatable:
             raise UsageError(f"{label} cannot be evaluated: it is {task.title}")
         guest, gateway = _load_evaluating(host, compiled, PolicyEvaluation)
-        budget = RUN_SECONDS if task.kind is ModuleKind.APPLET else None
-        runner = GuestRunner(guest, task, budget)
+        runner = GuestRunner(guest, task, task.budget())
         began = time.monotonic()
         runner.initialize()
         played = play_episodes(gateway, runner.step, episodes, frames)

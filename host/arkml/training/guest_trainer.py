@@ -13,15 +13,14 @@ import numpy as np
 from arkml.closing import Closing
 from arkml.errors import HiveUnreachable, NotFound
 from arkml.host import Host, Source, hives_of, read_source
-from arkml.limits import RUN_SECONDS, Limits
+from arkml.limits import Limits
 from arkml.output_files import make_directory
 from arkml.runs.access import EMBEDDED
-from arkml.runtime.module.description import ModuleKind
 from arkml.training.evaluation import PeriodicEvaluation
 from arkml.training.files import write_files
 from arkml.training.loop import TrainingLoop
 from arkml.training.monitor import RunMonitor
-from arkml.training.options import Goal, TrainingOptions, training_grant
+from arkml.training.options import Goal, TrainingOptions
 from arkml.training.outcome import RunOutcome, gather
 from arkml.training.record import TrainingRecord
 from arkml.training.results import (
@@ -94,16 +93,11 @@ def train(
     options = TrainingOptions(
         name=name,
         directory=target,
-        grant=training_grant(
-            target,
-            hive=hive,
-            token=token,
-            allowed=tuple(allowed_hives),
-            settings=settings,
-            fps=fps,
-            seed=seed,
-            resume=resume,
-        ),
+        hive=hive,
+        token=token,
+        allowed_hives=tuple(allowed_hives),
+        settings=settings or {},
+        resume=resume,
         goal=Goal(frames, minutes, until_return),
         arguments=cmdlet,
         fps=fps,
@@ -151,13 +145,12 @@ class GuestTrainer(Closing):
             self.module = compile_module(self._host, data, options.name)
             _require_continuous(self.module)
             task = find_task(self.module, options.arguments)
-            has_budget = options.budgets_every_call or task.kind is ModuleKind.APPLET
             self._runner = make_runner(
                 self._host,
                 self.module,
                 task,
                 instances=options.instances,
-                budget=RUN_SECONDS if has_budget else None,
+                budget=task.budget(is_set=options.budgets_every_call),
             )
             self._goal = options.goal.of(task)
             make_directory("directory", options.directory)

@@ -27,7 +27,8 @@ class Goal:
 
     def __post_init__(self) -> None:
         """Raise UsageError for a goal that cannot be reached."""
-        _require_whole("frames", self.frames)
+        if self.frames is not None:
+            require_whole("frames", self.frames)
         if self.minutes is not None and not 0 < self.minutes < math.inf:
             raise UsageError(f"minutes is {self.minutes!r}: it takes a number above 0")
         if self.mean_return is not None and math.isnan(self.mean_return):
@@ -56,12 +57,17 @@ class TrainingOptions:
     are those of a cmdlet or a WASI command, None for the entry point that the exports suggest.
     `fps` paces the frames, None steps them as fast as the learner's pace admits. `eval_every` is
     the number of frames between two evaluations. With `budgets_every_call` the time limit holds
-    for cmdlets and functions too, and not for the frames of an applet only.
+    for cmdlets and functions too, and not for the frames of an applet only. `hive`, `token`,
+    `allowed_hives`, `settings` and `resume` are as for `arkml.train`; the `token` is not shown.
     """
 
     name: str
     directory: Path
-    grant: HiveGrant
+    hive: str = EMBEDDED
+    token: str | None = field(default=None, repr=False)
+    allowed_hives: tuple[str, ...] = ()
+    settings: LearnerSettings = field(default_factory=LearnerSettings)
+    resume: bool = False
     goal: Goal = field(default_factory=Goal)
     arguments: str | None = None
     fps: float | None = None
@@ -72,11 +78,34 @@ class TrainingOptions:
     budgets_every_call: bool = False
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a value that makes no sense."""
+        """Raise UsageError for a value that makes no sense, or text that is not an address."""
         if self.fps is not None and not 0 < self.fps < math.inf:
             raise UsageError(f"fps is {self.fps!r}: it takes a number above 0")
-        _require_whole("instances", self.instances)
-        _require_whole("eval_every", self.eval_every)
+        require_whole("instances", self.instances)
+        if self.eval_every is not None:
+            require_whole("eval_every", self.eval_every)
+        self.grant()
+
+    def grant(self) -> HiveGrant:
+        """
+        Return the grant of the training: all its guests share one run, kept in `directory`.
+
+        A `seed` other than 0 is the learner's too. Submits wait for the learner unless frames are
+        paced, and always with the setting `sync`.
+        """
+        settings: LearnerSettings = {**self.settings}
+        if self.seed:
+            settings["seed"] = self.seed
+        return HiveGrant(
+            hive=self.hive,
+            token=self.token,
+            allowed=self.allowed_hives,
+            data=self.directory / "hive",
+            settings=settings,
+            block=self.fps is None or settings.get("sync", False),
+            shared=True,
+            resume=self.resume,
+        )
 
     @property
     def stem(self) -> str:
@@ -84,39 +113,8 @@ class TrainingOptions:
         return Path(self.name).stem
 
 
-def training_grant(
-    directory: Path,
-    *,
-    hive: str = EMBEDDED,
-    token: str | None = None,
-    allowed: tuple[str, ...] = (),
-    settings: LearnerSettings | None = None,
-    fps: float | None = None,
-    seed: int = 0,
-    resume: bool = False,
-) -> HiveGrant:
-    """
-    Return the grant of a training: all its guests share one run, kept in `directory`.
-
-    A `seed` other than 0 is the learner's too. Submits wait for the learner unless frames are
-    paced, and always with the setting `sync`. Raises UsageError for text that is not an address.
-    """
-    chosen: LearnerSettings = {**(settings or {})}
-    if seed:
-        chosen["seed"] = seed
-    return HiveGrant(
-        hive=hive,
-        token=token,
-        allowed=allowed,
-        data=directory / "hive",
-        settings=chosen,
-        block=fps is None or chosen.get("sync", False),
-        shared=True,
-        resume=resume,
-    )
-
-
-def _require_whole(name: str, value: int | None) -> None:
+def require_whole(name: str, value: int) -> None:
+    """Raise UsageError for a value that is not a whole number from 1."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    if value is not None and not (is_number and value >= 1):
+    if not (is_number and value >= 1):
         raise UsageError(f"{name} is {value!r}: it takes a whole number from 1")

@@ -33,7 +33,7 @@ class TrainingRecord:
         Raises UsageError if the training is neither new nor to be resumed.
         """
         directory = options.directory
-        self.grant: HiveGrant = options.grant
+        self.grant: HiveGrant = options.grant()
         self._path = directory / _NAME
         self._guest = options.name
         self._sha256 = hashlib.sha256(data).hexdigest()

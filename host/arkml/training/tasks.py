@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from arkml.errors import EntryPointMissing, GuestError, ModuleError
+from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.module.description import ModuleKind
 
 if TYPE_CHECKING:
@@ -43,6 +44,15 @@ class Task:
     def is_repeatable(self) -> bool:
         """True if the function can be called again in the same guest."""
         return bool(self.function) and self.kind is not ModuleKind.WASI_COMMAND
+
+    def budget(self, *, is_set: bool = False, otherwise: float | None = None) -> Budget:
+        """
+        Return the time budget of one call.
+
+        That is the limit for the frames of an applet, and for every task with `is_set`, where the
+        user gave the limit; else `otherwise`.
+        """
+        return RUN_SECONDS if is_set or self.kind is ModuleKind.APPLET else otherwise
 
     @property
     def title(self) -> str:
