@@ -7,7 +7,7 @@ from typing import Literal, TypedDict
 from arkml.hive.protocol.settings import Settings
 
 _LARGEST = 1 << 32
-_WIDTHS = ("features", "actions")  # compared with the guest's when a run starts
+_WIDTHS = ("features", "actions", "branches")  # compared with the guest's when a run starts
 
 
 class LearnerSettings(TypedDict, total=False):
@@ -18,7 +18,7 @@ class LearnerSettings(TypedDict, total=False):
     `arkml.hive.protocol.settings.Settings`.
     """
 
-    algorithm: Literal["sac"]
+    algorithm: str
     hidden: int
     layers: int
     alpha: float | Literal["auto"]
@@ -34,6 +34,14 @@ class LearnerSettings(TypedDict, total=False):
     rollout_length: int
     normalize: bool
     demo_fraction: float
+    updates_per_row: float
+    rollout_rows: int
+    epochs: int
+    clip_range: float
+    gae_lambda: float
+    entropy_coefficient: float
+    value_coefficient: float
+    max_gradient_norm: float
     seed: int
     sync_interval: int
     rows_per_update: float

@@ -27,10 +27,15 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     """
     The settings by which a run learns.
 
-    The defaults are those of stable-baselines3's SAC, which runs of ml-v1 to v3 get; a
-    `ProtocolConfig` brings its own. `alpha` is the entropy temperature, "auto" to learn it.
+    Runs of ml-v1 to v3 get the defaults; a `ProtocolConfig` brings its own. `actions` counts the
+    continuous actions and then one for each of the `branches`, whose numbers of choices those are.
+    `algorithm` is the name of a learner, "auto" for "ppo" with branches and "sac" without; `learner`
+    is the one that it stands for. `alpha` is the entropy temperature, "auto" to learn it.
     `learning_rate_steps` is the number of updates from the first learning rate to the last, 0 for a
-    constant one. `rollout_length` is the n of n-step returns. `rows_per_update` is the number of
+    constant one. `rollout_length` is the n of n-step returns. `demo_fraction` is the largest share
+    of a batch that is drawn from demonstrations. `updates_per_row` is the largest number of updates
+    for each row. PPO learns from `rollout_rows` rows of one version at a time, `epochs` times in
+    minibatches of `batch_size`. `rows_per_update` is the number of
     rows that are admitted for each update in block mode; `max_updates_per_row` bounds the updates
     that the learner makes for each row it has. `sync` runs in lockstep with one host. `other` keeps
     the keys of a configuration that are not settings.
@@ -38,7 +43,8 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
 
     features: Annotated[int, Meta(ge=1, le=1 << 16)]
     actions: Annotated[int, Meta(ge=1, le=1 << 12)]
-    algorithm: Literal["sac"] = "sac"
+    branches: tuple[Annotated[int, Meta(ge=1, le=1 << 12)], ...] = ()
+    algorithm: Annotated[str, Meta(min_length=1, max_length=64)] = "auto"
     hidden: Annotated[int, Meta(ge=1, le=8_192)] = 256
     layers: Annotated[int, Meta(ge=1, le=8)] = 2
     alpha: Annotated[float, Meta(ge=0.0, le=100.0)] | Literal["auto"] = "auto"
@@ -54,6 +60,14 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     rollout_length: Annotated[int, Meta(ge=1, le=1_000)] = 1
     normalize: bool = True
     demo_fraction: _Share = 0.0
+    updates_per_row: Annotated[float, Meta(ge=1e-6, le=1e3)] = 1.0
+    rollout_rows: Annotated[int, Meta(ge=2, le=1 << 20)] = 2_048
+    epochs: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    clip_range: Annotated[float, Meta(gt=0.0, le=10.0)] = 0.2
+    gae_lambda: _Share = 0.95
+    entropy_coefficient: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.0
+    value_coefficient: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.5
+    max_gradient_norm: Annotated[float, Meta(gt=0.0, le=1e6)] = 0.5
     seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
     sync_interval: _UpTo32Bits = 1
     rows_per_update: Annotated[float, Meta(ge=0.01, le=1e9)] = 8.0
@@ -65,12 +79,39 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     refusal: ClassVar[type[ArkmlError]] = InvalidSettings
 
     def __post_init__(self) -> None:
-        """Raise InvalidSettings if the replay buffer cannot hold the rows it begins with."""
+        """
+        Raise InvalidSettings for values that do not go together.
+
+        The replay buffer has to hold the rows that learning begins with, the actions have to
+        contain the branches, and SAC takes none.
+        """
         if self.memory_min_size > self.memory_max_size:
             raise InvalidSettings(
                 f"memory_min_size {self.memory_min_size} is over memory_max_size"
                 f" {self.memory_max_size}"
             )
+
+        if len(self.branches) > self.actions:
+            raise InvalidSettings(
+                f"branches is {list(self.branches)}: the guest has {self.actions} actions"
+            )
+        if self.branches and self.learner == "sac":
+            raise InvalidSettings(
+                'algorithm is "sac": it takes continuous actions only, and the guest declares'
+                f' branches of {", ".join(map(str, self.branches))} choices; use "ppo"'
+            )
+
+    @property
+    def learner(self) -> str:
+        """The name of the learner that `algorithm` stands for."""
+        if self.algorithm != "auto":
+            return self.algorithm
+        return "ppo" if self.branches else "sac"
+
+    @property
+    def continuous(self) -> int:
+        """Number of continuous actions, which precede the branches."""
+        return self.actions - len(self.branches)
 
     def changed(self, values: Mapping[str, Any]) -> Settings:
         """
@@ -81,12 +122,11 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         """
         if not isinstance(values, Mapping):
             raise InvalidSettings(f'"{KEY}" is {values!r}: it takes an object of settings')
-        widths = ("features", "actions")
+        widths = ("features", "actions", "branches")
         for name in widths:
-            if name in values and values[name] != getattr(self, name):
-                raise InvalidSettings(
-                    f"{name} is {values[name]!r}: the guest says {getattr(self, name)}"
-                )
+            decided = msgspec.to_builtins(getattr(self, name))
+            if name in values and values[name] != decided:
+                raise InvalidSettings(f"{name} is {values[name]!r}: the guest says {decided}")
         known = set(self.__struct_fields__) - {*widths, "other"}
         settings = {name: value for name, value in values.items() if name in known}
         rest = {n: v for n, v in values.items() if n not in known and n not in widths}
