@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import zipfile
 from functools import partial
 from pathlib import Path
 
@@ -25,8 +26,12 @@ from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.messages import Unpacker, pack
 from arkml.hive.protocol.rows import RowColumns, RowKind, encode
 from arkml.hive.protocol.runs import MOST_AHEAD, RunRequest
-from arkml.hive.protocol.segments import frame, segment_name
+from arkml.hive.protocol.segments import Place, frame, segment_name
 from arkml.hive.protocol.settings import Settings
+from arkml.learning.checkpoints import Checkpoint, Checkpoints, shaping_settings
+from arkml.learning.normalizer import Normalizer
+from arkml.learning.replay_buffer import ReplayBuffer
+from arkml.learning.sac import Sac
 
 MODULE = "arkml.learning.worker"
 AGENTS = 16
@@ -477,14 +482,34 @@ def test_a_run_starts_from_a_checkpoint_of_another(tmp_path, start):
     assert progress["updates_per_row"] == pytest.approx((progress["n_opts"] - n_opts) / 640)
 
 
+def save_untrained(run, settings):
+    """A checkpoint after 5 updates, but for the learner's own facts."""
+    buffer = ReplayBuffer(1_000, settings.features, settings.actions, gamma=0.9)
+    algorithm = Sac(settings, buffer, Normalizer(settings.features, active=True))
+    shaping = shaping_settings(settings)
+    checkpoint = Checkpoint(run.name, shaping, 5, 0, Place(0, 0), algorithm.state(), {})
+    Checkpoints(run / "checkpoints").save(checkpoint)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"checkpoint": "nobody@5"}, "nobody@5"),
         ({"checkpoint": "../../etc@5"}, "is not of the form RUN or RUN@UPDATES"),
+        ({"checkpoint": "former"}, r"000000000005\.zip was written by arkml 0\.1"),
+        ({"checkpoint": "former@5"}, r"000000000005\.zip was written by arkml 0\.1"),
+        ({"checkpoint": "wide@5"}, "hidden is 32: the checkpoint wide@5 was learned with 64"),
+        ({"checkpoint": "empty@5"}, "the checkpoint empty@5 has no usable facts: 'experience'"),
     ],
 )
 def test_what_cannot_work_ends_with_status_3(tmp_path, start, changes, reason):
+    former = tmp_path / "former" / "checkpoints" / "000000000005.zip"
+    former.parent.mkdir(parents=True)
+    with zipfile.ZipFile(former, "w") as archive:
+        archive.writestr("state.pt", b"")
+    settings = {"wide": replace(SETTINGS, hidden=64), "empty": SETTINGS}
+    for name, learned_with in settings.items():
+        save_untrained(tmp_path / name, learned_with)
     worker = start(write_run(tmp_path / "run", **changes))
     fatal = worker.wait("fatal")
 

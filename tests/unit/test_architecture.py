@@ -32,6 +32,7 @@ OWNERS = {
     "starlette": ("arkml.server",),
     "uvicorn": ("arkml.server",),
     "uvloop": ("arkml.server",),
+    "safetensors": ("arkml.learning",),
     "torch": ("arkml.learning",),
     "stable_baselines3": ("arkml.learning",),
     "gymnasium": ("arkml.learning", "arkml.envs"),  # whose spaces stable-baselines3 takes

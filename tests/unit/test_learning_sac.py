@@ -1,7 +1,5 @@
 """What we rely on in stable-baselines3, and what we make of it."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -11,9 +9,10 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from arkml.errors import InvalidSettings
 from arkml.hive.protocol.rows import RowColumns, RowKind
+from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.algorithm import Diverged, State
-from arkml.learning.checkpoints import CheckpointDamaged
+from arkml.learning.algorithm import Diverged
+from arkml.learning.checkpoints import Checkpoint, CheckpointDamaged, Checkpoints
 from arkml.learning.export import check, to_onnx
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.replay_buffer import ReplayBuffer
@@ -205,11 +204,11 @@ def test_a_restored_learner_goes_on_as_if_nothing_had_happened(tmp_path):
     made = sac()
     made.train(5)
     state = made.state()
-    torch.save(dict(state.tensors), tmp_path / "state.pt")
-    plain = json.loads(json.dumps(state.plain))
+    kept = Checkpoints(tmp_path)
+    kept.save(Checkpoint("run", {}, 5, 0, Place(0, 0), state, {}))
     made.train(5)
     again = sac(seed=9)
-    again.restore(State(torch.load(tmp_path / "state.pt", weights_only=True), plain))
+    again.restore(kept.newest().state)
     again.train(5)
 
     assert again.n_opts == made.n_opts == 10

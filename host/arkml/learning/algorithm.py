@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.errors import HiveError
@@ -53,10 +54,11 @@ class State:
     """
     The state of an algorithm, complete enough to continue from.
 
-    `tensors` can be loaded by torch with `weights_only`; `plain` has JSON values only.
+    `tensors` are of the types in `checkpoints.DTYPES` and finite, with names such as
+    "actor/0/weight". `plain` has JSON values only.
     """
 
-    tensors: Mapping[str, Any]
+    tensors: Mapping[str, npt.NDArray[Any]]
     plain: Mapping[str, Any]
 
 

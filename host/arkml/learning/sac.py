@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -99,12 +100,11 @@ class Sac:
     def state(self) -> State:
         """Return a copy of the networks, optimizers and random generators."""
         model = self._model
-        tensors = {name: part.state_dict() for name, part in model.parts().items()}
-        tensors["random"] = {"cpu": torch.get_rng_state()}
-        if model.device.type == "cuda":
-            tensors["random"]["cuda"] = torch.cuda.get_rng_state(model.device)
+        parts: dict[str, Any] = {name: part.state_dict() for name, part in model.parts().items()}
         if model.log_ent_coef is not None:
-            tensors["temperature"] = {"log": model.log_ent_coef.detach()}
+            parts["temperature"] = {"log": model.log_ent_coef.detach()}
+        tensors = _flat(parts)
+        tensors["random"] = torch.get_rng_state().numpy().view(np.uint32)
         plain = {"n_opts": self.n_opts, "random": self._random.bit_generator.state}
         return State(tensors, plain)
 
@@ -112,17 +112,16 @@ class Sac:
         """Continue from a state. Raises CheckpointDamaged if it does not fit the run."""
         model = self._model
         try:
+            parts = _nested(state.tensors)
             for name, part in model.parts().items():
-                part.load_state_dict(state.tensors[name])
+                state_dict = part.state_dict() | parts.get(name, {})
+                part.load_state_dict(state_dict)
             if model.log_ent_coef is not None:
-                model.log_ent_coef.data.copy_(state.tensors["temperature"]["log"])
-            random = state.tensors["random"]
-            torch.set_rng_state(random["cpu"].cpu())
-            if model.device.type == "cuda" and "cuda" in random:
-                torch.cuda.set_rng_state(random["cuda"].cpu(), model.device)
+                model.log_ent_coef.data.copy_(parts["temperature"]["log"])
+            torch.set_rng_state(parts["random"].view(torch.uint8))
             self._random.bit_generator.state = state.plain["random"]
             model.count_from(int(state.plain["n_opts"]))
-        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        except (KeyError, ValueError, TypeError, RuntimeError, OverflowError) as error:
             raise CheckpointDamaged(f"the checkpoint does not fit this run: {error}") from error
 
 
@@ -271,3 +270,25 @@ def _layers(network: Any) -> tuple[Layer, ...]:
 
 def _layer(module: Any) -> Layer:
     return Layer(*(p.detach().cpu().numpy().copy() for p in (module.weight, module.bias)))
+
+
+def _flat(values: Any, prefix: str = "") -> dict[str, np.ndarray[Any, Any]]:
+    """Return the tensors in nested dictionaries by their paths, as copies."""
+    if isinstance(values, torch.Tensor):
+        return {prefix: values.detach().cpu().numpy().copy()}
+    parts = values.items() if isinstance(values, dict) else ()
+    return {
+        k: v for name, one in parts for k, v in _flat(one, f"{prefix}/{name}".strip("/")).items()
+    }
+
+
+def _nested(tensors: Mapping[str, np.ndarray[Any, Any]]) -> dict[Any, Any]:
+    """Return nested dictionaries of tensors, the inverse of `_flat`."""
+    parts: dict[Any, Any] = {}
+    for path, tensor in tensors.items():
+        *folders, name = path.split("/")
+        part = parts
+        for folder in folders:
+            part = part.setdefault(int(folder) if folder.isdecimal() else folder, {})
+        part[name] = torch.from_numpy(tensor.copy())
+    return parts
