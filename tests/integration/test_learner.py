@@ -573,6 +573,22 @@ def test_losses_that_are_no_numbers_are_never_exported_and_end_with_status_4(tmp
     assert not worker.seen("checkpoint")
 
 
+def test_a_learner_is_small_and_leaves_other_libraries_alone(tmp_path, start):
+    worker = start(write_run(tmp_path / "run"))
+    actor, log = Actor(), Log(tmp_path / "run")
+    first = worker.wait("policy")
+    worker.send(
+        "rows", **log.append(actor.frames(100, session_of(model_of(tmp_path / "run", first))))
+    )
+    learn_until(worker, 20)
+    mapped = Path(f"/proc/{worker.process.pid}/maps").read_text()
+    resident = int(Path(f"/proc/{worker.process.pid}/statm").read_text().split()[1])
+
+    assert "jaxlib" in mapped
+    assert "torch" not in mapped
+    assert resident * resource.getpagesize() < 400 << 20
+
+
 def test_a_spare_adopts_a_run_at_once_and_waits_without_work(tmp_path, start):
     run = write_run(tmp_path / "run")
     spare = start("--spare")
