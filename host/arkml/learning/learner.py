@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from arkml.hive.protocol.rows import MAX_ROWS
+from arkml.hive.protocol.runs import LEAST_AHEAD
 from arkml.hive.protocol.segments import Place
 from arkml.learning.algorithm import Algorithm
 from arkml.learning.checkpoints import Checkpoint
@@ -92,12 +94,23 @@ class Learner:
     @property
     def due(self) -> int:
         """Updates that may be made now."""
-        log = self.experience.log
-        if not (self._caught_up and self.experience.is_enough):
-            return 0
-        if self.settings.sync and not log.is_read:
+        is_ready = self.settings.sync or self._caught_up
+        if not (is_ready and self.experience.is_enough):
             return 0
         return self.rate_limiter.due(self.rows, self.updates)
+
+    @property
+    def admitted(self) -> int:
+        """
+        Rows that hosts may have sent in all.
+
+        There are always more of them while those that were sent are too few to learn from: they may
+        hold no transition yet, or be damaged in part.
+        """
+        admitted = self.rate_limiter.admitted(self.updates)
+        if self.experience.is_enough:
+            return admitted
+        return max(admitted, self.rows + LEAST_AHEAD)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint of this run or another one. Raises CheckpointDamaged."""
@@ -117,8 +130,15 @@ class Learner:
         self.experience.log.commit(place)
 
     def ingest(self) -> int:
-        """Read the next committed rows and return their number."""
-        rows = self.experience.ingest()
+        """
+        Read the next committed rows and return their number.
+
+        In lockstep that is one record of the log, and none while updates are due: a learner that is
+        restarted makes the updates of each record as the one before it did.
+        """
+        if self.settings.sync:
+            return 0 if self.due else self.experience.ingest(1)
+        rows = self.experience.ingest(MAX_ROWS)
         first = self._first_commit
         if not self._caught_up and first and self.experience.log.cursor >= first:
             # The rows that were in the log before this process are in the replay buffer again.
