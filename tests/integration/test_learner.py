@@ -41,7 +41,6 @@ SETTINGS = Settings(
     learning_rate_init=3e-3,
     learning_rate_end=3e-3,
     gamma=0.9,
-    rows_per_update=4.0,
 )
 
 
@@ -313,14 +312,13 @@ def test_a_learner_gets_better_at_a_point_mass(tmp_path, start):
     session, version = session_of(first), 1
     for _ in range(20):
         feed(worker, log, actor, session, version=version)
-        learn_until(worker, 0.5 * (log.rows - 200) / 4)
+        learn_until(worker, 0.5 * log.rows)
         newest = worker.seen("policy")[-1]
         if newest["n_opts"] > 0:
             version += 1
             worker.send("version", version=version, n_opts=newest["n_opts"])
             session = session_of(model_of(run, newest))
-    worker.wait("progress", lambda m: m["rows"] == log.rows)
-    learn_until(worker, worker.seen("progress")[-1]["n_opts"] + 1)
+    learn_until(worker, 0.9 * log.rows)
     code = worker.stop()
     last = worker.seen("policy")[-1]
     progress = worker.seen("progress")[-1]
@@ -332,7 +330,7 @@ def test_a_learner_gets_better_at_a_point_mass(tmp_path, start):
     assert progress["n_opts"] == last["n_opts"] <= log.rows
     assert progress["cursor"] == [0, log.offset]
     assert progress["updates_per_row"] == pytest.approx(progress["n_opts"] / log.rows)
-    assert progress["admits"] == pytest.approx(200 + MOST_AHEAD + 4 * progress["n_opts"], abs=4_000)
+    assert log.rows < progress["admits"] <= log.rows + MOST_AHEAD + 100
     assert len(list((run / "policies").iterdir())) <= 17
 
 
@@ -441,7 +439,7 @@ def lockstep(run, start):
 
 
 def test_lockstep_makes_the_same_policies_bit_for_bit(tmp_path, start):
-    settings = replace(SETTINGS, sync=True, hidden=8, batch_size=16, rows_per_update=8.0, seed=4)
+    settings = replace(SETTINGS, sync=True, hidden=8, batch_size=16, updates_per_row=0.125, seed=4)
     first, log = lockstep(write_run(tmp_path / "first", settings), start)
     second, _ = lockstep(write_run(tmp_path / "second", settings), start)
     made, again = (

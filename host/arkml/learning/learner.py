@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,13 +11,13 @@ from arkml.hive.protocol.rows import MAX_ROWS
 from arkml.hive.protocol.runs import LEAST_AHEAD
 from arkml.hive.protocol.segments import Place
 from arkml.learning.algorithm import Algorithm
+from arkml.learning.algorithms import make_algorithm
 from arkml.learning.checkpoints import Checkpoint
 from arkml.learning.experience import Experience
 from arkml.learning.log_reader import LogReader
+from arkml.learning.normalizer import Normalizer
 from arkml.learning.publisher import PolicyFile, Publisher
-from arkml.learning.rate_limiter import RateLimiter
 from arkml.learning.run_directory import RunDirectory
-from arkml.learning.sac import Sac
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,10 @@ class Learner:
         run = RunDirectory.open(directory)
         settings = run.request.settings
         start = run.find_start()
-        experience = Experience(settings, LogReader(directory / "rows"))
-        algorithm = Sac(settings, experience.replay_buffer, experience.normalizer)
-        learner = cls(run, experience, algorithm)
+        normalizer = Normalizer(settings.features, active=settings.normalize)
+        algorithm = make_algorithm(settings, normalizer)
+        log = LogReader(directory / "rows")
+        learner = cls(run, Experience(settings, log, algorithm.buffer, normalizer), algorithm)
         if start is not None:
             learner.restore(start)
         return learner
@@ -59,7 +61,7 @@ class Learner:
         self.experience = experience
         self.algorithm = algorithm
         self.settings = run.request.settings
-        self.rate_limiter = RateLimiter(self.settings)
+        self.pace = algorithm.pace
         self.publisher = Publisher(run.directory / "policies")
         self.losses: dict[str, float] = {}
         self.restored_from: str | None = None
@@ -69,7 +71,7 @@ class Learner:
         self._seconds = 0.0
         self._first_commit: Place | None = None
         self._caught_up = False
-        experience.statistics.name(list(run.names))
+        self.name_metrics(run.names)
 
     @property
     def rows(self) -> int:
@@ -94,10 +96,15 @@ class Learner:
     @property
     def due(self) -> int:
         """Updates that may be made now."""
-        is_ready = self.settings.sync or self._caught_up
-        if not (is_ready and self.experience.is_enough):
+        by_log = self.settings.sync and not self.algorithm.is_on_policy
+        if not ((self._caught_up or by_log) and self.algorithm.is_ready):
             return 0
-        return self.rate_limiter.due(self.rows, self.updates)
+        return self.pace.due(self.rows, self.updates)
+
+    def name_metrics(self, names: Sequence[str]) -> None:
+        """Set the names of the guest's metrics, in the order of their numbers."""
+        self.experience.statistics.name(list(names))
+        self.algorithm.name_metrics(names)
 
     @property
     def admitted(self) -> int:
@@ -107,8 +114,8 @@ class Learner:
         There are always more of them while those that were sent are too few to learn from: they may
         hold no transition yet, or be damaged in part.
         """
-        admitted = self.rate_limiter.admitted(self.updates)
-        if self.experience.is_enough:
+        admitted = self.pace.admitted(self.updates)
+        if self.algorithm.is_ready:
             return admitted
         return max(admitted, self.rows + LEAST_AHEAD)
 
@@ -122,7 +129,7 @@ class Learner:
         self._origin = int(facts["origin"]) if own else checkpoint.n_opts
         self._seconds = float(facts["seconds"]) if own else 0.0
         self.restored_from = f"{checkpoint.run}@{checkpoint.n_opts}"
-        self.rate_limiter.begin(counted, self.updates)
+        self.pace.begin(counted, self.updates)
 
     def commit(self, place: Place) -> None:
         """Allow reading all rows before `place`."""
@@ -136,14 +143,14 @@ class Learner:
         In lockstep that is one record of the log, and none while updates are due: a learner that is
         restarted makes the updates of each record as the one before it did.
         """
-        if self.settings.sync:
-            return 0 if self.due else self.experience.ingest(1)
-        rows = self.experience.ingest(MAX_ROWS)
+        if self.settings.sync and self.due:
+            return 0
+        rows = self.experience.ingest(1 if self.settings.sync else MAX_ROWS)
         first = self._first_commit
         if not self._caught_up and first and self.experience.log.cursor >= first:
             # The rows that were in the log before this process are in the replay buffer again.
             self._caught_up = True
-            self.rate_limiter.begin(self.rows, self.updates)
+            self.pace.begin(self.rows, self.updates)
         return rows
 
     def train(self) -> int:
@@ -153,10 +160,10 @@ class Learner:
             return 0
         if not self.updates:
             self.experience.normalizer.adopt()
-        count = self.rate_limiter.turn(due)
+        count = self.pace.turn(due)
         began = time.monotonic()
         self.losses = self.algorithm.train(count)
-        self.rate_limiter.record(count, time.monotonic() - began)
+        self.pace.record(count, time.monotonic() - began)
         return count
 
     def export(self, *, adopt: bool = False) -> PolicyFile:
@@ -166,9 +173,10 @@ class Learner:
         With `adopt` the newest normalization statistics are taken into use before. Raises
         Diverged, ExportWrong or OSError.
         """
+        began = time.monotonic()
         if adopt:
             self.experience.normalizer.adopt()
-        return self.publisher.write(self.algorithm.weights(), self.algorithm.answer)
+        return self.publisher.write(self.algorithm.policy(), began)
 
     def save(self, *, best: bool = False) -> SavedCheckpoint:
         """Write a checkpoint; `best` marks it as the best so far. Raises OSError."""

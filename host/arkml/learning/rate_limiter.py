@@ -68,12 +68,16 @@ class RateLimiter:
         """Seconds of one update, a moving average; 0 before the second time that some are made."""
         self._ratio = settings.updates_per_row
         self._sync = settings.sync
-        self._least = settings.memory_min_size
         self._origin = _Origin(0, 0, 0.0)
         self._rows = 0
         self._updates = 0
-        self._admitted = float(self._least + LEAST_AHEAD)
+        self._admitted = float(settings.memory_min_size + LEAST_AHEAD)
         self._is_warm = False
+
+    @property
+    def holds(self) -> bool:
+        """False: rows of any age are learned from."""
+        return False
 
     def begin(self, rows: int, updates: int) -> None:
         """
