@@ -574,6 +574,27 @@ def test_what_cannot_work_ends_with_status_3(tmp_path, start, changes, reason):
     assert re.search(reason, fatal["reason"])
 
 
+def test_a_torn_document_of_a_run_ends_with_status_3(tmp_path, start):
+    run = write_run(tmp_path / "run")
+    (run / "run.json").write_text((run / "run.json").read_text()[:100])
+    worker = start(run)
+    fatal = worker.wait("fatal")
+
+    assert worker.ended() == 3
+    assert re.search("run has no valid run.json: .*", fatal["reason"])
+
+
+def test_an_error_in_the_loop_is_told_before_the_process_ends(tmp_path, start):
+    worker = start(write_run(tmp_path / "run"))
+    worker.wait("policy")
+    worker.send("rows", segment=0)
+    fatal = worker.wait("fatal")
+
+    assert worker.ended() == 1
+    assert fatal["reason"] == "KeyError: 'offset'"
+    assert fatal["retry"] is True
+
+
 WIDE = replace(SETTINGS, memory_max_size=1 << 32, features=4_096)
 
 
