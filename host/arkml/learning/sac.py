@@ -16,7 +16,7 @@ from arkml.learning.normalizer import Normalizer
 from arkml.learning.rate_limiter import RateLimiter
 from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.sac_export import SacWeights, export
-from arkml.learning.sac_state import Turn, first_state, random_key, rates_of
+from arkml.learning.sac_state import BatchBlock, first_state, random_key, rates_of
 from arkml.learning.tensors import flatten, restored
 
 MOST_UPDATES = 64
@@ -48,10 +48,9 @@ class Sac:
         self._key = random_key(settings.seed)
         self._state = first_state(settings)
         self._updates = 0
-        batches = _most_batches(settings)
-        self._turn = _empty_turn(settings, batches)
+        self._block = _empty_block(settings, _most_batches(settings))
         rates = rates_of(settings, normalizer.current)
-        shapes = (self._state, self._turn, np.int32(0), self._key, rates)
+        shapes = (self._state, self._block, np.int32(0), self._key, rates)
         self._make_updates = CompiledAhead(_load, shapes, self.device)
 
     @property
@@ -65,14 +64,20 @@ class Sac:
         enough = self.buffer.held >= self._settings.memory_min_size
         return enough and self.buffer.transitions > 0
 
+    def prepare(self) -> None:
+        """Begin to compile the updates."""
+        self._make_updates.begin()
+
     def train(self, updates: int) -> dict[str, float]:
         """Make `updates` updates and return the losses by tag. Raises Diverged."""
         rates = rates_of(self._settings, self._normalizer.current)
         losses: list[tuple[int, tuple[float, ...]]] = []
         while updates:
-            count = min(updates, len(self._turn.features))
+            count = min(updates, len(self._block.features))
             self._gather(count)
-            outcome = self._make_updates(self._state, self._turn, np.int32(count), self._key, rates)
+            outcome = self._make_updates(
+                self._state, self._block, np.int32(count), self._key, rates
+            )
             if not outcome.is_finite:
                 raise Diverged(
                     f"losses or weights are not finite after update {self.n_opts}; these updates"
@@ -135,7 +140,7 @@ class Sac:
             drawn.rewards,
             drawn.discounts * (1.0 - drawn.dones),
         )
-        for batches, column in zip(self._turn, columns, strict=True):
+        for batches, column in zip(self._block, columns, strict=True):
             batches[:count] = column.reshape((count, size, *column.shape[1:]))
 
     def _tagged(self, losses: list[tuple[int, tuple[float, ...]]]) -> dict[str, float]:
@@ -177,10 +182,10 @@ def _most_batches(settings: Settings) -> int:
     return max(1, min(MOST_UPDATES, _BATCH_BYTES // (4 * settings.batch_size * numbers)))
 
 
-def _empty_turn(settings: Settings, batches: int) -> Turn:
+def _empty_block(settings: Settings, batches: int) -> BatchBlock:
     zeros = partial(np.zeros, dtype=np.float32)
     rows = (batches, settings.batch_size)
     features = (*rows, settings.features)
-    return Turn(
+    return BatchBlock(
         zeros(features), zeros((*rows, settings.actions)), zeros(features), zeros(rows), zeros(rows)
     )

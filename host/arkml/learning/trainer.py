@@ -60,6 +60,7 @@ class Trainer:
         """
         self._reporter.send_hello()
         self._publish(adopt=False)
+        self._learner.algorithm.prepare()
         messages = list(waiting)
         while True:
             self._reporter.begin_turn()
