@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
-from arkml.learning.sac_state import Turn, first_state, rates_of
+from arkml.learning.sac_state import first_state, rates_of
 from arkml.learning.sac_update import (
     Noise,
     actor_loss_of,
@@ -22,6 +22,7 @@ from arkml.learning.sac_update import (
     sample,
     update,
 )
+from arkml.learning.turn import Turn
 
 FEATURES, ACTIONS, BATCH = 3, 2, 32
 SETTINGS = Settings(FEATURES, ACTIONS, hidden=16, batch_size=BATCH, tau=0.02, gamma=0.9)
