@@ -6,6 +6,7 @@ import math
 import mmap
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from arkml.limits import MIB
 
-HEADROOM = 256 * MIB
+HEADROOM = 128 * MIB
 """Bytes that rows leave to everything else."""
 
 _GRANT = 64 * MIB
@@ -39,6 +40,9 @@ def lazy_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]
         pages = mmap.mmap(-1, max(size, 1), flags=flags)
     except (OSError, OverflowError) as error:
         raise MemoryError(f"no addresses for {size:,} bytes: {error}") from error
+    if sys.platform == "linux":
+        with suppress(OSError):  # of a kernel without huge pages
+            pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, kind, math.prod(shape)).reshape(shape)
 
 
