@@ -129,7 +129,7 @@ FORMS = {
 
 
 def play(factor, offset, reward, outliers=0.0, count=6_000, agents=16, body=64, seed=0):
-    """The scaled features and rewards of a walk: of the rows of a run, and of a constant feature."""
+    """The scaled features and rewards of a run's rows; the last feature is constant."""
     random = np.random.default_rng(seed)
     made, buffer = Normalizer(3, active=True), ReplayBuffer(count, 3, 1, gamma=0.99)
     features = np.ones((count, 3)) * 0.1

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import RowColumns, RowKind
+from arkml.learning.batch_block import BatchBlock, empty_block, most_batches
 from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.row_memory import HEADROOM
 from arkml.learning.trajectories import TrajectoryIndex, linear_recurrence
-from arkml.learning.turn import Turn, empty_turn, most_batches
 
 RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
 
@@ -50,9 +50,9 @@ def linked(of):
 
 def gathered(of, slots, length=1):
     """One batch of the transitions that begin at these slots."""
-    turn = empty_turn(1, len(slots), 1, 1)
-    of.gather(slots[None], length, turn)
-    return Turn(*(column[0] for column in turn))
+    block = empty_block(1, len(slots), 1, 1)
+    of.gather(slots[None], length, block)
+    return BatchBlock(*(column[0] for column in block))
 
 
 def transitions(of, length=1):
@@ -446,14 +446,14 @@ def test_wide_rows_begin_with_the_memory_of_those_that_came():
     rows.step[:] = np.arange(1_000)
     rows.features[:] = np.arange(1_000)[:, None]
     made.add(0, RowKind.TRAINING, rows)
-    turn = empty_turn(most_batches(16, 7_056, 1), 16, 7_056, 1)
-    slots = made.draw(np.random.default_rng(0), len(turn.features), 16)
-    made.gather(slots, 3, turn)
+    block = empty_block(most_batches(16, 7_056, 1), 16, 7_056, 1)
+    slots = made.draw(np.random.default_rng(0), len(block.features), 16)
+    made.gather(slots, 3, block)
 
-    assert len(turn.features) == 18
-    assert (turn.following - turn.features).min() >= 1.0
-    assert turn.features[..., 0].tolist() == slots.tolist()
-    assert resident() - before < 200 << 20  # 54 MiB of rows, 16 of the turn
+    assert len(block.features) == 18
+    assert (block.following - block.features).min() >= 1.0
+    assert block.features[..., 0].tolist() == slots.tolist()
+    assert resident() - before < 200 << 20  # 54 MiB of rows, 16 of the block
 
 
 def resident():
@@ -492,26 +492,26 @@ def test_more_rows_than_there_are_addresses_are_refused_at_once():
         ReplayBuffer(1 << 32, 1 << 16, 1, gamma=0.5)
 
 
-def test_the_batches_of_a_turn_fit_the_bytes_given_or_are_one():
+def test_the_batches_of_a_block_fit_the_bytes_given_or_are_one():
     some, one = most_batches(256, 64, 2, 16 << 20), most_batches(256, 7_056, 1, 1 << 20)
-    sizes = [sum(column.nbytes for column in empty_turn(n, 256, 64, 2)) for n in (some, some + 1)]
+    sizes = [sum(column.nbytes for column in empty_block(n, 256, 64, 2)) for n in (some, some + 1)]
 
     assert sizes[0] <= 16 << 20 < sizes[1]
     assert one == 1
 
 
-def test_a_turn_is_filled_as_far_as_there_are_slots():
+def test_a_block_is_filled_as_far_as_there_are_slots():
     made = memory(episode(1, 50))
-    turn = empty_turn(3, 4, 1, 1)
-    for column in turn:
+    block = empty_block(3, 4, 1, 1)
+    for column in block:
         column[:] = 7.0
     slots = np.arange(8).reshape(2, 4)
-    made.gather(slots, 2, turn)
+    made.gather(slots, 2, block)
 
-    assert turn.features[:2, :, 0].tolist() == (1_000.0 + slots).tolist()
-    assert turn.following[:2, :, 0].tolist() == (1_002.0 + slots).tolist()
-    assert turn.rewards[:2].tolist() == ((slots + 1) + 0.5 * (slots + 2)).tolist()
-    assert all((column[2] == 7.0).all() for column in turn)
+    assert block.features[:2, :, 0].tolist() == (1_000.0 + slots).tolist()
+    assert block.following[:2, :, 0].tolist() == (1_002.0 + slots).tolist()
+    assert block.rewards[:2].tolist() == ((slots + 1) + 0.5 * (slots + 2)).tolist()
+    assert all((column[2] == 7.0).all() for column in block)
 
 
 def with_reward(rows, place, reward):
@@ -523,20 +523,18 @@ def with_reward(rows, place, reward):
 @pytest.mark.parametrize("place", [1, 7, 290])
 @pytest.mark.parametrize("size", [1, 16, 400])
 def test_a_reward_out_of_all_proportion_counts_as_the_largest_that_is_not(outlier, place, size):
-    rows = [(agent, step, RUNNING if step else INITIAL, -1.0 - (step % 3))
-            for step in range(301) for agent in (1,)]  # fmt: skip
+    usual = [-1.0 - step % 3 for step in range(301)]
+    rows = [(1, step, RUNNING if step else INITIAL, usual[step]) for step in range(301)]
     made = ReplayBuffer(1_000, 1, 1, gamma=0.5)
-    returns = np.concatenate(
-        [made.add(0, 0, columns(part)).returns
-         for part in in_bodies(with_reward(rows, place, outlier), [size])]
-    )  # fmt: skip
-    rewards = gathered(made, linked(made), 1).rewards
+    parts = in_bodies(with_reward(rows, place, outlier), [size])
+    returns = np.concatenate([made.add(0, 0, columns(part)).returns for part in parts])
+    rewards = gathered(made, linked(made)).rewards
+    # The reward of the first of all rows has nothing to be compared with at first.
+    known = 3 if place == size == 1 else 0
 
     assert rewards[place - 1] == (0.0 if outlier > 0 else -3.0)
-    assert np.delete(rewards, place - 1).tolist() == [-1.0 - (step % 3)
-                                                      for step in range(1, 301) if step != place]  # fmt: skip
-    # Only in the first bodies nothing is known that a reward could be compared with.
-    assert np.abs(returns[3 if place == 1 and size == 1 else 0 :]).max() <= 6.0
+    assert np.delete(rewards, place - 1).tolist() == usual[1:place] + usual[place + 1 :]
+    assert np.abs(returns[known:]).max() <= 6.0
 
 
 def test_a_reward_that_is_rare_is_believed():

@@ -14,6 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
+from arkml.learning.batch_block import BatchBlock
 from arkml.learning.normalizer import Scaling
 from arkml.learning.sac_state import first_state, rates_of
 from arkml.learning.sac_update import (
@@ -24,7 +25,6 @@ from arkml.learning.sac_update import (
     sample,
     update,
 )
-from arkml.learning.turn import Turn
 
 FEATURES, ACTIONS, BATCH = 3, 2, 32
 SETTINGS = Settings(FEATURES, ACTIONS, hidden=16, batch_size=BATCH, tau=0.02, gamma=0.9)
@@ -38,7 +38,9 @@ def batch(seed):
     normal = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
     discounts = np.where(random.random(BATCH) < 0.2, 0.0, 0.9).astype(np.float32)
     actions = np.tanh(normal(BATCH, ACTIONS))
-    rows = Turn(normal(BATCH, FEATURES), actions, normal(BATCH, FEATURES), normal(BATCH), discounts)
+    rows = BatchBlock(
+        normal(BATCH, FEATURES), actions, normal(BATCH, FEATURES), normal(BATCH), discounts
+    )
     return rows, Noise(normal(BATCH, ACTIONS), normal(BATCH, ACTIONS))
 
 
@@ -190,10 +192,10 @@ class Spaces(DummyVecEnv):
         self.render_mode = None
         self.metadata = {}
 
-    def get_attr(self, attr_name, indices=None):
+    def get_attr(self, *_):
         return [None]
 
-    def env_is_wrapped(self, wrapper_class, indices=None):
+    def env_is_wrapped(self, *_):
         return [False]
 
 
@@ -203,7 +205,7 @@ class Batches:
     def __init__(self, batches):
         self._batches = iter(batches)
 
-    def sample(self, batch_size, env=None):
+    def sample(self, *_, **__):
         rows = next(self._batches)
         tensor = lambda values: torch.from_numpy(values.reshape(len(values), -1))  # noqa: E731
         return ReplayBufferSamples(
@@ -256,7 +258,7 @@ def test_ten_updates_are_those_of_stable_baselines3(alpha, monkeypatch):
     monkeypatch.setattr(
         torch.distributions.Normal,
         "rsample",
-        lambda self, shape=(): self.loc + self.scale * torch.from_numpy(next(noise)),
+        lambda self, *_: self.loc + self.scale * torch.from_numpy(next(noise)),
     )
     theirs.train(10, BATCH)
     rates = rates_of(settings, Scaling.identity(FEATURES))

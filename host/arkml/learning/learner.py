@@ -10,7 +10,7 @@ from pathlib import Path
 from arkml.hive.protocol.segments import Place
 from arkml.learning.algorithm import Algorithm
 from arkml.learning.algorithms import make_algorithm
-from arkml.learning.checkpoints import Checkpoint
+from arkml.learning.checkpoints import Checkpoint, CheckpointDamaged, shaping_settings
 from arkml.learning.experience import Experience
 from arkml.learning.log_reader import LogReader
 from arkml.learning.normalizer import Normalizer
@@ -112,9 +112,14 @@ class Learner:
         self.algorithm.restore(checkpoint.state)
         facts = checkpoint.facts
         counted = checkpoint.rows if own else 0
-        self.experience.restore(facts["experience"], counted=counted)
-        self._origin = int(facts["origin"]) if own else checkpoint.n_opts
-        self._seconds = float(facts["seconds"]) if own else 0.0
+        try:
+            self.experience.restore(facts["experience"], counted=counted)
+            self._origin = int(facts["origin"]) if own else checkpoint.n_opts
+            self._seconds = float(facts["seconds"]) if own else 0.0
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise CheckpointDamaged(
+                f"the checkpoint {checkpoint.run}@{checkpoint.n_opts} has no usable facts: {error}"
+            ) from error
         self.restored_from = f"{checkpoint.run}@{checkpoint.n_opts}"
         self.pace.begin(counted, self.updates)
 
@@ -159,7 +164,11 @@ class Learner:
         return self.publisher.write(self.algorithm.policy(), began)
 
     def save(self, *, best: bool = False) -> SavedCheckpoint:
-        """Write a checkpoint; `best` marks it as the best so far. Raises OSError."""
+        """
+        Write a checkpoint; `best` marks it as the best so far.
+
+        Raises OSError, and Diverged if the state is not finite.
+        """
         cursor = self.experience.log.cursor
         facts = {
             "experience": self.experience.as_json(),
@@ -167,6 +176,7 @@ class Learner:
             "seconds": self.elapsed,
         }
         state = self.algorithm.state()
-        checkpoint = Checkpoint(self.run.id, self.n_opts, self.rows, cursor, state, facts)
+        shaping = shaping_settings(self.settings)
+        checkpoint = Checkpoint(self.run.id, shaping, self.n_opts, self.rows, cursor, state, facts)
         path = self._checkpoints.save(checkpoint, best=best)
         return SavedCheckpoint(f"{path.parent.name}/{path.name}", self.n_opts, cursor)

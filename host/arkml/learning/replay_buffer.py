@@ -11,11 +11,11 @@ from arkml.batches import Floats, chunks
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import MAX_ROWS, RowColumns, RowKind
 from arkml.learning.algorithm import Added, HeldRows
+from arkml.learning.batch_block import BatchBlock
 from arkml.learning.robust_moments import REWARD_REACH, RobustMoments
 from arkml.learning.row_memory import RowMemory, available_memory, lazy_zeros
 from arkml.learning.row_region import RowRegion, Slots
 from arkml.learning.trajectories import FinishedEpisodes, RewardBounds, TrajectoryIndex
-from arkml.learning.turn import Turn
 
 DEMONSTRATION_SHARE = 0.25
 """Largest part of the capacity that demonstrations take."""
@@ -147,11 +147,11 @@ class ReplayBuffer:
             slots[mask] = self._draw(random, int(mask.sum()), region)
         return slots
 
-    def gather(self, slots: Slots, length: int, turn: Turn) -> None:
+    def gather(self, slots: Slots, length: int, block: BatchBlock) -> None:
         """
-        Write the transitions of up to `length` steps that begin at `slots` into a turn.
+        Write the transitions of up to `length` steps that begin at `slots` into a block.
 
-        slots: int64, [k, B], of linked rows; they fill the first k batches of `turn`. Rewards out
+        slots: int64, [k, B], of linked rows; they fill the first k batches of `block`. Rewards out
         of all proportion count as the largest that are not.
         """
         first = slots.reshape(-1)
@@ -173,12 +173,12 @@ class ReplayBuffer:
             factors *= np.where(has_next, self._gamma, 1.0)
         count = len(slots)
         shape = slots.shape
-        turn.rewards[:count] = np.clip(rewards, -_LARGEST, _LARGEST).reshape(shape)
-        turn.discounts[:count] = (factors * (step["ended"] == 0)).reshape(shape)
+        block.rewards[:count] = np.clip(rewards, -_LARGEST, _LARGEST).reshape(shape)
+        block.discounts[:count] = (factors * (step["ended"] == 0)).reshape(shape)
         for source, places, out in (
-            (self._features, first, turn.features),
-            (self._features, last, turn.following),
-            (self._actions, first, turn.actions),
+            (self._features, first, block.features),
+            (self._features, last, block.following),
+            (self._actions, first, block.actions),
         ):
             # Other modes than "raise" write into `out` without a buffer.
             flat = out[:count].reshape(len(first), source.shape[1])

@@ -9,6 +9,7 @@ import numpy as np
 
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer, PolicyModel, State
+from arkml.learning.batch_block import empty_block, most_batches
 from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.engine import CompiledAhead, find_device
 from arkml.learning.normalizer import Normalizer
@@ -17,7 +18,6 @@ from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.sac_export import SacWeights, export
 from arkml.learning.sac_state import first_state, random_key, rates_of
 from arkml.learning.tensors import flatten, restored
-from arkml.learning.turn import empty_turn, most_batches
 
 MOST_UPDATES = 64
 """Updates of one call of the compiled code."""
@@ -46,9 +46,9 @@ class Sac:
         self._state = first_state(settings)
         self._updates = 0
         shape = (settings.batch_size, settings.features, settings.actions)
-        self._turn = empty_turn(min(MOST_UPDATES, most_batches(*shape)), *shape)
+        self._block = empty_block(min(MOST_UPDATES, most_batches(*shape)), *shape)
         rates = rates_of(settings, normalizer.current)
-        shapes = (self._state, self._turn, np.int32(0), self._key, rates)
+        shapes = (self._state, self._block, np.int32(0), self._key, rates)
         self._make_updates = CompiledAhead(_load, shapes, self.device)
 
     @property
@@ -62,14 +62,20 @@ class Sac:
         enough = self.buffer.held >= self._settings.memory_min_size
         return enough and self.buffer.transitions > 0
 
+    def prepare(self) -> None:
+        """Begin to compile the updates."""
+        self._make_updates.begin()
+
     def train(self, updates: int) -> dict[str, float]:
         """Make `updates` updates and return the losses by tag. Raises Diverged."""
         rates = rates_of(self._settings, self._normalizer.current)
         losses: list[tuple[int, tuple[float, ...]]] = []
         while updates:
-            count = min(updates, len(self._turn.features))
+            count = min(updates, len(self._block.features))
             self._gather(count)
-            outcome = self._make_updates(self._state, self._turn, np.int32(count), self._key, rates)
+            outcome = self._make_updates(
+                self._state, self._block, np.int32(count), self._key, rates
+            )
             if not outcome.is_finite:
                 raise Diverged(
                     f"losses or weights are not finite after update {self.n_opts}; these updates"
@@ -124,7 +130,7 @@ class Sac:
         """Fill the first `count` batches of the turn; the updates that read it are complete."""
         settings = self._settings
         slots = self.buffer.draw(self._random, count, settings.batch_size, settings.demo_fraction)
-        self.buffer.gather(slots, settings.rollout_length, self._turn)
+        self.buffer.gather(slots, settings.rollout_length, self._block)
 
     def _tagged(self, losses: list[tuple[int, tuple[float, ...]]]) -> dict[str, float]:
         if not losses:

@@ -19,7 +19,7 @@ CRITICS = 2
 _SEEDS = 1 << 32
 
 
-class Moments(NamedTuple):
+class AdamMoments(NamedTuple):
     """First and second moments of Adam, each shaped as the parameters."""
 
     first: Any
@@ -38,9 +38,9 @@ class SacState(NamedTuple):
     critics: Any
     targets: Any
     log_alpha: Any
-    actor_moments: Moments
-    critic_moments: Moments
-    alpha_moments: Moments
+    actor_moments: AdamMoments
+    critic_moments: AdamMoments
+    alpha_moments: AdamMoments
     n_opts: Any
 
 
@@ -82,7 +82,7 @@ def first_state(settings: Settings) -> SacState:
         np.float32(0.0 if learns_alpha or not settings.alpha else np.log(settings.alpha)),
         _no_moments(actor),
         _no_moments(critics),
-        Moments(np.float32(0.0), np.float32(0.0)),
+        AdamMoments(np.float32(0.0), np.float32(0.0)),
         np.int32(0),
     )
 
@@ -114,5 +114,7 @@ def _stacked(networks: list[Network]) -> Network:
     return [Layer(*(np.stack(arrays) for arrays in zip(*each, strict=True))) for each in layers]
 
 
-def _no_moments(network: Network) -> Moments:
-    return Moments(*([Layer(*map(np.zeros_like, layer)) for layer in network] for _ in range(2)))
+def _no_moments(network: Network) -> AdamMoments:
+    return AdamMoments(
+        *([Layer(*map(np.zeros_like, layer)) for layer in network] for _ in range(2))
+    )

@@ -62,6 +62,7 @@ class Trainer:
         """
         self._reporter.send_hello()
         self._publish()
+        self._learner.algorithm.prepare()
         messages = list(waiting)
         while True:
             self._reporter.begin_turn()

@@ -45,18 +45,18 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     actions: Annotated[int, Meta(ge=1, le=1 << 12)]
     branches: tuple[Annotated[int, Meta(ge=1, le=1 << 12)], ...] = ()
     algorithm: Annotated[str, Meta(min_length=1, max_length=64)] = "auto"
-    hidden: Annotated[int, Meta(ge=1, le=8_192)] = 256
+    hidden: Annotated[int, Meta(ge=1, le=8_192)] = 64
     layers: Annotated[int, Meta(ge=1, le=8)] = 2
     alpha: Annotated[float, Meta(ge=0.0, le=100.0)] | Literal["auto"] = "auto"
     use_terminal_masking: bool = True
-    learning_rate_init: _LearningRate = 3e-4
-    learning_rate_end: _LearningRate = 3e-4
+    learning_rate_init: _LearningRate = 1e-3
+    learning_rate_end: _LearningRate = 1e-3
     learning_rate_steps: Annotated[int, Meta(ge=0, le=1 << 32)] = 0
     batch_size: Annotated[int, Meta(ge=2, le=1 << 17)] = 256
     memory_min_size: _UpTo32Bits = 1_000
     memory_max_size: Annotated[int, Meta(ge=1_000, le=1 << 32)] = 1_000_000
     gamma: _Share = 0.99
-    tau: _Share = 0.005
+    tau: _Share = 0.05
     rollout_length: Annotated[int, Meta(ge=1, le=1_000)] = 1
     normalize: bool = True
     demo_fraction: _Share = 0.0

@@ -1,4 +1,4 @@
-"""The batches of one turn of updates, side by side in arrays that their owner keeps."""
+"""The batches of a call of updates, side by side in arrays that their owner keeps."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from arkml.learning.row_memory import lazy_zeros
 from arkml.limits import MIB
 
-TURN_BYTES = 16 * MIB
-"""Bytes that the batches of one turn take at most, unless one batch alone takes more."""
+BLOCK_BYTES = 16 * MIB
+"""Bytes that the batches of one block take at most, unless one batch alone takes more."""
 
 
-class Turn(NamedTuple):
+class BatchBlock(NamedTuple):
     """
     Transitions of K batches of B, raw, as the replay buffer gathers them; float32.
 
@@ -27,7 +27,7 @@ class Turn(NamedTuple):
     discounts: Any
 
 
-def empty_turn(batches: int, size: int, features: int, actions: int) -> Turn:
+def empty_block(batches: int, size: int, features: int, actions: int) -> BatchBlock:
     """
     Return zeros for `batches` batches of `size` transitions.
 
@@ -35,9 +35,9 @@ def empty_turn(batches: int, size: int, features: int, actions: int) -> Turn:
     fill it again only when the updates made from it are done.
     """
     widths = ((features,), (actions,), (features,), (), ())
-    return Turn(*(lazy_zeros((batches, size, *width), "<f4") for width in widths))
+    return BatchBlock(*(lazy_zeros((batches, size, *width), "<f4") for width in widths))
 
 
-def most_batches(size: int, features: int, actions: int, limit: int = TURN_BYTES) -> int:
+def most_batches(size: int, features: int, actions: int, limit: int = BLOCK_BYTES) -> int:
     """Return the number of batches of `size` transitions that fit `limit` bytes, at least 1."""
     return max(1, limit // (4 * size * (2 * features + actions + 2)))
