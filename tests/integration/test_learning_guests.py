@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from tests.integration.guest_text import GUESTS
+from tests.integration.suite_controllers import approach, balance, swing
 from tests.unit.policy_models import linear
 
 from arkml import Host
@@ -87,24 +88,6 @@ def nothing(features):  # noqa: ARG001
 def random(game):
     generator = np.random.default_rng(7)
     return lambda features: generator.uniform(-1.3, 1.3, (len(features), WIDTHS[game][1]))
-
-
-def swing(features):
-    """Pump energy into the pendulum, and hold it when it is near upright."""
-    angle, speed = np.arctan2(features[:, 1], features[:, 0]), 8 * features[:, 2]
-    energy = speed**2 / 2 + 15 * (features[:, 0] - 1)
-    pump = -np.sign(energy) * np.sign(speed)
-    hold = -6 * angle - 1.25 * speed
-    is_near = (np.abs(angle) < 0.5) & (np.abs(speed) < 4)
-    return np.clip(np.where(is_near, hold, pump), -1, 1)[:, None]
-
-
-def balance(features):
-    return np.clip(features @ [0.24, 0.45, 0.377, 0.9], -1, 1)[:, None]
-
-
-def approach(features):
-    return np.clip(10 * features[:, :2] - 3 * features[:, 2:], -1, 1)
 
 
 HANDS = {"pendulum": swing, "cartpole": balance, "reach": approach}
