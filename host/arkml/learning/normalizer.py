@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -92,10 +93,14 @@ class Moments:
         }
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Continue from the result of `as_json`."""
-        self.count = float(values["count"])
-        self.mean = np.array(values["mean"], np.float64)
-        self._squares = np.array(values["squares"], np.float64)
+        """Continue from the result of `as_json`. Raises ValueError if it has another width."""
+        mean = np.array(values["mean"], np.float64)
+        squares = np.array(values["squares"], np.float64)
+        if not mean.shape == squares.shape == self.mean.shape:
+            raise ValueError(
+                f"statistics of shapes {mean.shape} and {squares.shape}: expected {self.mean.shape}"
+            )
+        self.count, self.mean, self._squares = float(values["count"]), mean, squares
 
 
 class Normalizer:
@@ -147,11 +152,23 @@ class Normalizer:
         }
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Continue from the result of `as_json`."""
+        """
+        Continue from the result of `as_json`.
+
+        Raises ValueError if it has another width or a scaling that is not finite.
+        """
         self._features.restore(values["features"])
         self._returns.restore(values["returns"])
-        self.current = Scaling(
-            np.array(values["mean"], np.float32),
-            np.array(values["inverse"], np.float32),
-            float(values["reward"]),
-        )
+        mean = np.array(values["mean"], np.float32)
+        inverse = np.array(values["inverse"], np.float32)
+        reward = float(values["reward"])
+        if not mean.shape == inverse.shape == self.current.mean.shape:
+            raise ValueError(
+                f"a scaling of {mean.shape} and {inverse.shape} features:"
+                f" expected {self.current.mean.shape}"
+            )
+        if not (np.isfinite(mean).all() and np.isfinite(inverse).all() and math.isfinite(reward)):
+            raise ValueError("the scaling is not finite")
+        if reward <= 0.0:
+            raise ValueError(f"rewards are divided by {reward}: expected a positive number")
+        self.current = Scaling(mean, inverse, reward)

@@ -28,9 +28,9 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     The settings by which a run learns.
 
     Runs of ml-v1 to v3 get the defaults; a `ProtocolConfig` brings its own. `actions` counts the
-    continuous actions and then one for each of the `branches`, whose numbers of choices those are.
-    `algorithm` is the name of a learner, "auto" for "ppo" with branches and "sac" without; `learner`
-    is the one that it stands for. `alpha` is the entropy temperature, "auto" to learn it.
+    continuous actions and then one for each of the `branches`, given by their numbers of choices.
+    `algorithm` is the name of a learner, "auto" for "ppo" with branches and "sac" without;
+    `learner` is the one that it stands for. `alpha` is the entropy temperature, "auto" to learn it.
     `learning_rate_steps` is the number of updates from the first learning rate to the last, 0 for a
     constant one. `rollout_length` is the n of n-step returns. `demo_fraction` is the largest share
     of a batch that is drawn from demonstrations. `updates_per_row` is the largest number of updates
@@ -45,18 +45,18 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     actions: Annotated[int, Meta(ge=1, le=1 << 12)]
     branches: tuple[Annotated[int, Meta(ge=1, le=1 << 12)], ...] = ()
     algorithm: Annotated[str, Meta(min_length=1, max_length=64)] = "auto"
-    hidden: Annotated[int, Meta(ge=1, le=8_192)] = 256
+    hidden: Annotated[int, Meta(ge=1, le=8_192)] = 64
     layers: Annotated[int, Meta(ge=1, le=8)] = 2
     alpha: Annotated[float, Meta(ge=0.0, le=100.0)] | Literal["auto"] = "auto"
     use_terminal_masking: bool = True
-    learning_rate_init: _LearningRate = 3e-4
-    learning_rate_end: _LearningRate = 3e-4
+    learning_rate_init: _LearningRate = 1e-3
+    learning_rate_end: _LearningRate = 1e-3
     learning_rate_steps: Annotated[int, Meta(ge=0, le=1 << 32)] = 0
     batch_size: Annotated[int, Meta(ge=2, le=1 << 17)] = 256
     memory_min_size: _UpTo32Bits = 1_000
     memory_max_size: Annotated[int, Meta(ge=1_000, le=1 << 32)] = 1_000_000
     gamma: _Share = 0.99
-    tau: _Share = 0.005
+    tau: _Share = 0.05
     rollout_length: Annotated[int, Meta(ge=1, le=1_000)] = 1
     normalize: bool = True
     demo_fraction: _Share = 0.0
