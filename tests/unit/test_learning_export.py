@@ -9,8 +9,9 @@ import pytest
 
 from arkml.abi.codes import SnapshotFormat
 from arkml.learning.algorithm import Answer, Layer, PolicyWeights
-from arkml.learning.export import ExportWrong, check, to_onnx
+from arkml.learning.export import check, to_onnx
 from arkml.learning.normalizer import Scaling
+from arkml.learning.policy_graph import ExportWrong
 from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache

@@ -102,8 +102,8 @@ def _wait_for_a_run(server: ServerConnection, threads: int) -> int:
 
 def _learn(server: ServerConnection, directory: Path, waiting: Sequence[Message]) -> int:
     from arkml.learning.algorithm import Diverged
-    from arkml.learning.export import ExportWrong
     from arkml.learning.learner import Learner
+    from arkml.learning.policy_graph import ExportWrong
     from arkml.learning.reporter import Reporter
     from arkml.learning.trainer import Trainer
 
