@@ -9,12 +9,16 @@ from tests.integration.command_line import GUESTS
 from tests.integration.training_guest import LOCAL, V1, V2, TrainingGuest
 from tests.waiting import eventually
 
+import arkml
 from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.masks import mask_names
 from arkml.hive.protocol.segments import read_records
 from arkml.host import hives_of
+from arkml.learning.algorithm import Layer
+from arkml.learning.normalizer import Scaling
+from arkml.learning.ppo_export import PpoWeights, to_onnx
 
 CHOOSERS = GUESTS / "c_choosers.wasm"
 LEARNER = str(Path(__file__).with_name("ppo_learner.py"))
@@ -229,3 +233,16 @@ def test_a_run_of_other_branches_is_not_joined(hive):
         code, _ = guest.take(V1, "training_handle", future, 8)
 
     assert code is ErrorCode.INVALID_ARGUMENTS
+
+
+def test_an_evaluation_never_takes_a_masked_choice():
+    bias = np.float32([10, 0, 0, 0, 10])  # to the left, also from the first cell, and flag up
+    actor = (Layer(np.zeros((5, 3), "f4"), bias),)
+    critic = (Layer(np.zeros((1, 3), "f4"), np.zeros(1, "f4")),)
+    none = np.zeros(0, "f4")
+    model = to_onnx(PpoWeights(Scaling.identity(3), actor, critic, none, (3, 2), 0))
+    rated = arkml.evaluate(CHOOSERS, model, episodes=10)
+
+    assert len(rated.returns) >= 10
+    assert (rated.returns / rated.lengths > MASKED).all()
+    assert rated.returns.min() / rated.lengths.max() > -4.01
