@@ -128,7 +128,7 @@ class Evolution:
         return bool(self.pace.due(0, 0))
 
     def prepare(self) -> None:
-        """Nothing takes long before the first update."""
+        """Do nothing: no update takes long."""
 
     def train(self, updates: int) -> dict[str, float]:
         """Rate the policy that has played, and draw the next one."""
@@ -191,7 +191,7 @@ class Evolution:
         self.pace.is_published = True
 
     def name_metrics(self, names: Sequence[str]) -> None:
-        """The guest's metrics are not learned from."""
+        """Do nothing: the guest's metrics are not learned from."""
 
     def metrics(self) -> Mapping[str, float]:
         return {}

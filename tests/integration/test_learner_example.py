@@ -20,7 +20,9 @@ def installed(tmp_path, monkeypatch):
     (metadata / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: arkml-evolution\nVersion: 0.1.0\n"
     )
-    (metadata / "entry_points.txt").write_text("[arkml.learners]\nevolution = evolution:Evolution\n")
+    (metadata / "entry_points.txt").write_text(
+        "[arkml.learners]\nevolution = evolution:Evolution\n"
+    )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(metadata.parent), str(EXAMPLE)]))
 
 
