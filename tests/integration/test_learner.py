@@ -644,17 +644,17 @@ def test_a_learner_for_whose_rows_there_is_no_memory_says_so(tmp_path, start):
     worker.wait("hello")
     worker.send("rows", **log.append(wide_rows()))
     worker.wait("progress", lambda told: told["n_opts"] > 0)  # nothing is compiled from here on
-    pages = int(Path(f"/proc/{worker.process.pid}/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + (100 << 20)
-    resource.prlimit(worker.process.pid, resource.RLIMIT_AS, (limit, limit))
-    for _ in range(4):
+    pages = int(Path(f"/proc/{worker.process.pid}/statm").read_text().split()[1])
+    limit = pages * resource.getpagesize() + (160 << 20)
+    resource.prlimit(worker.process.pid, resource.RLIMIT_RSS, (limit, limit))
+    for _ in range(9):  # 16 MB each
         log.turn_over()
         worker.send("rows", **log.append(wide_rows()))
     fatal = worker.wait("fatal")
 
-    assert worker.ended() == 1
-    assert fatal["retry"] is True
-    assert re.search("MemoryError: .*rows of 4,096 features.*memory_max_size", fatal["reason"])
+    assert worker.ended() == 3
+    assert fatal["retry"] is False
+    assert re.search("rows of 16,4.. bytes: set a smaller memory_max_size", fatal["reason"])
 
 
 def test_losses_that_are_no_numbers_are_never_exported_and_end_with_status_4(tmp_path, start):
