@@ -47,9 +47,9 @@ def test_each_update_admits_the_rows_that_ask_for_one():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "ahead"), [(0.0001, MOST_AHEAD), (0.0005, 1_200), (1.0, LEAST_AHEAD)]
+    ("seconds", "ahead"), [(0.0000625, MOST_AHEAD), (0.00025, 800), (1.0, LEAST_AHEAD)]
 )
-def test_rows_of_a_third_of_a_second_are_admitted_in_advance(seconds, ahead):
+def test_rows_of_a_tenth_of_a_second_are_admitted_in_advance(seconds, ahead):
     pace = limiter(seconds=seconds)
     pace.due(2_000, 1_000)
 
@@ -75,7 +75,7 @@ def test_the_rows_that_learning_began_with_get_their_updates_before_hosts_go_on(
 
     assert first == 1_256
     assert pace.admitted(900) == 1_256
-    assert pace.admitted(first) == 1_256 + 300
+    assert pace.admitted(first) == 1_256 + LEAST_AHEAD
 
 
 def test_updates_are_bounded_by_rows():
