@@ -317,13 +317,13 @@ def test_a_learner_gets_better_at_a_point_mass(tmp_path, start):
     session, version = session_of(first), 1
     for _ in range(20):
         feed(worker, log, actor, session, version=version)
-        learn_until(worker, 0.5 * log.rows)
+        learn_until(worker, 0.25 * log.rows)
         newest = worker.seen("policy")[-1]
         if newest["n_opts"] > 0:
             version += 1
             worker.send("version", version=version, n_opts=newest["n_opts"])
             session = session_of(model_of(run, newest))
-    learn_until(worker, 0.9 * log.rows)
+    worker.wait("progress", lambda m: m["rows"] == log.rows)
     code = worker.stop()
     last = worker.seen("policy")[-1]
     progress = worker.seen("progress")[-1]
@@ -529,14 +529,12 @@ def test_a_learner_whose_rows_stop_makes_their_updates_and_then_stands_still(tmp
     log, actor = Log(run), Actor()
     worker = start(run)
     feed(worker, log, actor, session_of(model_of(run, worker.wait("policy"))))
-    made = learn_until(worker, 320)
-    worker.wait("checkpoint", lambda m: m["n_opts"] == 320)
+    made = worker.wait("progress", lambda m: m["admits"] >= log.rows + LEAST_AHEAD)
     before = cpu_seconds(worker)
-    for _ in range(2):
+    for _ in range(3):
         idle = worker.wait("progress")
 
-    assert made["n_opts"] == idle["n_opts"] == 320
-    assert idle["admits"] >= log.rows + LEAST_AHEAD
+    assert 0 < made["n_opts"] == idle["n_opts"] <= 320
     assert cpu_seconds(worker) - before < 1.0
 
 

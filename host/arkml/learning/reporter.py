@@ -12,7 +12,8 @@ from arkml.learning.recorder import Recorder
 from arkml.learning.server_connection import ServerConnection
 
 RECORD_EVERY = 1.0
-PROGRESS_EVERY = 0.1
+PROGRESS_EVERY = 0.025
+"""Least seconds between two reports of the loop: hosts that wait hear of their credit by them."""
 
 
 class Reporter:
