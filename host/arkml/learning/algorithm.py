@@ -56,7 +56,8 @@ class Added(NamedTuple):
     """
     The result of adding rows.
 
-    returns: float64, [m], discounted rewards of the chains, at every row that follows another one.
+    returns: float64, [m], discounted rewards of the chains, at every row that follows another one;
+    rewards out of all proportion count as the largest that are not.
     """
 
     returns: npt.NDArray[np.float64]

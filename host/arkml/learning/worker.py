@@ -109,6 +109,9 @@ def _learn(server: ServerConnection, directory: Path, waiting: Sequence[Message]
     except (Diverged, ExportWrong) as error:
         server.send("fatal", reason=str(error), retry=True)
         return DIVERGED
+    except MemoryError as error:  # a restart would come to the same row
+        server.send("fatal", reason=str(error) or "no memory for the rows", retry=False)
+        return MISCONFIGURED
     except ServerGone:
         raise
     except Exception as error:
