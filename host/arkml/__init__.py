@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from arkml.runtime.wasi.linking import Directory, WasiGrant
     from arkml.training.evaluation import evaluate
     from arkml.training.guest_trainer import train
+    from arkml.training.recording import Recording, record
     from arkml.training.results import (
         EvaluationResult,
         LearningCurve,
@@ -86,6 +87,7 @@ __all__ = [
     "ModuleKind",
     "Policy",
     "PolicyFailed",
+    "Recording",
     "Reply",
     "Statistics",
     "TrainedPolicy",
@@ -95,6 +97,7 @@ __all__ = [
     "UsageError",
     "WasiGrant",
     "evaluate",
+    "record",
     "train",
 ]
 
@@ -133,6 +136,7 @@ _HOMES = {
     "ModuleKind": "arkml.runtime.module.description",
     "Policy": "arkml.policies.policy",
     "PolicyFailed": "arkml.errors",
+    "Recording": "arkml.training.recording",
     "Reply": "arkml.guests.calls",
     "Statistics": "arkml.guests.counts",
     "TrainedPolicy": "arkml.training.results",
@@ -142,6 +146,7 @@ _HOMES = {
     "UsageError": "arkml.errors",
     "WasiGrant": "arkml.runtime.wasi.linking",
     "evaluate": "arkml.training.evaluation",
+    "record": "arkml.training.recording",
     "train": "arkml.training.guest_trainer",
 }
 

@@ -120,8 +120,10 @@ class PolicyEvaluation:
         self.version = 0
         self.failure: ArkmlError | None = None
         self.has_started = False
+        self.branches: tuple[int, ...] = ()
+        """The number of choices of each of the last actions, which are discrete."""
         self._library = library
-        self._branches = DeclaredBranches(spec)
+        self._declared = DeclaredBranches(spec)
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
         del address
@@ -137,11 +139,12 @@ class PolicyEvaluation:
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
         """Act with the policy. Raises InvalidArguments if it does not fit what is asked for."""
         try:
-            settings = settings_of(request, self._branches, {})
+            settings = settings_of(request, self._declared, {})
             shape = settings.features, settings.actions
             policy = _policy(*shape, settings.branches, self.episodes, PolicyWorkspace())
             rated = self._library.load_override(policy)
             policy.offer(PolicyVersion(self.version, rated))
+            self.branches = settings.branches
         except ArkmlError as error:
             self.failure = error
             raise

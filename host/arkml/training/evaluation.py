@@ -74,8 +74,7 @@ def evaluate(
         task = find_task(compiled, cmdlet)
         if not task.is_repeatable:
             raise UsageError(f"{label} cannot be evaluated: it is {task.title}")
-        make = partial(PolicyEvaluation, spec=compiled.info.spec)
-        guest, gateway = _load_evaluating(host, compiled, make)
+        guest, gateway = load_evaluating(host, compiled)
         runner = GuestRunner(guest, task, task.budget())
         began = time.monotonic()
         runner.initialize()
@@ -132,7 +131,7 @@ class PeriodicEvaluation:
         if not isinstance(trained, HiveRunGateway):
             raise UsageError("there is nothing to evaluate: the host has no hive")
         make = partial(RunEvaluation, trained)
-        guest, gateway = _load_evaluating(self._host, self._trained.module, make)
+        guest, gateway = _load_with(self._host, self._trained.module, make)
         guest.initialize()
         return guest, gateway
 
@@ -155,7 +154,12 @@ class PeriodicEvaluation:
         self.reports = [earlier for earlier in self.reports if not earlier.done()] + [report]
 
 
-def _load_evaluating(
+def load_evaluating(host: Host, module: CompiledModule) -> tuple[Guest, PolicyEvaluation]:
+    """Make a guest that the policy of its host answers, and run none of its instructions yet."""
+    return _load_with(host, module, partial(PolicyEvaluation, spec=module.info.spec))
+
+
+def _load_with(
     host: Host, module: CompiledModule, make_gateway: Callable[[PolicyLibrary], G]
 ) -> tuple[Guest, G]:
     """Make a guest with a gateway of its own, and run none of its instructions yet."""
