@@ -37,7 +37,7 @@ def test_a_learner_of_an_installed_package_trains_a_guest(tmp_path):
         seed=1,
     )
 
-    assert result.ended == "goal"
+    assert result.ended == "return"
     assert arkml.evaluate(REACH, result.best.onnx, episodes=50).mean_return > -32.0
 
 
