@@ -643,17 +643,17 @@ def test_a_learner_for_whose_rows_there_is_no_memory_says_so(tmp_path, start):
     worker.wait("hello")
     worker.send("rows", **log.append(wide_rows()))
     worker.wait("progress", lambda told: told["n_opts"] > 0)  # nothing is compiled from here on
-    pages = int(Path(f"/proc/{worker.process.pid}/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + (100 << 20)
-    resource.prlimit(worker.process.pid, resource.RLIMIT_AS, (limit, limit))
-    for _ in range(4):
+    pages = int(Path(f"/proc/{worker.process.pid}/statm").read_text().split()[1])
+    limit = pages * resource.getpagesize() + (160 << 20)
+    resource.prlimit(worker.process.pid, resource.RLIMIT_RSS, (limit, limit))
+    for _ in range(9):  # 16 MB each
         log.turn_over()
         worker.send("rows", **log.append(wide_rows()))
     fatal = worker.wait("fatal")
 
-    assert worker.ended() == 1
-    assert fatal["retry"] is True
-    assert re.search("MemoryError: .*rows of 4,096 features.*memory_max_size", fatal["reason"])
+    assert worker.ended() == 3
+    assert fatal["retry"] is False
+    assert re.search("rows of 16,4.. bytes: set a smaller memory_max_size", fatal["reason"])
 
 
 def test_losses_that_are_no_numbers_are_never_exported_and_end_with_status_4(tmp_path, start):
@@ -672,6 +672,22 @@ def test_losses_that_are_no_numbers_are_never_exported_and_end_with_status_4(tmp
     assert "loss" in fatal["reason"]
     assert [m["n_opts"] for m in worker.seen("policy")] == [0]
     assert not worker.seen("checkpoint")
+
+
+def test_a_learner_is_small_and_leaves_other_libraries_alone(tmp_path, start):
+    worker = start(write_run(tmp_path / "run"))
+    actor, log = Actor(), Log(tmp_path / "run")
+    first = worker.wait("policy")
+    worker.send(
+        "rows", **log.append(actor.frames(100, session_of(model_of(tmp_path / "run", first))))
+    )
+    learn_until(worker, 20)
+    mapped = Path(f"/proc/{worker.process.pid}/maps").read_text()
+    resident = int(Path(f"/proc/{worker.process.pid}/statm").read_text().split()[1])
+
+    assert "jaxlib" in mapped
+    assert "torch" not in mapped
+    assert resident * resource.getpagesize() < 400 << 20
 
 
 def test_a_spare_adopts_a_run_at_once_and_waits_without_work(tmp_path, start):

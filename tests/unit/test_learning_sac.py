@@ -193,7 +193,7 @@ def test_updates_that_are_not_finite_are_not_applied():
     made, _ = sac()
     made.train(3)
     before = flat(made)
-    made.buffer._rewards[:] = np.nan
+    made.buffer._steps["reward"][:] = np.nan
 
     with pytest.raises(Diverged, match="not finite after update 3"):
         made.train(4)

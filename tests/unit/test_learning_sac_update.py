@@ -1,5 +1,7 @@
 """The updates of soft actor-critic beside numpy in float64, and beside stable-baselines3's."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -12,8 +14,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
+from arkml.learning.batch_block import BatchBlock
 from arkml.learning.normalizer import Scaling
-from arkml.learning.sac_state import BatchBlock, first_state, rates_of
+from arkml.learning.sac_state import first_state, rates_of
 from arkml.learning.sac_update import (
     Noise,
     actor_loss_of,
@@ -156,6 +159,17 @@ def test_an_update_scales_features_and_rewards_and_bootstraps_with_the_discounts
     assert float(losses.critics) == pytest.approx(
         critic_loss_64(doubled(made.critics), here, rows.actions, wanted), rel=1e-4
     )
+
+
+def test_scaled_rewards_are_bounded():
+    made, (rows, noise) = state(), batch(4)
+    scaling = replace(SCALING, reward_bound=0.5)
+    wide = rows._replace(rewards=1e30 * np.sign(rows.rewards))
+    bounded = rows._replace(rewards=0.5 * SCALING.reward * np.sign(rows.rewards))
+    _, losses = update(made, wide, noise, rates_of(SETTINGS, scaling))
+    _, expected = update(made, bounded, noise, rates_of(SETTINGS, SCALING))
+
+    assert float(losses.critics) == pytest.approx(float(expected.critics), rel=1e-5)
 
 
 def test_targets_follow_at_tau():

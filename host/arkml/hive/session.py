@@ -36,7 +36,8 @@ class RunSession:
 
     The thread of the frames appends to `outbox`, asks `must_wait` and calls `wait`; the rest runs
     on `loop`, the client's. `failure` is the reason why rows cannot be delivered any more, or None.
-    `ended` is done when the session has left.
+    `ended` is done when the session has left. `learner` is the name of the run's algorithm;
+    `is_on_policy` if it learns from rows of its own policy only, and not from demonstrations.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class RunSession:
         features: int,
         actions: int,
         *,
+        choices: int,
         role: Role,
         block: bool,
         sync: bool,
@@ -56,7 +58,7 @@ class RunSession:
         self.index = -1
         self.failure: str | None = None
         self.ended: Future[None] = Future()
-        self.outbox = Outbox(features, actions, wake=self._wake, pause=self._pause)
+        self.outbox = Outbox(features, actions, choices=choices, wake=self._wake, pause=self._pause)
         self._delivery = Delivery(transport, self.outbox, self)
         self._transport = transport
         self._loop = loop
@@ -65,6 +67,8 @@ class RunSession:
         self._on_policy = on_policy
         self._request = JoinRequest(str(uuid.uuid4()), features, actions, role)
         self.sid = ""
+        self.learner = ""
+        self.is_on_policy = False
         self._credit = 0
         self._hold = False
         self._known_version = 0  # the newest at the hive
@@ -146,6 +150,7 @@ class RunSession:
                 raise RunGone(f"run {self.run_id} is gone: {error}") from error
             raise
         self.sid, self.index = joined.sid, joined.index
+        self.learner, self.is_on_policy = joined.learner, joined.is_on_policy
         self.update(joined)
         return joined.acked
 

@@ -21,10 +21,6 @@ class Diverged(HiveError):
     """Losses or weights are not finite any more."""
 
 
-class ExportWrong(HiveError):
-    """The answers of an exported model differ from those of its weights."""
-
-
 class Layer(NamedTuple):
     """A linear layer. weight: float32, [inputs, outputs]. bias: float32, [outputs]."""
 
@@ -56,7 +52,8 @@ class Added(NamedTuple):
     """
     The result of adding rows.
 
-    returns: float64, [m], discounted rewards of the chains, at every row that follows another one.
+    returns: float64, [m], discounted rewards of the chains, at every row that follows another one;
+    rewards out of all proportion count as the largest that are not.
     """
 
     returns: npt.NDArray[np.float64]

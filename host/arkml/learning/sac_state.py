@@ -44,34 +44,19 @@ class SacState(NamedTuple):
     n_opts: Any
 
 
-class BatchBlock(NamedTuple):
-    """
-    Transitions of K batches of B, raw, as the replay buffer gathers them; float32.
-
-    features, following: [K, B, F], before the first step and after the last. actions: [K, B, A],
-    within [-1, 1]. rewards: [K, B], discounted sums over the steps. discounts: [K, B], of the
-    return that follows, 0 where the episode terminated.
-    """
-
-    features: Any
-    actions: Any
-    following: Any
-    rewards: Any
-    discounts: Any
-
-
 class Rates(NamedTuple):
     """
     The numbers of a turn, arguments of its compiled code; float32 scalars but for the scaling.
 
-    mean, inverse: [F], and `reward`, as in `normalizer.Scaling`. The learning rate goes from
-    `first_rate` to `last_rate` in `steps` updates, 0 for a constant one. `alpha` is the
+    mean, inverse: [F], `reward` and `reward_bound`, as in `normalizer.Scaling`. The learning rate
+    goes from `first_rate` to `last_rate` in `steps` updates, 0 for a constant one. `alpha` is the
     temperature, NaN for a learned one.
     """
 
     mean: Any
     inverse: Any
     reward: Any
+    reward_bound: Any
     first_rate: Any
     last_rate: Any
     steps: Any
@@ -107,6 +92,7 @@ def rates_of(settings: Settings, scaling: Scaling) -> Rates:
     fixed = np.nan if isinstance(settings.alpha, str) else settings.alpha
     numbers = (
         scaling.reward,
+        scaling.reward_bound,
         settings.learning_rate_init,
         settings.learning_rate_end,
         settings.learning_rate_steps,

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from arkml.learning.batch_block import BatchBlock
 from arkml.learning.normalizer import CLIP
-from arkml.learning.sac_state import LOG_STD, BatchBlock, Rates, SacState
+from arkml.learning.sac_state import LOG_STD, Rates, SacState
 
 _ADAM = optax.scale_by_adam()
 _LOG_OF_ROOT_OF_2_PI = 0.9189385332046727
@@ -78,7 +79,8 @@ def update(
     rate = _learning_rate(state.n_opts, rates)
     features = _scaled(batch.features, rates)
     following = _scaled(batch.following, rates)
-    rewards = batch.rewards / rates.reward
+    bound = rates.reward_bound
+    rewards = jnp.clip(batch.rewards / rates.reward, -bound, bound)
     alpha = jnp.where(jnp.isnan(rates.alpha), jnp.exp(state.log_alpha), rates.alpha)
 
     next_actions, next_log_prob = sample(state.actor, following, noise.following)

@@ -92,8 +92,9 @@ def _wait_for_a_run(server: ServerConnection) -> int:
 
 
 def _learn(server: ServerConnection, directory: Path, waiting: Sequence[Message]) -> int:
-    from arkml.learning.algorithm import Diverged, ExportWrong
+    from arkml.learning.algorithm import Diverged
     from arkml.learning.learner import Learner
+    from arkml.learning.policy_graph import ExportWrong
     from arkml.learning.reporter import Reporter
     from arkml.learning.trainer import Trainer
 
@@ -109,6 +110,9 @@ def _learn(server: ServerConnection, directory: Path, waiting: Sequence[Message]
     except (Diverged, ExportWrong) as error:
         server.send("fatal", reason=str(error), retry=True)
         return DIVERGED
+    except MemoryError as error:  # a restart would come to the same row
+        server.send("fatal", reason=str(error) or "no memory for the rows", retry=False)
+        return MISCONFIGURED
     except ServerGone:
         raise
     except Exception as error:

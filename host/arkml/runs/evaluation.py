@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arkml.abi.codes import EpisodeState, SnapshotFormat
+from arkml.abi.codes import EpisodeState
 from arkml.errors import ArkmlError, NotFound, Unavailable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.training import PolicyVersion, Rows, TrainingPolicy
 from arkml.policies.workspace import PolicyWorkspace
 from arkml.runs.gateway import HiveRunGateway, settings_of
+from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.run import ExperimentInfo, GuestRun, Pending, settled
 from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session_table import TrainingStart
@@ -88,7 +89,8 @@ class RunEvaluation:
             raise Unavailable(f"{request.experiment!r} is not being trained yet")
         shape = membership.shape
         if self._policy is None:
-            self._policy = _policy(*shape, self.episodes, self._library.workspace)
+            workspace, branches = self._library.workspace, membership.branches
+            self._policy = _policy(*shape, branches, self.episodes, workspace)
             self.refresh()
         return settled(TrainingStart(self._policy, *shape))
 
@@ -110,14 +112,16 @@ class PolicyEvaluation:
     The gateway of a guest that evaluates the policy which its library gives for every snapshot.
 
     There is no hive behind it. `failure` is the error with which a start was refused last, or None.
+    `spec` is the declaration of agents in the guest's module.
     """
 
-    def __init__(self, library: PolicyLibrary) -> None:
+    def __init__(self, library: PolicyLibrary, *, spec: bytes | None = None) -> None:
         self.episodes = EpisodeRecorder()
         self.version = 0
         self.failure: ArkmlError | None = None
         self.has_started = False
         self._library = library
+        self._branches = DeclaredBranches(spec)
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
         del address
@@ -133,10 +137,10 @@ class PolicyEvaluation:
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
         """Act with the policy. Raises InvalidArguments if it does not fit what is asked for."""
         try:
-            settings = settings_of(request, {})
+            settings = settings_of(request, self._branches, {})
             shape = settings.features, settings.actions
-            policy = _policy(*shape, self.episodes, PolicyWorkspace())
-            rated = self._library.load(b"", SnapshotFormat.ONNX, *shape)
+            policy = _policy(*shape, settings.branches, self.episodes, PolicyWorkspace())
+            rated = self._library.load_override(policy)
             policy.offer(PolicyVersion(self.version, rated))
         except ArkmlError as error:
             self.failure = error
@@ -184,7 +188,11 @@ def play_episodes(
 
 
 def _policy(
-    features: int, actions: int, episodes: EpisodeRecorder, workspace: PolicyWorkspace
+    features: int,
+    actions: int,
+    branches: Sequence[int],
+    episodes: EpisodeRecorder,
+    workspace: PolicyWorkspace,
 ) -> TrainingPolicy:
     return TrainingPolicy(
         "evaluation",
@@ -193,5 +201,6 @@ def _policy(
         sink=episodes,
         seed=0,
         workspace=workspace,
+        branches=branches,
         deterministic=True,
     )

@@ -74,7 +74,8 @@ def evaluate(
         task = find_task(compiled, cmdlet)
         if not task.is_repeatable:
             raise UsageError(f"{label} cannot be evaluated: it is {task.title}")
-        guest, gateway = _load_evaluating(host, compiled, PolicyEvaluation)
+        make = partial(PolicyEvaluation, spec=compiled.info.spec)
+        guest, gateway = _load_evaluating(host, compiled, make)
         runner = GuestRunner(guest, task, task.budget())
         began = time.monotonic()
         runner.initialize()
