@@ -30,6 +30,7 @@ _EPILOG = options.epilog(
     "arkml train pendulum.wasm --minutes 2",
     "arkml train walker.wasm --fps 60 --until-return 250 --eval-every 3000",
     "arkml train pendulum.wasm --minutes 2 --resume",
+    "arkml train walker.wasm --from training/walker/hive/runs/RUN/checkpoints/000000012000.safetensors",
     "arkml train walker.wasm --hive hive.example:12356 --frames 200000",
     notes="""
 Without --frames, --minutes or --until-return an applet trains for five minutes; anything else runs
@@ -91,6 +92,14 @@ def command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the training in the directory.")
     ] = False,
+    origin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="RUN[@UPDATES]|FILE",
+            help="Start from a checkpoint: of a run of the same hive, or in a file.",
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -141,6 +150,7 @@ def command(
         allowed_hives=tuple(allow_hive or ()),
         settings=cast("LearnerSettings", settings),
         resume=resume,
+        checkpoint=origin,
         goal=Goal(frames, minutes, until_return),
         arguments=cmdlet,
         fps=fps,

@@ -21,6 +21,7 @@ from arkml.training.files import write_files
 from arkml.training.loop import TrainingLoop
 from arkml.training.monitor import RunMonitor
 from arkml.training.options import Goal, TrainingOptions
+from arkml.training.origin import place_origin
 from arkml.training.outcome import RunOutcome, gather
 from arkml.training.record import TrainingRecord
 from arkml.training.results import (
@@ -48,6 +49,7 @@ def train(
     progress: ProgressFunction | None = None,
     directory: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
     settings: LearnerSettings | None = None,
     fps: float | None = None,
     instances: int = 1,
@@ -71,8 +73,9 @@ def train(
     `progress` is called about once a second with a `TrainingProgress`, on a thread of the
     training; False ends the training, an exception makes it fail. Policies, curve, rows and
     checkpoints go to `directory`, `training/NAME` by default, where NAME is the file name of the
-    module without its suffix; `resume` continues the training in there. `settings` are those of
-    the learner. With `fps` frames are paced and never wait for the learner. `instances` steps a
+    module without its suffix; `resume` continues the training in there. `checkpoint` is what another
+    training has learned, to start from: the path of a file `N.safetensors` in its directory, or
+    "RUN" or "RUN@UPDATES" of the same `hive`. `settings` are those of the learner. With `fps` frames are paced and never wait for the learner. `instances` steps a
     fleet. Every `eval_every` frames ten episodes without noise rate the policy. `cmdlet` are the
     arguments of a cmdlet. `hive` is "embedded", a hive that ends with the training, or
     "HOST:PORT", with its `token`; guests may name those of `allowed_hives` too. `seed` is that of
@@ -83,7 +86,8 @@ def train(
     was learned yet. Nothing is printed. May be called from any thread, also one with a running
     event loop, and from several at a time with a directory each; it blocks.
 
-    Raises UsageError, ModuleError and NotTrainable where the training cannot begin; and what the
+    Raises UsageError, ModuleError, NotTrainable and, for a checkpoint that cannot be read, HiveError
+    where the training cannot begin; and what the
     guest fails with, Unavailable, HiveError or NotFound where there is no policy to keep. Otherwise
     what goes wrong is a TrainingFailed, which has the result.
     """
@@ -98,6 +102,7 @@ def train(
         allowed_hives=tuple(allowed_hives),
         settings=settings or {},
         resume=resume,
+        checkpoint=checkpoint,
         goal=Goal(frames, minutes, until_return),
         arguments=cmdlet,
         fps=fps,
@@ -125,7 +130,7 @@ class GuestTrainer(Closing):
         """
         Compile the module in `data`, and make the guest and the directory.
 
-        Raises UsageError, ModuleError and NotTrainable.
+        Raises UsageError, ModuleError, NotTrainable and CheckpointDamaged.
         """
         self.options = options
         self.error: Exception | None = None
@@ -153,6 +158,7 @@ class GuestTrainer(Closing):
                 budget=task.budget(is_set=options.budgets_every_call),
             )
             self._goal = options.goal.of(task)
+            place_origin(options)
             make_directory("directory", options.directory)
             stack.pop_all()
 
