@@ -30,7 +30,6 @@ from arkml.hive.protocol.segments import Place, frame, segment_name
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.checkpoints import Checkpoint, Checkpoints, shaping_settings
 from arkml.learning.normalizer import Normalizer
-from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.sac import Sac
 
 MODULE = "arkml.learning.worker"
@@ -484,8 +483,7 @@ def test_a_run_starts_from_a_checkpoint_of_another(tmp_path, start):
 
 def save_untrained(run, settings):
     """A checkpoint after 5 updates, but for the learner's own facts."""
-    buffer = ReplayBuffer(1_000, settings.features, settings.actions, gamma=0.9)
-    algorithm = Sac(settings, buffer, Normalizer(settings.features, active=True))
+    algorithm = Sac(settings, Normalizer(settings.features, active=True))
     shaping = shaping_settings(settings)
     checkpoint = Checkpoint(run.name, shaping, 5, 0, Place(0, 0), algorithm.state(), {})
     Checkpoints(run / "checkpoints").save(checkpoint)
