@@ -30,7 +30,7 @@ _EPILOG = options.epilog(
     "arkml train pendulum.wasm --minutes 2",
     "arkml train walker.wasm --fps 60 --until-return 250 --eval-every 3000",
     "arkml train pendulum.wasm --minutes 2 --resume",
-    "arkml train walker.wasm --from training/walker/hive/runs/RUN/checkpoints/000000012000.safetensors",
+    "arkml train walker.wasm --from checkpoints/000000012000.safetensors",
     "arkml train walker.wasm --hive hive.example:12356 --frames 200000",
     notes="""
 Without --frames, --minutes or --until-return an applet trains for five minutes; anything else runs

@@ -65,9 +65,9 @@ class HiveGrant:
     `block` says whether a submit waits while the learner's pace admits no more rows; None lets
     applets drop rows instead and everything else wait. With `shared` all guests of the host that
     start a run of one game and name take part in one run, which `resume` continues if the hive has
-    one; otherwise each starts its own. `checkpoint` is "RUN" or "RUN@UPDATES", which runs start from
-    in the place of what guests ask for, with `shared` the first one only. `expected` is the run that the first of them has to start,
-    any other one is NotTrainable.
+    one; otherwise each starts its own. `checkpoint` is "RUN" or "RUN@UPDATES" of the hive, which
+    runs start from in the place of what guests ask for, with `shared` the first one only.
+    `expected` is the run that the first of them has to start, any other one is NotTrainable.
     """
 
     hive: Literal["embedded"] | str = EMBEDDED  # noqa: PYI051  the one word that is no address

@@ -21,7 +21,6 @@ from arkml.training.files import write_files
 from arkml.training.loop import TrainingLoop
 from arkml.training.monitor import RunMonitor
 from arkml.training.options import Goal, TrainingOptions
-from arkml.training.origin import place_origin
 from arkml.training.outcome import RunOutcome, gather
 from arkml.training.record import TrainingRecord
 from arkml.training.results import (
@@ -73,23 +72,24 @@ def train(
     `progress` is called about once a second with a `TrainingProgress`, on a thread of the
     training; False ends the training, an exception makes it fail. Policies, curve, rows and
     checkpoints go to `directory`, `training/NAME` by default, where NAME is the file name of the
-    module without its suffix; `resume` continues the training in there. `checkpoint` is what another
-    training has learned, to start from: the path of a file `N.safetensors` in its directory, or
-    "RUN" or "RUN@UPDATES" of the same `hive`. `settings` are those of the learner. With `fps` frames are paced and never wait for the learner. `instances` steps a
-    fleet. Every `eval_every` frames ten episodes without noise rate the policy. `cmdlet` are the
-    arguments of a cmdlet. `hive` is "embedded", a hive that ends with the training, or
-    "HOST:PORT", with its `token`; guests may name those of `allowed_hives` too. `seed` is that of
-    the policy's noise and, where it is not 0, of the learner.
+    module without its suffix; `resume` continues the training in there. `checkpoint` is what
+    another training has learned, to start from: the path of a file `N.safetensors` in its
+    directory, or "RUN" or "RUN@UPDATES" of the same `hive`. `settings` are those of the learner.
+    With `fps` frames are paced and never wait for the learner. `instances` steps a fleet. Every
+    `eval_every` frames ten episodes without noise rate the policy. `cmdlet` are the arguments of a
+    cmdlet. `hive` is "embedded", a hive that ends with the training, or "HOST:PORT", with its
+    `token`; guests may name those of `allowed_hives` too. `seed` is that of the policy's noise and,
+    where it is not 0, of the learner.
 
     KeyboardInterrupt in the calling thread ends the training, and the result comes back with
     `ended` "interrupted"; another one only ends the wait for the hive. It is raised where nothing
     was learned yet. Nothing is printed. May be called from any thread, also one with a running
     event loop, and from several at a time with a directory each; it blocks.
 
-    Raises UsageError, ModuleError, NotTrainable and, for a checkpoint that cannot be read, HiveError
-    where the training cannot begin; and what the
-    guest fails with, Unavailable, HiveError or NotFound where there is no policy to keep. Otherwise
-    what goes wrong is a TrainingFailed, which has the result.
+    Raises UsageError, ModuleError, NotTrainable and, for a checkpoint that cannot be read,
+    HiveError where the training cannot begin; and what the guest fails with, Unavailable, HiveError
+    or NotFound where there is no policy to keep. Otherwise what goes wrong is a TrainingFailed,
+    which has the result.
     """
     data, name = read_source(module)
     target = Path("training", Path(name).stem) if directory is None else Path(directory)
@@ -158,7 +158,8 @@ class GuestTrainer(Closing):
                 budget=task.budget(is_set=options.budgets_every_call),
             )
             self._goal = options.goal.of(task)
-            place_origin(options)
+            if options.origin is not None:
+                options.origin.place(options.directory / "hive")
             make_directory("directory", options.directory)
             stack.pop_all()
 

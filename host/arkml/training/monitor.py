@@ -35,6 +35,7 @@ _INTERVAL = 1.0  # seconds between two looks at the run
 _ANSWERED_WITHIN = 10.0
 _QUIET = 15.0  # seconds after which a guest that trains nothing is worth a warning
 _FINAL = (401, 403, 507)  # a hive that wants another token, or whose disk is full
+_ABSENT = 404
 _ENDING = 0.5  # seconds that the thread gets to end
 
 
@@ -185,13 +186,15 @@ class RunMonitor(Closing):
 
     def _refusal(self) -> ArkmlError | None:
         """Return why no guest will ever be given a policy, None while one may be."""
-        failure = self._hives.failure
+        failure, grant = self._hives.failure, self._hives.grant
         if self._hives.started or failure is None:
             return None
         if isinstance(failure, NotTrainable):
             return failure
         if isinstance(failure, HiveRefused) and failure.status in _FINAL:
             return Unavailable(str(failure))
-        if isinstance(failure, HiveUnreachable) and self._hives.grant.is_embedded:
+        if isinstance(failure, HiveRefused) and failure.status == _ABSENT and grant.checkpoint:
+            return NotTrainable(str(failure))
+        if isinstance(failure, HiveUnreachable) and grant.is_embedded:
             return Unavailable(str(failure))
         return None

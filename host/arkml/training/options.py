@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from arkml.errors import UsageError
-from arkml.hive.protocol.runs import ORIGIN_FILE
 from arkml.limits import Limits
 from arkml.runs.access import EMBEDDED, HiveGrant
 from arkml.runs.settings import LearnerSettings
 from arkml.runtime.module.description import ModuleKind
+from arkml.training.origin import Origin
 from arkml.training.tasks import Task
 
 DEFAULT_MINUTES = 5.0
 """Length of an applet's training without a goal."""
-
-
-_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:@[0-9]{1,12})?")
-"""Text that names a run of a hive, or its checkpoint; the path of a file has a dot or a slash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +88,9 @@ class TrainingOptions:
         require_whole("instances", self.instances)
         if self.eval_every is not None:
             require_whole("eval_every", self.eval_every)
-        if self.checkpoint is not None:
-            self._check_origin()
-        self.grant()
+        grant = self.grant()
+        if self.origin is not None:
+            self.origin.check(hive=self.hive, is_embedded=grant.is_embedded, resume=self.resume)
 
     def grant(self) -> HiveGrant:
         """
@@ -116,38 +111,13 @@ class TrainingOptions:
             block=self.fps is None or settings.get("sync", False),
             shared=True,
             resume=self.resume,
-            checkpoint="" if self.checkpoint is None else self._origin(),
+            checkpoint="" if self.origin is None else self.origin.name,
         )
 
     @property
-    def origin_file(self) -> Path | None:
-        """The file of `checkpoint`, None if it names a run or is None."""
-        origin = self.checkpoint
-        if origin is None or (isinstance(origin, str) and _RUN.fullmatch(origin)):
-            return None
-        return Path(origin)
-
-    def _origin(self) -> str:
-        return str(self.checkpoint) if self.origin_file is None else ORIGIN_FILE
-
-    def _check_origin(self) -> None:
-        """Raise UsageError for a checkpoint that this training cannot start from."""
-        if self.resume:
-            raise UsageError(
-                f"checkpoint is {self.checkpoint} and resume is set: a training either starts from"
-                " a checkpoint or continues the one in its directory"
-            )
-        file, is_embedded = self.origin_file, self.hive == EMBEDDED
-        if file is not None and not is_embedded:
-            raise UsageError(
-                f"checkpoint is the file {file}, and the hive is {self.hive}: a training on a hive"
-                " of its own starts from a file, here name a run of the hive, RUN or RUN@UPDATES"
-            )
-        if file is None and is_embedded:
-            raise UsageError(
-                f"checkpoint is the run {self.checkpoint}: the hive of a new training has no runs,"
-                " name a file, or a hive (--hive HOST:PORT, hive=)"
-            )
+    def origin(self) -> Origin | None:
+        """The checkpoint to start from, None to begin anew."""
+        return None if self.checkpoint is None else Origin(self.checkpoint)
 
     @property
     def stem(self) -> str:

@@ -97,7 +97,8 @@ class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
     A run to be created.
 
     `configuration` is the guest's own, kept byte for byte. `checkpoint` is empty, or
-    `run_id[@step]` or ORIGIN_FILE to start from. `seconds` is how long it may run, 0 for as long as it is used.
+    `run_id[@step]` or ORIGIN_FILE to start from. `seconds` is how long it may run, 0 for as long
+    as it is used.
     """
 
     name: str
