@@ -97,7 +97,8 @@ def test_progress_comes_about_once_a_second_and_grows(trained):
     result, states, _ = trained
     last = states[-1]
 
-    assert 1 <= len(states) <= result.seconds + 1
+    assert 1 <= len(states) <= last.seconds + 1 + len(result.evaluations)
+    assert [one for state in states for one in state.evaluations] == list(result.evaluations)
     assert {state.run_id for state in states} <= {None, result.run_id}
     assert [state.frames for state in states] == sorted(state.frames for state in states)
     assert 0 < last.frames <= result.frames

@@ -85,6 +85,14 @@ def command(
             help="Every N frames, rate the policy without noise in another guest.",
         ),
     ] = None,
+    evaluate_episodes: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            parser=whole_number("--evaluate-episodes", 1),
+            help="Episodes of each of these evaluations.",
+        ),
+    ] = 10,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Directory of all files: training/GUEST by default."),
@@ -156,6 +164,7 @@ def command(
         fps=fps,
         instances=instances,
         eval_every=eval_every,
+        evaluate_episodes=evaluate_episodes,
         seed=seed,
         limits=read_limits(tuple(limit or ())),
         budgets_every_call=HostGrants(limits=tuple(limit or ())).has_budget,
