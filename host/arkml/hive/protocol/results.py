@@ -72,8 +72,8 @@ class EvaluationReport(WireStruct, frozen=True):
     """
     Episodes that a policy version has played: the return and the length of each.
 
-    `successes` says of each if it was a success, None where that is not known. `rows` is the number
-    of rows of the run when the version was chosen, None for now.
+    `successes` has True for each that was a success, None where that is not known. `rows` is the
+    number of rows of the run when the version was chosen, None for now.
     """
 
     version: int
