@@ -54,6 +54,8 @@ class FakeLearner:
                 raise MemoryError("there is no memory for 10 rows")
             case "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "crashed":
+                os.kill(os.getpid(), signal.SIGILL)
             case "silent":
                 print("I say nothing of myself", file=sys.stderr)
                 sys.exit(7)

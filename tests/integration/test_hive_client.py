@@ -757,3 +757,26 @@ def test_an_answer_that_is_none_is_an_error_of_the_hive(hive, client, ask, answe
 
     with pytest.raises(HiveError):
         ask(client).result(20)
+
+
+def test_a_session_in_block_mode_is_held_until_the_hive_lets_it_go(hive, client):
+    session = join(client, block=True)
+    hive.hold = True
+    append(session, 0, 10)
+    eventually(session.must_wait)
+    is_free = session.wait(0.05)
+    hive.hold = False
+    eventually(lambda: session.wait(0.1))
+
+    assert not is_free
+    assert hive.rewards() == list(map(float, range(10)))
+
+
+def test_a_session_in_drop_mode_is_never_held(hive, client):
+    session = join(client)
+    hive.hold = True
+    append(session, 0, 10)
+    eventually(lambda: settled(session))
+
+    assert session._hold
+    assert not session.must_wait()

@@ -18,9 +18,9 @@ from arkml import GuestEnv, Limits
 from arkml.cli import train_command
 from arkml.errors import (
     InvalidArguments,
+    InvalidSettings,
     ModuleError,
     NotFound,
-    NotTrainable,
     PolicyFailed,
     UsageError,
 )
@@ -271,8 +271,8 @@ def test_a_training_of_other_shapes_is_refused_with_both_values(trained, tmp_pat
 def test_guests_that_cannot_be_trained_are_refused(tmp_path):
     with pytest.raises(ModuleError, match="cannot be read"):
         arkml.train(tmp_path / "gone.wasm", directory=tmp_path / "out")
-    with pytest.raises(NotTrainable, match="declares discrete actions"):
-        arkml.train(CHOOSERS, directory=tmp_path / "out")
+    with pytest.raises(InvalidSettings, match='branches of 3, 2 choices; use "ppo"'):
+        arkml.train(CHOOSERS, directory=tmp_path / "out", settings={"algorithm": "sac"})
 
 
 def test_the_defaults_are_those_of_the_command():

@@ -33,9 +33,9 @@ OWNERS = {
     "uvicorn": ("arkml.server",),
     "uvloop": ("arkml.server",),
     "safetensors": ("arkml.learning",),
-    "torch": ("arkml.learning",),
-    "stable_baselines3": ("arkml.learning",),
-    "gymnasium": ("arkml.learning", "arkml.envs"),  # whose spaces stable-baselines3 takes
+    "jax": ("arkml.learning",),
+    "optax": ("arkml.learning",),
+    "gymnasium": ("arkml.envs",),
     "pettingzoo": ("arkml.envs",),
     "grpc": ("arkml.envs.llapi",),
     "grpc_tools": ("arkml.envs.llapi",),
@@ -51,7 +51,7 @@ HEAVY = {
     "tract",
     "wasmtime",
     "httpx",
-    "torch",
+    "jax",
     "starlette",
 }
 TABLES = SOURCE / "arkml" / "abi"
@@ -64,6 +64,8 @@ SHORT = {
     "arkml.abi.buffers": ABI_TABLE,
     "arkml.abi.env": ABI_TABLE,
     "arkml.abi.time": ABI_TABLE,
+    "arkml.learning.event_messages": "imports without what they would import",
+    "arkml.learning.networks": "numpy's side of networks, which several algorithms use",
     "arkml.envs.core.non_reentrant": "the one lock of every environment",
     "arkml.envs.gym": "importing it registers the environment with Gymnasium",
     "arkml.envs.llapi.communicator": SAME_NAME,
@@ -73,6 +75,7 @@ SHORT = {
     "arkml.envs.llapi.side_channel.raw_bytes_channel": SAME_NAME,
     "arkml.envs.llapi.side_channel.side_channel": SAME_NAME,
     "arkml.envs.remade": "how environments of all interfaces are pickled",
+    "arkml.hive.protocol.masks": "hosts, server and learners share it, and environments too",
     "arkml.parent_watch": "server and learning share it, and nothing else",
     "arkml.policies.constant": "needs onnx, which is imported late",
     "arkml.policies.external": "one policy, which environments make and sessions hold",

@@ -123,7 +123,10 @@ def command(
     algorithm: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The learning algorithm: sac.", rich_help_panel=_LEARNING
+            metavar="auto|sac|ppo|NAME",
+            help="The learning algorithm, or one of another package by its name; auto is ppo for"
+            " discrete actions, else sac.",
+            rich_help_panel=_LEARNING,
         ),
     ] = None,
     device: Annotated[

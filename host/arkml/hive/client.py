@@ -150,6 +150,7 @@ class HiveClient(Closing):
         actions: int,
         *,
         on_policy: Callable[[int, bytes], object],
+        choices: int = 0,
         role: Role = Role.ACT,
         block: bool = False,
         sync: bool = False,
@@ -158,13 +159,14 @@ class HiveClient(Closing):
         Begin a session of a run.
 
         `on_policy` is called on the client's thread with each newer policy version and its ONNX
-        file. With `block` the session has credit, with `sync` it is in lockstep with the learner.
+        file. `choices` are those of all branches of an action, which rows may mask. With `block`
+        the session has credit, with `sync` it is in lockstep with the learner.
         """
         return self._start(
             self._join(
                 RunSession(
                     self._transport, self._loop, run_id, features, actions,
-                    role=role, block=block, sync=sync, on_policy=on_policy,
+                    choices=choices, role=role, block=block, sync=sync, on_policy=on_policy,
                 )
             )
         )  # fmt: skip

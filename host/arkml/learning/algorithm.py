@@ -21,10 +21,6 @@ class Diverged(HiveError):
     """Losses or weights are not finite any more."""
 
 
-class ExportWrong(HiveError):
-    """The answers of an exported model differ from those of its weights."""
-
-
 class Layer(NamedTuple):
     """A linear layer. weight: float32, [inputs, outputs]. bias: float32, [outputs]."""
 
@@ -56,7 +52,8 @@ class Added(NamedTuple):
     """
     The result of adding rows.
 
-    returns: float64, [m], discounted rewards of the chains, at every row that follows another one.
+    returns: float64, [m], discounted rewards of the chains, at every row that follows another one;
+    rewards out of all proportion count as the largest that are not.
     """
 
     returns: npt.NDArray[np.float64]
@@ -93,7 +90,7 @@ class RowStore(Protocol):
         """Return counts and checksums of the rows held."""
 
 
-class Pace(Protocol):
+class UpdatePace(Protocol):
     """Keeps the updates and the rows of a run in proportion."""
 
     update_seconds: float
@@ -135,7 +132,7 @@ class Algorithm(Protocol):
         """The rows, which the learner adds as it reads them."""
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> UpdatePace:
         """The pace of its updates."""
 
     @property
@@ -149,6 +146,9 @@ class Algorithm(Protocol):
     @property
     def device(self) -> str:
         """The device that it computes on: "cpu", or a name of its library."""
+
+    def prepare(self) -> None:
+        """Begin what takes long before the first update, without waiting for it."""
 
     def train(self, updates: int) -> dict[str, float]:
         """

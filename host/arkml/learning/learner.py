@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from arkml.hive.protocol.rows import MAX_ROWS
+from arkml.hive.protocol.runs import LEAST_AHEAD
 from arkml.hive.protocol.segments import Place
 from arkml.learning.algorithm import Algorithm
 from arkml.learning.algorithms import make_algorithm
@@ -94,10 +96,8 @@ class Learner:
     @property
     def due(self) -> int:
         """Updates that may be made now."""
-        log = self.experience.log
-        if not (self._caught_up and self.algorithm.is_ready):
-            return 0
-        if self.settings.sync and not log.is_read:
+        by_log = self.settings.sync and not self.algorithm.is_on_policy
+        if not ((self._caught_up or by_log) and self.algorithm.is_ready):
             return 0
         return self.pace.due(self.rows, self.updates)
 
@@ -105,6 +105,19 @@ class Learner:
         """Set the names of the guest's metrics, in the order of their numbers."""
         self.experience.statistics.name(list(names))
         self.algorithm.name_metrics(names)
+
+    @property
+    def admitted(self) -> int:
+        """
+        Rows that hosts may have sent in all.
+
+        There are always more of them while those that were sent are too few to learn from: they may
+        hold no transition yet, or be damaged in part.
+        """
+        admitted = self.pace.admitted(self.updates)
+        if self.algorithm.is_ready:
+            return admitted
+        return max(admitted, self.rows + LEAST_AHEAD)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint of this run or another one. Raises CheckpointDamaged."""
@@ -129,8 +142,15 @@ class Learner:
         self.experience.log.commit(place)
 
     def ingest(self) -> int:
-        """Read the next committed rows and return their number."""
-        rows = self.experience.ingest()
+        """
+        Read the next committed rows and return their number.
+
+        In lockstep that is one record of the log, and none while updates are due: a learner that is
+        restarted makes the updates of each record as the one before it did.
+        """
+        if self.settings.sync and self.due:
+            return 0
+        rows = self.experience.ingest(1 if self.settings.sync else MAX_ROWS)
         first = self._first_commit
         if not self._caught_up and first and self.experience.log.cursor >= first:
             # The rows that were in the log before this process are in the replay buffer again.

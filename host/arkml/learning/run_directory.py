@@ -38,7 +38,9 @@ class RunDirectory:
             values = parse_object((directory / "run.json").read_bytes())
             names = tuple(str(name) for name in values.get("names", ()))
             return cls(directory, str(values["id"]), RunRequest.from_json(values["request"]), names)
-        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except (
+            ProtocolError, OSError, KeyError, TypeError, ValueError, AttributeError,
+        ) as error:  # fmt: skip
             raise ProtocolError(f"{directory.name} has no valid run.json: {error}") from error
 
     @property

@@ -273,4 +273,9 @@ def _require_shape(run: RunInfo, request: RunRequest) -> RunInfo:
             f"run {run.name!r} has {run.features} features and {run.actions} actions;"
             f" another guest starts it with {wanted.features} and {wanted.actions}"
         )
+    if run.branches != wanted.branches:
+        raise InvalidSettings(
+            f"run {run.name!r} has branches of {list(run.branches)} choices; another guest starts"
+            f" it with {list(wanted.branches)}"
+        )
     return run

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arkml.abi.codes import EpisodeState, SnapshotFormat
+from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, MetadataLog
 from arkml.errors import ArkmlError, NotFound, Unavailable
 from arkml.policies.library import PolicyLibrary
@@ -15,6 +15,7 @@ from arkml.policies.noise import streams
 from arkml.policies.training import PolicyVersion, Rows, TrainingPolicy
 from arkml.policies.workspace import PolicyWorkspace
 from arkml.runs.gateway import settings_of
+from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.run import ExperimentInfo, GuestRun, Pending, settled
 from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session import Origin, Ready
@@ -121,10 +122,10 @@ class PolicyEvaluation:
 
     The policy is the one that its library gives for every snapshot, or the version that was offered
     last. `version` is the number of the one that acts, `failure` the error with which a start was
-    refused last, or None.
+    refused last, or None. `spec` is the declaration of agents in the guest's module.
     """
 
-    def __init__(self, library: PolicyLibrary) -> None:
+    def __init__(self, library: PolicyLibrary, *, spec: bytes | None = None) -> None:
         self.episodes = EpisodeRecorder()
         self.version = 0
         self.failure: ArkmlError | None = None
@@ -132,6 +133,7 @@ class PolicyEvaluation:
         self._library = library
         self._offered: tuple[int, bytes] | None = None
         self._policy: TrainingPolicy | None = None
+        self._branches = DeclaredBranches(spec)
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
         del address
@@ -147,12 +149,11 @@ class PolicyEvaluation:
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
         """Act with the policy. Raises InvalidArguments if it does not fit what is asked for."""
         try:
-            settings = settings_of(request, {})
+            settings = settings_of(request, self._branches, {})
             shape = settings.features, settings.actions
-            policy = _policy(*shape, self.episodes, PolicyWorkspace())
+            policy = _policy(*shape, settings.branches, self.episodes, PolicyWorkspace())
             if self._offered is None:
-                rated = self._library.load(b"", SnapshotFormat.ONNX, *shape)
-                policy.offer(PolicyVersion(self.version, rated))
+                policy.offer(PolicyVersion(self.version, self._library.load_override(policy)))
             else:
                 self._use(policy, *self._offered)
         except ArkmlError as error:
@@ -215,7 +216,11 @@ def play_episodes(
 
 
 def _policy(
-    features: int, actions: int, episodes: EpisodeRecorder, workspace: PolicyWorkspace
+    features: int,
+    actions: int,
+    branches: Sequence[int],
+    episodes: EpisodeRecorder,
+    workspace: PolicyWorkspace,
 ) -> TrainingPolicy:
     return TrainingPolicy(
         "evaluation",
@@ -224,5 +229,6 @@ def _policy(
         sink=episodes,
         seed=0,
         workspace=workspace,
+        branches=branches,
         deterministic=True,
     )

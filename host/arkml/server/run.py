@@ -108,6 +108,7 @@ class Run:
             sessions=self.document.sessions.count_alive(self._lease),
             reason=document.reason,
             seed=settings.seed,
+            branches=settings.branches,
             latest={name: value for name, (value, _) in self.metrics.latest.items()},
         )
 

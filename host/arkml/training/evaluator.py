@@ -89,7 +89,7 @@ def load_evaluating(host: Host, module: CompiledModule) -> tuple[Guest, PolicyEv
     """Make a guest with a gateway of its own, and run none of its instructions yet."""
     loader = loader_of(host)
     library: PolicyLibrary = loader.library()
-    gateway = PolicyEvaluation(library)
+    gateway = PolicyEvaluation(library, spec=module.info.spec)
     shared = loader.shared(gateway=gateway, library=library)
     return Guest(loader.load(module, f"{module.name} (evaluation)", shared)), gateway
 

@@ -167,7 +167,7 @@ class GuestTrainer(Closing):
             assert hives is not None
             self._hives = hives
             self.module = compile_module(self._host, data, options.name)
-            _require_continuous(self.module)
+            _require_learner(self.module, options.settings)
             task = find_task(self.module, options.arguments)
             self._runner = make_runner(
                 self._host,
@@ -311,10 +311,11 @@ def _train(
     return result
 
 
-def _require_continuous(module: CompiledModule) -> None:
-    """Raise NotTrainable if all agents that a module declares have discrete actions."""
-    from arkml.sessions.branches import declared_branches, require_continuous
+def _require_learner(module: CompiledModule, settings: LearnerSettings) -> None:
+    """Raise InvalidSettings if all agents of a module have actions that its learner cannot take."""
+    from arkml.hive.protocol.settings import Settings
+    from arkml.sessions.branches import DeclaredBranches
 
-    declared = declared_branches(module.info.spec)
-    if declared and all(declared.values()):
-        require_continuous(next(iter(declared)), declared)
+    if branches := DeclaredBranches(module.info.spec).discrete:
+        algorithm = settings.get("algorithm", "auto")
+        Settings(1, len(branches), branches).changed({"algorithm": algorithm})

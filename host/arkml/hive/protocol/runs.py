@@ -128,8 +128,9 @@ class RunInfo(WireStruct, frozen=True, forbid_unknown_fields=True):
 
     Times are nanoseconds since the Unix epoch, `ended_at` 0 for not yet. `reason` says why a run
     was aborted, or why its last learner ended. Of its `rows`, `lost` ones were acknowledged and are
-    damaged in the log. `sessions` is the number that take part now. `latest` is the newest value of
-    each metric.
+    damaged in the log. `sessions` is the number that take part now. `branches` are the numbers of
+    choices of the discrete actions, the last of the `actions`. `latest` is the newest value of each
+    metric.
     """
 
     id: str
@@ -148,6 +149,7 @@ class RunInfo(WireStruct, frozen=True, forbid_unknown_fields=True):
     sessions: Count = 0
     reason: str = ""
     seed: Count = 0
+    branches: tuple[Count, ...] = ()
     latest: dict[str, float] = field(default_factory=dict)
 
 
