@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterable, Iterator
 
 from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.settings import Settings
 from arkml.learning.learner import Learner
-from arkml.learning.recorder import Recorder
+from arkml.learning.recorder import Hparam, Recorder
 from arkml.learning.server_connection import ServerConnection
 
 RECORD_EVERY = 1.0
@@ -26,7 +28,7 @@ class Reporter:
         """True while the learner is paused, and hosts must not send rows."""
         self._learner = learner
         self._server = server
-        self._recorder = Recorder(learner.run.directory / "events")
+        self._recorder = Recorder(learner.run.directory / "events", _hparams(learner.settings))
         now = time.monotonic()
         self._sent_at = self._recorded_at = now
         self._turn_began: float | None = None
@@ -111,6 +113,7 @@ class Reporter:
         """Send and record what has not been sent or recorded yet."""
         if self._present != self._recorded:
             self._record(time.monotonic())
+        self._recorder.end()
         self.send_progress()
 
     def _record(self, now: float) -> None:
@@ -141,3 +144,11 @@ class Reporter:
                 yield "hive/updates_per_row_wanted", learner.settings.updates_per_row
         if learner.pace.update_seconds:
             yield "hive/update_ms", 1_000 * learner.pace.update_seconds
+
+
+def _hparams(settings: Settings) -> dict[str, Hparam]:
+    """Return the settings by name, those that are not a text, a number or a bool as JSON."""
+    return {
+        name: value if isinstance(value, Hparam) else json.dumps(value)
+        for name, value in (settings.as_json() | {"algorithm": settings.learner}).items()
+    }
