@@ -113,7 +113,6 @@ def test_actions_outside_of_their_bounds_are_a_warning(tmp_path):
     action = columns()["action"] * 10
     read = read_demonstrations(saved(tmp_path / "rows.npz", action=action))
 
-    assert "5 of 6 rows" not in read.warnings[0]
     assert "4 of 6 rows" in read.warnings[0]
 
 
@@ -261,7 +260,7 @@ def structured(group):
         (structured, "'observations' of .* is a structure"),
         (replaced("rewards", data=np.ones(3)), "has 3 rewards, 3 observations"),
         (replaced("rewards", data=np.array([b"a", b"b"])), "is of type"),
-        (replaced("rewards", shape=(1 << 40,), chunks=(1 << 20,)), "hold more than"),
+        (replaced("rewards", shape=(1 << 40,), dtype="f8", chunks=(1 << 20,)), "hold more than"),
         (replaced("terminations", data=np.array([True, False])), "ends after step 0"),
         (replaced("actions", data=np.ones((2, 5))), "differ in the shape of their action"),
     ],

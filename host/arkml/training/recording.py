@@ -21,7 +21,7 @@ from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.policies.training import Rows
 from arkml.runs.evaluation import EpisodeRecorder, play_episodes
-from arkml.training.evaluation import load_evaluating
+from arkml.training.evaluator import load_evaluating
 from arkml.training.options import require_whole
 from arkml.training.task_runner import GuestRunner
 from arkml.training.tasks import compile_module, find_task
