@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from arkml.abi.codes import EpisodeState
-from arkml.demonstrations.dataset import MOST_BYTES, Demonstrations, row_columns
+from arkml.demonstrations.dataset import MOST_BYTES, DemonstrationSet, row_columns
 from arkml.demonstrations.files import read_demonstrations, require_writable, write_demonstrations
 from arkml.errors import UsageError
 
@@ -66,7 +66,7 @@ def rows_of(demonstrations):
 
 
 def test_rows_written_as_npz_come_back_with_what_is_known_of_them(tmp_path):
-    written = Demonstrations(row_columns(**columns()), (), "walker.wasm", "ab12")
+    written = DemonstrationSet(row_columns(**columns()), (), "walker.wasm", "ab12")
     write_demonstrations(tmp_path / "rows.npz", written)
     read = read_demonstrations(tmp_path / "rows.npz")
 
@@ -78,7 +78,7 @@ def test_rows_written_as_npz_come_back_with_what_is_known_of_them(tmp_path):
 
 
 def test_a_written_npz_loads_without_pickles_and_its_text_is_json(tmp_path):
-    write_demonstrations(tmp_path / "rows.npz", Demonstrations(row_columns(**columns()), (2,)))
+    write_demonstrations(tmp_path / "rows.npz", DemonstrationSet(row_columns(**columns()), (2,)))
     with np.load(tmp_path / "rows.npz", allow_pickle=False) as file:
         about = json.loads(str(file["about"]))
         names = set(file.files)
@@ -187,7 +187,7 @@ def test_a_file_that_is_not_there_is_a_sentence(tmp_path):
 
 
 def test_a_dataset_of_minari_has_the_episodes_that_were_written(tmp_path):
-    written = Demonstrations(row_columns(**columns()), ())
+    written = DemonstrationSet(row_columns(**columns()), ())
     write_demonstrations(tmp_path / "walker-v0", written)
     read = read_demonstrations(tmp_path / "walker-v0").columns
 
@@ -199,7 +199,7 @@ def test_a_dataset_of_minari_has_the_episodes_that_were_written(tmp_path):
 
 
 def test_a_written_dataset_has_the_layout_that_minari_documents(tmp_path):
-    write_demonstrations(tmp_path / "walker-v0", Demonstrations(row_columns(**columns()), ()))
+    write_demonstrations(tmp_path / "walker-v0", DemonstrationSet(row_columns(**columns()), ()))
     metadata = json.loads((tmp_path / "walker-v0/data/metadata.json").read_text())
     with h5py.File(tmp_path / "walker-v0/data/main_data.hdf5") as file:
         shapes = {name: array.shape for name, array in file["episode_0"].items()}
@@ -218,7 +218,7 @@ def test_a_written_dataset_has_the_layout_that_minari_documents(tmp_path):
 
 def dataset(folder, change):
     """A dataset that is written, and then changed in its first episode."""
-    write_demonstrations(folder / "walker-v0", Demonstrations(row_columns(**columns()), ()))
+    write_demonstrations(folder / "walker-v0", DemonstrationSet(row_columns(**columns()), ()))
     with h5py.File(folder / "walker-v0/data/main_data.hdf5", "a") as file:
         change(file["episode_0"])
     return folder / "walker-v0"
@@ -291,7 +291,7 @@ def test_the_name_of_a_file_decides_on_its_format(tmp_path):
 
     require_writable(tmp_path / "walker.npz")
     require_writable(tmp_path / "walker-v1")
-    with pytest.raises(UsageError, match="written to FILE.npz, or to NAME-v0"):
+    with pytest.raises(UsageError, match=r"written to FILE\.npz, or to NAME-v0"):
         require_writable(tmp_path / "walker.pkl")
     with pytest.raises(UsageError, match="is there already"):
         require_writable(tmp_path / "walker-v0")

@@ -22,7 +22,7 @@ _ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstrations:
+class DemonstrationSet:
     """
     Rows of demonstrations, in the order in which they were played.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from arkml.demonstrations.dataset import Demonstrations
+from arkml.demonstrations.dataset import DemonstrationSet
 from arkml.demonstrations.minari import is_dataset, read_minari, require_h5py, write_minari
 from arkml.demonstrations.npz import read_npz, write_npz
 from arkml.errors import UsageError
@@ -13,7 +13,7 @@ from arkml.errors import UsageError
 _DATASET = re.compile(r".+-v\d+")
 
 
-def read_demonstrations(path: Path) -> Demonstrations:
+def read_demonstrations(path: Path) -> DemonstrationSet:
     """Return the demonstrations in an .npz file or a dataset of Minari. Raises UsageError."""
     if path.is_dir():
         if not is_dataset(path):
@@ -36,7 +36,7 @@ def require_writable(path: Path) -> None:
         raise UsageError(f"{path} is there already: name another dataset to write")
 
 
-def write_demonstrations(path: Path, demonstrations: Demonstrations) -> None:
+def write_demonstrations(path: Path, demonstrations: DemonstrationSet) -> None:
     """Write an .npz file or a dataset of Minari. Raises UsageError."""
     require_writable(path)
     if path.suffix == ".npz":

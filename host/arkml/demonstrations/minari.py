@@ -1,5 +1,5 @@
 """
-Demonstrations as a dataset of Minari: a directory with a file of HDF5.
+DemonstrationSet as a dataset of Minari: a directory with a file of HDF5.
 
 Minari's own package is not needed, only h5py: the layout is that of Minari 0.5, one group of
 `data/main_data.hdf5` for each episode, and `data/metadata.json` beside it.
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.demonstrations.dataset import (
     MOST_BYTES,
-    Demonstrations,
+    DemonstrationSet,
     checked,
     outside,
     row_columns,
@@ -53,7 +53,7 @@ def require_h5py() -> None:
         raise UsageError("datasets of Minari need h5py: pip install 'arkml[minari]'")
 
 
-def read_minari(path: Path) -> Demonstrations:
+def read_minari(path: Path) -> DemonstrationSet:
     """
     Return the demonstrations in a dataset, which may come from anywhere.
 
@@ -79,10 +79,10 @@ def read_minari(path: Path) -> Demonstrations:
     columns = {name: _joined(path, name, episodes) for name in episodes[0]}
     rows, warnings = checked(str(path), columns)
     warnings += outside(str(path), rows.action, ())
-    return Demonstrations(rows, warnings=tuple(warnings))
+    return DemonstrationSet(rows, warnings=tuple(warnings))
 
 
-def write_minari(path: Path, demonstrations: Demonstrations) -> None:
+def write_minari(path: Path, demonstrations: DemonstrationSet) -> None:
     """
     Write a dataset; an episode that has no end in the rows is cut after its last one.
 
@@ -234,7 +234,7 @@ def _write_episode(group: Any, rows: RowColumns, number: int) -> None:
 
 
 def _description(
-    path: Path, demonstrations: Demonstrations, episodes: int, steps: int, size: int
+    path: Path, demonstrations: DemonstrationSet, episodes: int, steps: int, size: int
 ) -> dict[str, Any]:
     branches = demonstrations.branches or ()
     continuous = demonstrations.actions - len(branches)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from arkml.demonstrations.dataset import (
     MOST_BYTES,
-    Demonstrations,
+    DemonstrationSet,
     checked,
     outside,
     require_choices,
@@ -36,7 +36,7 @@ _DAMAGE = (
 )  # fmt: skip
 
 
-def write_npz(path: Path, demonstrations: Demonstrations) -> None:
+def write_npz(path: Path, demonstrations: DemonstrationSet) -> None:
     """Write the file in one step. Raises UsageError."""
     rows = demonstrations.columns
     about = {
@@ -62,7 +62,7 @@ def write_npz(path: Path, demonstrations: Demonstrations) -> None:
     write_file(path, file.getvalue())
 
 
-def read_npz(path: Path) -> Demonstrations:
+def read_npz(path: Path) -> DemonstrationSet:
     """
     Return the demonstrations in a file, which may come from anywhere.
 
@@ -82,7 +82,7 @@ def read_npz(path: Path) -> Demonstrations:
     require_choices(str(path), rows.action, branches or ())
     warnings += outside(str(path), rows.action, branches or ())
     guest, sha256 = str(about.get("guest", "")), str(about.get("sha256", ""))
-    return Demonstrations(rows, branches, guest, sha256, tuple(warnings))
+    return DemonstrationSet(rows, branches, guest, sha256, tuple(warnings))
 
 
 def _columns(path: Path, archive: zipfile.ZipFile) -> dict[str, npt.NDArray[Any]]:
@@ -118,9 +118,8 @@ def _array(
         data = file.read(size)
         if len(data) != size:
             raise ValueError(f"{name!r} ends after {len(data):,} of {size:,} bytes")
-    order = "F" if in_columns else "C"
-    array: npt.NDArray[Any] = np.frombuffer(data, dtype).reshape(shape, order=order)
-    return array
+    flat: npt.NDArray[Any] = np.frombuffer(data, dtype)
+    return flat.reshape(shape, order="F" if in_columns else "C")
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

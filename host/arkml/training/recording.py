@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from arkml.demonstrations.dataset import Demonstrations, row_columns
+from arkml.demonstrations.dataset import DemonstrationSet, row_columns
 from arkml.demonstrations.files import require_writable, write_demonstrations
 from arkml.errors import NotFound, UsageError
 from arkml.host import Host, Source, read_source
@@ -39,7 +39,7 @@ RecordingProgress = Callable[[int, int], None]
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
     """
-    Demonstrations that a policy has played, in the file `path`.
+    DemonstrationSet that a policy has played, in the file `path`.
 
     returns: float64, [episodes], and lengths: int64, [episodes], in steps, of the episodes that
     have ended, in that order; there may be none. `rows` are those in the file, also of episodes
@@ -84,7 +84,7 @@ class RowRecorder(EpisodeRecorder):
 
     def demonstrations(
         self, branches: tuple[int, ...], *, guest: str, sha256: str
-    ) -> Demonstrations:
+    ) -> DemonstrationSet:
         """Return the rows, with their agents numbered from 0; there must be some."""
         columns = {
             name: np.concatenate([getattr(rows, name) for rows in self._kept]) for name in _COLUMNS
@@ -93,7 +93,7 @@ class RowRecorder(EpisodeRecorder):
         columns["agent"] = np.argsort(np.argsort(first))[places]
         continuous = columns["action"].shape[1] - len(branches)
         np.clip(columns["action"][:, :continuous], -1, 1, out=columns["action"][:, :continuous])
-        return Demonstrations(row_columns(**columns), branches, guest, sha256)
+        return DemonstrationSet(row_columns(**columns), branches, guest, sha256)
 
 
 _COLUMNS = ("agent", "step", "reward", "state", "features", "action")
