@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.errors import HiveError
-from arkml.learning.normalizer import Scaling
+from arkml.hive.protocol.rows import RowColumns
+from arkml.hive.protocol.settings import Settings
+from arkml.learning.normalizer import Normalizer
+from arkml.learning.trajectories import FinishedEpisodes
 
 
 class Diverged(HiveError):
-    """Losses or weights are no longer finite."""
+    """Losses or weights are not finite any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A linear layer. weight: float32, [outputs, inputs]. bias: float32, [outputs]."""
+class ExportWrong(HiveError):
+    """The answers of an exported model differ from those of its weights."""
+
+
+class Layer(NamedTuple):
+    """A linear layer. weight: float32, [inputs, outputs]. bias: float32, [outputs]."""
 
     weight: Floats
     bias: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyWeights:
-    """
-    The weights of a policy and its normalization, copies that never change.
-
-    `body` is the actor up to its last hidden layer, with a ReLU after each layer. `mean` and
-    `log_std` follow on it. Every critic takes the normalized features concatenated with the actions
-    and ends in a layer without a ReLU. `n_opts` is the number of updates before.
-    """
-
-    scaling: Scaling
-    body: tuple[Layer, ...]
-    mean: Layer
-    log_std: Layer
-    critics: tuple[tuple[Layer, ...], ...]
-    n_opts: int
-
-    def is_finite(self) -> bool:
-        """Return True if all weights are finite."""
-        layers = (*self.body, self.mean, self.log_std, *(x for q in self.critics for x in q))
-        return all(np.isfinite(x.weight).all() and np.isfinite(x.bias).all() for x in layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,68 +37,151 @@ class State:
     """
     The state of an algorithm, complete enough to continue from.
 
-    `tensors` can be loaded by torch with `weights_only`; `plain` has JSON values only.
+    `tensors` are numpy arrays by name, `plain` has JSON values only.
     """
 
-    tensors: Mapping[str, Any]
+    tensors: Mapping[str, npt.NDArray[Any]]
     plain: Mapping[str, Any]
 
 
-class Answer(NamedTuple):
+class PolicyModel(NamedTuple):
+    """A policy as ONNX, after `n_opts` updates; its answers are checked."""
+
+    model: bytes
+    n_opts: int
+
+
+class Added(NamedTuple):
     """
-    The answer of a policy to a batch.
+    The result of adding rows.
 
-    actions: float32, [n, A]. values: float32, [n, 1], in the guest's units of reward. `largest` is
-    the largest absolute number that enters a tanh, the scale of rounding errors.
+    returns: float64, [m], discounted rewards of the chains, at every row that follows another one.
     """
 
-    actions: Floats
-    values: Floats
-    largest: float
+    returns: npt.NDArray[np.float64]
+    episodes: FinishedEpisodes
 
 
-class Trainable(Protocol):
-    """Makes updates."""
+class HeldRows(NamedTuple):
+    """Rows held and their checksum, for an audit; `sessions` has both by session."""
+
+    rows: int
+    checksum: int
+    sessions: dict[int, tuple[int, int]]
+
+
+class RowStore(Protocol):
+    """Holds the rows that an algorithm learns from."""
+
+    @property
+    def rows(self) -> int:
+        """Rows added, including those that are not held any more."""
+
+    def add(self, session: int, kind: int, columns: RowColumns) -> Added:
+        """
+        Add rows of one session, in push order; `kind` is a `RowKind`.
+
+        Copy what is kept: the columns are views of a file. Raises MemoryError if there is no room
+        for them, and then adds none.
+        """
+
+    def cut(self, session: int) -> None:
+        """End all chains of a session, of which rows were lost."""
+
+    def audit(self) -> HeldRows:
+        """Return counts and checksums of the rows held."""
+
+
+class Pace(Protocol):
+    """Keeps the updates and the rows of a run in proportion."""
+
+    update_seconds: float
+    """Seconds of one update, a moving average; 0 before the first."""
+
+    @property
+    def holds(self) -> bool:
+        """True while hosts must not send rows, whatever is admitted."""
+
+    def begin(self, rows: int, updates: int) -> None:
+        """Start from the rows and updates that a learner finds."""
+
+    def admitted(self, updates: int) -> int:
+        """Return the number of rows that hosts may have sent in all after `updates` updates."""
+
+    def due(self, rows: int, updates: int) -> int:
+        """Return the updates that may be made now, after `rows` rows and `updates` updates."""
+
+    def turn(self, due: int) -> int:
+        """Return how many of the updates due to make before messages are read again."""
+
+    def record(self, updates: int, seconds: float) -> None:
+        """Record that `updates` updates took `seconds`."""
+
+
+class Algorithm(Protocol):
+    """
+    Learns from the rows in its buffer.
+
+    One thread calls all methods. `is_on_policy`: rows are learned from only while the policy that
+    acted is the newest one, so a policy is published after every turn of updates, and rows of
+    demonstrations are not taken.
+    """
+
+    is_on_policy: bool
+
+    @property
+    def buffer(self) -> RowStore:
+        """The rows, which the learner adds as it reads them."""
+
+    @property
+    def pace(self) -> Pace:
+        """The pace of its updates."""
+
+    @property
+    def is_ready(self) -> bool:
+        """True if there are rows enough for an update."""
 
     @property
     def n_opts(self) -> int:
         """Updates so far, including those before a restart."""
 
-    def train(self, updates: int) -> dict[str, float]:
-        """
-        Make `updates` updates; return the losses by the tags of stable-baselines3.
-
-        Raises Diverged.
-        """
-
-
-class Exportable(Protocol):
-    """Has a policy that can be exported as a model."""
-
     @property
     def device(self) -> str:
-        """The device that it computes on, as torch names it."""
+        """The device that it computes on: "cpu", or a name of its library."""
 
-    def weights(self) -> PolicyWeights:
-        """Return a copy of the present policy's weights."""
-
-    def answer(self, observations: Floats, epsilon: Floats) -> Answer:
+    def train(self, updates: int) -> dict[str, float]:
         """
-        Answer a batch, to compare an exported model with.
+        Make `updates` updates; return their mean losses, by the tags of stable-baselines3.
 
-        observations: float32, [n, F]. epsilon: float32, [n, A].
+        Raises Diverged if a result is not finite, and then the state is that of before.
         """
 
+    def policy(self) -> PolicyModel:
+        """
+        Return the present policy as ONNX, with the scaling that the normalizer uses now.
 
-class Resumable(Protocol):
-    """Can be saved and restored."""
+        Its inputs and outputs are those of docs/policies.md. Raises Diverged and ExportWrong.
+        """
+
+    def published(self, version: int) -> None:
+        """Take note that the policy returned last acts as version `version` from now on."""
+
+    def name_metrics(self, names: Sequence[str]) -> None:
+        """Take the names of the guest's metrics, in the order of their numbers in rows."""
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return values to record now, by tag, besides those of `train`."""
 
     def state(self) -> State:
-        """Return a copy of the state that `restore` needs."""
+        """Return a copy of the state that `restore` needs; rows are in the log."""
 
     def restore(self, state: State) -> None:
         """Continue from a state. Raises CheckpointDamaged if it does not fit the run."""
 
 
-class Algorithm(Trainable, Exportable, Resumable, Protocol):
-    """Learns from the replay buffer that it was made with."""
+MakeAlgorithm = Callable[[Settings, Normalizer], Algorithm]
+"""
+Makes the algorithm of a run. What an entry point of the group `arkml.learners` names; the name of
+the entry point is the value of the setting `algorithm`. Raises InvalidSettings for settings that it
+cannot follow.
+"""

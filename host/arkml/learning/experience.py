@@ -1,4 +1,4 @@
-"""The rows of a run as its learner holds them: replay buffer, normalization and statistics."""
+"""The rows of a run as its learner reads them: kept, normalized and counted."""
 
 from __future__ import annotations
 
@@ -10,40 +10,29 @@ from arkml.errors import ProtocolError
 from arkml.hive.protocol.rows import MAX_ROWS, RowKind
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
+from arkml.learning.algorithm import RowStore
 from arkml.learning.log_reader import LogReader
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_lag import PolicyLag
-from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.row_statistics import RowStatistics
 
 
 class Experience:
     """Everything that is derived from the log, up to the place where it has been read."""
 
-    def __init__(self, settings: Settings, log: LogReader) -> None:
+    def __init__(
+        self, settings: Settings, log: LogReader, buffer: RowStore, normalizer: Normalizer
+    ) -> None:
         self.log = log
+        self.buffer = buffer
         self.rows = 0
         """Rows of the run up to the cursor of the log."""
-        self.replay_buffer = ReplayBuffer(
-            settings.memory_max_size,
-            settings.features,
-            settings.actions,
-            gamma=settings.gamma,
-            masking=settings.use_terminal_masking,
-        )
-        self.normalizer = Normalizer(settings.features, active=settings.normalize)
+        self.normalizer = normalizer
         self.statistics = RowStatistics()
         self.policy_lag = PolicyLag()
         self._settings = settings
         self._counted = 0
         self._new_rows = 0
-
-    @property
-    def is_enough(self) -> bool:
-        """True if the replay buffer holds enough rows for the first update."""
-        replay_buffer = self.replay_buffer
-        enough = replay_buffer.held >= self._settings.memory_min_size
-        return enough and replay_buffer.transitions > 0
 
     def ingest(self, rows: int = MAX_ROWS) -> int:
         """Read at least `rows` committed rows, if there are as many, and return their number."""
@@ -84,8 +73,8 @@ class Experience:
                 f" the run has {self._settings.features} and {self._settings.actions}"
             )
         if header.dropped:
-            self.replay_buffer.cut(record.session)
-        added = self.replay_buffer.add(record.session, header.kind, columns)
+            self.buffer.cut(record.session)
+        added = self.buffer.add(record.session, header.kind, columns)
         self.rows = record.first + len(columns)
         if self.rows <= self._counted:
             return

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from arkml.hive.protocol.segments import Place
 from arkml.learning.algorithm import Algorithm
+from arkml.learning.algorithms import make_algorithm
 from arkml.learning.checkpoints import Checkpoint
 from arkml.learning.experience import Experience
 from arkml.learning.log_reader import LogReader
+from arkml.learning.normalizer import Normalizer
 from arkml.learning.publisher import PolicyFile, Publisher
-from arkml.learning.rate_limiter import RateLimiter
 from arkml.learning.run_directory import RunDirectory
-from arkml.learning.sac import Sac
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,10 @@ class Learner:
         run = RunDirectory.open(directory)
         settings = run.request.settings
         start = run.find_start()
-        experience = Experience(settings, LogReader(directory / "rows"))
-        algorithm = Sac(settings, experience.replay_buffer, experience.normalizer)
-        learner = cls(run, experience, algorithm)
+        normalizer = Normalizer(settings.features, active=settings.normalize)
+        algorithm = make_algorithm(settings, normalizer)
+        log = LogReader(directory / "rows")
+        learner = cls(run, Experience(settings, log, algorithm.buffer, normalizer), algorithm)
         if start is not None:
             learner.restore(start)
         return learner
@@ -57,7 +59,7 @@ class Learner:
         self.experience = experience
         self.algorithm = algorithm
         self.settings = run.request.settings
-        self.rate_limiter = RateLimiter(self.settings)
+        self.pace = algorithm.pace
         self.publisher = Publisher(run.directory / "policies")
         self.losses: dict[str, float] = {}
         self.restored_from: str | None = None
@@ -67,7 +69,7 @@ class Learner:
         self._seconds = 0.0
         self._first_commit: Place | None = None
         self._caught_up = False
-        experience.statistics.name(list(run.names))
+        self.name_metrics(run.names)
 
     @property
     def rows(self) -> int:
@@ -93,11 +95,16 @@ class Learner:
     def due(self) -> int:
         """Updates that may be made now."""
         log = self.experience.log
-        if not (self._caught_up and self.experience.is_enough):
+        if not (self._caught_up and self.algorithm.is_ready):
             return 0
         if self.settings.sync and not log.is_read:
             return 0
-        return self.rate_limiter.due(self.rows, self.updates)
+        return self.pace.due(self.rows, self.updates)
+
+    def name_metrics(self, names: Sequence[str]) -> None:
+        """Set the names of the guest's metrics, in the order of their numbers."""
+        self.experience.statistics.name(list(names))
+        self.algorithm.name_metrics(names)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint of this run or another one. Raises CheckpointDamaged."""
@@ -109,7 +116,7 @@ class Learner:
         self._origin = int(facts["origin"]) if own else checkpoint.n_opts
         self._seconds = float(facts["seconds"]) if own else 0.0
         self.restored_from = f"{checkpoint.run}@{checkpoint.n_opts}"
-        self.rate_limiter.begin(counted, self.updates)
+        self.pace.begin(counted, self.updates)
 
     def commit(self, place: Place) -> None:
         """Allow reading all rows before `place`."""
@@ -123,7 +130,7 @@ class Learner:
         if not self._caught_up and first and self.experience.log.cursor >= first:
             # The rows that were in the log before this process are in the replay buffer again.
             self._caught_up = True
-            self.rate_limiter.begin(self.rows, self.updates)
+            self.pace.begin(self.rows, self.updates)
         return rows
 
     def train(self) -> int:
@@ -133,10 +140,10 @@ class Learner:
             return 0
         if not self.updates:
             self.experience.normalizer.adopt()
-        count = self.rate_limiter.turn(due)
+        count = self.pace.turn(due)
         began = time.monotonic()
         self.losses = self.algorithm.train(count)
-        self.rate_limiter.record(count, time.monotonic() - began)
+        self.pace.record(count, time.monotonic() - began)
         return count
 
     def export(self, *, adopt: bool = False) -> PolicyFile:
@@ -146,9 +153,10 @@ class Learner:
         With `adopt` the newest normalization statistics are taken into use before. Raises
         Diverged, ExportWrong or OSError.
         """
+        began = time.monotonic()
         if adopt:
             self.experience.normalizer.adopt()
-        return self.publisher.write(self.algorithm.weights(), self.algorithm.answer)
+        return self.publisher.write(self.algorithm.policy(), began)
 
     def save(self, *, best: bool = False) -> SavedCheckpoint:
         """Write a checkpoint; `best` marks it as the best so far. Raises OSError."""

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from arkml.files import write_atomic
-from arkml.learning.algorithm import Diverged, PolicyWeights
-from arkml.learning.export import ReferenceAnswer, check, to_onnx
+from arkml.learning.algorithm import PolicyModel
 
 INTERVAL = 0.25
 """Least seconds from one published policy to the next."""
@@ -41,23 +40,17 @@ class Publisher:
         """Return True if the last export is long enough ago. `now`: time.monotonic()."""
         return now - self._at >= max(INTERVAL, self._seconds / _SHARE)
 
-    def write(self, weights: PolicyWeights, reference: ReferenceAnswer) -> PolicyFile:
+    def write(self, policy: PolicyModel, began: float) -> PolicyFile:
         """
-        Write a policy, checked against the answers of `reference`.
+        Write a policy whose export began at `began`, in seconds of time.monotonic().
 
-        The file is whole when its name appears. Raises Diverged, ExportWrong or OSError, and then
-        there is no file.
+        The file is whole when its name appears. Raises OSError, and then there is no file.
         """
-        began = time.monotonic()
-        if not weights.is_finite():
-            raise Diverged(f"weights are not finite after {weights.n_opts} updates")
-        model = to_onnx(weights)
-        check(model, weights, reference)
         self._directory.mkdir(exist_ok=True)
         self._number += 1
         path = self._directory / f"{self._number:010d}.onnx"
         try:
-            write_atomic(path, model, durable=False)
+            write_atomic(path, policy.model, durable=False)
         except OSError:
             self._at = time.monotonic()  # a full disk is not tried again in every turn
             raise
@@ -65,7 +58,7 @@ class Publisher:
         self._at = time.monotonic()
         self._seconds = self._at - began
         file = f"{self._directory.name}/{path.name}"
-        return PolicyFile(file, hashlib.sha256(model).hexdigest(), weights.n_opts)
+        return PolicyFile(file, hashlib.sha256(policy.model).hexdigest(), policy.n_opts)
 
     def _numbers(self) -> list[int]:
         return [int(p.stem) for p in self._directory.glob("*.onnx") if p.stem.isdecimal()]

@@ -27,6 +27,11 @@ class RateLimiter:
         self._rows_before = settings.memory_min_size
         self._updates_before = 0
 
+    @property
+    def holds(self) -> bool:
+        """False: rows of any age are learned from."""
+        return False
+
     def begin(self, rows: int, updates: int) -> None:
         """
         Start from the rows and updates that a learner finds.

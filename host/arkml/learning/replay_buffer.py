@@ -11,6 +11,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats, chunks
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import MAX_ROWS, RowColumns, RowKind
+from arkml.learning.algorithm import Added, HeldRows
 from arkml.learning.trajectories import FinishedEpisodes, TrajectoryIndex
 
 Slots = npt.NDArray[np.int64]
@@ -19,17 +20,6 @@ Marks = npt.NDArray[np.bool_]
 _LEAST_ROOM = 4_096  # rows
 _ROUNDS = 16
 _FORGET_FROM = 4_096
-
-
-class Added(NamedTuple):
-    """
-    The result of adding rows.
-
-    returns: float64, [m], discounted rewards of the chains, at every row that follows another one.
-    """
-
-    returns: npt.NDArray[np.float64]
-    episodes: FinishedEpisodes
 
 
 class Transitions(NamedTuple):
@@ -48,14 +38,6 @@ class Transitions(NamedTuple):
     rewards: Floats
     dones: Floats
     discounts: Floats
-
-
-class HeldRows(NamedTuple):
-    """Rows held and their checksum, for an audit; `sessions` has both by session."""
-
-    rows: int
-    checksum: int
-    sessions: dict[int, tuple[int, int]]
 
 
 class ReplayBuffer:

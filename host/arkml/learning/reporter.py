@@ -21,8 +21,8 @@ class Reporter:
     """
 
     def __init__(self, learner: Learner, server: ServerConnection) -> None:
-        self.holds = False
-        """True while hosts must not send rows."""
+        self.is_paused = False
+        """True while the learner is paused, and hosts must not send rows."""
         self._learner = learner
         self._server = server
         self._recorder = Recorder(learner.run.directory / "events")
@@ -76,8 +76,8 @@ class Reporter:
             cursor=list(self._cursor),
             rows=learner.rows,
             updates_per_row=learner.updates / max(1, learner.rows),
-            admits=learner.rate_limiter.admitted(learner.updates),
-            hold=self.holds,
+            admits=learner.pace.admitted(learner.updates),
+            hold=self.is_paused or learner.pace.holds,
             turn_seconds=0.0 if began is None else time.monotonic() - began,
         )
 
@@ -117,6 +117,7 @@ class Reporter:
         rows, experience = learner.rows, learner.experience
         yield from experience.statistics.points()
         yield from learner.losses.items()
+        yield from learner.algorithm.metrics().items()
         yield "time/total_timesteps", float(rows)
         yield "time/time_elapsed", learner.elapsed
         yield "time/fps", experience.take_new_rows() / max(now - self._recorded_at, 1e-3)
@@ -129,5 +130,5 @@ class Reporter:
             yield "hive/lost", float(experience.log.lost)
         if rows:
             yield "hive/updates_per_row", learner.updates / rows
-        if learner.rate_limiter.update_seconds:
-            yield "hive/update_ms", 1_000 * learner.rate_limiter.update_seconds
+        if learner.pace.update_seconds:
+            yield "hive/update_ms", 1_000 * learner.pace.update_seconds

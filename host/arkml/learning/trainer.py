@@ -114,6 +114,8 @@ class Trainer:
 
     def _is_publishable(self) -> bool:
         new = self._learner.n_opts - self._published_opts
+        if self._learner.algorithm.is_on_policy:
+            return new > 0
         if self._sync:
             return new > 0 and not self._learner.due
         due = self._learner.publisher.is_due(time.monotonic())
@@ -146,13 +148,13 @@ class Trainer:
 
     def _answer_audits(self) -> None:
         while self._audits:
-            replay_buffer = self._learner.experience.replay_buffer
-            held = replay_buffer.audit()
+            rows = self._learner.algorithm.buffer
+            held = rows.audit()
             self._server.send(
                 "reply",
                 req=self._audits.pop(0),
                 held=held.rows,
-                overwritten=replay_buffer.rows - held.rows,
+                overwritten=rows.rows - held.rows,
                 checksum=held.checksum,
                 sessions={
                     str(session): {"rows": rows, "checksum": checksum}
@@ -178,13 +180,14 @@ class Trainer:
         self._places.append(Place(message["segment"], message["offset"]))
 
     def _names(self, message: Message) -> None:
-        self._learner.experience.statistics.name(message["names"])
+        self._learner.name_metrics(message["names"])
 
     def _record(self, message: Message) -> None:
         self._reporter.record(message["points"])
 
     def _version(self, message: Message) -> None:
         self._learner.experience.policy_lag.publish(message["version"], time.monotonic())
+        self._learner.algorithm.published(message["version"])
 
     def _export(self, message: Message) -> None:
         try:
@@ -211,7 +214,7 @@ class Trainer:
         self._hold(paused=False)
 
     def _hold(self, *, paused: bool) -> None:
-        self._paused = self._reporter.holds = paused
+        self._paused = self._reporter.is_paused = paused
         self._reporter.send_progress()
 
     def _stop(self, message: Message) -> None:

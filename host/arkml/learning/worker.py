@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from arkml.errors import HiveError, InvalidSettings
 from arkml.hive.protocol.messages import Message
+from arkml.learning.engine import limit_threads
 from arkml.learning.server_connection import ServerConnection, ServerGone
 from arkml.parent_watch import watch_parent
 
@@ -45,17 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run_or_spare.add_argument(
         "--spare", action="store_true", help="warm up, then wait for a run to adopt"
     )
-    parser.add_argument("--threads", type=int, default=1, help="threads for torch")
+    parser.add_argument("--threads", type=int, default=1, help="threads for JAX")
     options = parser.parse_args(arguments)
+    os.nice(_NICE)  # of this thread, and of those that it starts
+    limit_threads(options.threads)
     watch_parent(_PARENT_PIPE, os.getppid(), lambda: os._exit(STOPPED))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host
-    os.nice(_NICE)
     logging.basicConfig(level=logging.INFO, format="learner: %(message)s")
     server = ServerConnection(socket.socket(fileno=_SERVER_SOCKET))
     try:
         if options.spare:
-            return _wait_for_a_run(server, options.threads)
-        _set_threads(options.threads)
+            return _wait_for_a_run(server)
         return _learn(server, options.run, ())
     except ServerGone:
         return STOPPED
@@ -68,30 +69,19 @@ def warm_up() -> None:
     from arkml.hive.protocol.rows import RowColumns, RowKind
     from arkml.hive.protocol.settings import Settings
     from arkml.learning import trainer  # noqa: F401  imports the rest
-    from arkml.learning.export import check, to_onnx
+    from arkml.learning.algorithms import make_algorithm
     from arkml.learning.normalizer import Normalizer
-    from arkml.learning.replay_buffer import ReplayBuffer
-    from arkml.learning.sac import Sac
 
     settings = Settings(1, 1, hidden=8, layers=1, memory_max_size=1_000, batch_size=2)
-    replay_buffer = ReplayBuffer(1_000, 1, 1, gamma=0.9)
+    algorithm = make_algorithm(settings, Normalizer(1, active=False))
+    algorithm.policy()
     rows = RowColumns.empty(3, 1, 1)
     rows.step[:] = np.arange(3)
-    replay_buffer.add(0, RowKind.TRAINING, rows)
-    algorithm = Sac(settings, replay_buffer, Normalizer(1, active=False))
+    algorithm.buffer.add(0, RowKind.TRAINING, rows)
     algorithm.train(1)
-    weights = algorithm.weights()
-    check(to_onnx(weights), weights, algorithm.answer)
 
 
-def _set_threads(count: int) -> None:
-    import torch
-
-    torch.set_num_threads(count)
-
-
-def _wait_for_a_run(server: ServerConnection, threads: int) -> int:
-    _set_threads(threads)
+def _wait_for_a_run(server: ServerConnection) -> int:
     warm_up()
     while True:
         messages = server.receive(None)
@@ -101,8 +91,7 @@ def _wait_for_a_run(server: ServerConnection, threads: int) -> int:
 
 
 def _learn(server: ServerConnection, directory: Path, waiting: Sequence[Message]) -> int:
-    from arkml.learning.algorithm import Diverged
-    from arkml.learning.export import ExportWrong
+    from arkml.learning.algorithm import Diverged, ExportWrong
     from arkml.learning.learner import Learner
     from arkml.learning.reporter import Reporter
     from arkml.learning.trainer import Trainer

@@ -28,9 +28,9 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     The settings by which a run learns.
 
     Runs of ml-v1 to v3 get the defaults; a `ProtocolConfig` brings its own. `actions` counts the
-    continuous actions and then one for each of the `branches`, whose numbers of choices those are.
-    `algorithm` is the name of a learner, "auto" for "ppo" with branches and "sac" without; `learner`
-    is the one that it stands for. `alpha` is the entropy temperature, "auto" to learn it.
+    continuous actions and then one for each of the `branches`, given by their numbers of choices.
+    `algorithm` is the name of a learner, "auto" for "ppo" with branches and "sac" without;
+    `learner` is the one that it stands for. `alpha` is the entropy temperature, "auto" to learn it.
     `learning_rate_steps` is the number of updates from the first learning rate to the last, 0 for a
     constant one. `rollout_length` is the n of n-step returns. `demo_fraction` is the largest share
     of a batch that is drawn from demonstrations. `updates_per_row` is the largest number of updates

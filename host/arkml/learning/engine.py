@@ -1,0 +1,109 @@
+"""JAX as learners use it: its device, its threads, and functions compiled while rows arrive."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from concurrent.futures import Future
+from threading import Thread
+from typing import Any
+
+from arkml.errors import InvalidSettings
+from arkml.learning.compilation_cache import open_cache
+
+_CUDA_PLUGIN = "jax_plugins.xla_cuda12"
+
+
+def limit_threads(count: int) -> None:
+    """
+    Have JAX compute on `count` threads. Call it before JAX is imported for the first time.
+
+    XLA takes the size of its pools from PJRT_NPROC; without pools for Eigen a matrix product stays
+    on the thread that computes.
+    """
+    os.environ["PJRT_NPROC"] = str(count)
+    flags = os.environ.get("XLA_FLAGS", "")
+    if count == 1:
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+
+
+def find_device(device: str) -> str:
+    """
+    Return the device that "auto", "cpu" or "cuda" stands for here: "cpu" or "cuda".
+
+    JAX is imported only where its extension for CUDA is installed. Raises InvalidSettings if
+    "cuda" is asked for and there is none.
+    """
+    if device != "cpu" and _finds_cuda():
+        return "cuda"
+    if device == "cuda":
+        raise InvalidSettings(
+            "device is 'cuda', and JAX finds none here: use 'cpu' or 'auto', or install"
+            " arkml[cuda] on Linux with an NVIDIA GPU"
+        )
+    return "cpu"
+
+
+class CompiledAhead:
+    """
+    A function that a thread compiles for one shape of arguments, on one device.
+
+    `load` imports and returns the function; `shapes` are examples of its arguments, numpy arrays
+    or objects with a shape and a dtype, in tuples and lists. Calls wait for the compilation, and
+    raise its error.
+    """
+
+    def __init__(self, load: Callable[[], Callable[..., Any]], shapes: Any, device: str) -> None:
+        self._compiled: Future[Callable[..., Any]] = Future()
+        arguments = (load, shapes, device)
+        Thread(target=self._compile, args=arguments, name="arkml-compile", daemon=True).start()
+
+    @property
+    def is_ready(self) -> bool:
+        """True once a call does not wait."""
+        return self._compiled.done()
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function; its results are numpy arrays' counterparts of JAX, and complete."""
+        function = self._compiled.result()
+        return _jax().block_until_ready(function(*arguments))
+
+    def _compile(self, load: Callable[[], Callable[..., Any]], shapes: Any, device: str) -> None:
+        try:
+            self._compiled.set_result(_compile(load, shapes, device))
+        except Exception as error:  # noqa: BLE001  raised where the function is called
+            self._compiled.set_exception(error)
+
+
+def _compile(
+    load: Callable[[], Callable[..., Any]], shapes: Any, device: str
+) -> Callable[..., Any]:
+    jax = _jax()
+    if device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_default_matmul_precision", "float32")  # no TF32
+    open_cache(jax)
+    function = load()
+    structs = jax.tree.map(lambda value: jax.ShapeDtypeStruct(value.shape, value.dtype), shapes)
+    with jax.default_device(jax.devices(device)[0]):
+        compiled: Callable[..., Any] = jax.jit(function).lower(*structs).compile()
+    return compiled
+
+
+def _jax() -> Any:
+    import jax
+
+    return jax
+
+
+def _finds_cuda() -> bool:
+    try:
+        if importlib.util.find_spec(_CUDA_PLUGIN) is None:
+            return False
+    except ModuleNotFoundError:
+        return False
+    try:
+        return bool(_jax().devices("cuda"))
+    except RuntimeError:
+        return False

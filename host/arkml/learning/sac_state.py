@@ -1,0 +1,132 @@
+"""The state of soft actor-critic and the numbers that an update takes, as arrays of any library."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from arkml.hive.protocol.settings import Settings
+from arkml.learning.algorithm import Layer
+from arkml.learning.networks import Network, make_network
+from arkml.learning.normalizer import Scaling
+
+LOG_STD = (-20.0, 2.0)
+"""Bounds of the logarithm of the standard deviation, as in stable-baselines3."""
+
+CRITICS = 2
+
+_SEEDS = 1 << 32
+
+
+class Moments(NamedTuple):
+    """First and second moments of Adam, each shaped as the parameters."""
+
+    first: Any
+    second: Any
+
+
+class SacState(NamedTuple):
+    """
+    Networks, temperature and optimizers after `n_opts` updates; float32 but for that, int32.
+
+    The actor ends in 2 * A outputs: means, then logarithms of deviations. The layers of `critics`
+    and `targets` have the critics along their first axis. `log_alpha` is a scalar.
+    """
+
+    actor: Any
+    critics: Any
+    targets: Any
+    log_alpha: Any
+    actor_moments: Moments
+    critic_moments: Moments
+    alpha_moments: Moments
+    n_opts: Any
+
+
+class Turn(NamedTuple):
+    """
+    Transitions of K batches of B, raw, as the replay buffer gathers them; float32.
+
+    features, following: [K, B, F], before the first step and after the last. actions: [K, B, A],
+    within [-1, 1]. rewards: [K, B], discounted sums over the steps. discounts: [K, B], of the
+    return that follows, 0 where the episode terminated.
+    """
+
+    features: Any
+    actions: Any
+    following: Any
+    rewards: Any
+    discounts: Any
+
+
+class Rates(NamedTuple):
+    """
+    The numbers of a turn, arguments of its compiled code; float32 scalars but for the scaling.
+
+    mean, inverse: [F], and `reward`, as in `normalizer.Scaling`. The learning rate goes from
+    `first_rate` to `last_rate` in `steps` updates, 0 for a constant one. `alpha` is the
+    temperature, NaN for a learned one.
+    """
+
+    mean: Any
+    inverse: Any
+    reward: Any
+    first_rate: Any
+    last_rate: Any
+    steps: Any
+    tau: Any
+    alpha: Any
+    target_entropy: Any
+
+
+def first_state(settings: Settings) -> SacState:
+    """Return the state before the first update, in numpy; the seed determines it."""
+    random = np.random.default_rng(settings.seed)
+    hidden = [settings.hidden] * settings.layers
+    features, actions = settings.features, settings.actions
+    actor = make_network(random, [features, *hidden, 2 * actions])
+    critics = _stacked(
+        [make_network(random, [features + actions, *hidden, 1]) for _ in range(CRITICS)]
+    )
+    learns_alpha = isinstance(settings.alpha, str)
+    return SacState(
+        actor,
+        critics,
+        [Layer(layer.weight.copy(), layer.bias.copy()) for layer in critics],
+        np.float32(0.0 if learns_alpha or not settings.alpha else np.log(settings.alpha)),
+        _no_moments(actor),
+        _no_moments(critics),
+        Moments(np.float32(0.0), np.float32(0.0)),
+        np.int32(0),
+    )
+
+
+def rates_of(settings: Settings, scaling: Scaling) -> Rates:
+    """Return the numbers of the updates of a run, in numpy."""
+    fixed = np.nan if isinstance(settings.alpha, str) else settings.alpha
+    numbers = (
+        scaling.reward,
+        settings.learning_rate_init,
+        settings.learning_rate_end,
+        settings.learning_rate_steps,
+        settings.tau,
+        fixed,
+        -settings.actions,
+    )
+    return Rates(scaling.mean, scaling.inverse, *(np.float32(number) for number in numbers))
+
+
+def random_key(seed: int) -> Any:
+    """Return the key of a seed for `jax.random`: uint32, [2]."""
+    return np.random.SeedSequence(seed).generate_state(2, np.uint32)
+
+
+def _stacked(networks: list[Network]) -> Network:
+    """Return networks of equal widths as one, whose arrays have them along the first axis."""
+    layers = zip(*networks, strict=True)
+    return [Layer(*(np.stack(arrays) for arrays in zip(*each, strict=True))) for each in layers]
+
+
+def _no_moments(network: Network) -> Moments:
+    return Moments(*([Layer(*map(np.zeros_like, layer)) for layer in network] for _ in range(2)))

@@ -1,0 +1,163 @@
+"""The updates of soft actor-critic, compiled by JAX: many in one call, on batches of raw rows."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from arkml.learning.normalizer import CLIP
+from arkml.learning.sac_state import LOG_STD, Rates, SacState, Turn
+
+_ADAM = optax.scale_by_adam()
+_LOG_OF_ROOT_OF_2_PI = 0.9189385332046727
+_EPSILON = 1e-6
+"""Added to 1 - tanh(x)^2 before its logarithm, as in stable-baselines3."""
+
+
+class Losses(NamedTuple):
+    """Values of one update, or their sums over several: float32 scalars."""
+
+    actor: Any
+    critics: Any
+    temperature: Any
+    alpha: Any
+
+
+class Outcome(NamedTuple):
+    """The state after updates, their mean losses, and whether all numbers of both are finite."""
+
+    state: SacState
+    losses: Losses
+    is_finite: Any
+
+
+class Noise(NamedTuple):
+    """Standard normal numbers for the actions at the rows and after them: float32, [B, A]."""
+
+    here: Any
+    following: Any
+
+
+def make_updates(state: SacState, turn: Turn, count: Any, key: Any, rates: Rates) -> Outcome:
+    """
+    Make the first `count` updates of a turn.
+
+    count: int32. key: uint32, [2], the run's; with the number of updates so far it determines the
+    noise of each update.
+    """
+
+    def body(number: Any, carry: tuple[SacState, Losses]) -> tuple[SacState, Losses]:
+        state, sums = carry
+        batch = Turn(*(column[number] for column in turn))
+        here, following = jax.random.normal(
+            jax.random.fold_in(key, state.n_opts), (2, *batch.actions.shape), jnp.float32
+        )
+        state, losses = update(state, batch, Noise(here, following), rates)
+        return state, Losses(*(a + b for a, b in zip(sums, losses, strict=True)))
+
+    zeros = Losses(*(jnp.zeros((), jnp.float32) for _ in Losses._fields))
+    state, sums = jax.lax.fori_loop(0, count, body, (state, zeros))
+    losses = Losses(*(value / count for value in sums))
+    finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((state, losses))]
+    return Outcome(state, losses, jnp.stack(finite).all())
+
+
+def update(state: SacState, batch: Turn, noise: Noise, rates: Rates) -> tuple[SacState, Losses]:
+    """
+    Make one update, in the order of stable-baselines3: temperature, critics, actor, targets.
+
+    The columns of `batch` are [B, ...]. All steps use the temperature from before.
+    """
+    rate = _learning_rate(state.n_opts, rates)
+    features = _scaled(batch.features, rates)
+    following = _scaled(batch.following, rates)
+    rewards = batch.rewards / rates.reward
+    alpha = jnp.where(jnp.isnan(rates.alpha), jnp.exp(state.log_alpha), rates.alpha)
+
+    next_actions, next_log_prob = sample(state.actor, following, noise.following)
+    future = returns(state.targets, following, next_actions).min(0) - alpha * next_log_prob
+    wanted = jax.lax.stop_gradient(rewards + batch.discounts * future)
+    critic_loss, gradients = jax.value_and_grad(critic_loss_of)(
+        state.critics, features, batch.actions, wanted
+    )
+    critics, critic_moments = _step(state.critics, gradients, state.critic_moments, state, rate)
+
+    (actor_loss, log_prob), gradients = jax.value_and_grad(actor_loss_of, has_aux=True)(
+        state.actor, critics, features, noise.here, alpha
+    )
+    actor, actor_moments = _step(state.actor, gradients, state.actor_moments, state, rate)
+
+    surplus = log_prob.mean() + rates.target_entropy
+    temperature_loss = -state.log_alpha * surplus
+    log_alpha, alpha_moments = _step(state.log_alpha, -surplus, state.alpha_moments, state, rate)
+
+    targets = jax.tree.map(lambda old, new: old + rates.tau * (new - old), state.targets, critics)
+    state = SacState(
+        actor,
+        critics,
+        targets,
+        log_alpha,
+        actor_moments,
+        critic_moments,
+        alpha_moments,
+        state.n_opts + 1,
+    )
+    return state, Losses(actor_loss, critic_loss, temperature_loss, alpha)
+
+
+def critic_loss_of(critics: Any, features: Any, actions: Any, wanted: Any) -> Any:
+    """Return half the mean squared error of each critic, summed. wanted: float32, [B]."""
+    errors = returns(critics, features, actions) - wanted
+    return 0.5 * jnp.square(errors).mean(1).sum()
+
+
+def actor_loss_of(
+    actor: Any, critics: Any, features: Any, noise: Any, alpha: Any
+) -> tuple[Any, Any]:
+    """Return the mean of the entropy's cost less the return, and the log-probabilities, [B]."""
+    actions, log_prob = sample(actor, features, noise)
+    lowest = returns(critics, features, actions).min(0)
+    return (alpha * log_prob - lowest).mean(), log_prob
+
+
+def sample(actor: Any, features: Any, noise: Any) -> tuple[Any, Any]:
+    """Return actions, [B, A], within (-1, 1), and their log-probabilities, [B]."""
+    mean, log_std = jnp.split(_forward(actor, features), 2, -1)
+    log_std = jnp.clip(log_std, *LOG_STD)
+    actions = jnp.tanh(mean + jnp.exp(log_std) * noise)
+    of_raw = -0.5 * jnp.square(noise) - log_std - _LOG_OF_ROOT_OF_2_PI
+    log_prob = (of_raw - jnp.log(1.0 - jnp.square(actions) + _EPSILON)).sum(-1)
+    return actions, log_prob
+
+
+def returns(critics: Any, features: Any, actions: Any) -> Any:
+    """Return the returns that each critic expects: float32, [critics, B]."""
+    pairs = jnp.concatenate([features, actions], -1)
+    return jax.vmap(_forward, (0, None))(critics, pairs)[..., 0]
+
+
+def _forward(network: Any, inputs: Any) -> Any:
+    for layer in network[:-1]:
+        inputs = jax.nn.relu(inputs @ layer.weight + layer.bias)
+    return inputs @ network[-1].weight + network[-1].bias
+
+
+def _scaled(features: Any, rates: Rates) -> Any:
+    return jnp.clip((features - rates.mean) * rates.inverse, -CLIP, CLIP)
+
+
+def _learning_rate(n_opts: Any, rates: Rates) -> Any:
+    """Return the rate after `n_opts` updates, on the way from the first rate to the last."""
+    share = jnp.where(rates.steps > 0, 1.0 - n_opts / jnp.maximum(rates.steps, 1.0), 1.0)
+    return rates.last_rate + (rates.first_rate - rates.last_rate) * jnp.maximum(share, 0.0)
+
+
+def _step(parameters: Any, gradients: Any, moments: Any, state: SacState, rate: Any) -> Any:
+    """Return the parameters after a step of Adam, and its moments."""
+    before = optax.ScaleByAdamState(state.n_opts, moments.first, moments.second)
+    steps, after = _ADAM.update(gradients, before)
+    moved = jax.tree.map(lambda value, step: value - rate * step, parameters, steps)
+    return moved, type(moments)(after.mu, after.nu)
