@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,26 +46,6 @@ class Rollout(NamedTuple):
     dones: Marks
 
 
-class _Columns(NamedTuple):
-    """
-    Rows held, in the order of their numbers.
-
-    `is_useful`: it can be learned from once the next row is there. `next`: its place, -1 before.
-    """
-
-    number: Places
-    features: Floats
-    action: Floats
-    allowed: Marks
-    reward: Floats
-    state: npt.NDArray[np.uint8]
-    version: npt.NDArray[np.uint32]
-    is_useful: Marks
-    session: npt.NDArray[np.uint32]
-    hashes: npt.NDArray[np.uint64]
-    next: Places
-
-
 class RolloutBuffer:
     """
     Holds the rows that the next updates learn from, and those that follow on them.
@@ -93,7 +73,11 @@ class RolloutBuffer:
         self._mask_columns: Places = np.zeros(0, np.int64)
         self._chains: dict[tuple[int, int], TrajectoryIndex] = {}
         self._forget_at = _FORGET_FROM
-        self._columns = self._empty(0)
+        self._room = np.zeros(0, _row(settings))
+
+    @property
+    def _held(self) -> npt.NDArray[Any]:
+        return self._room[: self.held]
 
     @property
     def is_full(self) -> bool:
@@ -141,7 +125,7 @@ class RolloutBuffer:
         follows = self._follows_useful(extension.previous, first, useful)
         self._append(first, session, kind, columns, useful, useful | follows)
         before = self._places(extension.previous[follows])
-        self._columns.next[before] = self._places(first + np.flatnonzero(follows))
+        self._held["next"][before] = self._places(first + np.flatnonzero(follows))
         self.transitions += len(before)
         if sum(map(len, self._chains.values())) > self._forget_at:
             self._forget()
@@ -155,22 +139,22 @@ class RolloutBuffer:
 
     def take(self) -> Rollout:
         """Return copies of the rows to learn from: all that can be, the first `most` if more."""
-        columns = self._columns
-        rows = np.flatnonzero(columns.next[: self.held] >= 0)[: self.most]
-        after = columns.next[rows]
-        places = np.full(self.held, -1)
-        places[rows] = np.arange(len(rows))
-        following = places[after]
+        held = self._held
+        places = np.flatnonzero(held["next"] >= 0)[: self.most]
+        rows, after = held[places], held["next"][places]
+        numbers = np.full(len(held), -1)
+        numbers[places] = np.arange(len(places))
+        following = numbers[after]
         is_end = following < 0
-        following[is_end] = len(rows) + np.arange(is_end.sum())
-        terminal = columns.state[after] == EpisodeState.TERMINAL
+        following[is_end] = len(places) + np.arange(is_end.sum())
+        terminal = held["state"][after] == EpisodeState.TERMINAL
         return Rollout(
-            columns.features[np.concatenate([rows, after[is_end]])],
-            columns.action[rows],
-            columns.allowed[rows],
-            columns.version[rows],
+            np.concatenate([rows["features"], held["features"][after[is_end]]]),
+            rows["action"].copy(),
+            rows["allowed"].copy(),
+            rows["version"].copy(),
             following,
-            columns.reward[after],
+            held["reward"][after],
             terminal & self._settings.use_terminal_masking,
         )
 
@@ -183,16 +167,16 @@ class RolloutBuffer:
         self.excess_rows += max(0, self.transitions - self.most)
         self._before = self._newest if self._lag else set()
         self._newest = set()
-        columns = _Columns(*(column[: self.held] for column in self._columns))
-        kept = columns.is_useful & (columns.next < 0)
-        kept &= np.isin(columns.version, sorted(self._before))
-        self._columns = _Columns(*(column[kept] for column in columns))
-        self.held = len(self._columns.next)
+        held = self._held
+        kept = held["is_useful"] & (held["next"] < 0)
+        kept &= np.isin(held["version"], sorted(self._before))
+        self._room = held[kept]
+        self.held = len(self._room)
         self.transitions = 0
 
     def audit(self) -> HeldRows:
         """Return counts and checksums of the rows held."""
-        hashes, owners = self._columns.hashes[: self.held], self._columns.session[: self.held]
+        hashes, owners = self._held["hash"], self._held["session"]
         sessions = {
             int(owner): (int((owners == owner).sum()), checksum(hashes[owners == owner]))
             for owner in np.unique(owners)
@@ -205,7 +189,7 @@ class RolloutBuffer:
             return np.zeros(len(columns), bool)
         state = columns.state
         acts = (state != EpisodeState.TERMINAL) & (state != EpisodeState.INTERRUPTED)
-        useful = acts & np.isin(columns.version, sorted(self.versions))
+        useful: Marks = acts & np.isin(columns.version, sorted(self.versions))
         self.stale_rows += int((acts & ~useful & (columns.version > 0)).sum())
         if self.transitions >= self.most:
             self.excess_rows += int(useful.sum())
@@ -218,15 +202,16 @@ class RolloutBuffer:
 
         previous: int64, [n], numbers; those from `first` on are of rows with these `useful`.
         """
-        result = np.zeros(len(previous), bool)
+        result = np.zeros(len(previous), np.bool_)
         added = previous >= first
         result[added] = useful[previous[added] - first]
-        known = np.flatnonzero(~added & np.isin(previous, self._columns.number[: self.held]))
-        result[known] = self._columns.is_useful[self._places(previous[known])]
+        known = np.flatnonzero(~added & np.isin(previous, self._held["number"]))
+        result[known] = self._held["is_useful"][self._places(previous[known])]
         return result
 
     def _places(self, numbers: Places) -> Places:
-        return np.searchsorted(self._columns.number[: self.held], numbers)
+        """Return the places of rows that are held: int64, [n]."""
+        return np.searchsorted(self._held["number"], numbers)
 
     def _append(
         self,
@@ -239,15 +224,19 @@ class RolloutBuffer:
     ) -> None:
         numbers = first + np.flatnonzero(kept)
         columns = columns.take(kept)
-        hashes = row_hashes(session, kind, columns)
-        values = (
-            numbers, columns.features, columns.action, self._allowed(columns), columns.reward,
-            columns.state, columns.version, useful[kept], session, hashes, -1,
-        )  # fmt: skip
-        added = slice(self.held, self.held + len(numbers))
-        for column, value in zip(self._columns, values, strict=True):
-            column[added] = value
-        self.held = added.stop
+        added = self._room[self.held : self.held + len(numbers)]
+        added["number"] = numbers
+        added["features"] = columns.features
+        added["action"] = columns.action
+        added["allowed"] = self._allowed(columns)
+        added["reward"] = columns.reward
+        added["state"] = columns.state
+        added["version"] = columns.version
+        added["is_useful"] = useful[kept]
+        added["session"] = session
+        added["hash"] = row_hashes(session, kind, columns)
+        added["next"] = -1
+        self.held += len(numbers)
 
     def _allowed(self, columns: RowColumns) -> Marks:
         """Return the choices that are not masked: bool, [n, choices]."""
@@ -261,35 +250,18 @@ class RolloutBuffer:
 
     def _reserve(self, rows: int) -> None:
         """Make room for at least `rows` rows, doubling: each row is copied once on average."""
-        room = len(self._columns.next)
+        room = len(self._room)
         if rows <= room:
             return
         try:
-            columns = self._empty(max(rows, 2 * room, _LEAST_ROOM))
+            larger = np.zeros(max(rows, 2 * room, _LEAST_ROOM), self._room.dtype)
         except MemoryError as error:
             raise MemoryError(
                 f"no memory for {rows:,} rows of {self._settings.features:,} features ({error}):"
                 " set a smaller rollout_rows"
             ) from error
-        for larger, column in zip(columns, self._columns, strict=True):
-            larger[: self.held] = column[: self.held]
-        self._columns = columns
-
-    def _empty(self, rows: int) -> _Columns:
-        settings = self._settings
-        return _Columns(
-            np.zeros(rows, np.int64),
-            np.zeros((rows, settings.features), np.float32),
-            np.zeros((rows, settings.actions), np.float32),
-            np.zeros((rows, sum(settings.branches)), bool),
-            np.zeros(rows, np.float32),
-            np.zeros(rows, np.uint8),
-            np.zeros(rows, np.uint32),
-            np.zeros(rows, bool),
-            np.zeros(rows, np.uint32),
-            np.zeros(rows, np.uint64),
-            np.zeros(rows, np.int64),
-        )
+        larger[: self.held] = self._held
+        self._room = larger
 
     def _forget(self) -> None:
         """Drop the chains of agents that never ended and have sent no rows for long."""
@@ -297,6 +269,30 @@ class RolloutBuffer:
             chains.forget(self.rows - _REMEMBERED)
         remaining = sum(map(len, self._chains.values()))
         self._forget_at = max(_FORGET_FROM, 2 * remaining)
+
+
+def _row(settings: Settings) -> np.dtype[Any]:
+    """
+    Return the type of a row that is held.
+
+    `number` counts the rows added. `is_useful`: it can be learned from once the next row is there.
+    `next` is the place of that row, -1 before.
+    """
+    return np.dtype(
+        [
+            ("number", np.int64),
+            ("next", np.int64),
+            ("hash", np.uint64),
+            ("session", np.uint32),
+            ("version", np.uint32),
+            ("reward", np.float32),
+            ("features", np.float32, (settings.features,)),
+            ("action", np.float32, (settings.actions,)),
+            ("allowed", np.bool_, (sum(settings.branches),)),
+            ("state", np.uint8),
+            ("is_useful", np.bool_),
+        ]
+    )
 
 
 def _mask_column(name: str, branches: Sequence[int]) -> int:
