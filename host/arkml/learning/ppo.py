@@ -14,6 +14,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer, PolicyModel, State
 from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.engine import CompiledAhead, find_device
+from arkml.learning.networks import answer
 from arkml.learning.normalizer import CLIP, Normalizer, Scaling
 from arkml.learning.ppo_batches import (
     count_minibatches,
@@ -21,6 +22,7 @@ from arkml.learning.ppo_batches import (
     generalized_advantages,
     unit_of_rewards,
 )
+from arkml.learning.ppo_export import Heads, PpoWeights, check, to_onnx
 from arkml.learning.ppo_state import PpoState, Rows, Weights, first_state, rates_of
 from arkml.learning.rollout_buffer import Marks, Rollout, RolloutBuffer
 from arkml.learning.rollout_pace import RolloutPace
@@ -108,8 +110,25 @@ class Ppo:
 
     def policy(self) -> PolicyModel:
         """Return the present policy as ONNX. Raises Diverged and ExportWrong."""
+        weights = self.weights()
+        if not weights.is_finite():
+            raise Diverged(f"weights are not finite after update {self.n_opts}")
+        model = to_onnx(weights)
+        check(model, weights, partial(_heads, weights))
         self._exported = Actor(self._weights, self._normalizer.current)
-        raise NotImplementedError
+        return PolicyModel(model, self.n_opts)
+
+    def weights(self) -> PpoWeights:
+        """Return the weights of the present policy, with its scaling of features and values."""
+        scaling, weights = self._normalizer.current, self._weights
+        return PpoWeights(
+            Scaling(scaling.mean, scaling.inverse, unit_of_rewards(self._settings, scaling)),
+            tuple(weights.actor),
+            tuple(weights.critic),
+            weights.log_std,
+            self._settings.branches,
+            self.n_opts,
+        )
 
     def published(self, version: int) -> None:
         """Learn from rows of this version as from those of the policy returned last."""
@@ -260,6 +279,15 @@ def _copied(weights: Weights) -> Weights:
         for network in (weights.actor, weights.critic)
     )
     return Weights(actor, np.array(weights.log_std), critic)
+
+
+def _heads(weights: PpoWeights, observations: Floats) -> Heads:
+    """Return the outputs of the networks in numpy. observations: float32, [n, F]."""
+    inputs = weights.scaling.features(observations)
+    outputs = answer(list(weights.actor), inputs)
+    mean, logits = np.split(outputs, [len(weights.log_std)], axis=1)
+    values = answer(list(weights.critic), inputs) * np.float32(weights.scaling.reward)
+    return Heads(mean, logits, values)
 
 
 def _scaling_as_json(scaling: Scaling) -> dict[str, Any]:
