@@ -43,8 +43,7 @@ class Configuration:
 
 
 def _tuned(game: Game) -> Mapping[str, Any]:
-    pace = {"rows_per_update": ROWS_PER_UPDATE, "max_updates_per_row": 1 / ROWS_PER_UPDATE}
-    return {**game.settings, **pace}
+    return {**game.settings, "updates_per_row": 1 / ROWS_PER_UPDATE}
 
 
 _DEFAULTS: Mapping[str, Any] = {

@@ -33,7 +33,7 @@ def learn(configuration: Configuration, game: Game, seed: int, seconds: float) -
         gamma=settings["gamma"],
         n_steps=settings["rollout_length"],
         train_freq=1,
-        gradient_steps=configuration.agents // settings["rows_per_update"],
+        gradient_steps=round(configuration.agents * settings["updates_per_row"]),
         ent_coef=settings["alpha"],
         policy_kwargs={"net_arch": [settings["hidden"]] * settings["layers"]},
         seed=seed,

@@ -15,7 +15,7 @@ AGENTS, FEATURES = 1024, 64
 AHEAD = 65_536  # rows that wait at most; a host that runs away from its hive drops some
 LIMITS: Mapping[str, tuple[Mapping[str, Any], Limit]] = {
     "the learner waits": (
-        {"memory_max_size": 100_000, "max_updates_per_row": 1e-6},
+        {"memory_max_size": 100_000, "updates_per_row": 1e-6},
         AtLeast(300.0),
     ),
     "it trains": ({"memory_max_size": 1_000_000, "memory_min_size": 1_000}, AtLeast(150.0)),

@@ -18,7 +18,7 @@ HIDDEN = 64
 RATE = 60
 PACED = 15  # frames of a block
 LIMITS = {1024: AtMost(1.3), 64: AtMost(1.5)}
-IDLE = {"memory_max_size": 100_000, "max_updates_per_row": 1e-6}
+IDLE = {"memory_max_size": 100_000, "updates_per_row": 1e-6}
 """The learner reads the rows and makes nothing of them."""
 
 

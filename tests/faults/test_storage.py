@@ -162,7 +162,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, damage
             learner, _ = learners_in(served.data)[-1]
             assert eventually(lambda: learner not in processes(LEARNER), 10)
             *_, older, newest = sorted(
-                (served.data / "runs" / player.run.id / "checkpoints").glob("*.zip")
+                (served.data / "runs" / player.run.id / "checkpoints").glob("*.safetensors")
             )
             damage(newest)
             lives = len(learners_in(served.data))

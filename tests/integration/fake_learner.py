@@ -43,7 +43,7 @@ class FakeLearner:
         document = json.loads((self.directory / "run.json").read_text())
         self.settings = document["request"]["settings"]
         self.misbehavior = self.settings["other"].get("misbehavior", "")
-        found = sorted((self.directory / "checkpoints").glob("*.zip"))
+        found = sorted((self.directory / "checkpoints").glob("*.safetensors"))
         self.n_opts = int(found[-1].stem) if found else 0
 
     def learn(self):
@@ -54,6 +54,8 @@ class FakeLearner:
                 raise MemoryError("there is no memory for 10 rows")
             case "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "crashed":
+                os.kill(os.getpid(), signal.SIGILL)
             case "silent":
                 print("I say nothing of myself", file=sys.stderr)
                 sys.exit(7)
@@ -108,7 +110,7 @@ class FakeLearner:
         )
 
     def checkpoint(self):
-        name = f"checkpoints/{self.n_opts:012d}.zip"
+        name = f"checkpoints/{self.n_opts:012d}.safetensors"
         (self.directory / name).write_bytes(b"state")
         told = {"file": name, "n_opts": self.n_opts, "cursor": self.committed}
         self.send("checkpoint", **told)

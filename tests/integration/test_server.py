@@ -560,6 +560,7 @@ def test_a_learner_that_cannot_learn_aborts_the_run(service, misbehavior, reason
         ("import error", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
         ("memory error", "MemoryError: there is no memory for 10 rows"),
         ("killed", "the learner was killed (SIGKILL), perhaps for want of memory"),
+        ("crashed", "the learner was ended by SIGILL"),
         ("silent", "the learner ended with status 7: I say nothing of myself"),
     ],
 )

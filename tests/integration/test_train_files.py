@@ -11,7 +11,7 @@ from tests.waiting import eventually
 
 from arkml import HiveGrant, Host
 from arkml.cli import logs
-from arkml.cli.training_display import TrainingDisplay
+from arkml.cli.training_display import TrainingDisplay, pace_of
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.runs import RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
@@ -78,6 +78,18 @@ def test_what_a_hive_says_of_a_learner_cannot_write_over_the_terminal(hive, caps
     said = capsys.readouterr().err
 
     assert said == "the learner ended, another one starts: killed\\x1b[2J\n"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "shown"),
+    [
+        ({"hive/updates_per_row": 0.4381, "hive/updates_per_row_wanted": 1.0}, "0.438 of 1"),
+        ({"hive/updates_per_row": 12.0}, "12"),
+        ({}, ""),
+    ],
+)
+def test_updates_for_each_row_are_shown_as_reached_and_wanted(metrics, shown):
+    assert pace_of(metrics) == shown
 
 
 def test_what_a_hive_says_in_a_log_line_cannot_write_over_the_terminal():

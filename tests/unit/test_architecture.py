@@ -32,9 +32,10 @@ OWNERS = {
     "starlette": ("arkml.server",),
     "uvicorn": ("arkml.server",),
     "uvloop": ("arkml.server",),
-    "torch": ("arkml.learning",),
-    "stable_baselines3": ("arkml.learning",),
-    "gymnasium": ("arkml.learning", "arkml.envs"),  # whose spaces stable-baselines3 takes
+    "safetensors": ("arkml.learning",),
+    "jax": ("arkml.learning",),
+    "optax": ("arkml.learning",),
+    "gymnasium": ("arkml.envs",),
     "pettingzoo": ("arkml.envs",),
     "grpc": ("arkml.envs.llapi",),
     "grpc_tools": ("arkml.envs.llapi",),
@@ -50,7 +51,7 @@ HEAVY = {
     "tract",
     "wasmtime",
     "httpx",
-    "torch",
+    "jax",
     "starlette",
 }
 TABLES = SOURCE / "arkml" / "abi"
@@ -63,6 +64,8 @@ SHORT = {
     "arkml.abi.buffers": ABI_TABLE,
     "arkml.abi.env": ABI_TABLE,
     "arkml.abi.time": ABI_TABLE,
+    "arkml.learning.event_messages": "imports without what they would import",
+    "arkml.learning.networks": "numpy's side of networks, which several algorithms use",
     "arkml.envs.core.non_reentrant": "the one lock of every environment",
     "arkml.envs.gym": "importing it registers the environment with Gymnasium",
     "arkml.envs.llapi.communicator": SAME_NAME,

@@ -37,6 +37,11 @@ def test_a_grant_takes_settings_that_fit_some_guest(settings):
         ({"hidden": 0}, "hidden is 0"),
         ({"memory_min_size": 2_000, "memory_max_size": 1_000}, "memory_min_size 2000 is over"),
         ({"device": "tpu"}, "device is 'tpu'"),
+        (
+            {"rows_per_update": 8},
+            "rows_per_update is not used any more: write updates_per_row, the",
+        ),
+        ({"max_updates_per_row": 1}, r"write updates_per_row, .* \(8 rows per update are 0.125\)"),
     ],
 )
 def test_a_grant_refuses_settings_that_fit_none(settings, message):

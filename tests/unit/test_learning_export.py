@@ -8,9 +8,9 @@ import onnxruntime as ort
 import pytest
 
 from arkml.abi.codes import SnapshotFormat
-from arkml.learning.algorithm import Answer, Layer, PolicyWeights
-from arkml.learning.export import ExportWrong, check, to_onnx
+from arkml.learning.algorithm import Diverged, ExportWrong, Layer
 from arkml.learning.normalizer import Scaling
+from arkml.learning.sac_export import SacWeights, act, check, export, to_onnx
 from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
@@ -20,27 +20,26 @@ SCALING = Scaling(np.float32([1.0, -2.0]), np.float32([0.5, 4.0]), 10.0)
 
 
 def layer(*rows, bias):
+    """A layer of weights [inputs, outputs], or of a critic for each."""
     return Layer(np.array(rows, np.float32), np.array(bias, np.float32))
 
 
 def weights():
     """Mean: x0 - x1 of the normalized features. Critics: x0 + 2 a, and 1."""
-    return PolicyWeights(
-        SCALING,
-        (layer([1, -1], [-1, 1], bias=[0, 0]),),
-        layer([1, -1], bias=[0.0]),
-        layer([0, 0], bias=[np.log(0.5)]),
-        ((layer([1, 0, 2], bias=[0]),), (layer([0, 0, 0], bias=[1.0]),)),
-        3,
-    )
+    actor = [
+        layer([1, -1], [-1, 1], bias=[0, 0]),
+        layer([1, 0], [-1, 0], bias=[0.0, np.log(0.5)]),
+    ]
+    critics = [layer([[1], [0], [2]], [[0], [0], [0]], bias=[[0], [1.0]])]
+    return SacWeights(SCALING, actor, critics)
 
 
-def answer(features, epsilon):
+def expected_answer(features, epsilon):
     x = SCALING.features(np.asarray(features, np.float32))
     mean = x[:, :1] - x[:, 1:]
     actions = np.tanh(mean + np.float32(0.5) * epsilon)
     values = 10 * np.minimum(x[:, :1] + 2 * np.tanh(mean), 1)
-    return Answer(actions, values.astype(np.float32), float(np.abs(mean).max()))
+    return actions, values
 
 
 def run(model, features, epsilon):
@@ -55,10 +54,13 @@ def test_a_model_answers_what_the_formula_says(count):
     features = random.standard_normal((count, 2)).astype(np.float32)
     epsilon = random.standard_normal((count, 1)).astype(np.float32)
     actions, values = run(to_onnx(weights()), features, epsilon)
-    expected = answer(features, epsilon)
+    expected = expected_answer(features, epsilon)
+    numpy = act(weights(), features, epsilon)
 
-    assert actions == pytest.approx(expected.actions, abs=1e-6)
-    assert values == pytest.approx(expected.values, abs=1e-5)
+    assert actions == pytest.approx(expected[0], abs=1e-6)
+    assert values == pytest.approx(expected[1], abs=1e-5)
+    assert numpy.actions == pytest.approx(expected[0], abs=1e-6)
+    assert numpy.values == pytest.approx(expected[1], abs=1e-5)
 
 
 def test_features_far_off_are_clipped_in_the_model():
@@ -71,26 +73,27 @@ def test_features_far_off_are_clipped_in_the_model():
 
 
 def test_the_check_passes_what_answers_alike():
-    check(to_onnx(weights()), weights(), answer)  # raises ExportWrong otherwise
+    check(to_onnx(weights()), weights())  # raises ExportWrong otherwise
 
 
-@pytest.mark.parametrize("part", ["actions", "values"])
-@pytest.mark.parametrize("by", [0.1, np.nan])
-def test_the_check_refuses_what_answers_otherwise(part, by):
-    def other(features, epsilon):
-        found = answer(features, epsilon)
-        return found._replace(**{part: getattr(found, part) + np.float32(by)})
-
+@pytest.mark.parametrize(
+    ("part", "other"),
+    [
+        ("actions", {"actor": [*weights().actor[:1], layer([1, 0], [-1, 0], bias=[0.1, 0.1])]}),
+        ("values", {"critics": [layer([[1], [0], [1]], [[0], [0], [0]], bias=[[0], [1.0]])]}),
+        ("values", {"scaling": Scaling(SCALING.mean, SCALING.inverse, np.nan)}),
+    ],
+)
+def test_the_check_refuses_what_answers_otherwise(part, other):
     with pytest.raises(ExportWrong, match=part):
-        check(to_onnx(weights()), weights(), other)
+        check(to_onnx(weights()), replace(weights(), **other))
 
 
-def test_weights_with_a_hole_are_told():
-    made = weights()
-    broken = replace(made, mean=layer([1, np.nan], bias=[0.0]))
+def test_weights_that_are_not_finite_are_not_exported():
+    broken = replace(weights(), actor=[layer([np.nan, 0], [0, 0], bias=[0.0, 0.0])])
 
-    assert made.is_finite()
-    assert not broken.is_finite()
+    with pytest.raises(Diverged, match="not finite"):
+        export(broken)
 
 
 def test_the_host_takes_the_model_with_its_noise_and_values():

@@ -2,72 +2,256 @@
 
 import numpy as np
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
 
 from arkml.hive.protocol.rows import META, Header, RowColumns, RowKind
 from arkml.hive.protocol.runs import LEAST_AHEAD, MOST_AHEAD
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.policy_lag import STALE, PolicyLag
-from arkml.learning.rate_limiter import MOST_UPDATES, RateLimiter
+from arkml.learning.rate_limiter import (
+    BACKLOG_SECONDS,
+    LEAST_ROWS_PER_SECOND,
+    MOST_UPDATES,
+    RateLimiter,
+)
 from arkml.learning.row_statistics import WINDOW, RowStatistics
 from arkml.learning.trajectories import FinishedEpisodes
 
-SETTINGS = Settings(1, 1, memory_min_size=1_000, rows_per_update=8.0, max_updates_per_row=0.5)
-SYNC = Settings(1, 1, rows_per_update=8.0, sync=True)
+SETTINGS = Settings(1, 1, memory_min_size=1_000, updates_per_row=0.5)
+SYNC = Settings(1, 1, updates_per_row=0.125, sync=True)
 NONE = FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64))
 
 
-def test_each_update_admits_rows():
-    pace = RateLimiter(SETTINGS)
+def limiter(settings=SETTINGS, seconds=0.0):
+    """Return a rate limiter that knows how long an update takes, unless that is 0."""
+    made = RateLimiter(settings)
+    for _ in range(2 if seconds else 0):
+        made.record(1, seconds)
+    return made
 
-    assert pace.admitted(0) == 1_000 + LEAST_AHEAD
-    assert pace.admitted(10) == 1_000 + LEAST_AHEAD + 80
+
+def test_before_any_update_hosts_may_send_the_rows_that_learning_begins_with_and_a_few_more():
+    assert limiter().admitted(0) == 1_000 + LEAST_AHEAD
+
+
+def test_each_update_admits_the_rows_that_ask_for_one():
+    pace = limiter(seconds=0.01)
+    pace.due(2_000, 1_000)
+
+    assert pace.admitted(1_000) == 2_000 + LEAST_AHEAD
+    assert pace.admitted(1_010) == 2_000 + LEAST_AHEAD + 20
 
 
 @pytest.mark.parametrize(
-    ("seconds", "ahead"), [(0.0001, MOST_AHEAD), (0.003, 800), (1.0, LEAST_AHEAD)]
+    ("seconds", "ahead"), [(0.0001, MOST_AHEAD), (0.0005, 1_200), (1.0, LEAST_AHEAD)]
 )
 def test_rows_of_a_third_of_a_second_are_admitted_in_advance(seconds, ahead):
-    pace = RateLimiter(SETTINGS)
-    pace.record(1, seconds)
+    pace = limiter(seconds=seconds)
+    pace.due(2_000, 1_000)
 
-    assert pace.admitted(0) == 1_000 + ahead
+    assert pace.admitted(1_000) == 2_000 + ahead
+
+
+@pytest.mark.parametrize("ratio", [1e-6, 1e-3, 0.3, 1.0, 7.0, 1e3])
+@pytest.mark.parametrize("seconds", [0.0, 1e-4, 1.0, 60.0])
+def test_where_no_update_is_due_more_rows_are_admitted(ratio, seconds):
+    pace = limiter(Settings(1, 1, memory_min_size=10, updates_per_row=ratio), seconds)
+    rows = updates = 0
+    for _ in range(100):
+        rows = pace.admitted(updates)
+        due = pace.due(rows, updates)
+        updates += due
+
+        assert due or pace.admitted(updates) > rows
+
+
+def test_the_rows_that_learning_began_with_get_their_updates_before_hosts_go_on():
+    pace = limiter(replace(SETTINGS, updates_per_row=1.0), 0.001)
+    first = pace.due(1_256, 0)
+
+    assert first == 1_256
+    assert pace.admitted(900) == 1_256
+    assert pace.admitted(first) == 1_256 + 300
 
 
 def test_updates_are_bounded_by_rows():
-    pace = RateLimiter(SETTINGS)
+    pace = limiter(seconds=0.0001)
 
     assert pace.due(2_001, 0) == 1_000
     assert pace.due(2_001, 999) == 1
     assert pace.due(2_001, 2_000) == 0
 
 
-def test_lockstep_has_as_many_updates_as_rows_allow():
-    pace = RateLimiter(SYNC)
+def test_after_a_pause_a_few_seconds_of_updates_are_due_and_the_rest_is_forgotten():
+    pace = limiter(seconds=0.1)
+    before = pace.due(2_000, 1_000)
+    after = pace.due(1_000_000, 1_000)
+    made = [pace.due(1_000_000, 1_000 + updates) for updates in (1, 29, 30, 31)]
+    later = pace.due(1_000_010, 1_030)
+
+    assert (before, after) == (0, round(BACKLOG_SECONDS / 0.1))
+    assert made == [29, 1, 0, 0]
+    assert later == 5
+
+
+def test_an_update_that_takes_longer_than_the_backlog_is_still_made():
+    pace = limiter(seconds=100.0)
+
+    assert pace.due(5_000, 0) == 1
+    assert pace.due(5_000, 1) == 0
+    assert pace.due(9_000, 1) == 1
+
+
+@pytest.mark.parametrize(("seconds", "rows"), [(0.02, 100), (1.0, 100), (20.0, 100), (0.002, 500)])
+def test_a_slow_learner_admits_a_hundred_rows_a_second_and_a_fast_one_what_it_learns(seconds, rows):
+    pace = limiter(replace(SETTINGS, updates_per_row=1.0), seconds)
+    sent, updates, spent, counted = 2_000, 0, 0.0, []
+    for _ in range(600):
+        turn = pace.turn(pace.due(sent, updates))
+        pace.record(turn, turn * seconds)
+        updates, spent = updates + turn, spent + turn * seconds
+        sent = max(sent, pace.admitted(updates))
+        counted.append((spent, sent))
+    (middle, before), (end, after) = counted[300], counted[-1]
+
+    assert (after - before) / (end - middle) == pytest.approx(rows, rel=0.05)
+
+
+def test_rows_that_hosts_do_not_send_are_not_admitted_once_more():
+    pace = limiter(seconds=1.0)
+    for updates in range(1_000):
+        assert pace.due(2_000 + 10 * updates, updates)
+        pace.record(1, 1.0)
+
+    assert pace.admitted(1_000) == 11_990 + LEAST_AHEAD + LEAST_ROWS_PER_SECOND
+
+
+def test_lockstep_has_as_many_updates_as_rows_allow_whatever_they_take():
+    pace = limiter(SYNC, 100.0)
 
     assert pace.due(1_007, 100) == 25
     assert pace.turn(25) == 25
     assert pace.turn(500) == MOST_UPDATES
+    assert pace.due(80_000_000, 100) == 10_000_000 - 100
 
 
 def test_updates_that_were_lost_with_a_learner_make_no_host_wait():
-    pace = RateLimiter(SETTINGS)
+    pace = limiter()
     pace.begin(50_000, 4_000)
 
     assert pace.admitted(4_000) == 50_000 + LEAST_AHEAD
-    assert pace.admitted(4_001) == 50_000 + LEAST_AHEAD + 8
+    assert pace.due(50_000, 4_000) == MOST_AHEAD / 2
 
 
-def test_a_turn_takes_about_a_tenth_of_a_second():
+def test_a_run_that_has_no_updates_yet_gets_those_of_its_first_rows():
+    pace = limiter()
+    pace.begin(4_000, 0)
+
+    assert pace.due(4_000, 0) == 2_000
+
+
+def test_a_turn_takes_about_a_tenth_of_a_second_and_is_one_update_while_that_is_not_known():
     pace = RateLimiter(SETTINGS)
-    first = pace.turn(1_000)
-    pace.record(10, 0.1)
-    usual = pace.turn(1_000)
-    pace.record(1, 100.0)
+    turns = [pace.turn(1_000)]
+    for updates, seconds in ((1, 30.0), (10, 0.1), (1, 100.0)):
+        pace.record(updates, seconds)
+        turns.append(pace.turn(1_000))
 
-    assert first == 1
-    assert usual == 10
-    assert pace.turn(1_000) == 1
+    assert turns == [1, 1, 10, 1]
+    assert limiter(seconds=1e-4).turn(1_000) == MOST_UPDATES
+
+
+class Learning(RuleBasedStateMachine):
+    """
+    A learner and its hosts. Hosts that wait send no more than was admitted; others send at will.
+
+    Updates take between a tenth of a millisecond and some seconds, and the first one longer.
+    """
+
+    @initialize(
+        ratio=st.sampled_from([1e-6, 0.01, 0.125, 1 / 3, 1.0, 7.0, 1_000.0]),
+        least=st.sampled_from([1, 300, 5_000]),
+        seconds=st.floats(1e-4, 5.0),
+    )
+    def open(self, ratio, least, seconds):
+        self.ratio, self.least, self.seconds = ratio, least, seconds
+        self.settings = Settings(1, 1, memory_min_size=least, updates_per_row=ratio)
+        self.pace = RateLimiter(self.settings)
+        self.rows = self.updates = self.admitted = 0
+        self.turns = 0
+
+    @property
+    def due(self):
+        return self.pace.due(self.rows, self.updates) if self.rows >= self.least else 0
+
+    @rule(share=st.floats(0.0, 1.0))
+    def hosts_that_wait_send(self, share):
+        self.rows += round(share * max(0, self.pace.admitted(self.updates) - self.rows))
+
+    @rule(rows=st.integers(1, 100_000))
+    def hosts_that_do_not_wait_send(self, rows):
+        self.rows += rows
+
+    @rule(turns=st.integers(1, 20), factor=st.floats(0.5, 2.0))
+    def learn(self, turns, factor):
+        for _ in range(turns):
+            if not (due := self.due):
+                return
+            count = self.pace.turn(due)
+            assert 1 <= count <= min(due, MOST_UPDATES)
+            self.updates += count
+            assert self.pace.admitted(self.updates) >= self.admitted
+            self.pace.record(count, count * self.seconds * factor * (1 if self.turns else 1_000))
+            self.turns += 1
+
+    @rule(seconds=st.floats(1e-4, 5.0))
+    def the_machine_gets_busy_or_idle(self, seconds):
+        self.seconds = seconds
+
+    @rule(lost=st.floats(0.0, 1.0))
+    def the_learner_is_killed(self, lost):
+        self.updates = int(self.updates * (1 - lost))
+        self.pace = RateLimiter(self.settings)
+        self.pace.begin(self.rows, self.updates)
+        self.admitted = self.turns = 0
+
+        assert self.pace.admitted(self.updates) >= max(self.rows, self.least) + LEAST_AHEAD
+
+    @invariant()
+    def no_more_updates_are_made_than_rows_ask_for(self):
+        assert self.updates + self.due <= self.rows * self.ratio
+
+    @invariant()
+    def one_side_may_always_go_on(self):
+        assert self.due or self.pace.admitted(self.updates) > self.rows
+
+    @invariant()
+    def what_is_admitted_never_falls(self):
+        admitted = self.pace.admitted(self.updates)
+
+        assert admitted >= self.admitted
+        self.admitted = admitted
+
+    @invariant()
+    def hosts_that_wait_are_not_far_ahead(self):
+        slowest = 2 * 5.0 * MOST_UPDATES  # seconds of a turn
+        most = max(self.rows, self.least) + MOST_AHEAD + LEAST_ROWS_PER_SECOND * slowest
+
+        assert self.pace.admitted(self.updates) <= most
+
+    @invariant()
+    def there_is_no_backlog_of_more_than_seconds(self):
+        seconds = self.pace.update_seconds
+        if seconds:
+            assert self.due <= max(1, BACKLOG_SECONDS / seconds)
+
+
+TestLearning = Learning.TestCase
+TestLearning.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 def record(meta=(), *, kind=RowKind.TRAINING, dropped=0):

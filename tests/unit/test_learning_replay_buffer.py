@@ -1,7 +1,6 @@
 """The memory of a learner: links, n-step returns, drawing, statistics of episodes."""
 
 import resource
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,9 @@ from hypothesis import strategies as st
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import RowColumns, RowKind
+from arkml.learning.batch_block import BatchBlock, empty_block, most_batches
 from arkml.learning.replay_buffer import ReplayBuffer
+from arkml.learning.row_memory import HEADROOM
 from arkml.learning.trajectories import TrajectoryIndex, linear_recurrence
 
 RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
@@ -42,19 +43,29 @@ def memory(*bodies, capacity=1_000, gamma=0.5, masking=True, kind=RowKind.TRAINI
     return made
 
 
+def linked(of):
+    """The slots of all rows that have a next one."""
+    return np.flatnonzero(of._steps["next"][: of.held] >= 0)
+
+
+def gathered(of, slots, length=1):
+    """One batch of the transitions that begin at these slots."""
+    block = empty_block(1, len(slots), 1, 1)
+    of.gather(slots[None], length, block)
+    return BatchBlock(*(column[0] for column in block))
+
+
 def transitions(of, length=1):
-    """All transitions, as (from, action, to, reward, done, discount)."""
-    linked = np.flatnonzero(of._next[: of.held] >= 0)
-    found = of.gather(linked, length)
+    """All transitions, as (from, action, to, reward, discount)."""
+    found = gathered(of, linked(of), length)
     parts = (
         found.features[:, 0],
         found.actions[:, 0],
         found.following[:, 0],
         found.rewards,
-        found.dones,
         found.discounts,
     )
-    return {tuple(float(part[row]) for part in parts) for row in range(len(linked))}
+    return {tuple(float(part[row]) for part in parts) for row in range(len(found.rewards))}
 
 
 def pairs(of):
@@ -81,12 +92,12 @@ def test_a_gap_ends_a_chain_without_a_terminal():
     made = memory(rows[:3] + rows[4:])
 
     assert pairs(made) == {(1000, 1001), (1001, 1002), (1004, 1005)}
-    assert {t[4] for t in transitions(made, 5) if t[0] < 1003} == {0.0}
+    assert {t[4] for t in transitions(made, 5) if t[0] < 1003} == {0.25, 0.5}
 
 
 def test_only_terminal_says_that_nothing_follows_and_only_with_masking():
-    over = {(1000.0, 0.0, 1001.0, 1.0, 1.0, 0.5)}
-    going_on = {(1000.0, 0.0, 1001.0, 1.0, 0.0, 0.5)}
+    over = {(1000.0, 0.0, 1001.0, 1.0, 0.0)}
+    going_on = {(1000.0, 0.0, 1001.0, 1.0, 0.5)}
 
     assert transitions(memory(episode(1, 1, TERMINAL))) == over
     assert transitions(memory(episode(1, 1, INTERRUPTED))) == going_on
@@ -134,14 +145,14 @@ def test_n_steps_stop_at_the_end_at_a_gap_and_at_the_newest_row():
     open_ = transitions(memory(episode(1, 9)[:4]), 3)
 
     assert ended == {
-        (1000.0, 0.0, 1003.0, 1 + 2 / 2 + 3 / 4, 1.0, 0.125),
-        (1001.0, float(np.float32(0.01)), 1003.0, 2 + 3 / 2, 1.0, 0.25),
-        (1002.0, float(np.float32(0.02)), 1003.0, 3.0, 1.0, 0.5),
+        (1000.0, 0.0, 1003.0, 1 + 2 / 2 + 3 / 4, 0.0),
+        (1001.0, float(np.float32(0.01)), 1003.0, 2 + 3 / 2, 0.0),
+        (1002.0, float(np.float32(0.02)), 1003.0, 3.0, 0.0),
     }
-    assert {(t[0], t[2], t[4], t[5]) for t in open_} == {
-        (1000.0, 1003.0, 0.0, 0.125),
-        (1001.0, 1003.0, 0.0, 0.25),
-        (1002.0, 1003.0, 0.0, 0.5),
+    assert {(t[0], t[2], t[4]) for t in open_} == {
+        (1000.0, 1003.0, 0.125),
+        (1001.0, 1003.0, 0.25),
+        (1002.0, 1003.0, 0.5),
     }
 
 
@@ -168,31 +179,113 @@ def test_actions_are_given_back_within_their_bounds():
     rows.action[:] = 7.0
     made.add(0, RowKind.AUGMENTED, rows)
 
-    assert made.gather(np.array([0]), 1).actions[0, 0] == 1.0
+    assert gathered(made, linked(made)).actions.tolist() == [[1.0]]
 
 
 def test_a_share_of_what_is_drawn_comes_from_demonstrations():
     made = memory(episode(1, 50))
     made.add(0, RowKind.DEMONSTRATION, columns(episode(2, 3)))
     random = np.random.default_rng(0)
-    shown = made._kinds[made.draw(random, 64, 0.25)] == RowKind.DEMONSTRATION
 
-    assert shown.sum() == 16
+    assert shown(made, made.draw(random, 5, 64, 0.25)).sum(1).tolist() == [16] * 5
+
+
+def test_few_demonstrations_are_drawn_eight_times_as_often_as_other_rows():
+    made = memory(episode(1, 399), episode(3, 398))
+    made.add(0, RowKind.DEMONSTRATION, columns(episode(2, 3)))
+    share = 8 * 3 / (8 * 3 + 797)
+    random = np.random.default_rng(0)
+    drawn = [shown(made, made.draw(random, 2, 256, 0.5)).sum(1) for _ in range(50)]
+
+    assert {count for counts in drawn for count in counts} == {7, 8}  # 7.48 on average
+    assert np.mean(drawn) == pytest.approx(256 * share, rel=0.01)
+
+
+@pytest.mark.parametrize("batches", [1, 50])
+def test_a_share_below_one_in_a_batch_is_drawn_now_and_then(batches):
+    made = memory(episode(1, 900))
+    made.add(0, RowKind.DEMONSTRATION, columns(episode(2, 1)))
+    random = np.random.default_rng(0)
+    drawn = [shown(made, made.draw(random, batches, 32, 0.5)).sum() for _ in range(2_000)]
+
+    assert np.mean(drawn) == pytest.approx(batches * 32 * 8 / 908, rel=0.1)
+
+
+def test_without_a_share_demonstrations_are_drawn_like_other_rows():
+    made = memory(episode(1, 300))
+    made.add(0, RowKind.DEMONSTRATION, columns(episode(2, 100)))
+    drawn = made.draw(np.random.default_rng(0), 50, 256, 0.0)
+
+    assert shown(made, drawn).mean() == pytest.approx(0.25, abs=0.02)
 
 
 def test_whatever_the_share_there_is_something_to_draw_as_long_as_there_are_transitions():
     random = np.random.default_rng(0)
     without = memory(episode(1, 5))
-    only = memory(episode(1, 5), kind=RowKind.DEMONSTRATION)
+    only = memory(episode(2, 5), kind=RowKind.DEMONSTRATION)
 
-    assert len(without.draw(random, 8, 0.5)) == 8
-    assert len(only.draw(random, 8, 0.5)) == 8
+    assert not shown(without, without.draw(random, 2, 8, 0.5)).any()
+    assert shown(only, only.draw(random, 2, 8, 0.5)).all()
+
+
+def shown(of, slots):
+    """True for slots of demonstrations, which are those of the agents from 2 up to 3."""
+    return of._features[slots][..., 0] // 1_000 == 2
+
+
+def test_play_never_overwrites_demonstrations():
+    made = memory(episode(1, 19), capacity=20)  # the others have all of it already
+    made.add(0, RowKind.DEMONSTRATION, columns(episode(2, 4)))
+    for start in range(0, 300, 7):
+        made.add(0, RowKind.TRAINING, columns([(4, start + n, RUNNING, 0.0) for n in range(7)]))
+
+    assert made.held == 20
+    assert {pair for pair in pairs(made) if pair[0] < 3_000} == {
+        (2_000, 2_001), (2_001, 2_002), (2_002, 2_003), (2_003, 2_004),
+    }  # fmt: skip
+    assert len(pairs(made)) == made.transitions == 4 + 14
+
+
+def test_demonstrations_take_a_quarter_and_then_overwrite_each_other():
+    made = memory(episode(1, 99), capacity=40)
+    for agent in range(200, 230):
+        made.add(0, RowKind.DEMONSTRATION, columns(episode(agent, 3)))
+    held = {int(place) // 1_000 for place, _ in pairs(made)}
+
+    assert held == {1, 227, 228, 229}  # of 228 and 229 all four rows, of 227 the last two
+    assert made.held == 40
+    assert made.rows == 100 + 30 * 4
+    assert made._demonstrations.held == 10
+
+
+def test_an_audit_knows_both_regions():
+    made = ReplayBuffer(40, 1, 1, gamma=0.5)
+    shown_rows, played = columns(episode(2, 9)), columns(episode(1, 99))
+    made.add(4, RowKind.DEMONSTRATION, shown_rows)
+    made.add(9, RowKind.TRAINING, played)
+    held = made.audit()
+
+    newest = row_hashes(9, 0, played)[-30:]
+    assert held.sessions == {
+        4: (10, checksum(row_hashes(4, 1, shown_rows))),
+        9: (30, checksum(newest)),
+    }
+    assert (held.rows, made.rows - held.rows) == (40, 70)
+
+
+def test_lost_rows_end_the_chains_of_demonstrations_too():
+    made = memory(episode(1, 9)[:2])
+    made.add(0, RowKind.DEMONSTRATION, columns(episode(2, 9)[:2]))
+    made.cut(0)
+    made.add(0, RowKind.DEMONSTRATION, columns(episode(2, 9)[2:4]))
+
+    assert pairs(made) == {(1_000, 1_001), (2_000, 2_001), (2_002, 2_003)}
 
 
 def test_drawing_finds_the_few_rows_that_are_linked_and_each_as_often():
     alone = [(agent, 0, INITIAL, 0.0) for agent in range(10, 500)]
     made = memory(episode(1, 4), alone)
-    drawn = made.draw(np.random.default_rng(0), 4_000)
+    drawn = made.draw(np.random.default_rng(0), 4, 1_000).reshape(-1)
 
     assert np.bincount(drawn, minlength=4)[:4].sum() == 4_000
     assert np.bincount(drawn).min() > 800
@@ -341,21 +434,31 @@ def expected_transitions(rows, length, capacity):
         if at > step:
             places = (float(agent * 1_000 + step), float(agent * 1_000 + at))
             action = float(np.float32(step / 100))
-            done = float(last == TERMINAL)
-            found.add((places[0], action, places[1], total, done, discount))
+            discount = 0.0 if last == TERMINAL else discount
+            found.add((places[0], action, places[1], total, discount))
     return found
 
 
-def test_a_memory_takes_as_much_as_the_rows_that_came_and_not_as_those_that_may_come():
-    rows = RowColumns.empty(10, 7_056, 1)
-    tracemalloc.start()
-    made = ReplayBuffer(1_000_000, 7_056, 1, gamma=0.5)
+def test_wide_rows_begin_with_the_memory_of_those_that_came():
+    made = ReplayBuffer(1_000_000, 7_056, 1, gamma=0.5)  # 26 GiB, were it full
+    before = resident()
+    rows = RowColumns.empty(1_000, 7_056, 1)
+    rows.step[:] = np.arange(1_000)
+    rows.features[:] = np.arange(1_000)[:, None]
     made.add(0, RowKind.TRAINING, rows)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    block = empty_block(most_batches(16, 7_056, 1), 16, 7_056, 1)
+    slots = made.draw(np.random.default_rng(0), len(block.features), 16)
+    made.gather(slots, 3, block)
 
-    assert made.held == 10
-    assert peak < 1 << 30  # all of them would be 26 times that
+    assert len(block.features) == 18
+    assert (block.following - block.features).min() >= 1.0
+    assert block.features[..., 0].tolist() == slots.tolist()
+    assert resident() - before < 200 << 20  # 54 MiB of rows, 16 of the block
+
+
+def resident():
+    """The bytes of memory that this process takes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_rows_stay_what_they_were_while_the_memory_grows_and_wraps_around():
@@ -369,20 +472,83 @@ def test_rows_stay_what_they_were_while_the_memory_grows_and_wraps_around():
 
 
 def test_rows_for_which_there_is_no_memory_change_nothing():
-    made = ReplayBuffer(1 << 40, 1, 1, gamma=0.5)
-    made.add(0, RowKind.TRAINING, columns(episode(1, 3)))
-    before = transitions(made)
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    rows = RowColumns.empty(8 << 20, 1, 1)
-    resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), limits[1]))
-    try:
-        with pytest.raises(MemoryError, match=r"rows of 1 features.*memory_max_size"):
-            made.add(0, RowKind.TRAINING, rows)
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, limits)
+    left = [1 << 30]
+    made = ReplayBuffer(1_000_000, 4_096, 1, gamma=0.5, available=lambda: left[0])
+    rows = RowColumns.empty(4_200, 4_096, 1)
+    rows.step[:] = np.arange(4_200)
+    made.add(0, RowKind.TRAINING, rows.take(slice(0, 4)))
+    left[0] = HEADROOM + 1_000
+    before = (made.rows, made.held, made.transitions, made.audit())
 
-    assert (made.rows, made.held, transitions(made)) == (4, 4, before)
+    with pytest.raises(MemoryError, match=r"4,\d+ rows of 16,\d+ bytes: set a smaller memory_max"):
+        made.add(0, RowKind.TRAINING, rows.take(slice(4, 4_200)))
+    assert (made.rows, made.held, made.transitions, made.audit()) == before
+    made.add(0, RowKind.TRAINING, rows.take(slice(4, 9)))
+    assert made.transitions == 8
+
+
+def test_more_rows_than_there_are_addresses_are_refused_at_once():
+    with pytest.raises(MemoryError, match=r"4,294,967,296 rows of 65,536 features.*memory_max"):
+        ReplayBuffer(1 << 32, 1 << 16, 1, gamma=0.5)
+
+
+def test_the_batches_of_a_block_fit_the_bytes_given_or_are_one():
+    some, one = most_batches(256, 64, 2, 16 << 20), most_batches(256, 7_056, 1, 1 << 20)
+    sizes = [sum(column.nbytes for column in empty_block(n, 256, 64, 2)) for n in (some, some + 1)]
+
+    assert sizes[0] <= 16 << 20 < sizes[1]
+    assert one == 1
+
+
+def test_a_block_is_filled_as_far_as_there_are_slots():
+    made = memory(episode(1, 50))
+    block = empty_block(3, 4, 1, 1)
+    for column in block:
+        column[:] = 7.0
+    slots = np.arange(8).reshape(2, 4)
+    made.gather(slots, 2, block)
+
+    assert block.features[:2, :, 0].tolist() == (1_000.0 + slots).tolist()
+    assert block.following[:2, :, 0].tolist() == (1_002.0 + slots).tolist()
+    assert block.rewards[:2].tolist() == ((slots + 1) + 0.5 * (slots + 2)).tolist()
+    assert all((column[2] == 7.0).all() for column in block)
+
+
+def with_reward(rows, place, reward):
+    """The rows with one more reward, out of all proportion."""
+    return [(*row[:3], reward if number == place else row[3]) for number, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("outlier", [1e30, -1e30, 3e38])
+@pytest.mark.parametrize("place", [1, 7, 290])
+@pytest.mark.parametrize("size", [1, 16, 400])
+def test_a_reward_out_of_all_proportion_counts_as_the_largest_that_is_not(outlier, place, size):
+    usual = [-1.0 - step % 3 for step in range(301)]
+    rows = [(1, step, RUNNING if step else INITIAL, usual[step]) for step in range(301)]
+    made = ReplayBuffer(1_000, 1, 1, gamma=0.5)
+    parts = in_bodies(with_reward(rows, place, outlier), [size])
+    returns = np.concatenate([made.add(0, 0, columns(part)).returns for part in parts])
+    rewards = gathered(made, linked(made)).rewards
+    # The reward of the first of all rows has nothing to be compared with at first.
+    known = 3 if place == size == 1 else 0
+
+    assert rewards[place - 1] == (0.0 if outlier > 0 else -3.0)
+    assert np.delete(rewards, place - 1).tolist() == usual[1:place] + usual[place + 1 :]
+    assert np.abs(returns[known:]).max() <= 6.0
+
+
+def test_a_reward_that_is_rare_is_believed():
+    rows = with_reward(
+        [(1, step, RUNNING if step else INITIAL, 0.0) for step in range(600)], 500, 1e6
+    )
+    small = with_reward(
+        [(1, step, RUNNING if step else INITIAL, 6e-8 * (step % 2)) for step in range(600)],
+        500,
+        1.0,
+    )
+
+    assert gathered(memory(rows), linked(memory(rows))).rewards.max() == 1e6
+    assert gathered(memory(small), linked(memory(small))).rewards.max() == 1.0
 
 
 def test_chains_take_agent_ids_of_64_bits():

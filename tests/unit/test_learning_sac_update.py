@@ -1,5 +1,7 @@
 """The updates of soft actor-critic beside numpy in float64, and beside stable-baselines3's."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -12,8 +14,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
+from arkml.learning.batch_block import BatchBlock
 from arkml.learning.normalizer import Scaling
-from arkml.learning.sac_state import Turn, first_state, rates_of
+from arkml.learning.sac_state import first_state, rates_of
 from arkml.learning.sac_update import (
     Noise,
     actor_loss_of,
@@ -35,7 +38,9 @@ def batch(seed):
     normal = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
     discounts = np.where(random.random(BATCH) < 0.2, 0.0, 0.9).astype(np.float32)
     actions = np.tanh(normal(BATCH, ACTIONS))
-    rows = Turn(normal(BATCH, FEATURES), actions, normal(BATCH, FEATURES), normal(BATCH), discounts)
+    rows = BatchBlock(
+        normal(BATCH, FEATURES), actions, normal(BATCH, FEATURES), normal(BATCH), discounts
+    )
     return rows, Noise(normal(BATCH, ACTIONS), normal(BATCH, ACTIONS))
 
 
@@ -156,6 +161,17 @@ def test_an_update_scales_features_and_rewards_and_bootstraps_with_the_discounts
     )
 
 
+def test_scaled_rewards_are_bounded():
+    made, (rows, noise) = state(), batch(4)
+    scaling = replace(SCALING, reward_bound=0.5)
+    wide = rows._replace(rewards=1e30 * np.sign(rows.rewards))
+    bounded = rows._replace(rewards=0.5 * SCALING.reward * np.sign(rows.rewards))
+    _, losses = update(made, wide, noise, rates_of(SETTINGS, scaling))
+    _, expected = update(made, bounded, noise, rates_of(SETTINGS, SCALING))
+
+    assert float(losses.critics) == pytest.approx(float(expected.critics), rel=1e-5)
+
+
 def test_targets_follow_at_tau():
     made, (rows, noise) = state(), batch(5)
     after, _ = update(made, rows, noise, rates_of(SETTINGS, SCALING))
@@ -176,10 +192,10 @@ class Spaces(DummyVecEnv):
         self.render_mode = None
         self.metadata = {}
 
-    def get_attr(self, attr_name, indices=None):
+    def get_attr(self, *_):
         return [None]
 
-    def env_is_wrapped(self, wrapper_class, indices=None):
+    def env_is_wrapped(self, *_):
         return [False]
 
 
@@ -189,7 +205,7 @@ class Batches:
     def __init__(self, batches):
         self._batches = iter(batches)
 
-    def sample(self, batch_size, env=None):
+    def sample(self, *_, **__):
         rows = next(self._batches)
         tensor = lambda values: torch.from_numpy(values.reshape(len(values), -1))  # noqa: E731
         return ReplayBufferSamples(
@@ -242,7 +258,7 @@ def test_ten_updates_are_those_of_stable_baselines3(alpha, monkeypatch):
     monkeypatch.setattr(
         torch.distributions.Normal,
         "rsample",
-        lambda self, shape=(): self.loc + self.scale * torch.from_numpy(next(noise)),
+        lambda self, *_: self.loc + self.scale * torch.from_numpy(next(noise)),
     )
     theirs.train(10, BATCH)
     rates = rates_of(settings, Scaling.identity(FEATURES))

@@ -173,6 +173,7 @@ def show(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = Fal
             print_json(details.as_json())
             return GOOD
         from arkml.cli.tables import facts, show
+        from arkml.cli.training_display import pace_of
 
         info, settings, best = details.run, details.settings.as_json(), details.best
         rows = {name: value for name, value in info.as_json().items() if name != "latest"}
@@ -183,6 +184,7 @@ def show(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = Fal
             if best is None
             else f"{best.score:g} by {best.by}: version {best.version}, {best.n_opts:,} updates"
         )
+        rows["updates_per_row"] = pace_of(info.latest) or "none yet"
         show(f"run {info.name}", facts((name, str(value)) for name, value in rows.items()))
         show("settings", facts((name, str(value)) for name, value in settings.items()))
         return GOOD

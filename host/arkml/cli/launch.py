@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from arkml.runs.access import HiveGrant
     from arkml.runtime.wasi.linking import WasiGrant
 
-_HIVE_NEEDS = ("torch", "stable_baselines3", "starlette", "uvicorn", "tensorboardX")
+_HIVE_NEEDS = ("jax", "optax", "safetensors", "starlette", "uvicorn", "tensorboardX")
 
 TOKEN = "ARKML_HIVE_TOKEN"
 """Environment variable with the token of a hive."""
@@ -37,10 +37,7 @@ def require_hive(*, embedded: bool = True) -> None:
     """Raise UsageError if an embedded hive is wanted and its packages are not installed."""
     missing = [name for name in _HIVE_NEEDS if embedded and find_spec(name) is None]
     if missing:
-        raise UsageError(
-            f"a hive needs {', '.join(missing)}: pip install 'arkml[hive]' (with PyTorch;"
-            " the README explains how to take its small CPU build)"
-        )
+        raise UsageError(f"a hive needs {', '.join(missing)}: pip install 'arkml[hive]'")
 
 
 @dataclass(frozen=True, slots=True)

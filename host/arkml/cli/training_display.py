@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,11 +83,20 @@ class TrainingDisplay(Closing):
             done = values["train/n_updates"]
             self._updates = done, now
             parts.append(f"{done:,.0f} updates, {max(0.0, done - before) / (now - since):,.0f}/s")
-        if "hive/updates_per_row" in values:
-            parts.append(f"{values['hive/updates_per_row']:.3g} a row")
+        if pace := pace_of(values):
+            parts.append(f"{pace} a row")
         if "hive/policy_age_seconds" in values:
             parts.append(f"policy {values['hive/policy_age_seconds']:.2g} s old")
         return parts
+
+
+def pace_of(metrics: Mapping[str, float]) -> str:
+    """Return the updates for each row, reached and wanted, empty before any are known."""
+    reached = metrics.get("hive/updates_per_row")
+    wanted = metrics.get("hive/updates_per_row_wanted")
+    if reached is None:
+        return ""
+    return f"{reached:.3g}" if wanted is None else f"{reached:.3g} of {wanted:.3g}"
 
 
 def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -> dict[str, Any]:

@@ -37,7 +37,8 @@ class State:
     """
     The state of an algorithm, complete enough to continue from.
 
-    `tensors` are numpy arrays by name, `plain` has JSON values only.
+    `tensors` are of the types in `checkpoints.DTYPES` and finite, with names such as
+    "actor/0/weight". `plain` has JSON values only.
     """
 
     tensors: Mapping[str, npt.NDArray[Any]]
@@ -55,7 +56,8 @@ class Added(NamedTuple):
     """
     The result of adding rows.
 
-    returns: float64, [m], discounted rewards of the chains, at every row that follows another one.
+    returns: float64, [m], discounted rewards of the chains, at every row that follows another one;
+    rewards out of all proportion count as the largest that are not.
     """
 
     returns: npt.NDArray[np.float64]
@@ -92,7 +94,7 @@ class RowStore(Protocol):
         """Return counts and checksums of the rows held."""
 
 
-class Pace(Protocol):
+class UpdatePace(Protocol):
     """Keeps the updates and the rows of a run in proportion."""
 
     update_seconds: float
@@ -134,7 +136,7 @@ class Algorithm(Protocol):
         """The rows, which the learner adds as it reads them."""
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> UpdatePace:
         """The pace of its updates."""
 
     @property
@@ -148,6 +150,9 @@ class Algorithm(Protocol):
     @property
     def device(self) -> str:
         """The device that it computes on: "cpu", or a name of its library."""
+
+    def prepare(self) -> None:
+        """Begin what takes long before the first update, without waiting for it."""
 
     def train(self, updates: int) -> dict[str, float]:
         """

@@ -3,37 +3,55 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
-import lzma
-import pickle
 import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
-from arkml.errors import HiveError
+from arkml.errors import HiveError, InvalidSettings, ProtocolError
 from arkml.files import write_atomic
 from arkml.hive.protocol.segments import Place
-from arkml.learning.algorithm import State
+from arkml.hive.protocol.settings import Settings
+from arkml.hive.protocol.wire import Count, WireStruct
+from arkml.learning.algorithm import Diverged, State
 
 log = logging.getLogger(__name__)
 
 KEPT = 5
 """Newest checkpoints that are kept, besides the best one."""
 
-_FORMAT = 1
-_STATE, _FACTS, _MANIFEST, _BEST = "state.pt", "state.json", "manifest.json", "best"
+SUFFIX = ".safetensors"
+"""The end of a checkpoint's file name."""
+
+DTYPES = {
+    "F32": np.float32,
+    "F64": np.float64,
+    "I32": np.int32,
+    "I64": np.int64,
+    "U32": np.uint32,
+    "U64": np.uint64,
+}
+"""The types of tensors, by their names in a safetensors file."""
+
+_FORMAT = 2
+_STATE, _DIGEST, _BEST = "arkml", "sha256", "best"
+_HEADER_LENGTH = struct.Struct("<Q")
+_ZIP, _FORMER_SUFFIX, _FORMER_NAME = b"PK\x03\x04", ".zip", b"state.pt"
 
 
 class CheckpointDamaged(HiveError):
-    """A checkpoint cannot be read, or its content does not match its checksums or the run."""
+    """A checkpoint cannot be read, or its content does not match its checksum or the run."""
+
+
+class CheckpointOutdated(CheckpointDamaged):
+    """A checkpoint was written by a version of arkml whose checkpoints are not read any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +59,51 @@ class Checkpoint:
     """
     The state of a learner.
 
-    `run` is the run it was written in, `rows` the number of rows of that run that had been read, up
-    to `cursor` in its log. `facts` are the learner's own, as JSON values.
+    `run` is the run it was written in, `shaping` the settings that decide the shapes of its
+    tensors, as `shaping_settings` returns them, and `rows` the number of rows of that run that had
+    been read, up to `cursor` in its log. `facts` are the learner's own, as JSON values.
     """
 
     run: str
+    shaping: Mapping[str, Any]
     n_opts: int
     rows: int
     cursor: Place
     state: State
     facts: Mapping[str, Any]
 
+    def check_fits(self, settings: Settings) -> None:
+        """Raise InvalidSettings if a run with these settings cannot continue from it."""
+        for name, wanted in shaping_settings(settings).items():
+            if self.shaping.get(name) != wanted:
+                raise InvalidSettings(
+                    f"{name} is {wanted!r}: the checkpoint {self.run}@{self.n_opts} was learned"
+                    f" with {self.shaping.get(name)!r}"
+                )
+
 
 class Checkpoints:
-    """The checkpoints in `directory`: `<n_opts>.zip`, and `best`, a file that names one of them."""
+    """
+    The checkpoints in `directory`.
+
+    Each is a safetensors file `<n_opts>.safetensors`, whose metadata has everything but the tensors
+    as JSON, and a checksum of all. The file `best` names one of them.
+    """
 
     def __init__(self, directory: Path, *, kept: int = KEPT) -> None:
         self._directory = directory
         self._kept = kept
 
     def save(self, checkpoint: Checkpoint, *, best: bool = False) -> Path:
-        """Write a checkpoint and drop old ones. Raises OSError, and then none is dropped."""
+        """
+        Write a checkpoint and drop old ones.
+
+        Raises OSError, and Diverged if a tensor is not finite; then none is dropped.
+        """
+        data = _packed(checkpoint)
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._path(checkpoint.n_opts)
-        write_atomic(path, _packed(checkpoint), durable=True)
+        write_atomic(path, data, durable=True)
         if best:
             best_number = str(checkpoint.n_opts).encode()
             write_atomic(self._directory / _BEST, best_number, durable=True)
@@ -72,21 +111,36 @@ class Checkpoints:
         return path
 
     def newest(self) -> Checkpoint | None:
-        """Return the newest undamaged checkpoint, None if there is none."""
+        """
+        Return the newest undamaged checkpoint, None if there is none.
+
+        Raises CheckpointOutdated if there are none but those of an earlier version of arkml.
+        """
         for n_opts in reversed(self.numbers()):
             try:
-                return self.load(n_opts)
+                return read_checkpoint(self._path(n_opts))
             except CheckpointDamaged as error:
                 log.warning("checkpoint %d is skipped: %s", n_opts, error)
+        former = sorted(self._directory.glob(f"*{_FORMER_SUFFIX}"))
+        if former:
+            raise _outdated(former[-1])
         return None
 
-    def load(self, n_opts: int) -> Checkpoint:
-        """Return the checkpoint after `n_opts` updates. Raises CheckpointDamaged."""
-        return _unpacked(self._path(n_opts))
+    def find(self, n_opts: int) -> Checkpoint | None:
+        """
+        Return the checkpoint after `n_opts` updates, None if there is none.
+
+        Raises CheckpointDamaged, or CheckpointOutdated for one of an earlier version of arkml.
+        """
+        path = self._path(n_opts)
+        for file in (path, path.with_suffix(_FORMER_SUFFIX)):
+            if file.exists():
+                return read_checkpoint(file)
+        return None
 
     def numbers(self) -> list[int]:
         """Return the numbers of updates of all checkpoints, in ascending order."""
-        return sorted(int(p.stem) for p in self._directory.glob("*.zip") if p.stem.isdecimal())
+        return sorted(int(p.stem) for p in self._directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
 
     @property
     def best(self) -> int | None:
@@ -97,7 +151,7 @@ class Checkpoints:
             return None
 
     def _path(self, n_opts: int) -> Path:
-        return self._directory / f"{n_opts:012d}.zip"
+        return self._directory / f"{n_opts:012d}{SUFFIX}"
 
     def _prune(self) -> None:
         for n_opts in self.numbers()[: -self._kept]:
@@ -105,62 +159,145 @@ class Checkpoints:
                 self._path(n_opts).unlink(missing_ok=True)
 
 
-def _packed(checkpoint: Checkpoint) -> bytes:
-    tensors = io.BytesIO()
-    torch.save(dict(checkpoint.state.tensors), tensors)
-    facts = {
-        "format": _FORMAT,
-        "run": checkpoint.run,
-        "n_opts": checkpoint.n_opts,
-        "rows": checkpoint.rows,
-        "cursor": list(checkpoint.cursor),
-        "algorithm": dict(checkpoint.state.plain),
-        "facts": dict(checkpoint.facts),
+def shaping_settings(settings: Settings) -> dict[str, Any]:
+    """Return the settings that decide the shapes of a learner's tensors, as JSON values."""
+    return {
+        "learner": settings.learner,
+        "features": settings.features,
+        "actions": settings.actions,
+        "branches": list(settings.branches),
+        "hidden": settings.hidden,
+        "layers": settings.layers,
     }
-    parts = {_STATE: tensors.getvalue(), _FACTS: json.dumps(facts).encode()}
-    sums = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()}
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for name, data in (*parts.items(), (_MANIFEST, json.dumps(sums).encode())):
-            archive.writestr(name, data)
-    return packed.getvalue()
 
 
-def _unpacked(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path) -> Checkpoint:
+    """
+    Return the checkpoint in a file, which may come from anywhere.
+
+    Raises CheckpointDamaged, or CheckpointOutdated for one of arkml 0.1.
+    """
     try:
-        with zipfile.ZipFile(path) as archive:
-            parts = {name: archive.read(name) for name in (_STATE, _FACTS, _MANIFEST)}
-        sums = json.loads(parts.pop(_MANIFEST))
-        for name, data in parts.items():
-            if hashlib.sha256(data).hexdigest() != sums[name]:
-                raise CheckpointDamaged(f"{name} in {path.name} does not match its checksum")
-        facts = json.loads(parts[_FACTS])
-        if facts["format"] != _FORMAT:
-            raise CheckpointDamaged(f"{path.name} has format {facts['format']}, expected {_FORMAT}")
-        tensors = torch.load(io.BytesIO(parts[_STATE]), map_location="cpu", weights_only=True)
-        return Checkpoint(
-            facts["run"],
-            facts["n_opts"],
-            facts["rows"],
-            Place(*facts["cursor"]),
-            State(tensors, facts["algorithm"]),
-            facts["facts"],
-        )
+        data = path.read_bytes()
+    except OSError as error:
+        raise CheckpointDamaged(f"{path.name} cannot be read: {error}") from error
+    if data.startswith(_ZIP) and _FORMER_NAME in data[:64]:
+        raise _outdated(path)
+    try:
+        return _unpacked(data)
     except (
-        OSError,
-        EOFError,
-        AttributeError,
+        SafetensorError,
+        ProtocolError,
         KeyError,
-        TypeError,
         ValueError,
-        RuntimeError,
-        NotImplementedError,
-        IndexError,
         OverflowError,
-        lzma.LZMAError,
-        struct.error,
-        zlib.error,
-        zipfile.BadZipFile,
-        pickle.UnpicklingError,
+        RecursionError,
     ) as error:
         raise CheckpointDamaged(f"{path.name} cannot be read: {error}") from error
+
+
+class _Facts(WireStruct, frozen=True, forbid_unknown_fields=True):
+    """Everything in a checkpoint but its tensors, as it is written in the metadata."""
+
+    format: Count
+    run: str
+    shaping: dict[str, Any]
+    n_opts: Count
+    rows: Count
+    cursor: tuple[Count, Count]
+    algorithm: dict[str, Any]
+    facts: dict[str, Any]
+
+
+def _packed(checkpoint: Checkpoint) -> bytes:
+    tensors = {name: np.asarray(t, order="C") for name, t in checkpoint.state.tensors.items()}
+    for name, tensor in tensors.items():
+        if tensor.dtype not in DTYPES.values():
+            raise TypeError(f"tensor {name!r} is of {tensor.dtype}: expected one of {_DTYPE_NAMES}")
+        if not np.isfinite(tensor).all():
+            raise Diverged(f"{name} is not finite after {checkpoint.n_opts} updates")
+    facts = _Facts(
+        format=_FORMAT,
+        run=checkpoint.run,
+        shaping=dict(checkpoint.shaping),
+        n_opts=checkpoint.n_opts,
+        rows=checkpoint.rows,
+        cursor=(checkpoint.cursor.segment, checkpoint.cursor.offset),
+        algorithm=dict(checkpoint.state.plain),
+        facts=dict(checkpoint.facts),
+    )
+    text = json.dumps(facts.as_json())
+    return save(tensors, {_STATE: text, _DIGEST: _digest(text, tensors)})
+
+
+def _unpacked(data: bytes) -> Checkpoint:
+    metadata = _metadata(data)
+    tensors = load(data)  # checks the rest of the header, also that the metadata are texts
+    text = metadata[_STATE]
+    values = _object(text)
+    if values.get("format") != _FORMAT:
+        raise ValueError(f"it has format {values.get('format')!r}, expected {_FORMAT}")
+    if _digest(text, tensors) != metadata[_DIGEST]:
+        raise ValueError("its content does not match its checksum")
+    for name, tensor in tensors.items():
+        if not np.isfinite(tensor).all():
+            raise ValueError(f"tensor {name!r} is not finite")
+    facts = _Facts.from_json(values)
+    return Checkpoint(
+        facts.run,
+        facts.shaping,
+        facts.n_opts,
+        facts.rows,
+        Place(*facts.cursor),
+        State(tensors, facts.algorithm),
+        facts.facts,
+    )
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    """Return the metadata of a safetensors file whose tensors have known types and own names."""
+    if len(data) < _HEADER_LENGTH.size:
+        raise ValueError(f"it has {len(data)} bytes")
+    (length,) = _HEADER_LENGTH.unpack_from(data)
+    if length > len(data) - _HEADER_LENGTH.size:
+        raise ValueError(f"its header has {length} bytes, and the file {len(data)}")
+    header = _object(data[_HEADER_LENGTH.size : _HEADER_LENGTH.size + length])
+    metadata: dict[str, str] = header.pop("__metadata__", None) or {}
+    for name, tensor in header.items():
+        if not isinstance(tensor, dict) or str(tensor.get("dtype")) not in DTYPES:
+            raise ValueError(f"tensor {name!r} is not of one of the types {_DTYPE_NAMES}")
+    return metadata
+
+
+def _object(data: str | bytes) -> dict[str, Any]:
+    """Return a JSON object. Raises ValueError, also for a name that occurs twice."""
+    values = json.loads(data, object_pairs_hook=_distinct)
+    if not isinstance(values, dict):
+        raise ValueError(f"expected a JSON object, got {json.dumps(values)[:80]}")  # noqa: TRY004
+    return values
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a name occurs twice in an object")
+    return values
+
+
+def _digest(text: str, tensors: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    """Return the SHA-256 of the JSON and of the name, type, shape and content of each tensor."""
+    digest = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(json.dumps([name, tensor.dtype.str, tensor.shape]).encode())
+        digest.update(tensor.tobytes())
+    return digest.hexdigest()
+
+
+def _outdated(path: Path) -> CheckpointOutdated:
+    return CheckpointOutdated(
+        f"{path.name} was written by arkml 0.1 with stable-baselines3 and cannot be continued:"
+        " train again, or with that version"
+    )
+
+
+_DTYPE_NAMES = ", ".join(np.dtype(dtype).name for dtype in DTYPES.values())

@@ -1,4 +1,4 @@
-"""The cache on disk of what JAX has compiled, shared by the learners of one user."""
+"""The cache on disk of programs that JAX has compiled, shared by the learners of one user."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MOST_BYTES = 64 << 20
 """Bytes of the entries that a new learner finds; the oldest beyond them are removed."""
 
 _ENTRIES = "*-cache"
-_ZLIB = b"\x78"  # the first byte of what JAX writes, unless it finds zstandard
+_ZLIB = b"\x78"  # the first byte of an entry, unless JAX finds zstandard
 
 
 def open_cache(jax: Any) -> Path | None:
     """
-    Have JAX keep what it compiles, and return the directory of the entries.
+    Have JAX keep its compiled programs, and return the directory of the entries.
 
-    Everything is kept, also what compiles fast. Without a directory that only this user can write
+    All are kept, also those that compile fast. Without a directory that only this user can write
     to, nothing is kept: the reason is logged as a warning, and None is returned.
     """
     directory = cache_directory()
@@ -35,7 +35,7 @@ def open_cache(jax: Any) -> Path | None:
         _make_private(directory)
         clean(directory)
     except OSError as error:
-        log.warning("what JAX compiles is not kept: %s", error)
+        log.warning("compiled programs are not kept: %s", error)
         return None
     jax.config.update("jax_compilation_cache_dir", str(directory))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -96,7 +96,7 @@ def _make_private(directory: Path) -> None:
         raise NotADirectoryError(f"{directory} is not a directory")
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(
-            f"others may write to {directory}, and what it holds would be run: remove it, or set"
+            f"others may write to {directory}, whose programs would be run: remove it, or set"
             " XDG_CACHE_HOME"
         )
 

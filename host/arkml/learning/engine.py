@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import importlib.util
 import os
 from collections.abc import Callable
@@ -49,29 +51,31 @@ class CompiledAhead:
     """
     A function that a thread compiles for one shape of arguments, on one device.
 
-    `load` imports and returns the function; `shapes` are examples of its arguments, numpy arrays
-    or objects with a shape and a dtype, in tuples and lists. Calls wait for the compilation, and
-    raise its error.
+    `load` imports and returns the function; `shapes` are examples of its arguments, numpy arrays in
+    tuples and lists. The thread starts with `begin` or the first call; calls wait for it, and raise
+    the error of a compilation that fails.
     """
 
     def __init__(self, load: Callable[[], Callable[..., Any]], shapes: Any, device: str) -> None:
         self._compiled: Future[Callable[..., Any]] = Future()
-        arguments = (load, shapes, device)
-        Thread(target=self._compile, args=arguments, name="arkml-compile", daemon=True).start()
+        self._arguments = (load, shapes, device)
+        self._has_begun = False
 
-    @property
-    def is_ready(self) -> bool:
-        """True once a call does not wait."""
-        return self._compiled.done()
+    def begin(self) -> None:
+        """Start to compile, unless that was done before."""
+        if not self._has_begun:
+            self._has_begun = True
+            Thread(target=self._compile, name="arkml-compile", daemon=True).start()
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function; its results are numpy arrays' counterparts of JAX, and complete."""
+        """Call the function, and return its results once they are computed, as arrays of JAX."""
+        self.begin()
         function = self._compiled.result()
         return _jax().block_until_ready(function(*arguments))
 
-    def _compile(self, load: Callable[[], Callable[..., Any]], shapes: Any, device: str) -> None:
+    def _compile(self) -> None:
         try:
-            self._compiled.set_result(_compile(load, shapes, device))
+            self._compiled.set_result(_compile(*self._arguments))
         except Exception as error:  # noqa: BLE001  raised where the function is called
             self._compiled.set_exception(error)
 
@@ -88,7 +92,14 @@ def _compile(
     structs = jax.tree.map(lambda value: jax.ShapeDtypeStruct(value.shape, value.dtype), shapes)
     with jax.default_device(jax.devices(device)[0]):
         compiled: Callable[..., Any] = jax.jit(function).lower(*structs).compile()
+    _trim_memory()
     return compiled
+
+
+def _trim_memory() -> None:
+    """Give memory that is free back to the system: a compilation leaves more than 100 MiB."""
+    with contextlib.suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _jax() -> Any:

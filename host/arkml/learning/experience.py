@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from arkml.errors import ProtocolError
-from arkml.hive.protocol.rows import MAX_ROWS, RowKind
+from arkml.hive.protocol.rows import RowKind
 from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import RowStore
@@ -34,7 +34,7 @@ class Experience:
         self._counted = 0
         self._new_rows = 0
 
-    def ingest(self, rows: int = MAX_ROWS) -> int:
+    def ingest(self, rows: int) -> int:
         """Read at least `rows` committed rows, if there are as many, and return their number."""
         before = self.rows
         for record in self.log.read(rows):

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from arkml.hive.protocol.rows import MAX_ROWS
+from arkml.hive.protocol.runs import LEAST_AHEAD
 from arkml.hive.protocol.segments import Place
 from arkml.learning.algorithm import Algorithm
 from arkml.learning.algorithms import make_algorithm
-from arkml.learning.checkpoints import Checkpoint
+from arkml.learning.checkpoints import Checkpoint, CheckpointDamaged, shaping_settings
 from arkml.learning.experience import Experience
 from arkml.learning.log_reader import LogReader
 from arkml.learning.normalizer import Normalizer
@@ -94,10 +96,8 @@ class Learner:
     @property
     def due(self) -> int:
         """Updates that may be made now."""
-        log = self.experience.log
-        if not (self._caught_up and self.algorithm.is_ready):
-            return 0
-        if self.settings.sync and not log.is_read:
+        by_log = self.settings.sync and not self.algorithm.is_on_policy
+        if not ((self._caught_up or by_log) and self.algorithm.is_ready):
             return 0
         return self.pace.due(self.rows, self.updates)
 
@@ -106,15 +106,33 @@ class Learner:
         self.experience.statistics.name(list(names))
         self.algorithm.name_metrics(names)
 
+    @property
+    def admitted(self) -> int:
+        """
+        Rows that hosts may have sent in all.
+
+        There are always more of them while those that were sent are too few to learn from: they may
+        hold no transition yet, or be damaged in part.
+        """
+        admitted = self.pace.admitted(self.updates)
+        if self.algorithm.is_ready:
+            return admitted
+        return max(admitted, self.rows + LEAST_AHEAD)
+
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint of this run or another one. Raises CheckpointDamaged."""
         own = checkpoint.run == self.run.id
         self.algorithm.restore(checkpoint.state)
         facts = checkpoint.facts
         counted = checkpoint.rows if own else 0
-        self.experience.restore(facts["experience"], counted=counted)
-        self._origin = int(facts["origin"]) if own else checkpoint.n_opts
-        self._seconds = float(facts["seconds"]) if own else 0.0
+        try:
+            self.experience.restore(facts["experience"], counted=counted)
+            self._origin = int(facts["origin"]) if own else checkpoint.n_opts
+            self._seconds = float(facts["seconds"]) if own else 0.0
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise CheckpointDamaged(
+                f"the checkpoint {checkpoint.run}@{checkpoint.n_opts} has no usable facts: {error}"
+            ) from error
         self.restored_from = f"{checkpoint.run}@{checkpoint.n_opts}"
         self.pace.begin(counted, self.updates)
 
@@ -124,8 +142,15 @@ class Learner:
         self.experience.log.commit(place)
 
     def ingest(self) -> int:
-        """Read the next committed rows and return their number."""
-        rows = self.experience.ingest()
+        """
+        Read the next committed rows and return their number.
+
+        In lockstep that is one record of the log, and none while updates are due: a learner that is
+        restarted makes the updates of each record as the one before it did.
+        """
+        if self.settings.sync and self.due:
+            return 0
+        rows = self.experience.ingest(1 if self.settings.sync else MAX_ROWS)
         first = self._first_commit
         if not self._caught_up and first and self.experience.log.cursor >= first:
             # The rows that were in the log before this process are in the replay buffer again.
@@ -159,7 +184,11 @@ class Learner:
         return self.publisher.write(self.algorithm.policy(), began)
 
     def save(self, *, best: bool = False) -> SavedCheckpoint:
-        """Write a checkpoint; `best` marks it as the best so far. Raises OSError."""
+        """
+        Write a checkpoint; `best` marks it as the best so far.
+
+        Raises OSError, and Diverged if the state is not finite.
+        """
         cursor = self.experience.log.cursor
         facts = {
             "experience": self.experience.as_json(),
@@ -167,6 +196,7 @@ class Learner:
             "seconds": self.elapsed,
         }
         state = self.algorithm.state()
-        checkpoint = Checkpoint(self.run.id, self.n_opts, self.rows, cursor, state, facts)
+        shaping = shaping_settings(self.settings)
+        checkpoint = Checkpoint(self.run.id, shaping, self.n_opts, self.rows, cursor, state, facts)
         path = self._checkpoints.save(checkpoint, best=best)
         return SavedCheckpoint(f"{path.parent.name}/{path.name}", self.n_opts, cursor)

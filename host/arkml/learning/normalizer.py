@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats
+from arkml.learning.robust_moments import RESOLUTION, REWARD_REACH, RobustMoments, columns_of
 
 FROZEN_AFTER = 1_000_000
 """Rows after which the statistics stay fixed, so that the policy can settle."""
@@ -23,8 +25,13 @@ Standard deviation of discounted returns after scaling. With 1 the steps of Adam
 the differences between actions: a pendulum takes half as many rows again.
 """
 
-_SMALLEST = 1e-8  # added to variances, as in stable-baselines3
-_RESOLUTION = 1e-6  # relative to the mean: float32 resolves no smaller steps
+REWARD_CLIP = 1_000.0
+"""Bound of scaled rewards of one or more steps: a hundred deviations of discounted returns."""
+
+FEATURE_REACH = 30.0
+"""Deviations from the mean from which on a feature is an outlier."""
+
+_INVERSES = (2e-38, 1e37)  # float32 without subnormal numbers, which some devices take for 0
 
 Doubles = npt.NDArray[np.float64]
 
@@ -35,12 +42,13 @@ class Scaling:
     The scaling of features and rewards that a policy version uses.
 
     Features become clip((features - mean) * inverse), both float32, [F]. Rewards are divided by
-    `reward`; they are not shifted.
+    `reward`, not shifted, and then bounded by `reward_bound`.
     """
 
     mean: Floats
     inverse: Floats
     reward: float = 1.0
+    reward_bound: float = math.inf
 
     @classmethod
     def identity(cls, features: int) -> Scaling:
@@ -49,68 +57,31 @@ class Scaling:
 
     def features(self, raw: Floats) -> Floats:
         """Return normalized features. raw and result: float32, [n, F]."""
-        scaled: Floats = (raw - self.mean) * self.inverse
+        with np.errstate(over="ignore"):  # the clip takes infinity, too
+            scaled: Floats = (raw - self.mean) * self.inverse
         return np.clip(scaled, -CLIP, CLIP, out=scaled)
 
-
-class Moments:
-    """
-    Count, mean and variance of columns, merged batch by batch (Chan, Golub and LeVeque).
-
-    mean, variance: float64, [width].
-    """
-
-    def __init__(self, width: int) -> None:
-        self.count = 0.0
-        self.mean: Doubles = np.zeros(width)
-        self._squares: Doubles = np.zeros(width)
-
-    @property
-    def variance(self) -> Doubles:
-        """Population variance of each column."""
-        return self._squares / max(self.count, 1.0)
-
-    def add(self, values: npt.NDArray[Any]) -> None:
-        """Add a batch of values: float32 or float64, [n, width]."""
-        count = len(values)
-        if not count:
-            return
-        mean = values.mean(axis=0, dtype=np.float64)
-        squares = np.square(values - mean).sum(axis=0)
-        shift = mean - self.mean
-        total = self.count + count
-        self.mean = self.mean + shift * (count / total)
-        self._squares = self._squares + squares + np.square(shift) * (self.count * count / total)
-        self.count = total
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
-        return {
-            "count": self.count,
-            "mean": self.mean.tolist(),
-            "squares": self._squares.tolist(),
-        }
-
-    def restore(self, values: Mapping[str, Any]) -> None:
-        """Continue from the result of `as_json`."""
-        self.count = float(values["count"])
-        self.mean = np.array(values["mean"], np.float64)
-        self._squares = np.array(values["squares"], np.float64)
+    def rewards(self, raw: Floats) -> Floats:
+        """Return scaled rewards. raw and result: float32, of any shape."""
+        scaled = np.clip(raw / np.float64(self.reward), -self.reward_bound, self.reward_bound)
+        return scaled.astype(np.float32)
 
 
 class Normalizer:
     """
     Collects statistics of all rows, which come into use in steps.
 
-    `current` is the scaling that the policy and the updates use; only `adopt` changes it. Without
-    `active` it stays the identity.
+    `current` is the scaling that the policy and the updates use; only `adopt` changes it. It begins
+    as the identity, with bounded rewards; without `active` it stays that, and rewards unbounded.
     """
 
     def __init__(self, features: int, *, active: bool) -> None:
         self.current = Scaling.identity(features)
+        if active:
+            self.current = replace(self.current, reward_bound=REWARD_CLIP)
         self._active = active
-        self._features = Moments(features)
-        self._returns = Moments(1)
+        self._features = RobustMoments(features, FEATURE_REACH)
+        self._returns = RobustMoments(1, REWARD_REACH)
 
     def observe(self, features: Floats, returns: Doubles) -> None:
         """
@@ -126,14 +97,15 @@ class Normalizer:
         """Take the statistics so far into use. Call it when a policy is published."""
         if not self._active or self._features.count < 2:
             return
-        moments = self._features
-        least = np.square(_RESOLUTION * moments.mean)
-        deviation = np.sqrt(moments.variance + _SMALLEST + least)
-        spread = float(np.sqrt(self._returns.variance[0]))
+        mean = self._features.mean
+        deviation = np.hypot(self._features.deviation, RESOLUTION * mean)
+        inverse = 1.0 / np.where(deviation > 0.0, deviation, 1.0)
+        spread = float(self._returns.deviation[0])
         self.current = Scaling(
-            moments.mean.astype(np.float32),
-            (1.0 / deviation).astype(np.float32),
-            spread / SPREAD if spread > _SMALLEST else 1.0,  # no reward yet, or always the same
+            mean.astype(np.float32),
+            np.clip(inverse, *_INVERSES).astype(np.float32),
+            max(spread / SPREAD, _INVERSES[0]) if spread else 1.0,  # no reward yet, or constant
+            REWARD_CLIP,
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -147,11 +119,21 @@ class Normalizer:
         }
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Continue from the result of `as_json`."""
+        """
+        Continue from the result of `as_json`.
+
+        Raises ValueError if it has another width or a scaling that is not finite.
+        """
+        width = len(self.current.mean)
+        mean, inverse = columns_of(values, ("mean", "inverse"), width)
+        reward = float(values["reward"])
+        if not (math.isfinite(reward) and reward > 0.0):
+            raise ValueError(f"rewards are divided by {reward}: expected a positive number")
         self._features.restore(values["features"])
         self._returns.restore(values["returns"])
         self.current = Scaling(
-            np.array(values["mean"], np.float32),
-            np.array(values["inverse"], np.float32),
-            float(values["reward"]),
+            mean.astype(np.float32),
+            inverse.astype(np.float32),
+            reward,
+            REWARD_CLIP if self._active else math.inf,
         )

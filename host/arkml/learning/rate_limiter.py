@@ -3,29 +3,76 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from arkml.hive.protocol.runs import LEAST_AHEAD, MOST_AHEAD
 from arkml.hive.protocol.settings import Settings
 
-MOST_UPDATES = 50
-_TURN = 0.1
-_AHEAD = 0.3
+MOST_UPDATES = 64
+"""The most updates of a turn: those that a compiled learner makes in one call."""
+
+LEAST_ROWS_PER_SECOND = 100
+"""Rows that a second of updates admits at least, however many updates those rows should get."""
+
+BACKLOG_SECONDS = 3.0
+"""
+Seconds of updates that may be due at most; the rest is forgotten.
+
+A learner that makes updates for LEAST_ROWS_PER_SECOND makes those of LEAST_AHEAD rows in less.
+"""
+
+_TURN_SECONDS = 0.1
+_AHEAD_SECONDS = 0.3
 """Seconds of updates whose rows are admitted in advance: a message to hosts and back."""
+
+
+class _Origin(NamedTuple):
+    """The rows, updates and error from which the present error is counted."""
+
+    rows: int
+    updates: int
+    error: float
 
 
 class RateLimiter:
     """
     Bounds the rows that hosts may send and the updates that the learner may make.
 
+    It is the `SampleToInsertRatio` of Reverb (Cassirer et al., "Reverb: A Framework for Experience
+    Replay", 2021; `reverb/rate_limiters.py`): an insert is a row, a sample is an update,
+    `samples_per_insert` is `Settings.updates_per_row`, and `min_size_to_sample` is
+    `Settings.memory_min_size`, which the learner observes. Both sides are bounded by
+
+        error = rows * updates_per_row - updates
+
+    - An update is allowed while the error stays at 0 or above (`min_diff`): never more updates than
+      rows ask for.
+    - A row is allowed while the error stays at or below `max_diff`: the updates of the rows that
+      the learner has in advance, LEAST_AHEAD to MOST_AHEAD of them. Those are also allowed where no
+      update is, so one of the two always is (Reverb bounds its `error_buffer` from below instead).
+
+    Two things are not Reverb's. Hosts that do not wait cannot be bounded, so an error of more than
+    BACKLOG_SECONDS of updates is forgotten: a learner that was held up makes up for no more. And a
+    slow learner admits LEAST_ROWS_PER_SECOND, so hosts that wait are served at an effective
+    `min(updates_per_row, 1 / (update_seconds * LEAST_ROWS_PER_SECOND))` updates for each row.
+
+    In lockstep (`Settings.sync`) nothing is forgotten, and nothing depends on the clock: after
+    every step of the log there have been `floor(rows * updates_per_row)` updates.
+
     `updates` counts those of this run: the policy that it began with may have had some before.
+    `admitted` may be called from any thread, the other methods from one.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.update_seconds = 0.0
-        """Seconds of one update, a moving average; 0 before the first."""
-        self._settings = settings
-        self._rows_before = settings.memory_min_size
-        self._updates_before = 0
+        """Seconds of one update, a moving average; 0 before the second time that some are made."""
+        self._ratio = settings.updates_per_row
+        self._sync = settings.sync
+        self._origin = _Origin(0, 0, 0.0)
+        self._rows = 0
+        self._updates = 0
+        self._admitted = float(settings.memory_min_size + LEAST_AHEAD)
+        self._is_warm = False
 
     @property
     def holds(self) -> bool:
@@ -36,18 +83,69 @@ class RateLimiter:
         """
         Start from the rows and updates that a learner finds.
 
-        A restarted learner has lost updates since its checkpoint, and hosts do not wait for those.
+        Hosts may send LEAST_AHEAD more rows at once. A restarted learner has lost updates since its
+        checkpoint: those of MOST_AHEAD rows at most are due again.
         """
-        self._rows_before = max(self._settings.memory_min_size, rows)
-        self._updates_before = updates
+        self._note(rows, updates)
+        error = rows * self._ratio - updates
+        if updates:
+            error = min(error, MOST_AHEAD * self._ratio)
+        self._origin = _Origin(rows, updates, error)
+        self._admitted = max(self._admitted, rows + LEAST_AHEAD)
 
     def admitted(self, updates: int) -> int:
-        """Return the number of rows that hosts may have sent in all after `updates` updates."""
-        since = max(0, updates - self._updates_before)
-        return self._rows_before + self._ahead + math.floor(since * self._settings.rows_per_update)
+        """
+        Return the number of rows that hosts may have sent in all after `updates` updates.
+
+        It never falls.
+        """
+        return math.floor(max(self._admitted, self._allowed(updates)))
+
+    def due(self, rows: int, updates: int) -> int:
+        """
+        Return the updates that may be made now, after `rows` rows and `updates` updates.
+
+        Those beyond BACKLOG_SECONDS are forgotten.
+        """
+        if self._sync:
+            return max(0, math.floor(rows * self._ratio) - updates)
+        self._note(rows, updates)
+        origin = self._origin
+        error = origin.error + (rows - origin.rows) * self._ratio - (updates - origin.updates)
+        if error > self._backlog:
+            error = self._backlog
+            self._origin = _Origin(rows, updates, error)
+        if error < 1:
+            self._admitted = max(self._admitted, rows + self._ahead)
+        return max(0, math.floor(error))
+
+    def turn(self, due: int) -> int:
+        """Return how many of the updates due to make before messages are read again."""
+        if self._sync:
+            return min(due, MOST_UPDATES)  # by the clock, two runs would differ
+        if not self.update_seconds:
+            return 1  # it may take a millisecond or a second
+        return max(1, min(due, MOST_UPDATES, int(_TURN_SECONDS / self.update_seconds)))
+
+    def record(self, updates: int, seconds: float) -> None:
+        """
+        Record that `updates` updates took `seconds`.
+
+        The first time is not counted: it includes what is loaded and compiled only once.
+        """
+        before = self._admitted
+        self._note(self._rows, self._updates + updates)
+        if not self._is_warm:
+            self._is_warm = True
+            return
+        each, average = seconds / updates, self.update_seconds
+        self.update_seconds = 0.8 * average + 0.2 * each if average else each
+        least = LEAST_ROWS_PER_SECOND * seconds
+        most = self._rows + self._ahead + least  # rows that were not sent do not add up
+        self._admitted = max(self._admitted, min(before + least, most))
 
     @property
-    def _ahead(self) -> int:
+    def _ahead(self) -> float:
         """
         Rows admitted beyond what the updates allow, so that hosts need not wait for each body.
 
@@ -55,26 +153,23 @@ class RateLimiter:
         """
         if not self.update_seconds:
             return LEAST_AHEAD
-        rows = self._settings.rows_per_update * _AHEAD / self.update_seconds
-        return int(min(max(rows, LEAST_AHEAD), MOST_AHEAD))
+        rows = _AHEAD_SECONDS / (self.update_seconds * self._ratio)
+        return min(max(rows, LEAST_AHEAD), MOST_AHEAD)
 
-    def due(self, rows: int, updates: int) -> int:
-        """Return the updates that may be made now, after `rows` rows and `updates` updates."""
-        settings = self._settings
-        if settings.sync:
-            return max(0, math.floor(rows / settings.rows_per_update) - updates)
-        return max(0, math.floor(rows * settings.max_updates_per_row) - updates)
-
-    def turn(self, due: int) -> int:
-        """Return how many of the updates due to make before messages are read again."""
-        if self._settings.sync:
-            return min(due, MOST_UPDATES)  # by the clock, two runs would differ
+    @property
+    def _backlog(self) -> float:
+        """The largest error that is not forgotten; there is none before updates have a duration."""
         if not self.update_seconds:
-            return 1  # it may take a millisecond or a second
-        return max(1, min(due, MOST_UPDATES, int(_TURN / self.update_seconds)))
+            return math.inf
+        return max(1, math.floor(BACKLOG_SECONDS / self.update_seconds))
 
-    def record(self, updates: int, seconds: float) -> None:
-        """Record that `updates` updates took `seconds`."""
-        each = seconds / updates
-        average = self.update_seconds
-        self.update_seconds = 0.8 * average + 0.2 * each if average else each
+    def _allowed(self, updates: int) -> float:
+        """Return the rows at which the error is `max_diff` after `updates` updates."""
+        origin = self._origin
+        most = min(self._ahead * self._ratio, self._backlog)
+        return origin.rows + (updates - origin.updates - origin.error + most) / self._ratio
+
+    def _note(self, rows: int, updates: int) -> None:
+        """Note rows and updates, and keep what is admitted now before anything lowers it."""
+        self._rows, self._updates = rows, updates
+        self._admitted = max(self._admitted, self._allowed(updates))

@@ -11,10 +11,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.proto.summary_pb2 import Summary
-from tensorboardX.record_writer import masked_crc32c
-from tensorboardX.summary import scalar
+from arkml.learning.event_messages import Event, Summary, masked_crc32c, scalar
 
 log = logging.getLogger(__name__)
 

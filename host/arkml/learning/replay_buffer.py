@@ -1,80 +1,97 @@
-"""The replay buffer: raw rows in a ring, each linked with the row one step later."""
+"""The replay buffer: raw rows, each linked with the row one step later."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats, chunks
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import MAX_ROWS, RowColumns, RowKind
 from arkml.learning.algorithm import Added, HeldRows
-from arkml.learning.trajectories import FinishedEpisodes, TrajectoryIndex
+from arkml.learning.batch_block import BatchBlock
+from arkml.learning.robust_moments import REWARD_REACH, RobustMoments
+from arkml.learning.row_memory import RowMemory, available_memory, lazy_zeros
+from arkml.learning.row_region import RowRegion, Slots
+from arkml.learning.trajectories import FinishedEpisodes, RewardBounds, TrajectoryIndex
 
-Slots = npt.NDArray[np.int64]
-Marks = npt.NDArray[np.bool_]
+DEMONSTRATION_SHARE = 0.25
+"""Largest part of the capacity that demonstrations take."""
 
-_LEAST_ROOM = 4_096  # rows
+_DEMONSTRATION_WEIGHT = 8
 _ROUNDS = 16
 _FORGET_FROM = 4_096
+_LARGEST = float(np.finfo(np.float32).max)
 
-
-class Transitions(NamedTuple):
-    """
-    Transitions of one or more steps each, not normalized.
-
-    features, following: float32, [n, F], before the first step and after the last. actions:
-    float32, [n, A], within [-1, 1]. rewards: float32, [n], discounted sums over the steps. dones:
-    float32, [n], 1 where the episode terminated. discounts: float32, [n], gamma to the power of the
-    steps that the buffer holds.
-    """
-
-    features: Floats
-    actions: Floats
-    following: Floats
-    rewards: Floats
-    dones: Floats
-    discounts: Floats
+_STEP = np.dtype([("next", "<i8"), ("reward", "<f4"), ("ended", "<u4")])
+"""The slot of the row one step later, -1 for none; the reward; 1 where the episode terminated."""
 
 
 class ReplayBuffer:
     """
-    Holds the newest rows up to `capacity`; its arrays grow to twice the rows added at most.
+    Holds the newest rows up to `capacity`, and takes memory as they come.
+
+    Demonstrations take a quarter of it at most and are overwritten by demonstrations only; other
+    rows have what they leave.
 
     A row is linked when the row exactly one step later is added while it is still held. A chain
     that breaks off ends at its last known row, where values are bootstrapped: only a Terminal row
-    has no value after it, and only with `masking`.
+    has no value after it, and only with `masking`. `available` returns the bytes that the process
+    can still take. Raises MemoryError if there are not enough addresses for `capacity` rows.
     """
 
     def __init__(
-        self, capacity: int, features: int, actions: int, *, gamma: float, masking: bool = True
+        self,
+        capacity: int,
+        features: int,
+        actions: int,
+        *,
+        gamma: float,
+        masking: bool = True,
+        available: Callable[[], float] = available_memory,
     ) -> None:
         self.rows = 0
         """Rows added, including those overwritten since."""
-        self.transitions = 0
-        """Rows held that are linked with a next one."""
         self._capacity = capacity
         self._gamma = gamma
         self._masking = masking
-        self._features: Floats = np.zeros((0, features), np.float32)
-        self._actions: Floats = np.zeros((0, actions), np.float32)
-        self._rewards: Floats = np.zeros(0, np.float32)
-        self._states = np.zeros(0, np.uint8)
-        self._kinds = np.zeros(0, np.uint8)
-        self._sessions = np.zeros(0, np.uint32)
-        self._hashes = np.zeros(0, np.uint64)
-        self._next: Slots = np.zeros(0, np.int64)
+        try:
+            self._features: Floats = lazy_zeros((capacity, features), np.float32)
+            self._actions: Floats = lazy_zeros((capacity, actions), np.float32)
+            self._steps = lazy_zeros((capacity,), _STEP)
+            self._sessions = lazy_zeros((capacity,), np.uint32)
+            self._hashes = lazy_zeros((capacity,), np.uint64)
+            self._demonstrations = RowRegion(max(1, int(capacity * DEMONSTRATION_SHARE)))
+            self._others = RowRegion(capacity)
+        except MemoryError as error:
+            raise MemoryError(
+                f"no memory for {capacity:,} rows of {features:,} features ({error}):"
+                " set a smaller memory_max_size"
+            ) from error
+        row_bytes = 4 * (features + actions) + _STEP.itemsize + 4 + 8 + 8
+        self._memory = RowMemory(row_bytes, available)
+        self._rewards = RobustMoments(1, REWARD_REACH)
         self._chains: dict[tuple[int, int], TrajectoryIndex] = {}
         self._forget_at = _FORGET_FROM
-        self._listed: dict[bool | None, Slots] = {}
+        self._listed: dict[RowRegion | None, Slots] = {}
 
     @property
     def held(self) -> int:
         """Rows in the buffer."""
-        return min(self.rows, self._capacity)
+        return self._others.held + self._demonstrations.held
+
+    @property
+    def transitions(self) -> int:
+        """Rows held that are linked with a next one."""
+        return self._others.transitions + self._demonstrations.transitions
+
+    @property
+    def reward_bounds(self) -> RewardBounds:
+        """Smallest and largest reward that is not out of all proportion, with 0 between them."""
+        low, high = self._rewards.bounds
+        return RewardBounds(float(low[0]), float(high[0]))
 
     def add(self, session: int, kind: int, columns: RowColumns) -> Added:
         """
@@ -82,11 +99,15 @@ class ReplayBuffer:
 
         Raises MemoryError if there is no room for them, and then adds none.
         """
-        self._reserve(min(self.rows + len(columns), self._capacity))
+        self._memory.claim(min(self.held + len(columns), self._capacity))
+        self._rewards.add(columns.reward[:, None])
         chains = self._chains.setdefault((session, kind), TrajectoryIndex(self._gamma))
+        most = self._demonstrations.limit
+        if kind != RowKind.DEMONSTRATION:
+            most = max(1, self._capacity - most)
         parts = [
             self._add(chains, session, kind, columns.take(rows))
-            for rows in chunks(len(columns), min(self._capacity, MAX_ROWS))
+            for rows in chunks(len(columns), min(most, MAX_ROWS))
         ] or [Added(np.zeros(0), FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64)))]
         self._listed.clear()
         if sum(map(len, self._chains.values())) > self._forget_at:
@@ -102,46 +123,66 @@ class ReplayBuffer:
             if owner == session:
                 chains.clear()
 
-    def draw(self, random: np.random.Generator, count: int, demonstrations: float = 0.0) -> Slots:
+    def draw(
+        self, random: np.random.Generator, batches: int, size: int, demonstrations: float = 0.0
+    ) -> Slots:
         """
-        Draw slots of linked rows with replacement: int64, [count].
+        Draw slots of linked rows with replacement: int64, [batches, size].
 
-        `demonstrations` is the share drawn from demonstrations, if there are any; with 0 those are
-        drawn like other rows. There must be at least one transition.
+        `demonstrations` is the largest share of demonstrations in a batch; few of them have a
+        smaller one, 8 times their weight. With 0 they are drawn like other rows. There must be at
+        least one transition.
         """
-        if not demonstrations:
-            return self._draw(random, count, None)
-        available = len(self._list(True))
-        wanted = round(count * demonstrations)
-        if not available:
-            wanted = 0
-        elif available == self.transitions:
-            wanted = count
-        parts = (self._draw(random, n, k) for n, k in ((wanted, True), (count - wanted, False)))
-        return np.concatenate(list(parts))
+        share = self._share(demonstrations)
+        if share is None:
+            return self._draw(random, batches * size, None).reshape(batches, size)
+        # Each batch has the share to within one transition, and all of them together, too.
+        ends = np.floor(np.arange(batches + 1) * (size * share) + random.random()).astype(np.int64)
+        is_demonstration = np.arange(size) < np.diff(ends)[:, None]
+        slots = np.empty((batches, size), np.int64)
+        for region, mask in (
+            (self._demonstrations, is_demonstration),
+            (self._others, ~is_demonstration),
+        ):
+            slots[mask] = self._draw(random, int(mask.sum()), region)
+        return slots
 
-    def gather(self, slots: Slots, length: int) -> Transitions:
-        """Return the transitions of up to `length` steps that begin at `slots`: int64, [n]."""
-        rewards = np.zeros(len(slots))
-        discounts = np.ones(len(slots))
-        last = slots
-        for _ in range(length):
-            following = self._next[last]
+    def gather(self, slots: Slots, length: int, block: BatchBlock) -> None:
+        """
+        Write the transitions of up to `length` steps that begin at `slots` into a block.
+
+        slots: int64, [k, B], of linked rows; they fill the first k batches of `block`. Rewards out
+        of all proportion count as the largest that are not.
+        """
+        first = slots.reshape(-1)
+        last = self._steps["next"][first]
+        step = self._steps.take(last, mode="clip")
+        bounds = self.reward_bounds
+        rewards = np.clip(step["reward"], *bounds)
+        factors = np.full(len(first), self._gamma)
+        if length > 1:
+            rewards = rewards.astype(np.float64)
+        for _ in range(length - 1):
+            following = step["next"]
             has_next = following >= 0
             if not has_next.any():
                 break
-            last = np.where(has_next, following, last)
-            rewards += np.where(has_next, discounts * self._rewards[last], 0.0)
-            discounts[has_next] *= self._gamma
-        ended = self._states[last] == EpisodeState.TERMINAL
-        return Transitions(
-            self._features[slots],
-            np.clip(self._actions[slots], -1.0, 1.0),
-            self._features[last],
-            rewards.astype(np.float32),
-            (ended & self._masking).astype(np.float32),
-            discounts.astype(np.float32),
-        )
+            np.copyto(last, following, where=has_next)
+            step = self._steps.take(last, mode="clip")
+            rewards += has_next * factors * np.clip(step["reward"], *bounds)
+            factors *= np.where(has_next, self._gamma, 1.0)
+        count = len(slots)
+        shape = slots.shape
+        block.rewards[:count] = np.clip(rewards, -_LARGEST, _LARGEST).reshape(shape)
+        block.discounts[:count] = (factors * (step["ended"] == 0)).reshape(shape)
+        for source, places, out in (
+            (self._features, first, block.features),
+            (self._features, last, block.following),
+            (self._actions, first, block.actions),
+        ):
+            # Other modes than "raise" write into `out` without a buffer.
+            flat = out[:count].reshape(len(first), source.shape[1])
+            np.take(source, places, axis=0, out=flat, mode="clip")
 
     def audit(self) -> HeldRows:
         """Return counts and checksums of the rows held."""
@@ -152,81 +193,87 @@ class ReplayBuffer:
         }
         return HeldRows(self.held, checksum(hashes), sessions)
 
-    def _reserve(self, rows: int) -> None:
-        """Make room for at least `rows` rows, doubling: each row is copied once on average."""
-        held = len(self._next)
-        if rows <= held:
-            return
-        room = min(max(rows, 2 * held, _LEAST_ROOM), self._capacity)
-        before = (
-            self._features, self._actions, self._rewards, self._states,
-            self._kinds, self._sessions, self._hashes, self._next,
-        )  # fmt: skip
-        try:
-            after = [np.zeros((room, *array.shape[1:]), array.dtype) for array in before]
-        except MemoryError as error:
-            raise MemoryError(
-                f"no memory for {room:,} rows of {self._features.shape[1]:,} features"
-                f" ({error}): set a smaller memory_max_size"
-            ) from error
-        for larger, array in zip(after, before, strict=True):
-            larger[:held] = array
-        (
-            self._features, self._actions, self._rewards, self._states,
-            self._kinds, self._sessions, self._hashes, self._next,
-        ) = after  # fmt: skip
-        self._next[held:] = -1
-
     def _add(self, chains: TrajectoryIndex, session: int, kind: int, columns: RowColumns) -> Added:
-        count, first = len(columns), self.rows
-        extension = chains.extend(columns, first)
-        slots = np.arange(first, first + count) % self._capacity
-        self.transitions -= int((self._next[slots] >= 0).sum())
-        self.rows += count
-        self._next[slots] = -1
+        is_demonstration = kind == RowKind.DEMONSTRATION
+        region = self._demonstrations if is_demonstration else self._others
+        extension = chains.extend(columns, region.rows, self.reward_bounds)
+        slots = self._take_slots(region, len(columns))
+        region.push(slots)
+        self.rows += len(columns)
+        self._steps["next"][slots] = -1
+        self._steps["reward"][slots] = columns.reward
+        self._steps["ended"][slots] = (columns.state == EpisodeState.TERMINAL) & self._masking
         self._features[slots] = columns.features
-        self._actions[slots] = columns.action
-        self._rewards[slots] = columns.reward
-        self._states[slots] = columns.state
-        self._kinds[slots] = kind
+        self._actions[slots] = np.clip(columns.action, -1.0, 1.0)
         self._sessions[slots] = session
         self._hashes[slots] = row_hashes(session, kind, columns)
         previous = extension.previous
-        linked = previous >= max(0, self.rows - self._capacity)
-        self._next[previous[linked] % self._capacity] = slots[linked]
-        self.transitions += int(linked.sum())
+        linked = previous >= region.oldest
+        self._steps["next"][region.slots(previous[linked])] = slots[linked]
+        region.transitions += int(linked.sum())
         return Added(extension.discounted[previous >= 0], extension.episodes)
+
+    def _take_slots(self, region: RowRegion, count: int) -> Slots:
+        """Return slots for rows to come: unused ones first, then those of the oldest rows."""
+        held = self.held
+        unused = min(count, region.limit - region.held, self._capacity - held)
+        taken = [np.arange(held, held + unused)]
+        if region is self._demonstrations:
+            missing = min(count, region.limit - region.held) - unused
+            taken.append(self._release(self._others, missing))
+        taken.append(self._release(region, count - sum(map(len, taken))))
+        return np.concatenate(taken)
+
+    def _release(self, region: RowRegion, count: int) -> Slots:
+        slots = region.release(count)
+        region.transitions -= int((self._steps["next"][slots] >= 0).sum())
+        return slots
 
     def _forget(self) -> None:
         """Drop the chains of agents that never ended and whose rows have been overwritten."""
-        for chains in self._chains.values():
-            chains.forget(self.rows - self._capacity)
+        for (_, kind), chains in self._chains.items():
+            is_demonstration = kind == RowKind.DEMONSTRATION
+            chains.forget((self._demonstrations if is_demonstration else self._others).oldest)
         remaining = sum(map(len, self._chains.values()))
         self._forget_at = max(_FORGET_FROM, 2 * remaining)
 
-    def _draw(self, random: np.random.Generator, count: int, is_demo: bool | None) -> Slots:
-        """Draw slots of linked rows: all, demonstrations only, or others only."""
-        drawn: list[Slots] = []
-        missing = count
+    def _share(self, most: float) -> float | None:
+        """Return the share of demonstrations, None if all rows are to be drawn alike."""
+        weight = _DEMONSTRATION_WEIGHT * self._demonstrations.transitions
+        if not most or not weight:
+            return None
+        others = self._others.transitions
+        return min(most, weight / (weight + others)) if others else 1.0
+
+    def _draw(self, random: np.random.Generator, count: int, region: RowRegion | None) -> Slots:
+        """Draw slots of linked rows of a region, or of all rows: int64, [count]."""
+        if not count:
+            return np.zeros(0, np.int64)
+        held, transitions = self.held, self.transitions
+        if region is not None:
+            held, transitions = region.held, region.transitions
         # Most rows are linked as a rule; listing those costs more than a few misses.
-        rounds = 0 if is_demo or 8 * self.transitions < self.held else _ROUNDS
+        rounds = 0 if 8 * transitions < held else _ROUNDS
+        slots = np.empty(count, np.int64)
+        missing = np.arange(count)
         for _ in range(rounds):
-            slots = random.integers(0, self.held, missing + missing // 8 + 8)
-            drawn.append(slots[self._matches(slots, is_demo)][:missing])
-            missing -= len(drawn[-1])
-            if not missing:
-                return np.concatenate(drawn)
-        listed = self._list(is_demo)
-        drawn.append(listed[random.integers(0, max(1, len(listed)), missing)])
-        return np.concatenate(drawn)
+            drawn = self._draw_any(random, len(missing), region)
+            slots[missing] = drawn
+            missing = missing[self._steps["next"][drawn] < 0]
+            if not len(missing):
+                return slots
+        listed = self._list(region)
+        slots[missing] = listed[random.integers(0, len(listed), len(missing))]
+        return slots
 
-    def _matches(self, slots: Slots | slice, is_demo: bool | None) -> Marks:
-        linked: Marks = self._next[slots] >= 0
-        if is_demo is not None:
-            linked &= (self._kinds[slots] == RowKind.DEMONSTRATION) == is_demo
-        return linked
+    def _draw_any(self, random: np.random.Generator, count: int, region: RowRegion | None) -> Slots:
+        if region is None:
+            return random.integers(0, self.held, count)
+        return region.draw(random, count)
 
-    def _list(self, is_demo: bool | None) -> Slots:
-        if is_demo not in self._listed:
-            self._listed[is_demo] = np.flatnonzero(self._matches(slice(0, self.held), is_demo))
-        return self._listed[is_demo]
+    def _list(self, region: RowRegion | None) -> Slots:
+        """Return the slots of all linked rows of a region, or of all rows."""
+        if region not in self._listed:
+            slots = np.arange(self.held) if region is None else region.held_slots()
+            self._listed[region] = slots[self._steps["next"][slots] >= 0]
+        return self._listed[region]

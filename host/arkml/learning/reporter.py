@@ -60,8 +60,8 @@ class Reporter:
         """
         Note the end of a turn; what follows is its report.
 
-        `settled`: every update that the rows allow has been made. In lockstep rows count as read
-        only then.
+        `settled`: every update that the rows read so far allow has been made. In lockstep rows
+        count as read only then.
         """
         self._turn_began = time.monotonic()
         if settled or not self._learner.settings.sync:
@@ -76,7 +76,7 @@ class Reporter:
             cursor=list(self._cursor),
             rows=learner.rows,
             updates_per_row=learner.updates / max(1, learner.rows),
-            admits=learner.pace.admitted(learner.updates),
+            admits=learner.admitted,
             hold=self.is_paused or learner.pace.holds,
             turn_seconds=0.0 if began is None else time.monotonic() - began,
         )
@@ -130,5 +130,7 @@ class Reporter:
             yield "hive/lost", float(experience.log.lost)
         if rows:
             yield "hive/updates_per_row", learner.updates / rows
+            if not learner.algorithm.is_on_policy:
+                yield "hive/updates_per_row_wanted", learner.settings.updates_per_row
         if learner.pace.update_seconds:
             yield "hive/update_ms", 1_000 * learner.pace.update_seconds

@@ -38,7 +38,9 @@ class RunDirectory:
             values = parse_object((directory / "run.json").read_bytes())
             names = tuple(str(name) for name in values.get("names", ()))
             return cls(directory, str(values["id"]), RunRequest.from_json(values["request"]), names)
-        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except (
+            ProtocolError, OSError, KeyError, TypeError, ValueError, AttributeError,
+        ) as error:  # fmt: skip
             raise ProtocolError(f"{directory.name} has no valid run.json: {error}") from error
 
     @property
@@ -51,21 +53,22 @@ class RunDirectory:
         Return the checkpoint to continue from, None to begin anew.
 
         It is the run's own newest one, or else the one that the request names. Raises NoCheckpoint
-        or CheckpointDamaged if that one cannot be loaded.
+        or CheckpointDamaged if that one cannot be loaded, CheckpointOutdated if there are none but
+        those of an earlier version of arkml, and InvalidSettings if it has other shapes.
         """
         own = self.checkpoints.newest()
         if own is not None or not self.request.checkpoint:
             return own
-        return self._origin(self.request.checkpoint)
+        origin = self._origin(self.request.checkpoint)
+        origin.check_fits(self.request.settings)
+        return origin
 
     def _origin(self, name: str) -> Checkpoint:
         match = _ORIGIN.fullmatch(name)
         if match is None:
             raise NoCheckpoint(f"checkpoint {name!r} is not of the form RUN or RUN@UPDATES")
         source = Checkpoints(self.directory.parent / match[1] / "checkpoints")
-        checkpoint = source.newest() if match[2] is None else None
-        if match[2] is not None and int(match[2]) in source.numbers():
-            checkpoint = source.load(int(match[2]))
+        checkpoint = source.newest() if match[2] is None else source.find(int(match[2]))
         if checkpoint is None:
             raise NoCheckpoint(f"there is no checkpoint {name!r}")
         return checkpoint

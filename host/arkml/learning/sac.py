@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer, PolicyModel, State
+from arkml.learning.batch_block import empty_block, most_batches
 from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.engine import CompiledAhead, find_device
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.rate_limiter import RateLimiter
 from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.sac_export import SacWeights, export
-from arkml.learning.sac_state import Turn, first_state, random_key, rates_of
+from arkml.learning.sac_state import first_state, random_key, rates_of
 from arkml.learning.tensors import flatten, restored
 
 MOST_UPDATES = 64
 """Updates of one call of the compiled code."""
-
-_BATCH_BYTES = 16 << 20
-"""Bytes of batches that are gathered for one call, unless one batch has more."""
 
 
 class Sac:
@@ -48,10 +45,10 @@ class Sac:
         self._key = random_key(settings.seed)
         self._state = first_state(settings)
         self._updates = 0
-        batches = _most_batches(settings)
-        self._turn = _empty_turn(settings, batches)
+        shape = (settings.batch_size, settings.features, settings.actions)
+        self._block = empty_block(min(MOST_UPDATES, most_batches(*shape)), *shape)
         rates = rates_of(settings, normalizer.current)
-        shapes = (self._state, self._turn, np.int32(0), self._key, rates)
+        shapes = (self._state, self._block, np.int32(0), self._key, rates)
         self._make_updates = CompiledAhead(_load, shapes, self.device)
 
     @property
@@ -65,14 +62,20 @@ class Sac:
         enough = self.buffer.held >= self._settings.memory_min_size
         return enough and self.buffer.transitions > 0
 
+    def prepare(self) -> None:
+        """Begin to compile the updates."""
+        self._make_updates.begin()
+
     def train(self, updates: int) -> dict[str, float]:
         """Make `updates` updates and return the losses by tag. Raises Diverged."""
         rates = rates_of(self._settings, self._normalizer.current)
         losses: list[tuple[int, tuple[float, ...]]] = []
         while updates:
-            count = min(updates, len(self._turn.features))
+            count = min(updates, len(self._block.features))
             self._gather(count)
-            outcome = self._make_updates(self._state, self._turn, np.int32(count), self._key, rates)
+            outcome = self._make_updates(
+                self._state, self._block, np.int32(count), self._key, rates
+            )
             if not outcome.is_finite:
                 raise Diverged(
                     f"losses or weights are not finite after update {self.n_opts}; these updates"
@@ -125,18 +128,9 @@ class Sac:
 
     def _gather(self, count: int) -> None:
         """Fill the first `count` batches of the turn; the updates that read it are complete."""
-        size = self._settings.batch_size
-        slots = self.buffer.draw(self._random, count * size, self._settings.demo_fraction)
-        drawn = self.buffer.gather(slots, self._settings.rollout_length)
-        columns = (
-            drawn.features,
-            drawn.actions,
-            drawn.following,
-            drawn.rewards,
-            drawn.discounts * (1.0 - drawn.dones),
-        )
-        for batches, column in zip(self._turn, columns, strict=True):
-            batches[:count] = column.reshape((count, size, *column.shape[1:]))
+        settings = self._settings
+        slots = self.buffer.draw(self._random, count, settings.batch_size, settings.demo_fraction)
+        self.buffer.gather(slots, settings.rollout_length, self._block)
 
     def _tagged(self, losses: list[tuple[int, tuple[float, ...]]]) -> dict[str, float]:
         if not losses:
@@ -170,17 +164,3 @@ def _load() -> Any:
     from arkml.learning.sac_update import make_updates
 
     return make_updates
-
-
-def _most_batches(settings: Settings) -> int:
-    numbers = 2 * settings.features + settings.actions + 2
-    return max(1, min(MOST_UPDATES, _BATCH_BYTES // (4 * settings.batch_size * numbers)))
-
-
-def _empty_turn(settings: Settings, batches: int) -> Turn:
-    zeros = partial(np.zeros, dtype=np.float32)
-    rows = (batches, settings.batch_size)
-    features = (*rows, settings.features)
-    return Turn(
-        zeros(features), zeros((*rows, settings.actions)), zeros(features), zeros(rows), zeros(rows)
-    )

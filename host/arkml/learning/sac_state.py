@@ -19,7 +19,7 @@ CRITICS = 2
 _SEEDS = 1 << 32
 
 
-class Moments(NamedTuple):
+class AdamMoments(NamedTuple):
     """First and second moments of Adam, each shaped as the parameters."""
 
     first: Any
@@ -38,40 +38,25 @@ class SacState(NamedTuple):
     critics: Any
     targets: Any
     log_alpha: Any
-    actor_moments: Moments
-    critic_moments: Moments
-    alpha_moments: Moments
+    actor_moments: AdamMoments
+    critic_moments: AdamMoments
+    alpha_moments: AdamMoments
     n_opts: Any
-
-
-class Turn(NamedTuple):
-    """
-    Transitions of K batches of B, raw, as the replay buffer gathers them; float32.
-
-    features, following: [K, B, F], before the first step and after the last. actions: [K, B, A],
-    within [-1, 1]. rewards: [K, B], discounted sums over the steps. discounts: [K, B], of the
-    return that follows, 0 where the episode terminated.
-    """
-
-    features: Any
-    actions: Any
-    following: Any
-    rewards: Any
-    discounts: Any
 
 
 class Rates(NamedTuple):
     """
     The numbers of a turn, arguments of its compiled code; float32 scalars but for the scaling.
 
-    mean, inverse: [F], and `reward`, as in `normalizer.Scaling`. The learning rate goes from
-    `first_rate` to `last_rate` in `steps` updates, 0 for a constant one. `alpha` is the
+    mean, inverse: [F], `reward` and `reward_bound`, as in `normalizer.Scaling`. The learning rate
+    goes from `first_rate` to `last_rate` in `steps` updates, 0 for a constant one. `alpha` is the
     temperature, NaN for a learned one.
     """
 
     mean: Any
     inverse: Any
     reward: Any
+    reward_bound: Any
     first_rate: Any
     last_rate: Any
     steps: Any
@@ -97,7 +82,7 @@ def first_state(settings: Settings) -> SacState:
         np.float32(0.0 if learns_alpha or not settings.alpha else np.log(settings.alpha)),
         _no_moments(actor),
         _no_moments(critics),
-        Moments(np.float32(0.0), np.float32(0.0)),
+        AdamMoments(np.float32(0.0), np.float32(0.0)),
         np.int32(0),
     )
 
@@ -107,6 +92,7 @@ def rates_of(settings: Settings, scaling: Scaling) -> Rates:
     fixed = np.nan if isinstance(settings.alpha, str) else settings.alpha
     numbers = (
         scaling.reward,
+        scaling.reward_bound,
         settings.learning_rate_init,
         settings.learning_rate_end,
         settings.learning_rate_steps,
@@ -128,5 +114,7 @@ def _stacked(networks: list[Network]) -> Network:
     return [Layer(*(np.stack(arrays) for arrays in zip(*each, strict=True))) for each in layers]
 
 
-def _no_moments(network: Network) -> Moments:
-    return Moments(*([Layer(*map(np.zeros_like, layer)) for layer in network] for _ in range(2)))
+def _no_moments(network: Network) -> AdamMoments:
+    return AdamMoments(
+        *([Layer(*map(np.zeros_like, layer)) for layer in network] for _ in range(2))
+    )

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from arkml.learning.batch_block import BatchBlock
 from arkml.learning.normalizer import CLIP
-from arkml.learning.sac_state import LOG_STD, Rates, SacState, Turn
+from arkml.learning.sac_state import LOG_STD, Rates, SacState
 
 _ADAM = optax.scale_by_adam()
 _LOG_OF_ROOT_OF_2_PI = 0.9189385332046727
@@ -26,7 +27,7 @@ class Losses(NamedTuple):
     alpha: Any
 
 
-class Outcome(NamedTuple):
+class UpdateResult(NamedTuple):
     """The state after updates, their mean losses, and whether all numbers of both are finite."""
 
     state: SacState
@@ -41,9 +42,11 @@ class Noise(NamedTuple):
     following: Any
 
 
-def make_updates(state: SacState, turn: Turn, count: Any, key: Any, rates: Rates) -> Outcome:
+def make_updates(
+    state: SacState, block: BatchBlock, count: Any, key: Any, rates: Rates
+) -> UpdateResult:
     """
-    Make the first `count` updates of a turn.
+    Make the updates on the first `count` batches of a block.
 
     count: int32. key: uint32, [2], the run's; with the number of updates so far it determines the
     noise of each update.
@@ -51,7 +54,7 @@ def make_updates(state: SacState, turn: Turn, count: Any, key: Any, rates: Rates
 
     def body(number: Any, carry: tuple[SacState, Losses]) -> tuple[SacState, Losses]:
         state, sums = carry
-        batch = Turn(*(column[number] for column in turn))
+        batch = BatchBlock(*(column[number] for column in block))
         here, following = jax.random.normal(
             jax.random.fold_in(key, state.n_opts), (2, *batch.actions.shape), jnp.float32
         )
@@ -62,10 +65,12 @@ def make_updates(state: SacState, turn: Turn, count: Any, key: Any, rates: Rates
     state, sums = jax.lax.fori_loop(0, count, body, (state, zeros))
     losses = Losses(*(value / count for value in sums))
     finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((state, losses))]
-    return Outcome(state, losses, jnp.stack(finite).all())
+    return UpdateResult(state, losses, jnp.stack(finite).all())
 
 
-def update(state: SacState, batch: Turn, noise: Noise, rates: Rates) -> tuple[SacState, Losses]:
+def update(
+    state: SacState, batch: BatchBlock, noise: Noise, rates: Rates
+) -> tuple[SacState, Losses]:
     """
     Make one update, in the order of stable-baselines3: temperature, critics, actor, targets.
 
@@ -74,7 +79,8 @@ def update(state: SacState, batch: Turn, noise: Noise, rates: Rates) -> tuple[Sa
     rate = _learning_rate(state.n_opts, rates)
     features = _scaled(batch.features, rates)
     following = _scaled(batch.following, rates)
-    rewards = batch.rewards / rates.reward
+    bound = rates.reward_bound
+    rewards = jnp.clip(batch.rewards / rates.reward, -bound, bound)
     alpha = jnp.where(jnp.isnan(rates.alpha), jnp.exp(state.log_alpha), rates.alpha)
 
     next_actions, next_log_prob = sample(state.actor, following, noise.following)

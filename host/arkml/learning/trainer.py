@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from threading import Thread
 from typing import Any
@@ -26,8 +25,8 @@ class Trainer:
     """
     Learns until a `stop` message, in turns of about a tenth of a second.
 
-    In lockstep (`Settings.sync`) every committed place in the log is a step by itself: its rows are
-    read, the updates they allow are made, a policy is published, and then the next place begins.
+    In lockstep (`Settings.sync`) every record of the log is a step by itself: its rows are read,
+    the updates they allow are made, a policy is published, and then the next record is read.
     """
 
     def __init__(self, learner: Learner, server: ServerConnection, reporter: Reporter) -> None:
@@ -35,7 +34,6 @@ class Trainer:
         self._server = server
         self._reporter = reporter
         self._sync = learner.settings.sync
-        self._places: deque[Place] = deque()
         self._audits: list[int] = []
         self._paused = self._stopping = False
         self._saved = time.monotonic()
@@ -61,7 +59,8 @@ class Trainer:
         Raises ServerGone, Diverged, ExportWrong, and ProtocolError if rows cannot be read.
         """
         self._reporter.send_hello()
-        self._publish()
+        self._publish(adopt=False)
+        self._learner.algorithm.prepare()
         messages = list(waiting)
         while True:
             self._reporter.begin_turn()
@@ -75,13 +74,12 @@ class Trainer:
     def _turn(self) -> bool:
         """Read, train and publish. Return True if there may be more to do at once."""
         learner = self._learner
-        self._commit()
         rows = learner.ingest()
         updates = 0 if self._paused else self._learn()
-        is_read = learner.experience.log.is_read and not self._places
+        is_read = learner.experience.log.is_read
         if is_read:
             self._answer_audits()
-        settled = learner.experience.log.is_read and not learner.due
+        settled = (self._sync or is_read) and not learner.due
         self._reporter.end_turn(settled=settled)
         self._reporter.report(at_once=self._sync and settled)
         return bool(rows or updates or not (is_read or self._paused))
@@ -91,17 +89,10 @@ class Trainer:
         learner = self._learner
         updates = learner.train()
         if self._is_publishable():
-            self._publish()
+            self._publish(adopt=True)
         if time.monotonic() - self._saved >= CHECKPOINT_EVERY:
             self._save_if_changed()
         return updates
-
-    def _commit(self) -> None:
-        learner = self._learner
-        while self._places:
-            if self._sync and (learner.due or not learner.experience.log.is_read):
-                return
-            learner.commit(self._places.popleft())
 
     def _seconds_to_wait(self, *, worked: bool) -> float | None:
         """Return the seconds to wait for a message, None without a limit."""
@@ -121,9 +112,10 @@ class Trainer:
         due = self._learner.publisher.is_due(time.monotonic())
         return due and new >= self._learner.settings.sync_interval
 
-    def _publish(self) -> None:
+    def _publish(self, *, adopt: bool) -> None:
+        """Publish the policy; `adopt` takes the newest normalization statistics into use before."""
         try:
-            published = self._learner.export(adopt=True)
+            published = self._learner.export(adopt=adopt)
         except OSError as error:
             log.warning("the policy could not be written: %s", error)
             return
@@ -165,7 +157,8 @@ class Trainer:
 
     def _finish(self) -> None:
         if self._published_opts != self._learner.n_opts:
-            self._publish()
+            # In the middle of a step, a learner that is restarted has its second half to make.
+            self._publish(adopt=not (self._sync and self._learner.due))
         self._save_if_changed()
         self._reporter.close()
 
@@ -177,7 +170,7 @@ class Trainer:
             answer(message)
 
     def _rows(self, message: Message) -> None:
-        self._places.append(Place(message["segment"], message["offset"]))
+        self._learner.commit(Place(message["segment"], message["offset"]))
 
     def _names(self, message: Message) -> None:
         self._learner.name_metrics(message["names"])

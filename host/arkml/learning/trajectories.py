@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -45,12 +46,24 @@ class Extension(NamedTuple):
     Links of added rows to the rows before them, in row order.
 
     previous: int64, [n], the number of the row one step earlier, -1 where a chain begins.
-    discounted: float64, [n], discounted rewards of the chain so far; 0 where it begins.
+    discounted: float64, [n], discounted rewards of the chain so far, each within the bounds; 0
+    where it begins.
     """
 
     previous: Numbers
     discounted: Doubles
     episodes: FinishedEpisodes
+
+
+class RewardBounds(NamedTuple):
+    """Smallest and largest reward that counts in discounted sums, with 0 between them."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+
+_UNBOUNDED = RewardBounds()
+_LEAST_DISCOUNT = 1e-12  # for chains that are shorter than its inverse
 
 
 class TrajectoryIndex:
@@ -80,7 +93,9 @@ class TrajectoryIndex:
         ended = [agent for agent, slot in self._slots.items() if numbers[slot] < before]
         self._free += [self._slots.pop(agent) for agent in ended]
 
-    def extend(self, columns: RowColumns, first: int) -> Extension:
+    def extend(
+        self, columns: RowColumns, first: int, bounds: RewardBounds = _UNBOUNDED
+    ) -> Extension:
         """Add rows in push order, numbered from `first` on, and return their links."""
         order = np.argsort(columns.agent, kind="stable")
         rows = _Sorted(columns, order, first)
@@ -88,7 +103,7 @@ class TrajectoryIndex:
         known = slots >= 0
         heads = self._heads[np.maximum(slots, 0)] if len(self._heads) else np.zeros(1, _HEAD)
         rows.follow(known, heads)
-        chains = rows.chains(known, heads, self._gamma)
+        chains = rows.chains(known, heads, self._gamma, bounds)
         self._store(rows, slots, chains)
         previous = np.empty(len(order), np.int64)
         discounted = np.empty(len(order))
@@ -174,7 +189,11 @@ class _Sorted:
         self.follows = (self.step == before + 1) & ~self._initial
 
     def chains(
-        self, known: npt.NDArray[np.bool_], heads: npt.NDArray[Any], gamma: float
+        self,
+        known: npt.NDArray[np.bool_],
+        heads: npt.NDArray[Any],
+        gamma: float,
+        bounds: RewardBounds,
     ) -> npt.NDArray[Any]:
         """Return every row as the head of its chain up to there: _HEAD, [n]."""
         result = np.zeros(len(self.step), _HEAD)
@@ -185,9 +204,14 @@ class _Sorted:
         continues = np.where(known & self.follows[self.starts], 1.0, 0.0)
         # The reward of a row that begins a chain belongs to a step that is not in the rows.
         reward = np.where(self.follows, self.reward, 0.0)
-        for name, factor in (("discounted", gamma), ("total", 1.0)):
-            values = reward.copy()
-            values[self.starts] += factor * continues * heads[name]
+        # The bounds may have been wider when the head was made, and its sum beyond any within them.
+        low, high = (bound / max(1.0 - gamma, _LEAST_DISCOUNT) for bound in bounds)
+        before = np.clip(heads["discounted"], low, high)
+        for name, factor, values, head in (
+            ("discounted", gamma, np.clip(reward, *bounds), before),
+            ("total", 1.0, reward, heads["total"]),
+        ):
+            values[self.starts] += factor * continues * head
             result[name] = linear_recurrence(values, factor * joined)
         begun = self.step == 0
         begun[self.starts] = np.where(continues > 0, heads["whole"], begun[self.starts])

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 STOPPED = 0
 MISCONFIGURED = 3
 DIVERGED = 4
+
+log = logging.getLogger(__name__)
 
 _NICE = 10  # a frame of a host on the same machine comes before an update
 _PROGRESS_SECONDS = 1.0
@@ -108,6 +109,9 @@ def _learn(server: ServerConnection, directory: Path, waiting: Sequence[Message]
     except (Diverged, ExportWrong) as error:
         server.send("fatal", reason=str(error), retry=True)
         return DIVERGED
+    except MemoryError as error:  # a restart would come to the same row
+        server.send("fatal", reason=str(error) or "no memory for the rows", retry=False)
+        return MISCONFIGURED
     except ServerGone:
         raise
     except Exception as error:
@@ -130,5 +134,17 @@ def _report_progress(reporter: Reporter) -> None:
     Thread(target=report, name="arkml-progress", daemon=True).start()
 
 
+def _run() -> int:
+    try:
+        return main()
+    except SystemExit as error:  # of the parser
+        return error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        log.exception("the learner ends")
+        return 1
+    finally:
+        logging.shutdown()
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    os._exit(_run())  # the interpreter's own end would abort a compilation that is in progress

@@ -44,8 +44,6 @@ class LearnerSettings(TypedDict, total=False):
     max_gradient_norm: float
     seed: int
     sync_interval: int
-    rows_per_update: float
-    max_updates_per_row: float
     device: Literal["auto", "cpu", "cuda"]
     sync: bool
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from arkml.hive.protocol.results import CheckpointInfo
 
+_SUFFIX = ".safetensors"
+_FORMER_SUFFIX = ".zip"  # of arkml 0.1, which a learner refuses with the reason
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?:@(\d{1,12}))?", re.ASCII)
 
 
@@ -33,10 +35,11 @@ def checkpoint_exists(runs: Path, name: str) -> bool:
     match = _NAME.fullmatch(name)
     if match is None:
         return False
-    numbers = _numbers(runs / match[1])
+    run = runs / match[1]
+    numbers = _numbers(run) or _numbers(run, _FORMER_SUFFIX)
     return bool(numbers) if match[2] is None else int(match[2]) in numbers
 
 
-def _numbers(run: Path) -> list[int]:
-    files = (run / "checkpoints").glob("*.zip")
+def _numbers(run: Path, suffix: str = _SUFFIX) -> list[int]:
+    files = (run / "checkpoints").glob(f"*{suffix}")
     return sorted(int(path.stem) for path in files if path.stem.isdecimal())

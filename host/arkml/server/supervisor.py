@@ -297,5 +297,9 @@ def _describe_exit(status: int, last_line: str) -> str:
     if status == -signal.SIGKILL:
         return "the learner was killed (SIGKILL), perhaps for want of memory"
     if status < 0:
-        return f"the learner was ended by signal {-status}"
+        try:
+            name = signal.Signals(-status).name
+        except ValueError:
+            name = f"signal {-status}"  # one of the real-time signals, which have no names
+        return f"the learner was ended by {name}"
     return f"the learner ended with status {status}: {last_line or 'it has printed nothing'}"

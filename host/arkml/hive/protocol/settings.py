@@ -18,6 +18,8 @@ KEY = "arkml"
 Device = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[str, ...] = get_args(Device)
 
+_REMOVED = ("rows_per_update", "max_updates_per_row")
+
 _UpTo32Bits = Annotated[int, Meta(ge=1, le=1 << 32)]
 _LearningRate = Annotated[float, Meta(ge=0.0, le=10.0)]
 _Share = Annotated[float, Meta(ge=0.0, le=1.0)]
@@ -35,28 +37,26 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     constant one. `rollout_length` is the n of n-step returns. `demo_fraction` is the largest share
     of a batch that is drawn from demonstrations. `updates_per_row` is the largest number of updates
     for each row. PPO learns from `rollout_rows` rows of one version at a time, `epochs` times in
-    minibatches of `batch_size`. `rows_per_update` is the number of
-    rows that are admitted for each update in block mode; `max_updates_per_row` bounds the updates
-    that the learner makes for each row it has. `sync` runs in lockstep with one host. `other` keeps
-    the keys of a configuration that are not settings.
+    minibatches of `batch_size`. `sync` runs in lockstep with one host. `other` keeps the keys of a
+    configuration that are not settings.
     """
 
     features: Annotated[int, Meta(ge=1, le=1 << 16)]
     actions: Annotated[int, Meta(ge=1, le=1 << 12)]
     branches: tuple[Annotated[int, Meta(ge=1, le=1 << 12)], ...] = ()
     algorithm: Annotated[str, Meta(min_length=1, max_length=64)] = "auto"
-    hidden: Annotated[int, Meta(ge=1, le=8_192)] = 256
+    hidden: Annotated[int, Meta(ge=1, le=8_192)] = 64
     layers: Annotated[int, Meta(ge=1, le=8)] = 2
     alpha: Annotated[float, Meta(ge=0.0, le=100.0)] | Literal["auto"] = "auto"
     use_terminal_masking: bool = True
-    learning_rate_init: _LearningRate = 3e-4
-    learning_rate_end: _LearningRate = 3e-4
+    learning_rate_init: _LearningRate = 1e-3
+    learning_rate_end: _LearningRate = 1e-3
     learning_rate_steps: Annotated[int, Meta(ge=0, le=1 << 32)] = 0
     batch_size: Annotated[int, Meta(ge=2, le=1 << 17)] = 256
     memory_min_size: _UpTo32Bits = 1_000
     memory_max_size: Annotated[int, Meta(ge=1_000, le=1 << 32)] = 1_000_000
     gamma: _Share = 0.99
-    tau: _Share = 0.005
+    tau: _Share = 0.05
     rollout_length: Annotated[int, Meta(ge=1, le=1_000)] = 1
     normalize: bool = True
     demo_fraction: _Share = 0.0
@@ -70,8 +70,6 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     max_gradient_norm: Annotated[float, Meta(gt=0.0, le=1e6)] = 0.5
     seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
     sync_interval: _UpTo32Bits = 1
-    rows_per_update: Annotated[float, Meta(ge=0.01, le=1e9)] = 8.0
-    max_updates_per_row: Annotated[float, Meta(ge=1e-6, le=1e3)] = 1.0
     device: Device = "auto"
     sync: bool = False
     other: dict[str, Any] = field(default_factory=dict)
@@ -117,11 +115,17 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         """
         Return settings with other values, as a person or a guest wrote them.
 
-        Unknown keys are kept in `other`. Raises InvalidSettings, also for other features and
-        actions, which a guest's code decides.
+        Unknown keys are kept in `other`. Raises InvalidSettings, also for keys that earlier
+        versions had, and for other features and actions, which a guest's code decides.
         """
         if not isinstance(values, Mapping):
             raise InvalidSettings(f'"{KEY}" is {values!r}: it takes an object of settings')
+        for name in _REMOVED:
+            if name in values:
+                raise InvalidSettings(
+                    f"{name} is not used any more: write updates_per_row, the updates for each row"
+                    " (8 rows per update are 0.125)"
+                )
         widths = ("features", "actions", "branches")
         for name in widths:
             decided = msgspec.to_builtins(getattr(self, name))

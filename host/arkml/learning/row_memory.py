@@ -1,0 +1,134 @@
+"""Memory of rows: arrays that take it page by page as they fill, and a check of what is left."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.limits import MIB
+
+HEADROOM = 128 * MIB
+"""Bytes that rows leave to everything else."""
+
+_GRANT = 64 * MIB
+_NORESERVE = 0x4000  # of Linux; the module mmap names it from Python 3.13 on
+
+
+def lazy_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """
+    Return zeros that begin at a page and take memory only where they are written.
+
+    On Windows the system counts all of it at once. Raises MemoryError if there are not enough
+    addresses for them.
+    """
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    if sys.platform == "win32":
+        return np.zeros(shape, kind)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    if sys.platform == "linux":
+        flags |= _NORESERVE
+    try:
+        pages = mmap.mmap(-1, max(size, 1), flags=flags)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"no addresses for {size:,} bytes: {error}") from error
+    if sys.platform == "linux":
+        with suppress(OSError):  # of a kernel without huge pages
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, kind, math.prod(shape)).reshape(shape)
+
+
+class RowMemory:
+    """
+    The memory that a store of rows may still take, asked for before rows are written.
+
+    `available` returns the bytes that this process can take now.
+    """
+
+    def __init__(self, row_bytes: int, available: Callable[[], float]) -> None:
+        self._row_bytes = row_bytes
+        self._available = available
+        self._granted = 0  # rows
+
+    def claim(self, rows: int) -> None:
+        """
+        Raise MemoryError unless there is memory for `rows` rows in all.
+
+        The system is asked once for each 64 MiB, so that it costs next to nothing.
+        """
+        if rows <= self._granted:
+            return
+        wanted = max(rows - self._granted, _GRANT // self._row_bytes)
+        left = self._available() - HEADROOM
+        if (rows - self._granted) * self._row_bytes > left:
+            raise MemoryError(
+                f"no memory for more than {self._granted:,} rows of {self._row_bytes:,} bytes:"
+                f" set a smaller memory_max_size"
+            )
+        self._granted += int(min(wanted, left // self._row_bytes))
+
+
+def available_memory(root: Path = Path("/")) -> float:
+    """
+    Return the bytes that this process can take before the system ends a process.
+
+    The lowest of the machine's and of those of the process's control groups; infinite where the
+    system does not say. `root` is the directory that holds `proc` and `sys`.
+    """
+    return min((_of_machine(root), *_of_groups(root)))
+
+
+def _of_machine(root: Path) -> float:
+    numbers = _numbers(root / "proc/meminfo")
+    return 1_024 * numbers.get("MemAvailable", math.inf)
+
+
+def _of_groups(root: Path) -> Iterator[float]:
+    """Yield the bytes left in each control group around this process, of version 1 or 2."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        top = root / "sys/fs/cgroup"
+        names = ("memory.max", "memory.current", "inactive_file")
+        if "memory" in controllers.split(","):
+            top /= "memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        elif number != "0":
+            continue
+        group = top / path.strip("/")
+        # In a container the path may be one of the machine's, and only `top` is there.
+        for place in (group, *group.parents):
+            yield _left(place, *names)
+            if place == top:
+                break
+
+
+def _left(group: Path, limit: str, used: str, reclaimable: str) -> float:
+    try:
+        most = (group / limit).read_text().strip()
+        taken = int((group / used).read_text())
+    except (OSError, ValueError):
+        return math.inf
+    if not most.isdecimal():  # "max"
+        return math.inf
+    return int(most) - taken + _numbers(group / "memory.stat").get(reclaimable, 0)
+
+
+def _numbers(path: Path) -> dict[str, float]:
+    """Return the first number of each line of a file, by the word before it."""
+    try:
+        words = [line.split() for line in path.read_text().splitlines()]
+    except OSError:
+        return {}
+    return {line[0].rstrip(":"): float(line[1]) for line in words if len(line) > 1}
