@@ -26,12 +26,23 @@ SETTINGS = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True, scope="module")
+def compilations():
+    """A process that ends while a thread compiles ends badly."""
+    yield
+    join_compilations()
+
+
+def join_compilations():
+    for thread in threading.enumerate():
+        if thread.name == "arkml-compile":
+            thread.join()
+
+
 @pytest.fixture
 def programs():
     """The programs that JAX compiles or finds in its cache, on any thread."""
-    for thread in threading.enumerate():
-        if thread.name == "arkml-compile":  # of a test before this one
-            thread.join()
+    join_compilations()  # of tests before this one
     compiled = []
 
     def count(event, seconds, **_):
@@ -45,10 +56,11 @@ def programs():
 
 class Player:
     """
-    A host that plays with PPO's own policy: one continuous action and a choice of three, one masked.
+    A host that plays with PPO's own policy.
 
-    The choice that matches the feature is rewarded. `sent` has the bodies as they would be in the
-    log, with the log-probabilities of their actions.
+    It has one continuous action and three choices, one of which is masked. The choice that matches
+    the feature is rewarded. `sent` has the bodies as they would be in the log, `scores` the
+    log-probabilities of their actions.
     """
 
     def __init__(self, ppo, normalizer, seed=0):
@@ -254,6 +266,19 @@ def test_a_restart_continues_bit_for_bit(frames):
     assert made.n_opts == again.n_opts
 
 
+def test_a_run_that_begins_with_the_state_of_another_learns_from_its_own_rows():
+    other = Player(*ppo())
+    for _ in range(3):
+        other.learn()
+    made, normalizer = ppo()
+    made.restore(other.ppo.state())
+    player = Player(made, normalizer)
+    player.learn()
+
+    assert made.buffer.excess_rows == made.buffer.stale_rows == 0
+    assert made.n_opts == other.ppo.n_opts + 8
+
+
 def test_a_state_of_another_network_does_not_fit():
     state = ppo(hidden=16)[0].state()
     made, _ = ppo()
@@ -262,25 +287,31 @@ def test_a_state_of_another_network_does_not_fit():
         made.restore(state)
 
 
-@pytest.mark.parametrize("damaged", [{}, {"random": {}, "acting": 3}, {"random": 1, "acting": {}}])
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"random": {}},
+        {"newest": 3},
+        {"before": {"x": {}}},
+        {"learned_rows": None},
+        {"newest": {"1": {}}},
+    ],
+)
 def test_a_state_without_its_parts_is_refused_and_changes_nothing(damaged):
     made, _ = ppo()
     before = flat(made)
     state = ppo(seed=5)[0].state()
 
     with pytest.raises(CheckpointDamaged):
-        made.restore(State(state.tensors, damaged))
+        made.restore(State(state.tensors, state.plain | damaged))
 
     assert flat(made) == before
 
 
 def test_updates_that_are_not_finite_are_not_applied():
-    made, normalizer = ppo(normalize=False)
-    player = Player(made, normalizer)
-    player.reward = np.full(AGENTS, 3e38, np.float32)
-    player.play(1)
-    player.reward = np.full(AGENTS, 3e38, np.float32)
-    player.play(17)
+    made, normalizer = ppo()
+    Player(made, normalizer).play(17)
+    made.buffer._room["reward"][7] = np.nan
     before = flat(made)
 
     with pytest.raises(Diverged, match="not applied"):

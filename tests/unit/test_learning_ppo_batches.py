@@ -11,12 +11,12 @@ from stable_baselines3.common.buffers import RolloutBuffer as TheirBuffer
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.normalizer import Scaling
+from arkml.learning.normalizer import SPREAD
 from arkml.learning.ppo_batches import (
     count_minibatches,
     draw_minibatches,
     generalized_advantages,
-    unit_of_rewards,
+    spread_of_returns,
 )
 from arkml.learning.rollout_buffer import RolloutBuffer
 from arkml.learning.rollout_pace import RolloutPace
@@ -98,11 +98,9 @@ def test_every_epoch_has_an_order_of_its_own():
     assert first.tolist() != second.tolist()
 
 
-def test_the_unit_of_rewards_makes_the_spread_of_returns_one():
-    scaling = Scaling(np.zeros(1, np.float32), np.ones(1, np.float32), 7.0)
-
-    assert unit_of_rewards(Settings(1, 1), scaling) == 70.0
-    assert unit_of_rewards(Settings(1, 1, normalize=False), Scaling.identity(1)) == 1.0
+def test_normalized_returns_have_a_spread_of_one():
+    assert spread_of_returns(Settings(1, 1)) == SPREAD
+    assert spread_of_returns(Settings(1, 1, normalize=False)) == 1.0
 
 
 def paced(rollout_rows=64, **changes):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,15 +16,15 @@ from arkml.learning.algorithm import Diverged, Layer, PolicyModel, State
 from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.engine import CompiledAhead, find_device
 from arkml.learning.networks import answer
-from arkml.learning.normalizer import CLIP, Normalizer, Scaling
+from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.ppo_batches import (
     count_minibatches,
     draw_minibatches,
     generalized_advantages,
-    unit_of_rewards,
+    spread_of_returns,
 )
 from arkml.learning.ppo_export import Heads, PpoWeights, check, to_onnx
-from arkml.learning.ppo_state import PpoState, Rows, Weights, first_state, rates_of
+from arkml.learning.ppo_state import PpoState, Rows, Saved, Weights, first_state, rates_of
 from arkml.learning.rollout_buffer import Marks, Rollout, RolloutBuffer
 from arkml.learning.rollout_pace import RolloutPace
 from arkml.learning.tensors import flatten, restored
@@ -61,6 +62,7 @@ class Ppo:
         self._random = np.random.default_rng(settings.seed)
         self._state = first_state(settings)
         self._weights: Weights = self._state.weights
+        self._before = self._weights
         self._exported = Actor(self._weights, normalizer.current)
         self._actors: dict[int, Actor] = {}
         self._updates = 0
@@ -78,6 +80,11 @@ class Ppo:
     def is_ready(self) -> bool:
         """True if the rollout is full and the newest policy is published."""
         return self.buffer.is_full and not self.pace.awaits_version
+
+    def prepare(self) -> None:
+        """Begin to compile the updates."""
+        self._evaluate.begin()
+        self._make_updates.begin()
 
     def train(self, updates: int) -> dict[str, float]:
         """
@@ -122,7 +129,7 @@ class Ppo:
         """Return the weights of the present policy, with its scaling of features and values."""
         scaling, weights = self._normalizer.current, self._weights
         return PpoWeights(
-            Scaling(scaling.mean, scaling.inverse, unit_of_rewards(self._settings, scaling)),
+            replace(scaling, reward=scaling.reward * spread_of_returns(self._settings)),
             tuple(weights.actor),
             tuple(weights.critic),
             weights.log_std,
@@ -148,31 +155,46 @@ class Ppo:
         }
 
     def state(self) -> State:
-        """Return a copy of the networks, the optimizer, and the newest policy's versions."""
-        acting = {
-            str(version): _scaling_as_json(self._actors[version].scaling)
-            for version in sorted(self.buffer.newest_versions)
+        """Return a copy of the networks, the optimizer, and the policies that act."""
+        buffer = self.buffer
+        plain = {
+            "random": self._random.bit_generator.state,
+            "newest": self._scalings(buffer.newest_versions),
+            "before": self._scalings(buffer.versions_before),
+            "learned_rows": buffer.learned_rows,
         }
-        plain = {"random": self._random.bit_generator.state, "acting": acting}
-        return State(flatten(self._state), plain)
+        return State(flatten(Saved(self._state, self._before)), plain)
 
     def restore(self, state: State) -> None:
         """Continue from a state. Raises CheckpointDamaged if it does not fit the run."""
-        restored_state = restored(self._state, state.tensors)
+        saved = restored(Saved(self._state, self._before), state.tensors)
         try:
-            acting = {
-                int(version): _scaling_from_json(scaling)
-                for version, scaling in state.plain["acting"].items()
-            }
+            newest, before = (
+                {int(version): _scaling_from_json(scaling) for version, scaling in part.items()}
+                for part in (state.plain["newest"], state.plain["before"])
+            )
+            learned_rows = int(state.plain["learned_rows"])
             self._random.bit_generator.state = state.plain["random"]
         except (AttributeError, KeyError, ValueError, TypeError) as error:
             raise CheckpointDamaged(f"the checkpoint does not fit this run: {error}") from error
-        self._state = restored_state
-        self._weights = restored_state.weights
-        self._updates = int(restored_state.n_opts)
-        for version, scaling in acting.items():
-            self._actors[version] = Actor(self._weights, scaling)
+        self._state, self._before = saved
+        self._weights = self._state.weights
+        self._updates = int(self._state.n_opts)
+        self._actors = {
+            version: Actor(self._weights, scaling) for version, scaling in newest.items()
+        }
+        self._actors |= {
+            version: Actor(self._before, scaling) for version, scaling in before.items()
+        }
+        self.buffer.restore(before, learned_rows)
+        for version in newest:
             self.buffer.published(version)
+
+    def _scalings(self, versions: Iterable[int]) -> dict[str, Any]:
+        return {
+            str(version): _scaling_as_json(self._actors[version].scaling)
+            for version in sorted(versions)
+        }
 
     def _compile(self) -> tuple[CompiledAhead, CompiledAhead]:
         settings, state = self._settings, self._state
@@ -188,7 +210,7 @@ class Ppo:
 
     def _begin_rollout(self, state: PpoState) -> None:
         self._state = state
-        self._weights = _copied(state.weights)
+        self._before, self._weights = self._weights, _copied(state.weights)
         self._updates = int(state.n_opts)
         self.buffer.release()
         self._actors = {v: a for v, a in self._actors.items() if v in self.buffer.versions}
@@ -210,9 +232,7 @@ class Ppo:
             log_probs[:count][acted], _ = self._score(
                 actor, scaled, rollout.actions[acted], rollout.allowed[acted]
             )
-        rewards = rollout.rewards / unit_of_rewards(settings, scaling)
-        if settings.normalize:
-            rewards = np.clip(rewards, -CLIP, CLIP)
+        rewards = scaling.rewards(rollout.rewards) / spread_of_returns(settings)
         advantages = generalized_advantages(
             rewards, values, rollout.following, rollout.dones, settings.gamma, settings.gae_lambda
         )

@@ -1,4 +1,4 @@
-"""From a rollout to minibatches: advantages, the unit of rewards, the order of rows."""
+"""From a rollout to minibatches: advantages, the scale of rewards, the order of rows."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.normalizer import SPREAD, Scaling
+from arkml.learning.normalizer import SPREAD
 
 Doubles = npt.NDArray[np.float64]
 Marks = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
 
 
-def unit_of_rewards(settings: Settings, scaling: Scaling) -> float:
+def spread_of_returns(settings: Settings) -> float:
     """
-    Return the number that rewards are divided by.
+    Return the number that scaled rewards are divided by.
 
-    It makes the spread of returns 1, and not `SPREAD`: the losses of actor and critic are added.
+    Normalized returns then have a spread of 1, and not `SPREAD`: the losses of actor and critic are
+    added, and their gradients bounded together.
     """
-    return scaling.reward * SPREAD if settings.normalize else scaling.reward
+    return SPREAD if settings.normalize else 1.0
 
 
 def generalized_advantages(

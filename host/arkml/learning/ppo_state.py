@@ -39,6 +39,13 @@ class PpoState(NamedTuple):
     n_opts: Any
 
 
+class Saved(NamedTuple):
+    """The tensors of a checkpoint: the state, and the weights of the policy before the newest."""
+
+    newest: PpoState
+    before: Weights
+
+
 class Rows(NamedTuple):
     """
     Rows of a rollout, padded to a fixed number.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,8 @@ from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import NO_ROW, RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Added, HeldRows
-from arkml.learning.trajectories import TrajectoryIndex
+from arkml.learning.robust_moments import REWARD_REACH, RobustMoments
+from arkml.learning.trajectories import RewardBounds, TrajectoryIndex
 
 Marks = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
@@ -64,6 +65,8 @@ class RolloutBuffer:
         """Rows that came too late to be learned from: their policies are too old."""
         self.excess_rows = 0
         """Rows that were not learned from because an update had enough without them."""
+        self.learned_rows = 0
+        """Rows added before the newest update."""
         self.held = 0
         """Rows in the buffer."""
         self._settings = settings
@@ -71,6 +74,7 @@ class RolloutBuffer:
         self._newest: set[int] = set()
         self._before: set[int] = set()
         self._mask_columns: Places = np.zeros(0, np.int64)
+        self._rewards = RobustMoments(1, REWARD_REACH)
         self._chains: dict[tuple[int, int], TrajectoryIndex] = {}
         self._forget_at = _FORGET_FROM
         self._room = np.zeros(0, _row(settings))
@@ -99,6 +103,27 @@ class RolloutBuffer:
         """The versions of the newest policy: none before it is published, more after restarts."""
         return frozenset(self._newest)
 
+    @property
+    def versions_before(self) -> frozenset[int]:
+        """The versions of the policy before the newest one, if their rows can be learned from."""
+        return frozenset(self._before)
+
+    def restore(self, versions_before: Iterable[int], learned_rows: int) -> None:
+        """
+        Expect rows that were added before: the first `learned_rows` rows have been learned from.
+
+        Among those of `versions_before` only the newest row of each chain has not.
+        """
+        if self._lag:
+            self._before = set(versions_before)
+        self.learned_rows = learned_rows
+
+    @property
+    def reward_bounds(self) -> RewardBounds:
+        """Smallest and largest reward that is not out of all proportion, with 0 between them."""
+        low, high = self._rewards.bounds
+        return RewardBounds(float(low[0]), float(high[0]))
+
     def name_metrics(self, names: Sequence[str]) -> None:
         """Take the names of metrics, by number; those of masks say which choices they mask."""
         branches = self._settings.branches
@@ -116,13 +141,14 @@ class RolloutBuffer:
         Raises MemoryError if there is no room for them, and then adds none.
         """
         self._reserve(self.held + len(columns))
+        self._rewards.add(columns.reward[:, None])
         key = (session, kind)
         chains = self._chains.setdefault(key, TrajectoryIndex(self._settings.gamma))
         first = self.rows
-        extension = chains.extend(columns, first)
+        extension = chains.extend(columns, first, self.reward_bounds)
         self.rows += len(columns)
         useful = self._useful(kind, columns)
-        follows = self._follows_useful(extension.previous, first, useful)
+        follows = self._follows_useful(extension.previous, first, useful, columns.version)
         self._append(first, session, kind, columns, useful, useful | follows)
         before = self._places(extension.previous[follows])
         self._held["next"][before] = self._places(first + np.flatnonzero(follows))
@@ -154,7 +180,7 @@ class RolloutBuffer:
             rows["allowed"].copy(),
             rows["version"].copy(),
             following,
-            held["reward"][after],
+            np.clip(held["reward"][after], *self.reward_bounds),
             terminal & self._settings.use_terminal_masking,
         )
 
@@ -167,6 +193,7 @@ class RolloutBuffer:
         self.excess_rows += max(0, self.transitions - self.most)
         self._before = self._newest if self._lag else set()
         self._newest = set()
+        self.learned_rows = self.rows
         held = self._held
         kept = held["is_useful"] & (held["next"] < 0)
         kept &= np.isin(held["version"], sorted(self._before))
@@ -196,17 +223,26 @@ class RolloutBuffer:
             useful[:] = False
         return useful
 
-    def _follows_useful(self, previous: Places, first: int, useful: Marks) -> Marks:
+    def _follows_useful(
+        self, previous: Places, first: int, useful: Marks, version: npt.NDArray[np.uint32]
+    ) -> Marks:
         """
         Return True for each row whose previous one can be learned from: bool, [n].
 
-        previous: int64, [n], numbers; those from `first` on are of rows with these `useful`.
+        previous: int64, [n], numbers; those from `first` on are of rows with these `useful` and
+        `version`.
         """
         result = np.zeros(len(previous), np.bool_)
+        versions = np.zeros(len(previous), np.uint32)
         added = previous >= first
         result[added] = useful[previous[added] - first]
+        versions[added] = version[previous[added] - first]
         known = np.flatnonzero(~added & np.isin(previous, self._held["number"]))
-        result[known] = self._held["is_useful"][self._places(previous[known])]
+        places = self._places(previous[known])
+        result[known] = self._held["is_useful"][places]
+        versions[known] = self._held["version"][places]
+        learned = max(0, self.learned_rows - first)
+        result[:learned] &= ~np.isin(versions[:learned], sorted(self._before))
         return result
 
     def _places(self, numbers: Places) -> Places:
