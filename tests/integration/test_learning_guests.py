@@ -7,14 +7,18 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests.benchmarks.suite import SUITE
 from tests.integration.guest_text import GUESTS
+from tests.integration.suite_controllers import approach, balance, swing
 from tests.unit.policy_models import linear
 
 from arkml import Host
 from arkml.abi.codes import EpisodeState
 from arkml.errors import Unavailable
 from arkml.guests.guest import calls_of
+from arkml.hive.protocol.settings import Settings
 from arkml.runs.gateway import settings_of
+from arkml.sessions.session import Origin
 from arkml.sessions.session_table import TrainingStart
 from arkml.testing import ConstantPolicy, RecordingPolicies, RecordingSink, ThreadedHost
 
@@ -22,6 +26,11 @@ GAMES = ("pendulum", "cartpole", "reach")
 AGENTS = {"pendulum": 16, "cartpole": 16, "reach": 64}
 LENGTHS = {"pendulum": 200, "cartpole": 500, "reach": 50}
 WIDTHS = {"pendulum": (3, 1), "cartpole": (4, 1), "reach": (4, 2)}
+BY_DEFAULT = {
+    game.guest.removeprefix("c_").removesuffix(".wasm"): (game.features, game.actions)
+    for game in SUITE.values()
+    if not game.has_settings
+}
 OVER = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
 WIDEST = 12 * 2 * np.pi / 360
 
@@ -87,24 +96,6 @@ def nothing(features):  # noqa: ARG001
 def random(game):
     generator = np.random.default_rng(7)
     return lambda features: generator.uniform(-1.3, 1.3, (len(features), WIDTHS[game][1]))
-
-
-def swing(features):
-    """Pump energy into the pendulum, and hold it when it is near upright."""
-    angle, speed = np.arctan2(features[:, 1], features[:, 0]), 8 * features[:, 2]
-    energy = speed**2 / 2 + 15 * (features[:, 0] - 1)
-    pump = -np.sign(energy) * np.sign(speed)
-    hold = -6 * angle - 1.25 * speed
-    is_near = (np.abs(angle) < 0.5) & (np.abs(speed) < 4)
-    return np.clip(np.where(is_near, hold, pump), -1, 1)[:, None]
-
-
-def balance(features):
-    return np.clip(features @ [0.24, 0.45, 0.377, 0.9], -1, 1)[:, None]
-
-
-def approach(features):
-    return np.clip(10 * features[:, :2] - 3 * features[:, 2:], -1, 1)
 
 
 HANDS = {"pendulum": swing, "cartpole": balance, "reach": approach}
@@ -321,8 +312,9 @@ def starting():
         hosts.append(host)
         host._gateways.open = lambda module, library: gateway  # noqa: ARG005
         guest = host.load(GUESTS / f"c_{game}.wasm")
-        policy, sink = ConstantPolicy(*WIDTHS[game]), RecordingSink()
-        return guest, gateway, TrainingStart(policy, *WIDTHS[game], sink)
+        widths = WIDTHS.get(game) or BY_DEFAULT[game]
+        policy, sink = ConstantPolicy(*widths), RecordingSink()
+        return guest, gateway, TrainingStart(policy, *widths, sink)
 
     yield start
     for host in hosts:
@@ -373,3 +365,24 @@ def test_a_guest_asks_for_settings_that_a_learner_takes(starting, game):
     assert settings.alpha == ("auto" if game != "cartpole" else pytest.approx(0.01))
     assert launch.experiment == launch.namespace == game
     assert launch.workers == 0
+
+
+@pytest.mark.parametrize("game", BY_DEFAULT)
+def test_a_guest_of_the_suite_asks_for_no_settings(starting, game):
+    _, gateway, _ = starting(game)
+    (launch,) = gateway.launches
+
+    assert settings_of(launch, {}) == Settings(*BY_DEFAULT[game])
+    assert launch.protocol is None
+
+
+def test_a_guest_that_shows_how_trains_with_its_demonstrations(starting):
+    guest, gateway, run = starting("sparse_reach_shown")
+    gateway.answer.set_result(run)
+    for _ in range(52):
+        guest.update()
+
+    assert (guest.call("status"), guest.call("mode")) == (0, 1)
+    assert len(run.policy.batches) == guest.call("frames") == 52
+    assert {origin for _, origin in run.sink.accepted} == {Origin.DEMONSTRATION}
+    assert not guest.statistics.errors
