@@ -12,9 +12,10 @@ import pytest
 
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.rows import META, RowColumns, RowKind
+from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, State
-from arkml.learning.checkpoints import CheckpointDamaged
+from arkml.learning.checkpoints import Checkpoint, CheckpointDamaged, Checkpoints
 from arkml.learning.networks import answer
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.ppo import Ppo
@@ -264,6 +265,20 @@ def test_a_restart_continues_bit_for_bit(frames):
     assert not ready
     assert flat(made) == flat(again) != before
     assert made.n_opts == again.n_opts
+    assert made.metrics() == again.metrics() == {"hive/stale_rows": 0.0, "hive/excess_rows": 0.0}
+
+
+def test_a_checkpoint_of_a_policy_without_continuous_actions_is_read_back(tmp_path):
+    made, _ = ppo(branches=(3, 2))
+    made.policy()
+    made.published(1)
+    Checkpoints(tmp_path).save(Checkpoint("run", {}, 0, 0, Place(0, 0), made.state(), {}))
+    again, _ = ppo(branches=(3, 2), seed=5)
+    before = flat(again)
+    again.restore(Checkpoints(tmp_path).newest().state)
+
+    assert flat(again) == flat(made) != before
+    assert again.state().plain == made.state().plain
 
 
 def test_a_run_that_begins_with_the_state_of_another_learns_from_its_own_rows():
@@ -272,10 +287,11 @@ def test_a_run_that_begins_with_the_state_of_another_learns_from_its_own_rows():
         other.learn()
     made, normalizer = ppo()
     made.restore(other.ppo.state())
+    made.pace.begin(0, 0)
     player = Player(made, normalizer)
     player.learn()
 
-    assert made.buffer.excess_rows == made.buffer.stale_rows == 0
+    assert made.buffer.learned_rows == made.buffer.rows
     assert made.n_opts == other.ppo.n_opts + 8
 
 
@@ -312,12 +328,13 @@ def test_updates_that_are_not_finite_are_not_applied():
     made, normalizer = ppo()
     Player(made, normalizer).play(17)
     made.buffer._room["reward"][7] = np.nan
-    before = flat(made)
+    before, plain = flat(made), made.state().plain
 
     with pytest.raises(Diverged, match="not applied"):
         made.train(8)
 
     assert flat(made) == before
+    assert made.state().plain == plain
     assert made.n_opts == 0
 
 

@@ -96,6 +96,7 @@ class Ppo:
         settings = self._settings
         rollout = self.buffer.take()
         rows, explained = self._prepare(rollout)
+        random = self._random.bit_generator.state
         minibatches = draw_minibatches(
             self._random, len(rollout.following), settings.epochs, settings.batch_size
         )
@@ -108,6 +109,7 @@ class Ppo:
             rates,
         )
         if not outcome.is_finite:
+            self._random.bit_generator.state = random
             raise Diverged(
                 f"losses or weights are not finite after update {self.n_opts}; these updates"
                 " are not applied"
@@ -170,7 +172,10 @@ class Ppo:
         saved = restored(Saved(self._state, self._before), state.tensors)
         try:
             newest, before = (
-                {int(version): _scaling_from_json(scaling) for version, scaling in part.items()}
+                {
+                    int(version): _scaling_from_json(scaling, self._settings.features)
+                    for version, scaling in part.items()
+                }
                 for part in (state.plain["newest"], state.plain["before"])
             )
             learned_rows = int(state.plain["learned_rows"])
@@ -315,8 +320,10 @@ def _scaling_as_json(scaling: Scaling) -> dict[str, Any]:
     return {"mean": mean, "inverse": inverse, "reward": scaling.reward}
 
 
-def _scaling_from_json(values: Mapping[str, Any]) -> Scaling:
-    mean, inverse = (np.array(values[name], np.float32) for name in ("mean", "inverse"))
+def _scaling_from_json(values: Mapping[str, Any], width: int) -> Scaling:
+    mean, inverse = (
+        np.array(values[name], np.float32).reshape(width) for name in ("mean", "inverse")
+    )
     return Scaling(mean, inverse, float(values["reward"]))
 
 

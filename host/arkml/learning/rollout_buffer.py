@@ -62,9 +62,9 @@ class RolloutBuffer:
         self.transitions = 0
         """Rows held that can be learned from."""
         self.stale_rows = 0
-        """Rows that came too late to be learned from: their policies are too old."""
+        """Rows since the start of the process whose policies were too old to learn from them."""
         self.excess_rows = 0
-        """Rows that were not learned from because an update had enough without them."""
+        """Rows since then that were not learned from because an update had enough of others."""
         self.learned_rows = 0
         """Rows added before the newest update."""
         self.held = 0
@@ -147,7 +147,7 @@ class RolloutBuffer:
         first = self.rows
         extension = chains.extend(columns, first, self.reward_bounds)
         self.rows += len(columns)
-        useful = self._useful(kind, columns)
+        useful = self._useful(kind, columns, first)
         follows = self._follows_useful(extension.previous, first, useful, columns.version)
         self._append(first, session, kind, columns, useful, useful | follows)
         before = self._places(extension.previous[follows])
@@ -210,14 +210,19 @@ class RolloutBuffer:
         }
         return HeldRows(self.held, checksum(hashes), sessions)
 
-    def _useful(self, kind: int, columns: RowColumns) -> Marks:
-        """Return the rows that can be learned from, once they are linked, and count others."""
+    def _useful(self, kind: int, columns: RowColumns, first: int) -> Marks:
+        """
+        Return the rows that can be learned from, once they are linked, and count others.
+
+        Rows that are read again after a restart are not counted again.
+        """
         if kind != RowKind.TRAINING:
             return np.zeros(len(columns), bool)
         state = columns.state
         acts = (state != EpisodeState.TERMINAL) & (state != EpisodeState.INTERRUPTED)
         useful: Marks = acts & np.isin(columns.version, sorted(self.versions))
-        self.stale_rows += int((acts & ~useful & (columns.version > 0)).sum())
+        stale = acts & ~useful & (columns.version > 0)
+        self.stale_rows += int(stale[max(0, self.learned_rows - first) :].sum())
         if self.transitions >= self.most:
             self.excess_rows += int(useful.sum())
             useful[:] = False

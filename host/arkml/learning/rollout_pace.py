@@ -30,8 +30,13 @@ class RolloutPace:
         return self._buffer.is_full or self.awaits_version
 
     def begin(self, rows: int, updates: int) -> None:
-        """Start from the rows that a learner finds."""
+        """
+        Start from the rows that a learner finds.
+
+        Fewer than had been learned from at its checkpoint are those of another run.
+        """
         del updates
+        self._buffer.learned_rows = min(self._buffer.learned_rows, rows)
         self._rows_before = max(0, rows - self._buffer.rows)
 
     def admitted(self, updates: int) -> int:
