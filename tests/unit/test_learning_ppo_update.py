@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
 from arkml.learning.ppo_batches import draw_minibatches
-from arkml.learning.ppo_state import PpoState, PpoRows, Weights, first_state, rates_of
+from arkml.learning.ppo_state import PpoRows, PpoState, Weights, first_state, rates_of
 from arkml.learning.ppo_update import (
     branch_log_probs,
     evaluate,

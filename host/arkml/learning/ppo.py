@@ -24,7 +24,7 @@ from arkml.learning.ppo_batches import (
     spread_of_returns,
 )
 from arkml.learning.ppo_export import Heads, PpoWeights, check, to_onnx
-from arkml.learning.ppo_state import PpoState, PpoRows, Saved, Weights, first_state, rates_of
+from arkml.learning.ppo_state import PpoRows, PpoState, Saved, Weights, first_state, rates_of
 from arkml.learning.rollout_buffer import Marks, Rollout, RolloutBuffer
 from arkml.learning.rollout_pace import RolloutPace
 from arkml.learning.tensors import flatten, restored

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from arkml.learning.ppo_state import PpoState, PpoRates, PpoRows, Weights
+from arkml.learning.ppo_state import PpoRates, PpoRows, PpoState, Weights
 
 MASKED = -1e9
 """Logit of a choice that an agent cannot take: its probability is exactly 0 in float32."""
