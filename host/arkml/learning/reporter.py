@@ -41,8 +41,13 @@ class Reporter:
         return self._present == self._sent == self._recorded
 
     @property
-    def _present(self) -> tuple[Place, int]:
-        return self._cursor, self._learner.n_opts
+    def _holds(self) -> bool:
+        """True while hosts must not send rows."""
+        return self.is_paused or self._learner.pace.holds
+
+    @property
+    def _present(self) -> tuple[Place, int, bool]:
+        return self._cursor, self._learner.n_opts, self._holds
 
     def send_hello(self) -> None:
         """Send the first message of the connection."""
@@ -80,7 +85,7 @@ class Reporter:
             rows=learner.rows,
             updates_per_row=learner.updates / max(1, learner.rows),
             admits=learner.admitted,
-            hold=self.is_paused or learner.pace.holds,
+            hold=self._holds,
             turn_seconds=0.0 if began is None else time.monotonic() - began,
         )
 
@@ -90,9 +95,10 @@ class Reporter:
 
         `at_once` sends progress however short ago the last message was.
         """
-        now = time.monotonic()
-        if self._present != self._sent and (at_once or now - self._sent_at >= PROGRESS_EVERY):
-            self._sent_at, self._sent = now, self._present
+        now, present = time.monotonic(), self._present
+        at_once |= present[2] != self._sent[2]  # hosts wait for nothing else, or play in vain
+        if present != self._sent and (at_once or now - self._sent_at >= PROGRESS_EVERY):
+            self._sent_at, self._sent = now, present
             self.send_progress()
         if self._present != self._recorded and now - self._recorded_at >= RECORD_EVERY:
             self._record(now)
