@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from arkml.training.evaluation import evaluate
     from arkml.training.guest_trainer import train
     from arkml.training.results import (
+        Evaluation,
         EvaluationResult,
         LearningCurve,
         TrainedPolicy,
@@ -60,6 +61,7 @@ __all__ = [
     "CompiledModule",
     "Directory",
     "EntryPoint",
+    "Evaluation",
     "EvaluationResult",
     "Fleet",
     "FleetResult",
@@ -107,6 +109,7 @@ _HOMES = {
     "CompiledModule": "arkml.runtime.compiled_module",
     "Directory": "arkml.runtime.wasi.linking",
     "EntryPoint": "arkml.runtime.module.description",
+    "Evaluation": "arkml.training.results",
     "EvaluationResult": "arkml.training.results",
     "Fleet": "arkml.guests.fleet",
     "FleetResult": "arkml.guests.fleet_call",

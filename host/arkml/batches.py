@@ -94,6 +94,3 @@ class Metadata:
 
 
 MetadataLog = Sequence[Metadata]
-
-MASK = "mask/"
-"""Prefix of metadata that masks actions an agent cannot choose; it is not a metric."""

@@ -82,7 +82,7 @@ SUITE: Mapping[str, SuiteGame] = {
     "lander": SuiteGame("c_lander.wasm", 6, 2, 150, goal=150.0, rows=30_000),
     "double pendulum": SuiteGame("c_double_pendulum.wasm", 8, 1, 300, goal=260.0, rows=20_000),
     "chase": SuiteGame(
-        "c_chase.wasm", 8, 2, 100, goal=-1.0, rows=20_000,
+        "c_chase.wasm", 8, 2, 100, goal=-25.0, rows=20_000,
         notes="16 agents in one world: other numbers of them are other games",
     ),
     "point mass": SuiteGame("c_point_mass.wasm", 4, 2, 50, goal=-6.0, rows=50_000, learner="ppo"),

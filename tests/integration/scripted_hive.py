@@ -31,6 +31,7 @@ class ScriptedHive:
         self.asked = 0
         self.credit = 1 << 20
         self.acked = 0
+        self.hold = False
         self.gate = threading.Event()
         self.gate.set()
         self.at_once = self.most_at_once = 0
@@ -97,6 +98,7 @@ class ScriptedHive:
             case "sessions":
                 self.joins += 1
                 fields = {"sid": f"s{self.joins}", "index": 1, "rejoin": self.joins > 1}
+                fields |= {"learner": "sac", "is_on_policy": False}
                 self.say(handler, 200, {**self.standing(), **fields})
             case "names":
                 for name in told["names"]:
@@ -113,7 +115,7 @@ class ScriptedHive:
                 self.say(handler, 200, self.standing())
 
     def standing(self):
-        return {"acked": self.acked, "credit": self.credit, "hold": False, "policy_version": 0}
+        return {"acked": self.acked, "credit": self.credit, "hold": self.hold, "policy_version": 0}
 
     def keep(self, body):
         """Take a body once; whether it is there already."""

@@ -317,13 +317,13 @@ def test_a_learner_gets_better_at_a_point_mass(tmp_path, start):
     session, version = session_of(first), 1
     for _ in range(20):
         feed(worker, log, actor, session, version=version)
-        learn_until(worker, 0.5 * log.rows)
+        learn_until(worker, 0.25 * log.rows)
         newest = worker.seen("policy")[-1]
         if newest["n_opts"] > 0:
             version += 1
             worker.send("version", version=version, n_opts=newest["n_opts"])
             session = session_of(model_of(run, newest))
-    learn_until(worker, 0.9 * log.rows)
+    worker.wait("progress", lambda m: m["rows"] == log.rows)
     code = worker.stop()
     last = worker.seen("policy")[-1]
     progress = worker.seen("progress")[-1]
@@ -394,7 +394,8 @@ def test_a_learner_says_what_it_sees_and_goes_on_after_a_stop_and_a_kill(tmp_pat
     } <= set(points)
     assert {"train/learning_rate", "hive/stale_share"} <= set(points)
     assert points["hive/updates_per_row_wanted"] == 1.0 >= points["hive/updates_per_row"] > 0
-    assert list((run / "events").iterdir())
+    (recorded,) = (run / "events").iterdir()
+    assert b"_hparams_/session_end_info" in recorded.read_bytes()
     assert held["n_opts"] <= last["n_opts"]
 
     worker = start(run)
@@ -529,15 +530,14 @@ def test_a_learner_whose_rows_stop_makes_their_updates_and_then_stands_still(tmp
     log, actor = Log(run), Actor()
     worker = start(run)
     feed(worker, log, actor, session_of(model_of(run, worker.wait("policy"))))
-    made = learn_until(worker, 320)
-    worker.wait("checkpoint", lambda m: m["n_opts"] == 320)
+    made = [learn_until(worker, 1)["n_opts"]]
+    while len(made) < 4 or len({*made[-4:]}) > 1:
+        made.append(worker.wait("progress")["n_opts"])
+        assert made[-1] <= 320
     before = cpu_seconds(worker)
-    for _ in range(2):
-        idle = worker.wait("progress")
+    worker.wait("progress")
 
-    assert made["n_opts"] == idle["n_opts"] == 320
-    assert idle["admits"] >= log.rows + LEAST_AHEAD
-    assert cpu_seconds(worker) - before < 1.0
+    assert cpu_seconds(worker) - before < 0.5
 
 
 def test_a_run_starts_from_a_checkpoint_of_another(tmp_path, start):
@@ -644,17 +644,17 @@ def test_a_learner_for_whose_rows_there_is_no_memory_says_so(tmp_path, start):
     worker.wait("hello")
     worker.send("rows", **log.append(wide_rows()))
     worker.wait("progress", lambda told: told["n_opts"] > 0)  # nothing is compiled from here on
-    pages = int(Path(f"/proc/{worker.process.pid}/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + (100 << 20)
-    resource.prlimit(worker.process.pid, resource.RLIMIT_AS, (limit, limit))
-    for _ in range(4):
+    pages = int(Path(f"/proc/{worker.process.pid}/statm").read_text().split()[1])
+    limit = pages * resource.getpagesize() + (160 << 20)
+    resource.prlimit(worker.process.pid, resource.RLIMIT_RSS, (limit, limit))
+    for _ in range(9):  # 16 MB each
         log.turn_over()
         worker.send("rows", **log.append(wide_rows()))
     fatal = worker.wait("fatal")
 
-    assert worker.ended() == 1
-    assert fatal["retry"] is True
-    assert re.search("MemoryError: .*rows of 4,096 features.*memory_max_size", fatal["reason"])
+    assert worker.ended() == 3
+    assert fatal["retry"] is False
+    assert re.search("rows of 16,4.. bytes: set a smaller memory_max_size", fatal["reason"])
 
 
 def test_losses_that_are_no_numbers_are_never_exported_and_end_with_status_4(tmp_path, start):

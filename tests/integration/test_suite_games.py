@@ -231,11 +231,11 @@ def test_hunters_are_held_apart_by_their_rewards(opened):
         near = np.hypot(*decision.observations[running, 4:6].T)
         distance = np.hypot(*decision.observations[running, :2].T)
         seen.append(near)
-        rewards.append(decision.rewards[running] + 0.1 * distance)
+        rewards.append(decision.rewards[running] + distance)
     near, rewards = np.concatenate(seen), np.concatenate(rewards)
 
     assert (near < 0.5).all()
-    assert rewards[(near > 0) & (near < 0.02)].mean() < -0.15
+    assert rewards[(near > 0) & (near < 0.02)].mean() < -0.4
     np.testing.assert_allclose(rewards[near > 0.35], 0, atol=1e-6)
 
 

@@ -13,6 +13,7 @@ from arkml import HiveGrant, Host
 from arkml.cli import logs
 from arkml.cli.training_display import TrainingDisplay, pace_of
 from arkml.errors import ProtocolError
+from arkml.hive.protocol.results import EvaluationReport
 from arkml.hive.protocol.runs import RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.host import hives_of
@@ -39,7 +40,7 @@ def hive():
 def test_a_report_of_an_evaluation_that_failed_does_not_cost_the_best_policy(hive):
     with Host(hive=HiveGrant(f"127.0.0.1:{hive.port}")) as host:
         client, guest = hives_of(host).client(), host.load(ACTOR)
-        report = client.evaluate("r1", 1, [1.0], [1])
+        report = client.evaluate("r1", EvaluationReport(1, [1.0], [1]))
         error = report.exception(20)
         with RunMonitor(hives_of(host), lambda _: None) as monitor:
             outcome = gather(client, RUN, guest, monitor, [report])

@@ -12,18 +12,12 @@ import sys
 import pytest
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, arkml, start
 from tests.integration.test_embedded_hive import children_of
-from tests.integration.training_guest import LOCAL, V2, TrainingGuest
 from tests.waiting import eventually
-
-from arkml import HiveGrant, Host
-from arkml.abi.codes import ErrorCode
-from arkml.host import hives_of
 
 REACH, PENDULUM, CHOOSERS = (
     GUESTS / f"c_{name}.wasm" for name in ("reach", "pendulum", "choosers")
 )
 QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
-NAMES_TRAINERS = ("PPO of stable-baselines3", "arkml.envs.gym", "ML-Agents", "arkml player")
 
 
 @pytest.fixture
@@ -107,33 +101,18 @@ def test_a_guest_that_was_renamed_goes_on_with_its_training(trained, tmp_path, c
     assert json.loads((out / "training.json").read_text())["guest"] == "points.wasm"
 
 
-def test_a_guest_that_declares_discrete_actions_is_not_trained(tmp_path):
-    out = tmp_path / "out"
-    refused = arkml("train", CHOOSERS, "--frames", "50", "--out", out)
+@pytest.mark.parametrize("given", ["option", "file"])
+def test_discrete_actions_are_not_trained_by_sac(tmp_path, given):
+    out, file = tmp_path / "out", tmp_path / "settings.json"
+    file.write_text('{"algorithm": "sac"}')
+    options = {"option": ("--algorithm", "sac"), "file": ("--config", file)}[given]
+    refused = arkml("train", CHOOSERS, "--frames", "50", "--out", out, *options)
 
     assert refused.status == 2
-    assert "declares discrete actions (branches of 3, 2)" in refused.err
-    assert all(name in refused.err for name in NAMES_TRAINERS)
+    assert 'algorithm is "sac": it takes continuous actions only' in refused.err
+    assert 'the guest declares branches of 3, 2 choices; use "ppo"' in refused.err
     assert len(refused.err.splitlines()) == 1
     assert not out.exists()
-
-
-def test_nor_is_it_trained_by_other_commands():
-    played = arkml("run", CHOOSERS, "--hive", "embedded", "--frames", "20")
-
-    assert "declares discrete actions" in played.err
-
-
-def test_a_run_whose_configuration_declares_discrete_actions_is_refused(caplog):
-    spec = json.dumps({"arkml": {"spec": {"actions": {"continuous": 0, "discrete": [3, 2]}}}})
-    with Host(hive=HiveGrant()) as host:
-        guest = TrainingGuest(host)
-        code, _ = guest.ask(V2, "start_training", *LOCAL, "game", "chooser", 3, 2, 0, spec)
-        embedded = hives_of(host)._embedded
-
-    assert code is ErrorCode.INVALID_ARGUMENTS
-    assert "'chooser' declares discrete actions (branches of 3, 2)" in caplog.text
-    assert embedded.pid is None
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "/proc/arkml"])

@@ -75,6 +75,7 @@ SHORT = {
     "arkml.envs.llapi.side_channel.raw_bytes_channel": SAME_NAME,
     "arkml.envs.llapi.side_channel.side_channel": SAME_NAME,
     "arkml.envs.remade": "how environments of all interfaces are pickled",
+    "arkml.hive.protocol.masks": "hosts, server and learners share it, and environments too",
     "arkml.parent_watch": "server and learning share it, and nothing else",
     "arkml.policies.constant": "needs onnx, which is imported late",
     "arkml.policies.external": "one policy, which environments make and sessions hold",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.waiting import eventually
 
 from arkml.hive.outbox import Outbox
-from arkml.hive.protocol.rows import NO_ROW, RowKind
+from arkml.hive.protocol.rows import MAX_BODY, NO_ROW, RowKind, encode
 
 FEATURES, ACTIONS = 3, 2
 
@@ -26,13 +26,13 @@ class World:
     def pause(self):
         self.pauses += 1
 
-    def append(self, count, *, kind=RowKind.TRAINING, keep=None):
+    def append(self, count, *, kind=RowKind.TRAINING, keep=None, masks=None):
         numbers = np.arange(self.sent, self.sent + count)
         self.sent += count
         self.outbox.append(
             numbers.astype(np.uint64), numbers.astype(np.uint64), 5, numbers.astype("f4"),
             np.zeros(count, np.uint32), np.outer(numbers, [1, 2, 3]).astype("f4"),
-            np.outer(numbers, [4, 5]).astype("f4"), keep, kind,
+            np.outer(numbers, [4, 5]).astype("f4"), keep, kind, masks=masks,
         )  # fmt: skip
 
     def take_all(self):
@@ -216,3 +216,84 @@ def test_the_writer_says_with_the_rows_of_a_frame_that_it_ends_but_not_with_each
 
     eventually(pauses_again, 10, interval=0)
     assert world.pauses == 2
+
+
+def masks(count, *masked):
+    """Masks of three choices; `masked` are (row, choice)."""
+    allowed = np.ones((count, 3), "f4")
+    for place in masked:
+        allowed[place] = 0
+    return allowed
+
+
+def taken_masks(outbox):
+    return [tuple(item)[:2] for item in outbox.take_masks().tolist()]
+
+
+def test_masks_go_out_with_their_rows_and_once():
+    world = World()
+    world.append(3, masks=masks(3, (0, 1), (2, 0), (2, 2)))
+    world.append(2, masks=masks(2, (1, 1)))
+    world.outbox.take(partial=True)
+
+    assert taken_masks(world.outbox) == [(0, 1), (2, 0), (2, 2), (4, 1)]
+    assert taken_masks(world.outbox) == []
+
+
+def test_masks_of_a_frame_are_divided_among_its_bodies():
+    world = World(rows=4)
+    world.append(10, masks=masks(10, (1, 0), (3, 2), (4, 1), (9, 0)))
+    found = []
+    while world.outbox.take(partial=True) is not None:
+        found.append(taken_masks(world.outbox))
+
+    assert found == [[(1, 0), (3, 2)], [(0, 1)], [(1, 0)]]
+
+
+def test_masks_of_rows_that_are_not_kept_do_not_go_out():
+    world = World()
+    keep = np.array([True, False, True])
+    world.append(3, keep=keep, masks=masks(3, (0, 0), (1, 1), (2, 2)))
+    world.outbox.take(partial=True)
+
+    assert taken_masks(world.outbox) == [(0, 0), (1, 2)]
+
+
+def test_masks_of_rows_that_were_given_up_are_given_up():
+    world = World(rows=4, max_bytes=1)
+    world.append(4, masks=masks(4, (0, 0), (3, 1)))
+    world.append(3, masks=masks(3, (2, 2)))
+    world.outbox.trim()
+    rows = world.outbox.take(partial=True)[1]
+
+    assert len(rows) == 3
+    assert taken_masks(world.outbox) == [(2, 2)]
+
+
+def test_masks_of_refused_rows_are_not_those_of_the_next():
+    world = World(rows=4, max_bytes=1)
+    world.append(12, masks=masks(12, (7, 0), (8, 1), (11, 2)))
+    found = []
+    while world.outbox.take(partial=True) is not None:
+        found.append(taken_masks(world.outbox))
+        world.outbox.release(4)
+    world.append(4, masks=masks(4))
+    world.outbox.take(partial=True)
+
+    assert found == [[], [(3, 0)]]
+    assert taken_masks(world.outbox) == []
+
+
+def test_a_body_of_wide_rows_is_no_larger_than_the_hive_takes():
+    outbox = Outbox(3, 1, choices=4_096, wake=lambda: None, pause=lambda: None)
+    count = 700
+    outbox.append(
+        np.arange(count, dtype="u8"), np.zeros(count, "u8"), 1, np.zeros(count, "f4"),
+        np.zeros(count, "u4"), np.zeros((count, 3), "f4"), np.zeros((count, 1), "f4"),
+        masks=np.zeros((count, 4_096), "f4"),
+    )  # fmt: skip
+    _, columns = outbox.take(partial=False)
+    columns.meta = outbox.take_masks()
+
+    assert len(columns.meta) == 4_096 * len(columns)
+    assert len(encode(columns, seq=1)) <= MAX_BODY

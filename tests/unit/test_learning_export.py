@@ -8,8 +8,9 @@ import onnxruntime as ort
 import pytest
 
 from arkml.abi.codes import SnapshotFormat
-from arkml.learning.algorithm import Diverged, ExportWrong, Layer
+from arkml.learning.algorithm import Diverged, Layer
 from arkml.learning.normalizer import Scaling
+from arkml.learning.policy_graph import ExportWrong
 from arkml.learning.sac_export import SacWeights, act, check, export, to_onnx
 from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary

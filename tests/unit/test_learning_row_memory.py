@@ -34,6 +34,12 @@ GROUP_2 = {
     "sys/fs/cgroup/run/memory.max": "max\n",
     "sys/fs/cgroup/run/memory.current": "600000\n",
 }
+PROCESS = {
+    "proc/self/limits": "Limit  Soft Limit  Hard Limit  Units\n"
+    "Max stack size            8388608  unlimited  bytes\n"
+    "Max resident set          1500000  unlimited  bytes\n",
+    "proc/self/status": "Name:\tpython\nState:\tR (running)\nVmRSS:\t    1000 kB\n",
+}
 CONTAINER = {
     "proc/self/cgroup": "0::/somewhere/else\n",
     "sys/fs/cgroup/memory.max": "50000\n",
@@ -48,11 +54,12 @@ CONTAINER = {
         (MEMINFO, 2_000 * 1_024),
         (MEMINFO | GROUP_1, 500_000),
         (MEMINFO | GROUP_2, 100_000),
+        (MEMINFO | PROCESS, 1_500_000 - 1_024_000),
         (MEMINFO | CONTAINER, 30_000),
         (MEMINFO | CONTAINER | {"sys/fs/cgroup/memory.current": "what"}, 2_000 * 1_024),
     ],
 )
-def test_what_is_available_is_the_least_of_the_machine_and_its_groups(tmp_path, files, expected):
+def test_what_is_available_is_the_least_of_machine_groups_and_process(tmp_path, files, expected):
     assert available_memory(system(tmp_path, files)) == expected
 
 

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from arkml.errors import HiveError
+from arkml.hive.protocol.masks import mask_names
 from arkml.hive.protocol.runs import MAX_NAMES, Best, Role, RunRequest
 from arkml.hive.protocol.settings import Settings
 from arkml.server.document import DOCUMENT_NAME, Document, pack_document, read_document
@@ -104,3 +105,14 @@ def test_a_full_run_takes_the_names_it_has_and_no_new_one():
 
     assert new == ["last"]
     assert list(refused) == ["too many"]
+
+
+def test_masks_take_no_place_from_metrics():
+    branches = (300, 3)
+    request = RunRequest("run", "game", Settings(3, 2, branches))
+    run = Document("abc", request, 1, names=mask_names(branches))
+    new, refused = run.select_new_names(map(str, range(MAX_NAMES + 1)))
+
+    assert len(new) == MAX_NAMES
+    assert list(refused) == [str(MAX_NAMES)]
+    assert run.select_new_names(["mask/0/299"]) == ([], {})

@@ -8,8 +8,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from arkml.abi.codes import EpisodeState
-from arkml.batches import ROW, Batch
-from arkml.errors import ModelRejected, Unavailable
+from arkml.batches import ROW, Batch, Metadata
+from arkml.errors import InvalidArguments, ModelRejected, Unavailable
+from arkml.learning.algorithm import Layer
+from arkml.learning.normalizer import Scaling
+from arkml.learning.ppo_export import PpoWeights, to_onnx
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.training import PolicyVersion, TrainingPolicy
@@ -243,3 +246,90 @@ def test_nothing_is_asked_of_the_policy_for_an_empty_submit():
     world.submit()
 
     assert world.sink.taken == []
+
+
+def chooser(*, log_std=0.0):
+    """A model of one continuous action of mean 3 and a branch of three equal choices."""
+    layers = (Layer(np.zeros((2, 4), "f4"), np.float32([3, 0, 0.5, 0])),)
+    value = (Layer(np.zeros((2, 1), "f4"), np.zeros(1, "f4")),)
+    scaling, spread = Scaling.identity(2), np.float32([log_std])
+    return to_onnx(PpoWeights(scaling, layers, value, spread, (3,), 0))
+
+
+class ChooserWorld(World):
+    def __init__(self, *, deterministic=False):
+        self.library = PolicyLibrary(ModelCache())
+        self.sink = MaskSink()
+        self.policy = TrainingPolicy(
+            "run", 2, 2, sink=self.sink, seed=3, workspace=self.library.workspace, branches=(3,),
+            deterministic=deterministic,
+        )  # fmt: skip
+        loaded = self.library.load_version(chooser(), self.policy)
+        self.policy.offer(PolicyVersion(1, loaded))
+
+    def choose(self, count, *masked):
+        """Submit rows of new agents; `masked` are metadata: row, name and value."""
+        self.policy.masks.begin(count)
+        self.policy.masks.mask([Metadata(*item) for item in masked])
+        return self.submit(*((agent, INITIAL) for agent in range(count)), key=len(self.sink.taken))
+
+
+class MaskSink(Sink):
+    def __init__(self):
+        super().__init__()
+        self.masks = []
+
+    def take(self, rows):
+        super().take(rows)
+        self.masks.append(None if rows.masks is None else rows.masks.copy())
+
+
+def test_choices_are_answered_as_they_are_and_continuous_actions_clipped():
+    world = ChooserWorld()
+    batch = world.choose(300)
+    raw = world.sink.taken[0][6]
+
+    assert set(batch.actions[:, 1].tolist()) == {0.0, 1.0, 2.0}
+    assert np.array_equal(batch.actions[:, 1], raw[:, 1])
+    assert np.array_equal(batch.actions[:, 0], np.clip(raw[:, 0], -1, 1))
+    assert raw[:, 0].max() > 3
+    assert world.sink.masks == [None]
+
+
+def test_a_masked_choice_is_not_taken_and_its_mask_passed_on():
+    world = ChooserWorld()
+    masked = [(row, f"mask/0/{choice}", 1.0) for row in range(300) for choice in (0, 2) if row % 2]
+    batch = world.choose(300, *masked, (1, "speed", 1.0), (0, "mask/0/3", 1.0), (0, "mask/1/0", 1))
+    (masks,) = world.sink.masks
+
+    assert set(batch.actions[1::2, 1].tolist()) == {1.0}
+    assert set(batch.actions[::2, 1].tolist()) == {0.0, 1.0, 2.0}
+    assert masks[::2].all()
+    assert masks[1::2].tolist() == [[0, 1, 0]] * 150
+
+
+def test_masks_last_for_one_batch_and_a_value_of_zero_takes_one_back():
+    world = ChooserWorld()
+    world.choose(3, *((row, "mask/0/1", 1.0) for row in range(3)), (2, "mask/0/1", 0.0))
+    world.choose(3)
+
+    assert world.sink.masks[0][:, 1].tolist() == [0, 0, 1]
+    assert world.sink.masks[1] is None
+
+
+def test_without_noise_the_likeliest_allowed_choice_is_taken():
+    world = ChooserWorld(deterministic=True)
+    batch = world.choose(2, (1, "mask/0/1", 1.0))
+
+    assert batch.actions.tolist() == [[1.0, 1.0], [1.0, 0.0]]
+    assert world.sink.taken[0][6][:, 0].tolist() == [3.0, 3.0]
+
+
+def test_a_model_of_other_branches_is_refused():
+    world = ChooserWorld()
+    other = TrainingPolicy(
+        "run", 2, 2, sink=None, seed=0, workspace=world.library.workspace, branches=(4,)
+    )
+
+    with pytest.raises(InvalidArguments, match="takes masks of 3 choices, the agents have 4"):
+        world.library.load_version(chooser(), other)

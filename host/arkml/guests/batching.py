@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ import numpy.typing as npt
 from arkml.batches import ROW, Batch
 from arkml.errors import GuestError
 from arkml.guests.calls import CallLoop
+from arkml.policies.masks import ChoiceMasks
 from arkml.policies.policy import Policy
+from arkml.policies.training import TrainingPolicy
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Slab
 from arkml.runtime.shim import control as at
-from arkml.sessions.session import Ready, Session
+from arkml.sessions.session import Ready, Session, TrainingSession
 
 _Indices = npt.NDArray[np.intp]
 
@@ -40,6 +43,8 @@ class Group:
         self.guests = guests
         self.sessions = sessions
         self._moves: list[tuple[Slab, _Indices, slice]] = []
+        self._masks = policy.masks if isinstance(policy, TrainingPolicy) else None
+        self._starts = _starts(regions)
         keys = _keys(regions)
         self.batch = _view(regions, keys) or self._compacted(regions, keys)
 
@@ -51,6 +56,8 @@ class Group:
             slab.view(at.FEATURES).take(rows, 0, batch.features[place], "clip")
             if batch.given is not None:
                 slab.view(at.GIVEN).take(rows, 0, batch.given[place], "clip")
+        if self._masks is not None:
+            self._mask(self._masks)
         self.policy.act(batch)
         for slab, rows, place in self._moves:
             slab.view(at.ACTIONS)[rows] = batch.actions[place]
@@ -58,6 +65,14 @@ class Group:
         if batch.given is not None and batch.rows["metadata"].any():  # a training session's
             for session in self.sessions:
                 session.note()
+
+    def _mask(self, masks: ChoiceMasks) -> None:
+        """Mask the choices of the batch by the metadata of its sessions."""
+        masks.begin(len(self.batch))
+        if self.batch.rows["metadata"].any():
+            for session, start in zip(self.sessions, self._starts, strict=True):
+                if isinstance(session, TrainingSession):
+                    session.mask(start)
 
     def _compacted(self, regions: Sequence[Region], keys: npt.NDArray[np.uint64]) -> Batch:
         by_slab: dict[int, list[Region]] = {}
@@ -71,6 +86,8 @@ class Group:
             self._moves.append((group[0].slab, rows, slice(done, done + len(rows))))
             done += len(rows)
         keys = _keys(ordered)
+        by_region = dict(zip(map(id, ordered), _starts(ordered), strict=True))
+        self._starts = [by_region[id(region)] for region in regions]
         return Batch(
             np.zeros(total, ROW),
             np.zeros((total, shape.num_features), np.float32),
@@ -79,6 +96,12 @@ class Group:
             keys,
             np.zeros((total, shape.num_actions), np.float32) if shape.training else None,
         )
+
+
+def _starts(regions: Sequence[Region]) -> list[int]:
+    """Return the row of a batch in which the rows of each region begin."""
+    counts = [region.count() for region in regions]
+    return list(accumulate(counts, initial=0))[:-1]
 
 
 def _keys(regions: Sequence[Region]) -> npt.NDArray[np.uint64]:

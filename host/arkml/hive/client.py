@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -113,13 +113,10 @@ class HiveClient(Closing):
         path = _path(run_id, f"series?name={quote(name, safe='')}&since={since}")
         return self._ask("GET", path, lambda answer: read(answer, SeriesReply).series)
 
-    def evaluate(
-        self, run_id: str, version: int, returns: Sequence[float], lengths: Sequence[float]
-    ) -> Future[bool]:
+    def evaluate(self, run_id: str, report: EvaluationReport) -> Future[bool]:
         """Report episodes that a policy version played; true if it is the best so far."""
-        body = EvaluationReport(version, list(returns), list(lengths))
         path = _path(run_id, "evaluations")
-        return self._ask("POST", path, lambda answer: read(answer, EvaluationReply).best, body)
+        return self._ask("POST", path, lambda answer: read(answer, EvaluationReply).best, report)
 
     def stop(self, run_id: str) -> Future[RunInfo]:
         """Stop a run for all sessions."""
@@ -153,6 +150,7 @@ class HiveClient(Closing):
         actions: int,
         *,
         on_policy: Callable[[int, bytes], object],
+        choices: int = 0,
         role: Role = Role.ACT,
         block: bool = False,
         sync: bool = False,
@@ -161,13 +159,14 @@ class HiveClient(Closing):
         Begin a session of a run.
 
         `on_policy` is called on the client's thread with each newer policy version and its ONNX
-        file. With `block` the session has credit, with `sync` it is in lockstep with the learner.
+        file. `choices` are those of all branches of an action, which rows may mask. With `block`
+        the session has credit, with `sync` it is in lockstep with the learner.
         """
         return self._start(
             self._join(
                 RunSession(
                     self._transport, self._loop, run_id, features, actions,
-                    role=role, block=block, sync=sync, on_policy=on_policy,
+                    choices=choices, role=role, block=block, sync=sync, on_policy=on_policy,
                 )
             )
         )  # fmt: skip

@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE, LAST_PAUSE = 0.05, 2.0  # seconds between two tries
 _FORBIDDEN = (401, 403)
 _MOST_REFUSED = 1_024
-_EMPTY = np.zeros(0, META)
 
 
 @dataclass(slots=True)
@@ -140,10 +139,11 @@ class Delivery:
         )
 
     async def _meta(self) -> npt.NDArray[Any]:
-        """Return the metrics of the rows taken last, by the ids of their names: META, [m]."""
+        """Return the metadata of the rows taken last, by the ids of its names: META, [m]."""
+        masks = self._outbox.take_masks()
         notes = self._outbox.take_notes()
         if not notes:
-            return _EMPTY
+            return masks
         unknown = [
             name
             for name in dict.fromkeys(name for _, name, _ in notes)
@@ -154,7 +154,7 @@ class Delivery:
         known = [
             (row, self._names[name], value) for row, name, value in notes if name in self._names
         ]
-        return np.array(known, META)
+        return np.concatenate([masks, np.array(known, META)])
 
     async def _number(self, names: list[str]) -> None:
         """Have the hive number these names. Each one that it refuses is logged once."""

@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arkml.hive.protocol.rows import META, NO_ROW, RowColumns, RowKind, payload_size
+from arkml.hive.protocol.rows import MAX_BODY, META, NO_ROW, RowColumns, RowKind, payload_size
 from arkml.hive.protocol.runs import BATCH_ROWS, BATCH_SECONDS
 
 MAX_BYTES = 64 << 20
 """The bytes of rows that may wait; beyond them the oldest rows are dropped."""
 
 _MAX_NOTES = 1 << 16
+_MOST_BYTES = MAX_BODY - (_MAX_NOTES * META.itemsize) - 1_024
+"""Bytes of the rows of one body, with room for its header and as many metrics as may wait."""
 _POOL = 8  # chunks that are kept for later
+
+_Integers = npt.NDArray[np.int64]
 
 
 class _Chunk:
@@ -40,6 +44,23 @@ class _Chunk:
         self.is_over = False
 
 
+class _Masks:
+    """
+    The masked choices of the rows of one frame.
+
+    rows: int64, [m], the number of rows appended before each one's row, ascending. names: int64,
+    [m], of the masks. `last` is the number of rows appended before the frame's end, which the
+    writer lowers where rows were refused.
+    """
+
+    __slots__ = ("last", "names", "rows")
+
+    def __init__(self, rows: _Integers, names: _Integers, last: int) -> None:
+        self.rows = rows
+        self.names = names
+        self.last = last
+
+
 class Outbox:
     """
     A queue of rows for one writer and one reader, without a lock.
@@ -50,8 +71,8 @@ class Outbox:
     full, and `pause` with the rows of a frame, once in BATCH_SECONDS at most. Rows between `begin`
     and `end` are not taken before `end`: their metrics are noted after them, and sent with them.
 
-    `max_rows` is the number of rows that may wait, those of `max_bytes` at first; beyond it the
-    oldest rows are dropped.
+    `choices` is the number of choices that a row may mask. `max_rows` is the number of rows that
+    may wait, those of `max_bytes` at first; beyond it the oldest rows are dropped.
     """
 
     def __init__(
@@ -61,6 +82,7 @@ class Outbox:
         *,
         wake: Callable[[], object],
         pause: Callable[[], object],
+        choices: int = 0,
         max_bytes: int = MAX_BYTES,
         rows: int = BATCH_ROWS,
     ) -> None:
@@ -72,12 +94,12 @@ class Outbox:
         self._released = 0
         self._features = features
         self._actions = actions
-        self._rows = rows
+        self._rows = max(1, min(rows, _MOST_BYTES // payload_size(1, features, actions, choices)))
         self._wake = wake
         self._pause = pause
         self._due = 0.0  # time of the next call of `pause`
         row_bytes = payload_size(1, features, actions, 0)
-        self.max_rows = max(rows, max_bytes // row_bytes)
+        self.max_rows = max(self._rows, max_bytes // row_bytes)
         self._open: _Chunk | None = None
         self._begun: int | None = None  # rows before those whose metrics may still come
         self._seen: int | None = None  # `_begun` at the reader's last check
@@ -86,6 +108,7 @@ class Outbox:
         self._chunks: deque[_Chunk] = deque()
         self._free: deque[_Chunk] = deque()
         self._notes: deque[tuple[int, str, float]] = deque(maxlen=_MAX_NOTES)
+        self._masks: deque[_Masks] = deque()
 
     def begin(self) -> None:
         """Begin rows whose metrics are noted after they are appended."""
@@ -115,15 +138,20 @@ class Outbox:
         action: npt.NDArray[Any],
         keep: npt.NDArray[np.bool_] | None = None,
         kind: RowKind = RowKind.TRAINING,
+        *,
+        masks: npt.NDArray[Any] | None = None,
     ) -> None:
         """
         Copy n rows, or those marked in `keep`, bool, [n]. Never blocks.
 
-        agent, step, reward, state: [n]. features: [n, F]. action: [n, A].
+        agent, step, reward, state: [n]. features: [n, F]. action: [n, A]. masks: [n, choices], 0
+        for a choice that is masked, or None.
         """
         if keep is not None:
             agent, step, reward, state = agent[keep], step[keep], reward[keep], state[keep]
             features, action = features[keep], action[keep]
+            masks = None if masks is None else masks[keep]
+        frame = None if masks is None else self._mask(masks)
         count, done = len(agent), 0
         while done < count:
             chunk = self._open
@@ -131,6 +159,8 @@ class Outbox:
                 chunk = self._begin(kind)
                 if chunk is None:
                     self._refused += count - done
+                    if frame is not None:
+                        frame.last = self.appended
                     return
             start = chunk.filled
             size = min(count - done, self._rows - start)
@@ -157,6 +187,14 @@ class Outbox:
         if now >= self._due:
             self._due = now + BATCH_SECONDS
             self._pause()
+
+    def _mask(self, masks: npt.NDArray[Any]) -> _Masks:
+        """Queue the masks of the next rows, float32, [n, choices], before the rows themselves."""
+        rows, names = np.nonzero(masks == 0)
+        frame = _Masks(rows + self.appended, names, self.appended + len(masks))
+        if len(rows):
+            self._masks.append(frame)
+        return frame
 
     def note(self, items: Iterable[tuple[int, str, float]]) -> None:
         """Queue metrics: the number of rows appended before theirs, or NO_ROW; name; value."""
@@ -220,6 +258,22 @@ class Outbox:
             _, name, value = self._notes.popleft()
             notes.append((row - first if first <= row < end else NO_ROW, name, value))
         return notes
+
+    def take_masks(self) -> npt.NDArray[Any]:
+        """Return the masks of the rows taken last, by place of the row and name: META, [m]."""
+        first, end = self._last
+        taken = []
+        while self._masks and self._masks[0].rows[0] < end:
+            frame = self._masks[0]
+            start, stop = np.searchsorted(frame.rows, (first, min(end, frame.last)))
+            items = np.ones(max(0, int(stop - start)), META)
+            items["row"] = frame.rows[start:stop] - first
+            items["name"] = frame.names[start:stop]
+            taken.append(items)
+            if frame.last > end:
+                break  # the rest of its rows are taken next
+            self._masks.popleft()
+        return np.concatenate(taken) if taken else _NO_META
 
     def release(self, rows: int) -> None:
         """Note that `rows` of the rows taken are settled: at the hive, refused by it, or lost."""

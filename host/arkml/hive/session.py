@@ -23,7 +23,7 @@ from arkml.hive.transport import GONE, RETRIED, HiveTransport
 log = logging.getLogger(__name__)
 
 _BEAT = 5.0  # seconds without rows after which a beat renews the session's lease
-_WAITING_BEAT = 0.05  # seconds between beats while the guest waits for credit
+_FIRST_WAIT, _LAST_WAIT = 0.02, 0.1  # seconds between beats while the guest waits for credit
 _LONGEST_PAUSE = 0.01
 """Seconds, at most, between two bodies where no frame may be late: half the time of the first."""
 _FRAME_END = 0.002
@@ -36,7 +36,8 @@ class RunSession:
 
     The thread of the frames appends to `outbox`, asks `must_wait` and calls `wait`; the rest runs
     on `loop`, the client's. `failure` is the reason why rows cannot be delivered any more, or None.
-    `ended` is done when the session has left.
+    `ended` is done when the session has left. `learner` is the name of the run's algorithm;
+    `is_on_policy` if it learns from rows of its own policy only, and not from demonstrations.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class RunSession:
         features: int,
         actions: int,
         *,
+        choices: int,
         role: Role,
         block: bool,
         sync: bool,
@@ -56,7 +58,7 @@ class RunSession:
         self.index = -1
         self.failure: str | None = None
         self.ended: Future[None] = Future()
-        self.outbox = Outbox(features, actions, wake=self._wake, pause=self._pause)
+        self.outbox = Outbox(features, actions, choices=choices, wake=self._wake, pause=self._pause)
         self._delivery = Delivery(transport, self.outbox, self)
         self._transport = transport
         self._loop = loop
@@ -65,6 +67,8 @@ class RunSession:
         self._on_policy = on_policy
         self._request = JoinRequest(str(uuid.uuid4()), features, actions, role)
         self.sid = ""
+        self.learner = ""
+        self.is_on_policy = False
         self._credit = 0
         self._hold = False
         self._known_version = 0  # the newest at the hive
@@ -146,29 +150,30 @@ class RunSession:
                 raise RunGone(f"run {self.run_id} is gone: {error}") from error
             raise
         self.sid, self.index = joined.sid, joined.index
+        self.learner, self.is_on_policy = joined.learner, joined.is_on_policy
         self.update(joined)
         return joined.acked
 
     async def _pump(self) -> None:
         """Send rows as they are appended, until the session leaves or fails."""
         try:
-            last = time.monotonic()
+            last, wait = time.monotonic(), _FIRST_WAIT
             while self.failure is None:
                 is_urgent = self._sync or self._is_waiting or self._leaving is not None
                 is_due, self._is_due = self._is_due, False
                 started = time.monotonic()
                 if await self._delivery.send(partial=is_urgent or is_due):
-                    last = time.monotonic()
+                    last, wait = time.monotonic(), _FIRST_WAIT
                     if not (is_urgent or self._block):
                         await asyncio.sleep(min((last - started) / 2, _LONGEST_PAUSE))
                     continue
                 if self._leaving is not None and self.outbox.is_empty:
                     break
-                await self._wait_for_rows()
+                await self._wait_for_rows(wait if self._is_waiting else 2 * BATCH_SECONDS)
                 silence = time.monotonic() - last
-                if silence > (_WAITING_BEAT if self._is_waiting else _BEAT):
+                if silence > (wait if self._is_waiting else _BEAT):
                     await self._beat()
-                    last = time.monotonic()
+                    last, wait = time.monotonic(), min(2 * wait, _LAST_WAIT)
             await self._leave()
         except HiveError as error:
             self._fail(str(error))
@@ -226,11 +231,11 @@ class RunSession:
         self._known_version = max(self._known_version, version)
         self._on_policy(version, policy)
 
-    async def _wait_for_rows(self) -> None:
+    async def _wait_for_rows(self, seconds: float) -> None:
         """Wait until a body is full, or the rows in the outbox are old enough to be sent."""
         self._work.clear()
         try:
-            await asyncio.wait_for(self._work.wait(), 2 * BATCH_SECONDS)
+            await asyncio.wait_for(self._work.wait(), seconds)
         except TimeoutError:  # no frame comes after these rows
             self._is_due = True
             self.outbox.end_stale()

@@ -21,10 +21,6 @@ class Diverged(HiveError):
     """Losses or weights are not finite any more."""
 
 
-class ExportWrong(HiveError):
-    """The answers of an exported model differ from those of its weights."""
-
-
 class Layer(NamedTuple):
     """A linear layer. weight: float32, [inputs, outputs]. bias: float32, [outputs]."""
 

@@ -25,6 +25,8 @@ _ROUNDS = 16
 _FORGET_FROM = 4_096
 _LARGEST = float(np.finfo(np.float32).max)
 
+_TERMINAL = int(EpisodeState.TERMINAL)  # numpy compares with an enumeration slowly
+
 _STEP = np.dtype([("next", "<i8"), ("reward", "<f4"), ("ended", "<u4")])
 """The slot of the row one step later, -1 for none; the reward; 1 where the episode terminated."""
 
@@ -99,16 +101,20 @@ class ReplayBuffer:
 
         Raises MemoryError if there is no room for them, and then adds none.
         """
+        if not len(columns):
+            return Added(np.zeros(0), FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64)))
         self._memory.claim(min(self.held + len(columns), self._capacity))
         self._rewards.add(columns.reward[:, None])
         chains = self._chains.setdefault((session, kind), TrajectoryIndex(self._gamma))
         most = self._demonstrations.limit
         if kind != RowKind.DEMONSTRATION:
             most = max(1, self._capacity - most)
-        parts = [
-            self._add(chains, session, kind, columns.take(rows))
-            for rows in chunks(len(columns), min(most, MAX_ROWS))
-        ] or [Added(np.zeros(0), FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64)))]
+        size = min(most, MAX_ROWS)
+        if len(columns) <= size:
+            parts = [self._add(chains, session, kind, columns)]
+        else:
+            bodies = map(columns.take, chunks(len(columns), size))
+            parts = [self._add(chains, session, kind, body) for body in bodies]
         self._listed.clear()
         if sum(map(len, self._chains.values())) > self._forget_at:
             self._forget()
@@ -202,7 +208,7 @@ class ReplayBuffer:
         self.rows += len(columns)
         self._steps["next"][slots] = -1
         self._steps["reward"][slots] = columns.reward
-        self._steps["ended"][slots] = (columns.state == EpisodeState.TERMINAL) & self._masking
+        self._steps["ended"][slots] = (columns.state == _TERMINAL) & self._masking
         self._features[slots] = columns.features
         self._actions[slots] = np.clip(columns.action, -1.0, 1.0)
         self._sessions[slots] = session

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
-from arkml.batches import MASK, Floats
+from arkml.batches import Floats
 from arkml.hive.protocol.audit import checksum, row_hashes
+from arkml.hive.protocol.masks import masked_choice
 from arkml.hive.protocol.rows import NO_ROW, RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Added, HeldRows
@@ -338,9 +339,5 @@ def _row(settings: Settings) -> np.dtype[Any]:
 
 def _mask_column(name: str, branches: Sequence[int]) -> int:
     """Return the column of the choice that metadata of this name masks, -1 if there is none."""
-    if not name.startswith(MASK):
-        return -1
-    branch, _, choice = name[len(MASK) :].partition("/")
-    if not (branch.isdecimal() and choice.isdecimal()) or int(branch) >= len(branches):
-        return -1
-    return sum(branches[: int(branch)]) + int(choice) if int(choice) < branches[int(branch)] else -1
+    masked = masked_choice(name, branches)
+    return -1 if masked is None else sum(branches[: masked[0]]) + masked[1]

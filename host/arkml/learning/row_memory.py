@@ -80,15 +80,28 @@ def available_memory(root: Path = Path("/")) -> float:
     """
     Return the bytes that this process can take before the system ends a process.
 
-    The lowest of the machine's and of those of the process's control groups; infinite where the
-    system does not say. `root` is the directory that holds `proc` and `sys`.
+    The lowest of the machine's, of those of the process's control groups, and of the process's own
+    (`ulimit -m`, which Linux itself does not enforce); infinite where the system does not say.
+    `root` is the directory that holds `proc` and `sys`.
     """
-    return min((_of_machine(root), *_of_groups(root)))
+    return min((_of_machine(root), _of_process(root), *_of_groups(root)))
 
 
 def _of_machine(root: Path) -> float:
     numbers = _numbers(root / "proc/meminfo")
     return 1_024 * numbers.get("MemAvailable", math.inf)
+
+
+def _of_process(root: Path) -> float:
+    try:
+        lines = (root / "proc/self/limits").read_text().splitlines()
+    except OSError:
+        return math.inf
+    name = "Max resident set"
+    limits = [line.removeprefix(name).split()[0] for line in lines if line.startswith(name)]
+    if not limits or not limits[0].isdecimal():  # "unlimited"
+        return math.inf
+    return int(limits[0]) - 1_024 * _numbers(root / "proc/self/status").get("VmRSS", 0.0)
 
 
 def _of_groups(root: Path) -> Iterator[float]:
@@ -131,4 +144,5 @@ def _numbers(path: Path) -> dict[str, float]:
         words = [line.split() for line in path.read_text().splitlines()]
     except OSError:
         return {}
-    return {line[0].rstrip(":"): float(line[1]) for line in words if len(line) > 1}
+    pairs = [(line[0].rstrip(":"), line[1]) for line in words if len(line) > 1]
+    return {name: float(number) for name, number in pairs if number.isdecimal()}

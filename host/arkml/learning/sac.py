@@ -13,14 +13,11 @@ from arkml.learning.batch_block import empty_block, most_batches
 from arkml.learning.checkpoints import CheckpointDamaged
 from arkml.learning.engine import CompiledAhead, find_device
 from arkml.learning.normalizer import Normalizer
-from arkml.learning.rate_limiter import RateLimiter
+from arkml.learning.rate_limiter import MOST_UPDATES, RateLimiter
 from arkml.learning.replay_buffer import ReplayBuffer
 from arkml.learning.sac_export import SacWeights, export
 from arkml.learning.sac_state import first_state, random_key, rates_of
 from arkml.learning.tensors import flatten, restored
-
-MOST_UPDATES = 64
-"""Updates of one call of the compiled code."""
 
 
 class Sac:

@@ -15,6 +15,11 @@ from arkml.hive.protocol.rows import RowColumns
 Numbers = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 
+# numpy compares with an enumeration slowly.
+_TERMINAL, _INTERRUPTED, _INITIAL = map(
+    int, (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED, EpisodeState.INITIAL)
+)
+
 _HEAD = np.dtype(
     [
         ("number", "<i8"),
@@ -174,8 +179,8 @@ class _Sorted:
         self.numbers = order + first
         self.step = columns.step[order].astype(np.int64)
         self.reward = columns.reward[order].astype(np.float64)
-        self.ended = (state == EpisodeState.TERMINAL) | (state == EpisodeState.INTERRUPTED)
-        self._initial = state == EpisodeState.INITIAL
+        self.ended = (state == _TERMINAL) | (state == _INTERRUPTED)
+        self._initial = state == _INITIAL
         self.previous: Numbers = np.full(len(order), -1, np.int64)
         self.follows: npt.NDArray[np.bool_] = np.zeros(len(order), bool)
 

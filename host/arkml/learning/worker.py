@@ -92,8 +92,9 @@ def _wait_for_a_run(server: ServerConnection) -> int:
 
 
 def _learn(server: ServerConnection, directory: Path, waiting: Sequence[Message]) -> int:
-    from arkml.learning.algorithm import Diverged, ExportWrong
+    from arkml.learning.algorithm import Diverged
     from arkml.learning.learner import Learner
+    from arkml.learning.policy_graph import ExportWrong
     from arkml.learning.reporter import Reporter
     from arkml.learning.trainer import Trainer
 

@@ -70,6 +70,8 @@ class AgentTable:
         state_bytes: int = STATE_BYTES,
         workspace: PolicyWorkspace | None = None,
     ) -> None:
+        self.advanced = 0
+        """Batches that were counted as acted."""
         self._workspace = workspace or PolicyWorkspace()
         self._entry_bytes = 4 * state_width + _ENTRY_BYTES
         self._ended_limit = ended_agents
@@ -153,6 +155,7 @@ class AgentTable:
         ended: bool, [rows], True where the row ends an episode; None if there are no episodes.
         state: float32, [agents, state_width], the recurrent states after the batch, or None.
         """
+        self.advanced += 1
         slots = visit.slots
         self._steps[slots] += visit.counts
         if ended is not None:

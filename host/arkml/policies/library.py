@@ -13,6 +13,7 @@ from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge, Unav
 from arkml.limits import Limits
 from arkml.policies.cervo import AssetKind, is_cervo, unpack
 from arkml.policies.given import FunctionPolicy, ObjectPolicy, PolicyFunction
+from arkml.policies.masks import ChoiceMasks
 from arkml.policies.model import Model
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
@@ -86,6 +87,14 @@ class PolicyLibrary:
             return self._function_policy(self._given, policy.num_features, policy.num_actions)
         return policy
 
+    def load_override(self, policy: TrainingPolicy) -> Policy:
+        """Return the policy that replaces every snapshot, to act for `policy`; raise as `load`."""
+        shape = policy.num_features, policy.num_actions
+        if policy.masks is None or self._given is not None:
+            return self.load(b"", SnapshotFormat.ONNX, *shape)
+        model, _ = self._model(b"", SnapshotFormat.ONNX)
+        return self._policy(model, *shape, policy.masks)
+
     @property
     def workspace(self) -> PolicyWorkspace:
         """The arrays and limits that the policies of the library share."""
@@ -106,7 +115,11 @@ class PolicyLibrary:
         if roles.recurrent:
             raise ModelRejected("the policy of a run has recurrent inputs")
         signature = find_signature(
-            roles, policy.num_features, policy.num_actions, deterministic=policy.deterministic
+            roles,
+            policy.num_features,
+            policy.num_actions,
+            deterministic=policy.deterministic,
+            raw=True,
         )
         return OnnxPolicy(
             model,
@@ -115,6 +128,7 @@ class PolicyLibrary:
             deterministic=policy.deterministic,
             workspace=self._workspace,
             agents=policy.agents,
+            masks=policy.masks,
         )
 
     def load_network(
@@ -152,7 +166,11 @@ class PolicyLibrary:
             return policy
 
     def _policy(
-        self, model: Model, num_features: int | None, num_actions: int | None
+        self,
+        model: Model,
+        num_features: int | None,
+        num_actions: int | None,
+        masks: ChoiceMasks | None = None,
     ) -> OnnxPolicy:
         roles = find_roles(model.inputs, model.outputs)
         try:
@@ -169,6 +187,7 @@ class PolicyLibrary:
             seed=self._seed,
             deterministic=self._deterministic,
             workspace=self._workspace,
+            masks=masks,
         )
 
     def _model(self, snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[Model, bytes]:

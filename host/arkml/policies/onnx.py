@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from arkml.batches import Batch, Floats
+from arkml.errors import InvalidArguments
 from arkml.policies.agents import AgentTable
+from arkml.policies.masks import ChoiceMasks
 from arkml.policies.model import Call, Model
 from arkml.policies.model_runner import BoundBatch, ModelRunner, execute, failed
 from arkml.policies.signature import Port, Signature
@@ -21,11 +23,12 @@ class BoundPolicyBatch(BoundBatch):
     """
     The arrays and calls for one `Batch`, kept in its `scratch`.
 
-    before, after: copies to make around the calls. `only` is the one call that answers the whole
+    before, after: copies to make around the calls. masks: float32, [n, choices], the feed of the
+    model's masks where the policy has some, or None. `only` is the one call that answers the whole
     batch, where nothing else is to do, or None.
     """
 
-    __slots__ = ("after", "before", "only")
+    __slots__ = ("after", "before", "masks", "only")
 
     def __init__(self, bound: BoundBatch, before: Sequence[Copy], after: Sequence[Copy]) -> None:
         super().__init__(
@@ -39,6 +42,7 @@ class BoundPolicyBatch(BoundBatch):
         )
         self.before = before
         self.after = after
+        self.masks: Floats | None = None
         self.only: Call | None = None
 
 
@@ -47,7 +51,9 @@ class OnnxPolicy:
     Acts by a model with features in and actions out.
 
     The model reads features from the batch's arrays and writes actions and values there. Arrays are
-    bound to the model once for each `Batch` object.
+    bound to the model once for each `Batch` object. `masks` are those of each batch, for a model
+    that takes masks; without them all choices are allowed. Raises InvalidArguments if the model
+    takes masks of another number of choices.
     """
 
     def __init__(
@@ -59,7 +65,11 @@ class OnnxPolicy:
         seed: int = 0,
         deterministic: bool = False,
         agents: AgentTable | None = None,
+        masks: ChoiceMasks | None = None,
     ) -> None:
+        self._masks = masks if masks is not None and signature.roles.masks else None
+        if self._masks is not None:
+            _require_choices(signature, self._masks.choices)
         self.num_features = signature.num_features
         self.num_actions = signature.num_actions
         self._signature = signature
@@ -93,6 +103,8 @@ class OnnxPolicy:
     def _act(self, batch: Batch, bound: BoundPolicyBatch) -> None:
         for target, source in bound.before:
             np.copyto(target, source)
+        if bound.masks is not None and self._masks is not None:
+            self._masks.write(bound.masks)
         if self._runner.is_stateless:
             execute(bound.calls)
         else:
@@ -121,11 +133,28 @@ class OnnxPolicy:
             column = batch.values[:, None]
             fetches[values.name], copy = _placed(column, values)
             after += [(column, source) for source in copy]
+        masks = None
+        if self._masks is not None:
+            (port,) = self._signature.roles.masks
+            masks = self._masks.room(count)
+            feeds[port.name] = masks.reshape(count, *port.shape)
         bound = self._runner.bind(count, feeds, fetches, self)
         answer = BoundPolicyBatch(bound, before, after)
-        if self._runner.is_stateless and len(bound.calls) == 1 and not before and not after:
+        answer.masks = masks
+        is_one_call = self._runner.is_stateless and len(bound.calls) == 1
+        if is_one_call and masks is None and not before and not after:
             answer.only = bound.calls[0]
         return answer
+
+
+def _require_choices(signature: Signature, choices: int) -> None:
+    """Raise InvalidArguments unless a model takes the masks of this number of choices."""
+    widths = [port.width for port in signature.roles.masks]
+    if widths != [choices]:
+        raise InvalidArguments(
+            f"the model takes masks of {', '.join(map(str, widths))} choices, the agents have"
+            f" {choices}"
+        )
 
 
 def _placed(columns: Floats, port: Port) -> tuple[Floats, list[Floats]]:

@@ -12,6 +12,7 @@ from arkml.errors import InvalidArguments
 _ACTIONS = ("actions", "action")
 _SAMPLED = "continuous_actions"
 _MEAN = "deterministic_continuous_actions"
+_RAW = "raw_actions"
 _VALUES = ("values", "value")
 _MASKS = ("action_masks", "action_mask")
 _DESCRIPTIVE = {
@@ -105,12 +106,18 @@ def find_roles(inputs: Sequence[Port], outputs: Sequence[Port]) -> Roles:
 
 
 def find_signature(
-    roles: Roles, num_features: int | None, num_actions: int | None, *, deterministic: bool
+    roles: Roles,
+    num_features: int | None,
+    num_actions: int | None,
+    *,
+    deterministic: bool,
+    raw: bool = False,
 ) -> Signature:
     """
     Find the ports of a policy for `num_features` and `num_actions`.
 
-    None takes the number that the model has. Raises InvalidArguments if the model does not fit.
+    None takes the number that the model has. With `raw` the actions are `raw_actions`, which are
+    not clipped, where the model has them. Raises InvalidArguments if the model does not fit.
     """
     width = sum(port.width for port in roles.observations)
     if num_features is not None and width != num_features:
@@ -118,7 +125,9 @@ def find_signature(
             f"the model takes {width} features ({_listed(roles.observations)}),"
             f" {num_features} are given"
         )
-    actions = _actions(roles.outputs, num_actions, deterministic=deterministic)
+    actions = next((port for port in roles.outputs if raw and port.stem == _RAW), None)
+    if actions is None or actions.width != num_actions:
+        actions = _actions(roles.outputs, num_actions, deterministic=deterministic)
     if roles.epsilon is not None and roles.epsilon.width != actions.width:
         raise InvalidArguments(
             f"the model takes epsilon of width {roles.epsilon.width} for {actions.width} actions"
@@ -185,7 +194,7 @@ def _actions(outputs: Sequence[Port], wanted: int | None, *, deterministic: bool
 
 
 def _values(outputs: Sequence[Port], actions: Port) -> Port | None:
-    known = {*_DESCRIPTIVE, _SAMPLED, _MEAN}
+    known = {*_DESCRIPTIVE, _SAMPLED, _MEAN, _RAW}
     rest = [p for p in outputs if p != actions and p.width == 1 and p.stem not in known]
     named = [port for port in rest if port.stem in _VALUES]
     if named:

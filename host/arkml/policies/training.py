@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, Floats
 from arkml.errors import Unavailable
 from arkml.policies.agents import AgentTable, Visit
+from arkml.policies.masks import ChoiceMasks
 from arkml.policies.noise import Words, streams
 from arkml.policies.policy import Policy
 from arkml.policies.workspace import PolicyWorkspace
@@ -32,7 +34,8 @@ class Rows(NamedTuple):
     agent: uint64, [n], unique in the run's session. step: uint64, [n], of the agent. version: that
     of the policy which acted. reward: float32, [n]. state: uint32, [n], of the episode. features:
     float32, [n, num_features]. action: float32, [n, num_actions], zero where the episode ended.
-    keep: bool, [n], the rows to learn from; None if all are.
+    keep: bool, [n], the rows to learn from; None if all are. masks: float32, [n, choices of all
+    branches], 0 for a choice that is masked and else 1; None if none is.
     """
 
     agent: Words
@@ -43,6 +46,7 @@ class Rows(NamedTuple):
     features: Floats
     action: Floats
     keep: Marks | None
+    masks: Floats | None = None
 
 
 class RowSink(Protocol):
@@ -87,7 +91,9 @@ class TrainingPolicy:
     Acts with the newest version of a run's policy, and passes each row with its action to `sink`.
 
     Another thread offers versions; a batch takes the newest one before it acts. Actions are clipped
-    to [-1, 1]; the sink gets them before the clip. A row that is not finite, or whose state does
+    to [-1, 1]; the sink gets them before the clip. The last actions are the choices of `branches`,
+    which are not clipped, and `masks` those that the agents of the batch have, None without
+    branches. A row that is not finite, or whose state does
     not fit its agent's history, is answered with zeros and not passed on; it counts as a step of
     its agent, so that the rows around it are not consecutive. `seed` and the agents' ids and steps
     determine the noise; `deterministic` makes it zero.
@@ -102,6 +108,7 @@ class TrainingPolicy:
         sink: RowSink | None,
         seed: int,
         workspace: PolicyWorkspace,
+        branches: Sequence[int] = (),
         deterministic: bool = False,
     ) -> None:
         self.num_features = num_features
@@ -109,6 +116,8 @@ class TrainingPolicy:
         self.seed = seed
         self.workspace = workspace
         self.deterministic = deterministic
+        self.masks: ChoiceMasks | None = ChoiceMasks(branches, workspace) if branches else None
+        self._continuous = num_actions - len(branches)
         self.agents = AgentTable(workspace=workspace)
         self.irregular = IrregularRows(name)
         self._sink = sink
@@ -149,8 +158,9 @@ class TrainingPolicy:
         keep: Marks | None = None
         if not (plain and steps.all() and _is_finite(batch.features, rewards)) or over.any():
             keep = self.examine(batch, steps, over)
+        advanced = self.agents.advanced
         live.policy.act(batch)
-        if self.deterministic:
+        if self.agents.advanced == advanced:  # the model draws no noise
             self.agents.advance(visit, ends, None)
         if keep is not None:
             self.agents.end(visit, over)
@@ -162,9 +172,13 @@ class TrainingPolicy:
             batch.values[~keep] = 0
         if self._sink is not None:
             agent = _names(visit, self.seed, batch.keys, ids)
+            masks = None if self.masks is None else self.masks.rows
+            number, features = live.number, batch.features
             self._sink.take(
-                Rows(agent, steps, live.number, rewards, states, batch.features, actions, keep)
+                Rows(agent, steps, number, rewards, states, features, actions, keep, masks)
             )
+        if self.masks is not None:
+            actions = actions[:, : self._continuous]
         np.clip(actions, -1.0, 1.0, out=actions)
 
     def forget(self, key: int) -> None:

@@ -65,8 +65,9 @@ class HiveGrant:
     `block` says whether a submit waits while the learner's pace admits no more rows; None lets
     applets drop rows instead and everything else wait. With `shared` all guests of the host that
     start a run of one game and name take part in one run, which `resume` continues if the hive has
-    one; otherwise each starts its own. `expected` is the run that the first of them has to start,
-    any other one is NotTrainable.
+    one; otherwise each starts its own. `checkpoint` is "RUN" or "RUN@UPDATES" of the hive, which
+    runs start from in the place of what guests ask for, with `shared` the first one only.
+    `expected` is the run that the first of them has to start, any other one is NotTrainable.
     """
 
     hive: Literal["embedded"] | str = EMBEDDED  # noqa: PYI051  the one word that is no address
@@ -77,6 +78,7 @@ class HiveGrant:
     block: bool | None = None
     shared: bool = False
     resume: bool = False
+    checkpoint: str = ""
     expected: RunIdentity | None = None
 
     def __post_init__(self) -> None:
@@ -186,6 +188,8 @@ class HiveAccess(Closing):
         self._require_expected(request)
         if self.grant.resume:
             request = replace(request, on_conflict=OnConflict.JOIN)
+        if self.grant.checkpoint and not self._started:
+            request = replace(request, checkpoint=self.grant.checkpoint)
         if not self.grant.shared:
             return client.create(request)
         key = (client, request.game, request.name)
@@ -268,5 +272,10 @@ def _require_shape(run: RunInfo, request: RunRequest) -> RunInfo:
         raise InvalidSettings(
             f"run {run.name!r} has {run.features} features and {run.actions} actions;"
             f" another guest starts it with {wanted.features} and {wanted.actions}"
+        )
+    if run.branches != wanted.branches:
+        raise InvalidSettings(
+            f"run {run.name!r} has branches of {list(run.branches)} choices; another guest starts"
+            f" it with {list(wanted.branches)}"
         )
     return run

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from arkml.abi.codes import ExperimentStatus
 from arkml.errors import (
     AbiError,
@@ -27,7 +29,7 @@ from arkml.hive.protocol.settings import Settings, from_protocol, guest_settings
 from arkml.policies.library import PolicyLibrary
 from arkml.runs.access import HiveAccess
 from arkml.runs.membership import RunMembership
-from arkml.sessions.branches import declared_branches, require_continuous
+from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.run import (
     ExperimentInfo,
     ExperimentShape,
@@ -70,7 +72,7 @@ class HiveRunGateway:
         self._hives = hives
         self._library = library
         self._block = block
-        self._branches = declared_branches(spec)
+        self._branches = DeclaredBranches(spec)
         self._lock = threading.Lock()
         self._memberships: dict[tuple[int, str], RunMembership] = {}
 
@@ -118,7 +120,7 @@ class HiveRunGateway:
 
         def connect() -> TrainingStart:
             run = client.run(run_id).result()
-            require_continuous(run.name, self._branches)
+            self._branches.require(run.name, run.actions, run.branches)
             return self._take_part(client, run)
 
         return self._later(connect)
@@ -127,9 +129,7 @@ class HiveRunGateway:
         """Return the hive's form of a guest's request. Raises AbiError."""
         if request.workers:
             raise Unavailable(f"{request.workers} remote workers were asked for: there are none")
-        settings = settings_of(request, self._hives.grant.settings)
-        own = guest_settings(request.configuration).get("spec")
-        require_continuous(request.experiment, self._branches, own)
+        settings = settings_of(request, self._branches, self._hives.grant.settings)
         return RunRequest(
             name=request.experiment,
             game=request.namespace,
@@ -222,12 +222,15 @@ class HiveRun:
         return self._later(metrics)
 
 
-def settings_of(request: TrainingRequest, overrides: Mapping[str, Any]) -> Settings:
+def settings_of(
+    request: TrainingRequest, branches: DeclaredBranches | None, overrides: Mapping[str, Any]
+) -> Settings:
     """
     Return the settings of a run that a guest asks for, with those that the host overrides.
 
-    ml-v4 brings a ProtocolConfig; v1 to v3 the widths only; the configuration of v5 is the hive's
-    own and holds the widths too. Raises InvalidSettings and InvalidArguments.
+    `branches` are those that the guest declares, None for an environment, which has declarations
+    of its own. ml-v4 brings a ProtocolConfig; v1 to v3 the widths only; the configuration of v5 is
+    the hive's own and holds the widths too. Raises InvalidSettings and InvalidArguments.
     """
     if request.protocol is not None:
         settings = from_protocol(request.protocol)
@@ -235,7 +238,11 @@ def settings_of(request: TrainingRequest, overrides: Mapping[str, Any]) -> Setti
         settings = Settings(request.num_features, request.num_actions)
     else:
         settings = _of_configuration(request.configuration)
-    return settings.changed(guest_settings(request.configuration)).changed(overrides)
+    own = guest_settings(request.configuration)
+    if branches is not None:
+        declared = branches.of(request.experiment, settings.actions, own.get("spec"))
+        settings = replace(settings, branches=declared)
+    return settings.changed({**own, **overrides})
 
 
 def _of_configuration(text: str) -> Settings:

@@ -70,6 +70,7 @@ class RunMembership:
         self._joined: Future[RunSession] = Future()
         self._session: RunSession | None = None
         self._policy: TrainingPolicy | None = None
+        self._refused: set[Origin] = set()
         self._others: dict[RowKind, AgentTable] = {}
         self._frame: tuple[int, Words, Marks | None] = 0, np.zeros(0, np.uint64), None
         joining = client.join(
@@ -80,6 +81,7 @@ class RunMembership:
             block=block,
             sync=sync,
             on_policy=self._on_policy,
+            choices=sum(run.branches),
         )
         joining.add_done_callback(self._on_joined)
 
@@ -87,6 +89,11 @@ class RunMembership:
     def shape(self) -> tuple[int, int]:
         """Features and actions."""
         return self._run.features, self._run.actions
+
+    @property
+    def branches(self) -> tuple[int, ...]:
+        """The number of choices of each of the last actions, which are discrete."""
+        return self._run.branches
 
     def enter(self) -> bool:
         """Count one guest more; return False if the last one has left before."""
@@ -119,7 +126,7 @@ class RunMembership:
         outbox = session.outbox
         outbox.begin()
         self._frame = outbox.appended, rows.agent, rows.keep
-        outbox.append(*rows)
+        outbox.append(*rows[:8], masks=rows.masks)
 
     def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
         policy, session = self._policy, self._session
@@ -127,6 +134,8 @@ class RunMembership:
         assert session is not None
         if session.failure is not None:
             raise NotFound(f"run {self._run.id}: {session.failure}")
+        if session.is_on_policy:
+            raise self._off_policy(session.learner, origin)
         if not len(batch):
             return
         rows = batch.rows
@@ -154,6 +163,17 @@ class RunMembership:
         )
         self.note(batch, metadata)
         outbox.end()
+
+    def _off_policy(self, learner: str, origin: Origin) -> Unavailable:
+        """Return the refusal of rows whose actions are a guest's own; the first is logged."""
+        sentence = (
+            f"run {self._run.name!r} learns by {learner}, from rows of its own policy only: it"
+            f" takes no {origin.value} rows; the algorithm sac does"
+        )
+        if origin not in self._refused:
+            self._refused.add(origin)
+            log.warning("%s", sentence)
+        return Unavailable(sentence)
 
     def note(self, batch: Batch, metadata: MetadataLog) -> None:
         if self._session is not None and metadata:
@@ -217,6 +237,7 @@ class RunMembership:
             sink=self,
             seed=int(streams(self._run.seed, index, np.zeros(1, np.uint64))[0]),
             workspace=self._library.workspace,
+            branches=self._run.branches,
         )
         self._session = session
         self._joined.set_result(session)

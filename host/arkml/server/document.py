@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,10 @@ class Document:
     """
     The state of a run as its directory keeps it.
 
-    `status` is Running until the run is Stopped or Aborted. `names` are those of its metrics, by
-    number. `version_limit` is at least the largest policy version of the run. `rows` are those of
-    the last time it was written. `reason` is why the run was aborted, or why its last
-    learner ended. `lost` rows were acknowledged, and are damaged in the log.
+    `status` is Running until the run is Stopped or Aborted. `names` are those of its masks and then
+    of its metrics, by number. `version_limit` is at least the largest policy version of the run.
+    `rows` are those of the last time it was written. `reason` is why the run was aborted, or why
+    its last learner ended. `lost` rows were acknowledged, and are damaged in the log.
     """
 
     id: str
@@ -61,6 +61,12 @@ class Document:
                 status,
             )
 
+    def check_branches(self, branches: Sequence[int]) -> None:
+        """Raise HiveRefused if the run has other branches of actions."""
+        own = self.request.settings.branches
+        if tuple(branches) != own:
+            raise HiveRefused(f"run {self.id} has {_listed(own)}, not {_listed(branches)}", 409)
+
     def select_new_names(self, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
         """Return the metric names that the run can take as new ones, and why it refuses others."""
         known = set(self.names)
@@ -71,7 +77,7 @@ class Document:
                 continue
             if not 1 <= len(name) <= _MAX_METRIC_NAME:
                 refused[name] = f"a name has 1 to {_MAX_METRIC_NAME} letters, not {len(name)}"
-            elif len(known) + len(new) >= MAX_NAMES:
+            elif len(known) + len(new) >= MAX_NAMES + sum(self.request.settings.branches):
                 refused[name] = f"the run has {MAX_NAMES} metrics already, and takes no more"
             else:
                 new.append(name)
@@ -127,6 +133,12 @@ class Document:
         )
         if not is_right:
             raise HiveError("it does not hold a run: it has other values than one")
+
+
+def _listed(branches: Sequence[int]) -> str:
+    if not branches:
+        return "no discrete actions"
+    return f"branches of {', '.join(map(str, branches))} choices"
 
 
 def read_document(directory: Path) -> Document:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from arkml.errors import HiveError, HiveRefused
 from arkml.files import sync_directory
+from arkml.hive.protocol.masks import mask_names
 from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.server.checkpoints import checkpoint_exists
@@ -139,13 +140,15 @@ class Hive:
                 run = max(same, key=lambda one: one.document.started_at)
                 settings = request.settings
                 run.document.check_widths(settings.features, settings.actions, 409)
+                run.document.check_branches(settings.branches)
                 return run, False
             if request.checkpoint and not checkpoint_exists(self._directory, request.checkpoint):
                 raise HiveRefused(f"there is no checkpoint {request.checkpoint!r}", 404)
             request = replace(
                 request, name=self._free_name(request), settings=self._settings(request)
             )
-            document = Document(secrets.token_hex(8), request, time.time_ns())
+            names = mask_names(request.settings.branches)
+            document = Document(secrets.token_hex(8), request, time.time_ns(), names=names)
             await asyncio.to_thread(self._write_new, document)
             run = self._add(document)
         await run.restore()

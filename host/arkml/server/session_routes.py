@@ -6,7 +6,14 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from arkml.hive.protocol.sessions import Joined, JoinRequest, LeaveReply, LeaveRequest, SessionState
+from arkml.hive.protocol.sessions import (
+    ON_POLICY,
+    Joined,
+    JoinRequest,
+    LeaveReply,
+    LeaveRequest,
+    SessionState,
+)
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.hive import Hive
 from arkml.server.routes import Operation
@@ -18,8 +25,15 @@ async def _join(hive: Hive, run_id: str, request: JoinRequest) -> Joined:
     session, rejoined = await run.join(
         request.join_key, request.features, request.actions, request.role
     )
-    state = asdict(run.session_state(session))
-    return Joined(sid=session.sid, index=session.index, rejoin=rejoined, **state)
+    learner = run.document.request.settings.learner
+    return Joined(
+        sid=session.sid,
+        index=session.index,
+        learner=learner,
+        is_on_policy=learner in ON_POLICY,
+        rejoin=rejoined,
+        **asdict(run.session_state(session)),
+    )
 
 
 async def _beat(hive: Hive, sid: str, _: Nothing) -> SessionState:

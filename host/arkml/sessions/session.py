@@ -6,8 +6,11 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from arkml.batches import MASK, Batch, MetadataLog
+from arkml.batches import Batch, MetadataLog
+from arkml.hive.protocol.masks import PREFIX
+from arkml.policies.masks import ChoiceMasks
 from arkml.policies.policy import Policy
+from arkml.policies.training import TrainingPolicy
 from arkml.sessions.run import GuestRun
 
 
@@ -131,9 +134,13 @@ class InferenceSession(Session):
 
 
 class TrainingSession(Session):
-    """A session with the policy of a run, whose sink takes rows with actions from the guest."""
+    """
+    A session with the policy of a run, whose sink takes rows with actions from the guest.
 
-    __slots__ = ("_run", "_sink")
+    `masks` are those of the policy's batch, None for a policy without branches.
+    """
+
+    __slots__ = ("_metadata", "_run", "_sink", "masks")
 
     def __init__(
         self,
@@ -149,28 +156,41 @@ class TrainingSession(Session):
         super().__init__(queue, policy, key=key, num_features=num_features, num_actions=num_actions)
         self._sink = sink
         self._run = run
+        self._metadata: MetadataLog | None = None  # of the present batch, if it was read already
+        self.masks: ChoiceMasks | None = (
+            policy.masks if isinstance(policy, TrainingPolicy) else None
+        )
 
     def answer(self) -> Batch:
+        if self.masks is not None:
+            self.masks.begin(len(self._batch()))
+            self.mask(0)
         batch = super().answer()
         if batch.rows["metadata"].any():
             self.note()
         return batch
 
+    def mask(self, first: int) -> None:
+        """Mask the choices of the pushed rows, which begin at row `first` of the policy's batch."""
+        has_any = self._batch().rows["metadata"].any()
+        self._metadata = self.queue.metadata() if has_any else None
+        if self.masks is not None and self._metadata is not None:
+            self.masks.mask(self._metadata, first)
+
     def note(self) -> None:
+        metadata, self._metadata = self._metadata, None
         if self._sink is not None:
-            self._sink.note(self.queue.batch(), self._metrics())
+            metadata = self.queue.metadata() if metadata is None else metadata
+            self._sink.note(self.queue.batch(), _metrics(metadata))
 
     def held(self) -> Ready | None:
         return None if self._sink is None else self._sink.held()
-
-    def _metrics(self) -> MetadataLog:
-        return [item for item in self.queue.metadata() if not item.name.startswith(MASK)]
 
     def hand_over(self, origin: Origin) -> None:
         """Pass the pushed rows to the sink, if there is one, and clear the queue."""
         try:
             if self._sink is not None:
-                self._sink.accept(self.queue.batch(), self._metrics(), origin)
+                self._sink.accept(self.queue.batch(), _metrics(self.queue.metadata()), origin)
         finally:
             self.queue.clear()
 
@@ -193,6 +213,10 @@ class TrainingSession(Session):
         finally:
             if self._sink is not None:
                 self._sink.leave(stop=stop)
+
+
+def _metrics(metadata: MetadataLog) -> MetadataLog:
+    return [item for item in metadata if not item.name.startswith(PREFIX)]
 
 
 class Keys:

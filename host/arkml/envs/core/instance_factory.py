@@ -144,5 +144,5 @@ def _require_same(source: Source, module: CompiledModule, digest: str | None) ->
 
 def _shape_of(request: TrainingRequest) -> tuple[int, int]:
     """Return the numbers of features and actions of the run that a guest starts."""
-    settings = settings_of(request, {})
+    settings = settings_of(request, None, {})
     return settings.features, settings.actions

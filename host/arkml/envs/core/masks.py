@@ -7,14 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from arkml.batches import MASK, Metadata, MetadataLog
+from arkml.batches import Metadata, MetadataLog
 from arkml.envs.core.decisions import Marks
+from arkml.hive.protocol.masks import PREFIX, masked_choice
 
 
 def split_masks(metadata: MetadataLog) -> tuple[list[Metadata], list[Metadata]]:
     """Return the items that are masks, and the other ones."""
-    masks = [item for item in metadata if item.name.startswith(MASK)]
-    return masks, [item for item in metadata if not item.name.startswith(MASK)]
+    masks = [item for item in metadata if item.name.startswith(PREFIX)]
+    return masks, [item for item in metadata if not item.name.startswith(PREFIX)]
 
 
 def choice_masks(
@@ -33,10 +34,8 @@ def choice_masks(
         return marks
     rows = {place: row for row, place in enumerate(places.tolist())}
     for item in masks:
-        branch, _, choice = item.name[len(MASK) :].partition("/")
-        row = rows.get(item.row)
-        if row is None or not (branch.isdecimal() and choice.isdecimal()):
-            continue
-        if int(branch) < len(branches) and int(choice) < branches[int(branch)]:
-            marks[int(branch)][row, int(choice)] = item.value != 0
+        row, place = rows.get(item.row), masked_choice(item.name, branches)
+        if row is not None and place is not None:
+            branch, choice = place
+            marks[branch][row, choice] = item.value != 0
     return marks

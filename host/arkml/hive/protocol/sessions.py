@@ -9,6 +9,9 @@ from msgspec import Meta, field
 from arkml.hive.protocol.runs import Role, Status
 from arkml.hive.protocol.wire import Count, PolicyVersion, WireStruct
 
+ON_POLICY = frozenset({"ppo"})
+"""The learners that learn from rows of their own policy only."""
+
 MetricId = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
 
 
@@ -42,10 +45,17 @@ class SessionState(WireStruct, frozen=True, kw_only=True):
 
 
 class Joined(SessionState, frozen=True, kw_only=True):
-    """A session of a run; `index` is its number there, `rejoin` if its key had joined before."""
+    """
+    A session of a run; `index` is its number there, `rejoin` if its key had joined before.
+
+    `learner` is the name of the run's learning algorithm. With `is_on_policy` it learns from rows
+    of its own policy only: it takes neither demonstrations nor augmented rows.
+    """
 
     sid: str
     index: Count
+    learner: str
+    is_on_policy: bool
     rejoin: bool = False
 
 

@@ -59,7 +59,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     tau: _Share = 0.05
     rollout_length: Annotated[int, Meta(ge=1, le=1_000)] = 1
     normalize: bool = True
-    demo_fraction: _Share = 0.0
+    demo_fraction: _Share = 0.25
     updates_per_row: Annotated[float, Meta(ge=1e-6, le=1e3)] = 1.0
     rollout_rows: Annotated[int, Meta(ge=2, le=1 << 20)] = 2_048
     epochs: Annotated[int, Meta(ge=1, le=1_000)] = 10

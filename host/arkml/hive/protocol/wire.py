@@ -41,7 +41,7 @@ class WireStruct(msgspec.Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """Return the object as dicts, lists, texts and numbers."""
-        values: dict[str, Any] = msgspec.to_builtins(self)
+        values: dict[str, Any] = msgspec.json.decode(self.as_bytes())
         return values
 
     def as_bytes(self) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,6 +25,7 @@ METRICS: Mapping[int, Struct] = {
 """The layout of a metadata item, by its size in bytes."""
 
 _COUNT = at.COUNT >> 2
+_HEADER = struct.Struct("<4I")
 
 
 class Region:
@@ -88,10 +91,10 @@ class Region:
         entries: list[Metadata] = []
         position = 0
         while position < used:
-            row, items, size, _ = np.frombuffer(log, "<u4", 4, position).tolist()
+            row, items, size, _ = _HEADER.unpack_from(log, position)
             position += at.METADATA_HEADER
             for _ in range(items):
-                entries.append(_item(row, bytes(log[position : position + size])))
+                entries.append(Metadata(row, *_item(bytes(log[position : position + size]))))
                 position += size
         return entries
 
@@ -194,10 +197,11 @@ class Region:
         self._words[record.word(at.METADATA_CAPACITY)] = size
 
 
-def _item(row: int, data: bytes) -> Metadata:
-    struct = METRICS[len(data)]
-    fields = unpack(struct, data)
+@lru_cache(maxsize=4_096)  # masks come again with every row
+def _item(data: bytes) -> tuple[str, float]:
+    layout = METRICS[len(data)]
+    fields = unpack(layout, data)
     name = fields["name"]
-    if not isinstance(struct.fields[0].type, FixedStr):
+    if not isinstance(layout.fields[0].type, FixedStr):
         name = bytes(name).partition(b"\0")[0].decode("utf-8", "replace")
-    return Metadata(row, name, fields["value"])
+    return name, fields["value"]

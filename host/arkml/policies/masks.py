@@ -1,0 +1,80 @@
+"""The choices that the agents of a batch may take, as their guest masks them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from arkml.batches import Floats, MetadataLog
+from arkml.hive.protocol.masks import masked_choice
+from arkml.policies.workspace import PolicyWorkspace
+
+_MOST_NAMES = 1 << 16  # that are remembered: a guest may spell a number in many ways
+
+
+class ChoiceMasks:
+    """
+    The masks of one batch at a time.
+
+    `rows` is float32, [n, choices of all branches], 1 for a choice that is allowed and 0 for one
+    that is not; None where all are allowed. `begin` a batch before it is masked. Room is limited by
+    `workspace`.
+    """
+
+    def __init__(self, branches: Sequence[int], workspace: PolicyWorkspace) -> None:
+        self.choices: int = sum(branches)
+        self.rows: Floats | None = None
+        self._branches = tuple(branches)
+        self._starts = list(accumulate(branches, initial=0))
+        self._columns: dict[str, int | None] = {}
+        self._workspace = workspace
+        self._kept: Floats = np.ones((0, self.choices), np.float32)
+        self._count = 0
+
+    def begin(self, count: int) -> None:
+        """Allow all choices to the agents of a new batch of `count` rows."""
+        self._count = count
+        self.rows = None
+
+    def mask(self, metadata: MetadataLog, first: int = 0) -> None:
+        """
+        Take choices away, or with a value of 0 give them back.
+
+        `first` is the row of the batch that row 0 of the metadata is. Raises Unavailable if the
+        masks take too much memory.
+        """
+        for item in metadata:
+            column = self._column(item.name)
+            if column is None:
+                continue
+            rows = self.rows
+            if rows is None:
+                rows = self.rows = self._ones()
+            rows[first + item.row, column] = item.value == 0
+
+    def write(self, out: Floats) -> None:
+        """Write the masks of the batch to `out`, float32, [n, choices]."""
+        out[...] = 1.0 if self.rows is None else self.rows
+
+    def room(self, count: int) -> Floats:
+        """Return masks that allow everything: float32, [count, choices]. Raises Unavailable."""
+        self._workspace.require_batch(count, 4 * count * self.choices)
+        return np.ones((count, self.choices), np.float32)
+
+    def _ones(self) -> Floats:
+        if len(self._kept) < self._count:
+            self._kept = self.room(self._count)
+        rows = self._kept[: self._count]
+        rows[...] = 1.0
+        return rows
+
+    def _column(self, name: str) -> int | None:
+        if name in self._columns:
+            return self._columns[name]
+        place = masked_choice(name, self._branches)
+        column = None if place is None else self._starts[place[0]] + place[1]
+        if len(self._columns) < _MOST_NAMES:
+            self._columns[name] = column
+        return column

@@ -1,0 +1,248 @@
+"""Guests with discrete actions in runs: their masks, their rows, and the pace of a version."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.integration.command_line import GUESTS
+from tests.integration.training_guest import LOCAL, V1, V2, TrainingGuest
+from tests.waiting import eventually
+
+import arkml
+from arkml import HiveGrant, Host
+from arkml.abi.codes import EpisodeState, ErrorCode
+from arkml.hive.embedded import EmbeddedHive
+from arkml.hive.protocol.masks import mask_names
+from arkml.hive.protocol.segments import read_records
+from arkml.host import hives_of
+from arkml.learning.algorithm import Layer
+from arkml.learning.normalizer import Scaling
+from arkml.learning.ppo_export import PpoWeights, to_onnx
+
+CHOOSERS = GUESTS / "c_choosers.wasm"
+LEARNER = str(Path(__file__).with_name("ppo_learner.py"))
+ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
+PICKER, DRIVER = 1, 2
+BRANCHES = {PICKER: (3, 2), DRIVER: (3,)}
+MASKED = -7.0  # a reward with the penalty of a masked choice is below this, any other above
+
+
+@pytest.fixture
+def hive(tmp_path):
+    with EmbeddedHive(tmp_path, {"learner": [LEARNER], "spare": False}) as made:
+        yield made
+
+
+def grant_of(hive, **options):
+    host, port, token = hive.locate()
+    return HiveGrant(hive=f"{host}:{port}", token=token, **options)
+
+
+def rows_of(host):
+    """The rows of the host's run that its hive has, 0 before there is one."""
+    runs = hives_of(host).client().runs().result()
+    return sum(run.rows for run in runs)
+
+
+def play(host, guest, rows):
+    """Play frames until the hive has that many rows."""
+
+    def has_played():
+        guest.update()
+        return rows_of(host) >= rows
+
+    eventually(has_played, 60)
+
+
+def bodies(directory):
+    """All columns of the log, in order, and the names of their metadata."""
+    (run,) = (directory / "runs").iterdir()
+    names = json.loads((run / "run.json").read_text())["names"]
+    found = []
+    for path in sorted((run / "rows").glob("*.rows")):
+        data = memoryview(path.read_bytes())
+        found += [record.columns for record in read_records(data, 0, len(data))]
+    return found, names
+
+
+def allowed(columns, choices):
+    """The masks of a body, [rows, choices]."""
+    marks = np.ones((len(columns), choices), bool)
+    masks = columns.meta[columns.meta["name"] < choices]
+    marks[masks["row"][masks["value"] != 0], masks["name"][masks["value"] != 0]] = False
+    return marks
+
+
+def masks_of(kind, features):
+    """The allowed choices by the rules of choosers.c: [rows, choices]."""
+    marks = np.ones((len(features), sum(BRANCHES[kind])), bool)
+    if kind == PICKER:
+        marks[features[:, 0] == 0, 0] = False
+        marks[features[:, 0] == 1, 2] = False
+        marks[features[:, 2] == 1, 4] = False
+    else:
+        marks[np.abs(features[:, 0]) > 0.5, 2] = False
+    return marks
+
+
+@pytest.mark.parametrize("kind", [PICKER, DRIVER], ids=["discrete", "hybrid"])
+@pytest.mark.parametrize("instances", [1, 3])
+def test_choices_are_played_and_kept_with_their_masks(tmp_path, hive, kind, instances):
+    with Host(hive=grant_of(hive, block=True, shared=True)) as host:
+        many = host.fleet(CHOOSERS, instances)
+        for number, guest in enumerate(many.guests):
+            guest.call("configure", 1 + number, kind)
+        many.initialize()
+        play(host, many, 400)
+    found, names = bodies(tmp_path)
+    choices, branches = sum(BRANCHES[kind]), BRANCHES[kind]
+    counted = np.zeros(choices, int)
+    for columns in found:
+        live = ~np.isin(columns.state, ENDED)
+        marks = allowed(columns, choices)
+        assert np.array_equal(marks[live], masks_of(kind, columns.features)[live])
+        start = 0
+        for branch, size in enumerate(branches):
+            place = columns.action.shape[1] - len(branches) + branch
+            chosen = columns.action[live, place].astype(int)
+            assert np.array_equal(chosen, columns.action[live, place])
+            assert marks[live, start + chosen].all()
+            counted += np.bincount(start + chosen, minlength=choices)
+            start += size
+        assert (columns.reward > MASKED).all()
+
+    assert names[:choices] == mask_names(branches)
+    assert (counted > 0).all()
+    if kind == DRIVER:
+        raw = np.concatenate([columns.action[:, :2] for columns in found])
+        assert (np.abs(raw) > 1).any()
+
+
+BOTH = {"spec": {"actions": {"continuous": 1, "discrete": [9]}}}
+
+
+def start(host, name="both", **settings):
+    """A guest in a run of one continuous action and a branch of nine choices."""
+    guest = TrainingGuest(host)
+    return guest, guest.start(name, json.dumps({"arkml": BOTH | settings}))
+
+
+def test_a_guest_is_answered_with_choices_and_clipped_actions(tmp_path, hive):
+    with Host(hive=grant_of(hive, block=True)) as host:
+        guest, context = start(host)
+        rows = [(agent, EpisodeState.INITIAL, 0.0, 3.0) for agent in range(200)]
+        code, actions, _ = guest.submit(context, rows)
+        eventually(lambda: rows_of(host) >= 200)
+    (columns,), _ = bodies(tmp_path)
+
+    assert code is ErrorCode.SUCCESS
+    assert np.array_equal(actions[:, 1], columns.action[:, 1])
+    assert actions[:, 1].max() > 1
+    assert np.array_equal(actions[:, 0], np.clip(columns.action[:, 0], -1, 1))
+    assert np.abs(columns.action[:, 0]).max() > 1
+
+
+@pytest.mark.parametrize("kind", ["demonstration", "augmented"])
+def test_rows_with_actions_of_their_own_are_refused_by_an_algorithm_that_cannot_use_them(
+    hive, kind, caplog
+):
+    with Host(hive=grant_of(hive, block=True)) as host:
+        guest, context = start(host)
+        name = f"ml__submit_training_{kind}_observations"
+        code = guest.proxy.code(V1, name, context)
+        answered, *_ = guest.submit(context, [(1, EpisodeState.INITIAL, 0.0, 0.0)])
+
+    assert code is ErrorCode.UNAVAILABLE
+    assert (
+        f"learns by ppo, from rows of its own policy only: it takes no {kind} rows" in caplog.text
+    )
+    assert answered is ErrorCode.SUCCESS
+
+
+@pytest.mark.parametrize("block", [True, False])
+def test_a_version_whose_rollout_is_full_holds_up_frames_in_block_mode_only(tmp_path, hive, block):
+    with Host(hive=grant_of(hive, block=block)) as host:
+        guest, context = start(host, rollout=8)
+        state, versions = EpisodeState.INITIAL, []
+
+        def has_played():
+            nonlocal state
+            code, *_ = guest.submit(context, [(1, state, 0.0, 1.0)])
+            state = EpisodeState.RUNNING
+            versions.append(version_of(host))
+            return code is ErrorCode.SUCCESS and versions[-1] >= 4
+
+        eventually(has_played, 60)
+    found, _ = bodies(tmp_path)
+    acted = np.concatenate([columns.version for columns in found])
+
+    assert {1, 2, 3} <= set(acted.tolist())
+    if block:
+        assert np.bincount(acted)[1:4].min() >= 8
+
+
+def version_of(host):
+    return hives_of(host).client().runs().result()[0].policy_version
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"discrete": [3, 2, 4]}, "0 continuous actions and 3 branches, and starts a run of 2"),
+        ({"continuous": 2, "discrete": [3]}, "2 continuous actions and 1 branches"),
+        ({"continuous": 3}, "3 continuous actions and 0 branches, and starts a run of 2"),
+        ({"continuous": -1, "discrete": [3]}, "declares -1 continuous actions"),
+        ({"discrete": [3, 0]}, "declares a branch of 0 choices: it takes a whole number from 1"),
+        ({"discrete": [3, 2.5]}, "declares a branch of 2.5 choices"),
+        ({"discrete": [3, True]}, "declares a branch of True choices"),
+        ({"discrete": 3}, "declares 3 as its branches: it takes a list"),
+        ({"discrete": [4096, 4096]}, "declares 8192 choices in all branches: a run takes 4096"),
+    ],
+)
+def test_a_declaration_that_cannot_be_is_refused_with_its_reason(caplog, spec, sentence):
+    settings = json.dumps({"arkml": {"spec": {"actions": spec}}})
+    with Host(hive=HiveGrant()) as host:
+        guest = TrainingGuest(host)
+        code, _ = guest.ask(V2, "start_training", *LOCAL, "game", "chooser", 3, 2, 0, settings)
+        embedded = hives_of(host)._embedded
+
+    assert code is ErrorCode.INVALID_ARGUMENTS
+    assert "'chooser' declares" in caplog.text
+    assert sentence in caplog.text
+    assert embedded.pid is None
+
+
+def test_sac_is_refused_for_choices_with_the_algorithm_that_takes_them(caplog):
+    settings = json.dumps({"arkml": BOTH | {"algorithm": "sac"}})
+    with Host(hive=HiveGrant()) as host:
+        guest = TrainingGuest(host)
+        code, _ = guest.ask(V2, "start_training", *LOCAL, "game", "both", 3, 2, 0, settings)
+
+    assert code is ErrorCode.INVALID_ARGUMENTS
+    assert 'branches of 9 choices; use "ppo"' in caplog.text
+
+
+def test_a_run_of_other_branches_is_not_joined(hive):
+    with Host(hive=grant_of(hive, resume=True)) as host:
+        start(host)
+        guest = TrainingGuest(host)
+        other = json.dumps({"arkml": {"spec": {"actions": {"discrete": [4, 9]}}}})
+        future = guest.handle(V2, "start_training", *LOCAL, "game", "both", 3, 2, 0, other)
+        guest.wait(V1, "training_handle", future)
+        code, _ = guest.take(V1, "training_handle", future, 8)
+
+    assert code is ErrorCode.INVALID_ARGUMENTS
+
+
+def test_an_evaluation_never_takes_a_masked_choice():
+    bias = np.float32([10, 0, 0, 0, 10])  # to the left, also from the first cell, and flag up
+    actor = (Layer(np.zeros((3, 5), "f4"), bias),)
+    critic = (Layer(np.zeros((3, 1), "f4"), np.zeros(1, "f4")),)
+    none = np.zeros(0, "f4")
+    model = to_onnx(PpoWeights(Scaling.identity(3), actor, critic, none, (3, 2), 0))
+    rated = arkml.evaluate(CHOOSERS, model, episodes=10)
+
+    assert len(rated.returns) >= 10
+    assert (rated.returns / rated.lengths > MASKED).all()
+    assert rated.returns.min() / rated.lengths.max() > -4.01
