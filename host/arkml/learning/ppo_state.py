@@ -39,14 +39,14 @@ class PpoState(NamedTuple):
     n_opts: Any
 
 
-class Saved(NamedTuple):
+class SavedPpo(NamedTuple):
     """The tensors of a checkpoint: the state, and the weights of the policy before the newest."""
 
     newest: PpoState
     before: Weights
 
 
-class Rows(NamedTuple):
+class RolloutRows(NamedTuple):
     """
     Rows of a rollout, padded to a fixed number.
 
@@ -63,7 +63,7 @@ class Rows(NamedTuple):
     returns: Any
 
 
-class Rates(NamedTuple):
+class PpoRates(NamedTuple):
     """The numbers of the updates, arguments of their compiled code: float32 scalars."""
 
     learning_rate: Any
@@ -86,7 +86,7 @@ def first_state(settings: Settings) -> PpoState:
     return PpoState(weights, _zeros(weights), _zeros(weights), np.int32(0))
 
 
-def rates_of(settings: Settings, n_opts: int) -> Rates:
+def rates_of(settings: Settings, n_opts: int) -> PpoRates:
     """Return the numbers of the updates that follow on `n_opts` updates, in numpy."""
     first, last = settings.learning_rate_init, settings.learning_rate_end
     steps = settings.learning_rate_steps
@@ -98,7 +98,7 @@ def rates_of(settings: Settings, n_opts: int) -> Rates:
         settings.value_coefficient,
         settings.max_gradient_norm,
     )
-    return Rates(*(np.float32(number) for number in numbers))
+    return PpoRates(*(np.float32(number) for number in numbers))
 
 
 def orthogonal_network(random: np.random.Generator, widths: list[int], gain: float) -> Network:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from arkml.learning.ppo_state import PpoState, Rates, Rows, Weights
+from arkml.learning.ppo_state import PpoRates, PpoState, RolloutRows, Weights
 
 MASKED = -1e9
 """Logit of a choice that an agent cannot take: its probability is exactly 0 in float32."""
@@ -19,7 +19,7 @@ _NORM_EPSILON = 1e-6  # added to the norm of gradients, as in torch
 _LOG_OF_2_PI = 1.8378770664093453
 
 
-class Losses(NamedTuple):
+class PpoLosses(NamedTuple):
     """Losses and measures of one minibatch, or means over several: float32 scalars."""
 
     policy: Any
@@ -30,18 +30,18 @@ class Losses(NamedTuple):
     clip_fraction: Any
 
 
-class Outcome(NamedTuple):
+class PpoOutcome(NamedTuple):
     """The state after updates, their mean losses, and whether all numbers of both are finite."""
 
     state: PpoState
-    losses: Losses
+    losses: PpoLosses
     is_finite: Any
 
 
 def evaluate(
     branches: tuple[int, ...], weights: Weights, features: Any, actions: Any, allowed: Any
 ) -> tuple[Any, Any]:
-    """Return log-probabilities of actions, [n], and values, [n]. Arguments as in Rows."""
+    """Return log-probabilities of actions, [n], and values, [n]. Arguments as in RolloutRows."""
     log_probs, _ = score(branches, weights, features, actions, allowed)
     return log_probs, _forward(weights.critic, features)[:, 0]
 
@@ -49,34 +49,34 @@ def evaluate(
 def make_updates(
     branches: tuple[int, ...],
     state: PpoState,
-    rows: Rows,
+    rows: RolloutRows,
     minibatches: Any,
     count: Any,
-    rates: Rates,
-) -> Outcome:
+    rates: PpoRates,
+) -> PpoOutcome:
     """
     Make an update from each of the first `count` minibatches.
 
     minibatches: int32, [at least count, B], places of rows, -1 for padding. count: int32.
     """
 
-    def body(number: Any, carry: tuple[PpoState, Losses]) -> tuple[PpoState, Losses]:
+    def body(number: Any, carry: tuple[PpoState, PpoLosses]) -> tuple[PpoState, PpoLosses]:
         state, sums = carry
         places = minibatches[number]
-        chosen = Rows(*(column[jnp.maximum(places, 0)] for column in rows))
+        chosen = RolloutRows(*(column[jnp.maximum(places, 0)] for column in rows))
         state, losses = update(branches, state, chosen, places >= 0, rates)
-        return state, Losses(*(a + b for a, b in zip(sums, losses, strict=True)))
+        return state, PpoLosses(*(a + b for a, b in zip(sums, losses, strict=True)))
 
-    zeros = Losses(*(jnp.zeros((), jnp.float32) for _ in Losses._fields))
+    zeros = PpoLosses(*(jnp.zeros((), jnp.float32) for _ in PpoLosses._fields))
     state, sums = jax.lax.fori_loop(0, count, body, (state, zeros))
-    losses = Losses(*(value / count for value in sums))
+    losses = PpoLosses(*(value / count for value in sums))
     finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((state, losses))]
-    return Outcome(state, losses, jnp.stack(finite).all())
+    return PpoOutcome(state, losses, jnp.stack(finite).all())
 
 
 def update(
-    branches: tuple[int, ...], state: PpoState, rows: Rows, counts: Any, rates: Rates
-) -> tuple[PpoState, Losses]:
+    branches: tuple[int, ...], state: PpoState, rows: RolloutRows, counts: Any, rates: PpoRates
+) -> tuple[PpoState, PpoLosses]:
     """Make one update from a minibatch. Arguments as in `losses_of`."""
     gradients, losses = jax.grad(losses_of, has_aux=True)(
         state.weights, branches, rows, counts, rates
@@ -93,8 +93,8 @@ def update(
 
 
 def losses_of(
-    weights: Weights, branches: tuple[int, ...], rows: Rows, counts: Any, rates: Rates
-) -> tuple[Any, Losses]:
+    weights: Weights, branches: tuple[int, ...], rows: RolloutRows, counts: Any, rates: PpoRates
+) -> tuple[Any, PpoLosses]:
     """
     Return the loss of a minibatch, and its parts.
 
@@ -118,7 +118,7 @@ def losses_of(
     total = policy + rates.entropy_coefficient * entropy + rates.value_coefficient * value
     approx_kl = mean(ratio - 1.0 - change)
     clip_fraction = mean(jnp.abs(ratio - 1.0) > rates.clip_range)
-    return total, Losses(policy, value, entropy, total, approx_kl, clip_fraction)
+    return total, PpoLosses(policy, value, entropy, total, approx_kl, clip_fraction)
 
 
 def score(
