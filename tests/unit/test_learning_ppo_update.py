@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
 from arkml.learning.ppo_batches import draw_minibatches
-from arkml.learning.ppo_state import PpoRows, PpoState, Weights, first_state, rates_of
+from arkml.learning.ppo_state import PpoState, RolloutRows, Weights, first_state, rates_of
 from arkml.learning.ppo_update import (
     branch_log_probs,
     evaluate,
@@ -55,7 +55,7 @@ def made_state(of):
 
 
 def made_rows(of, state, count=ROWS, seed=0, masked=0.3, moved=0.1):
-    """PpoRows of a policy that differs from that of the state."""
+    """Rows of a policy that differs from that of the state."""
     random = np.random.default_rng(seed)
     normal = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
     allowed = random.random((count, sum(of.branches))) >= masked
@@ -69,13 +69,13 @@ def made_rows(of, state, count=ROWS, seed=0, masked=0.3, moved=0.1):
     features = normal(count, FEATURES)
     log_probs, _ = EVALUATE(of.branches, state.weights, features, actions, allowed)
     log_probs = np.asarray(log_probs) + moved * normal(count)
-    return PpoRows(features, actions, allowed, log_probs, 2 + 3 * normal(count), normal(count))
+    return RolloutRows(features, actions, allowed, log_probs, 2 + 3 * normal(count), normal(count))
 
 
 def made_updates(of, state, rows, batches):
     """Updates in one shape for all tests, complete before numpy's arrays change."""
     rates = rates_of(of, 0)
-    rows = PpoRows(*(filled(column, MOST_ROWS, 7) for column in rows))
+    rows = RolloutRows(*(filled(column, MOST_ROWS, 7) for column in rows))
     count = np.int32(len(batches))
     batches = filled(filled(batches, MOST_BATCHES, 5).T, SIZE, -1).T
     made = MAKE_UPDATES(of.branches, state, rows, batches.copy(), count, rates)
@@ -192,7 +192,7 @@ def test_rows_that_only_fill_a_minibatch_change_nothing():
     rows = made_rows(of, made)
     rows.features[25:], rows.advantages[25:], rows.returns[25:] = 9.0, 1e6, -1e6
     loss, parts = losses_of(made.weights, of.branches, rows, np.arange(ROWS) < 25, rates)
-    counted = PpoRows(*(column[:25] for column in rows))
+    counted = RolloutRows(*(column[:25] for column in rows))
     expected = loss_64(of.branches, doubled(made.weights), counted, rates)
 
     found = [float(x) for x in (loss, parts.policy, parts.value, parts.entropy)]

@@ -24,7 +24,7 @@ from arkml.learning.ppo_batches import (
     spread_of_returns,
 )
 from arkml.learning.ppo_export import Heads, PpoWeights, check, to_onnx
-from arkml.learning.ppo_state import PpoRows, PpoState, Saved, Weights, first_state, rates_of
+from arkml.learning.ppo_state import PpoState, RolloutRows, SavedPpo, Weights, first_state, rates_of
 from arkml.learning.rollout_buffer import Marks, Rollout, RolloutBuffer
 from arkml.learning.rollout_pace import RolloutPace
 from arkml.learning.tensors import flatten, restored
@@ -32,7 +32,7 @@ from arkml.learning.tensors import flatten, restored
 Doubles = npt.NDArray[np.float64]
 
 _CHUNK = 4_096
-"""PpoRows of one call that evaluates."""
+"""Rows of one call that evaluates."""
 
 
 class Actor(NamedTuple):
@@ -103,7 +103,7 @@ class Ppo:
         rates = rates_of(settings, self.n_opts)
         outcome = self._make_updates(
             self._state,
-            PpoRows(*(_padded(column, self.buffer.most) for column in rows)),
+            RolloutRows(*(_padded(column, self.buffer.most) for column in rows)),
             _padded(minibatches, self._most_minibatches),
             np.int32(len(minibatches)),
             rates,
@@ -165,11 +165,11 @@ class Ppo:
             "before": self._scalings(buffer.versions_before),
             "learned_rows": buffer.learned_rows,
         }
-        return State(flatten(Saved(self._state, self._before)), plain)
+        return State(flatten(SavedPpo(self._state, self._before)), plain)
 
     def restore(self, state: State) -> None:
         """Continue from a state. Raises CheckpointDamaged if it does not fit the run."""
-        saved = restored(Saved(self._state, self._before), state.tensors)
+        saved = restored(SavedPpo(self._state, self._before), state.tensors)
         try:
             newest, before = (
                 {
@@ -221,7 +221,7 @@ class Ppo:
         self._actors = {v: a for v, a in self._actors.items() if v in self.buffer.versions}
         self.pace.awaits_version = True
 
-    def _prepare(self, rollout: Rollout) -> tuple[PpoRows, float | None]:
+    def _prepare(self, rollout: Rollout) -> tuple[RolloutRows, float | None]:
         """Return the rows to learn from, and the explained variance of their returns."""
         settings, scaling = self._settings, self._normalizer.current
         count = len(rollout.following)
@@ -244,7 +244,7 @@ class Ppo:
         returns = advantages + values[:count]
         variance = float(returns.var())
         explained = 1.0 - float(advantages.var()) / variance if variance > 0.0 else None
-        rows = PpoRows(
+        rows = RolloutRows(
             features[:count],
             rollout.actions,
             rollout.allowed,
@@ -327,9 +327,9 @@ def _scaling_from_json(values: Mapping[str, Any], width: int) -> Scaling:
     return Scaling(mean, inverse, float(values["reward"]))
 
 
-def _empty_rows(settings: Settings, rows: int) -> PpoRows:
+def _empty_rows(settings: Settings, rows: int) -> RolloutRows:
     zeros = partial(np.zeros, dtype=np.float32)
-    return PpoRows(
+    return RolloutRows(
         zeros((rows, settings.features)),
         zeros((rows, settings.actions)),
         np.zeros((rows, sum(settings.branches)), bool),

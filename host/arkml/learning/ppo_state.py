@@ -39,16 +39,16 @@ class PpoState(NamedTuple):
     n_opts: Any
 
 
-class Saved(NamedTuple):
+class SavedPpo(NamedTuple):
     """The tensors of a checkpoint: the state, and the weights of the policy before the newest."""
 
     newest: PpoState
     before: Weights
 
 
-class PpoRows(NamedTuple):
+class RolloutRows(NamedTuple):
     """
-    PpoRows of a rollout, padded to a fixed number.
+    Rows of a rollout, padded to a fixed number.
 
     features: float32, [rows, F], normalized. actions: float32, [rows, A], unclipped, then the
     indices of choices. allowed: bool, [rows, choices]. log_probs: float32, [rows], under the policy

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from arkml.learning.ppo_state import PpoRates, PpoRows, PpoState, Weights
+from arkml.learning.ppo_state import PpoRates, PpoState, RolloutRows, Weights
 
 MASKED = -1e9
 """Logit of a choice that an agent cannot take: its probability is exactly 0 in float32."""
@@ -20,7 +20,7 @@ _LOG_OF_2_PI = 1.8378770664093453
 
 
 class PpoLosses(NamedTuple):
-    """PpoLosses and measures of one minibatch, or means over several: float32 scalars."""
+    """Losses and measures of one minibatch, or means over several: float32 scalars."""
 
     policy: Any
     value: Any
@@ -30,7 +30,7 @@ class PpoLosses(NamedTuple):
     clip_fraction: Any
 
 
-class PpoResult(NamedTuple):
+class PpoOutcome(NamedTuple):
     """The state after updates, their mean losses, and whether all numbers of both are finite."""
 
     state: PpoState
@@ -41,7 +41,7 @@ class PpoResult(NamedTuple):
 def evaluate(
     branches: tuple[int, ...], weights: Weights, features: Any, actions: Any, allowed: Any
 ) -> tuple[Any, Any]:
-    """Return log-probabilities of actions, [n], and values, [n]. Arguments as in PpoRows."""
+    """Return log-probabilities of actions, [n], and values, [n]. Arguments as in RolloutRows."""
     log_probs, _ = score(branches, weights, features, actions, allowed)
     return log_probs, _forward(weights.critic, features)[:, 0]
 
@@ -49,11 +49,11 @@ def evaluate(
 def make_updates(
     branches: tuple[int, ...],
     state: PpoState,
-    rows: PpoRows,
+    rows: RolloutRows,
     minibatches: Any,
     count: Any,
     rates: PpoRates,
-) -> PpoResult:
+) -> PpoOutcome:
     """
     Make an update from each of the first `count` minibatches.
 
@@ -63,7 +63,7 @@ def make_updates(
     def body(number: Any, carry: tuple[PpoState, PpoLosses]) -> tuple[PpoState, PpoLosses]:
         state, sums = carry
         places = minibatches[number]
-        chosen = PpoRows(*(column[jnp.maximum(places, 0)] for column in rows))
+        chosen = RolloutRows(*(column[jnp.maximum(places, 0)] for column in rows))
         state, losses = update(branches, state, chosen, places >= 0, rates)
         return state, PpoLosses(*(a + b for a, b in zip(sums, losses, strict=True)))
 
@@ -71,11 +71,11 @@ def make_updates(
     state, sums = jax.lax.fori_loop(0, count, body, (state, zeros))
     losses = PpoLosses(*(value / count for value in sums))
     finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((state, losses))]
-    return PpoResult(state, losses, jnp.stack(finite).all())
+    return PpoOutcome(state, losses, jnp.stack(finite).all())
 
 
 def update(
-    branches: tuple[int, ...], state: PpoState, rows: PpoRows, counts: Any, rates: PpoRates
+    branches: tuple[int, ...], state: PpoState, rows: RolloutRows, counts: Any, rates: PpoRates
 ) -> tuple[PpoState, PpoLosses]:
     """Make one update from a minibatch. Arguments as in `losses_of`."""
     gradients, losses = jax.grad(losses_of, has_aux=True)(
@@ -93,7 +93,7 @@ def update(
 
 
 def losses_of(
-    weights: Weights, branches: tuple[int, ...], rows: PpoRows, counts: Any, rates: PpoRates
+    weights: Weights, branches: tuple[int, ...], rows: RolloutRows, counts: Any, rates: PpoRates
 ) -> tuple[Any, PpoLosses]:
     """
     Return the loss of a minibatch, and its parts.
