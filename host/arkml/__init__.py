@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from arkml.runtime.wasi.linking import Directory, WasiGrant
     from arkml.training.evaluation import evaluate
     from arkml.training.guest_trainer import train
+    from arkml.training.recording import Recording, record
     from arkml.training.results import (
         Evaluation,
         EvaluationResult,
@@ -88,6 +89,7 @@ __all__ = [
     "ModuleKind",
     "Policy",
     "PolicyFailed",
+    "Recording",
     "Reply",
     "Statistics",
     "TrainedPolicy",
@@ -97,6 +99,7 @@ __all__ = [
     "UsageError",
     "WasiGrant",
     "evaluate",
+    "record",
     "train",
 ]
 
@@ -136,6 +139,7 @@ _HOMES = {
     "ModuleKind": "arkml.runtime.module.description",
     "Policy": "arkml.policies.policy",
     "PolicyFailed": "arkml.errors",
+    "Recording": "arkml.training.recording",
     "Reply": "arkml.guests.calls",
     "Statistics": "arkml.guests.counts",
     "TrainedPolicy": "arkml.training.results",
@@ -145,6 +149,7 @@ _HOMES = {
     "UsageError": "arkml.errors",
     "WasiGrant": "arkml.runtime.wasi.linking",
     "evaluate": "arkml.training.evaluation",
+    "record": "arkml.training.recording",
     "train": "arkml.training.guest_trainer",
 }
 

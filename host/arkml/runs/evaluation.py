@@ -130,10 +130,12 @@ class PolicyEvaluation:
         self.version = 0
         self.failure: ArkmlError | None = None
         self.has_started = False
+        self.branches: tuple[int, ...] = ()
+        """The number of choices of each of the last actions, which are discrete."""
         self._library = library
         self._offered: tuple[int, bytes] | None = None
         self._policy: TrainingPolicy | None = None
-        self._branches = DeclaredBranches(spec)
+        self._declared = DeclaredBranches(spec)
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
         del address
@@ -149,13 +151,14 @@ class PolicyEvaluation:
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
         """Act with the policy. Raises InvalidArguments if it does not fit what is asked for."""
         try:
-            settings = settings_of(request, self._branches, {})
+            settings = settings_of(request, self._declared, {})
             shape = settings.features, settings.actions
             policy = _policy(*shape, settings.branches, self.episodes, PolicyWorkspace())
             if self._offered is None:
                 policy.offer(PolicyVersion(self.version, self._library.load_override(policy)))
             else:
                 self._use(policy, *self._offered)
+            self.branches = settings.branches
         except ArkmlError as error:
             self.failure = error
             raise
