@@ -50,7 +50,7 @@ def test_a_report_of_an_evaluation_that_failed_does_not_cost_the_best_policy(hiv
 
 
 def test_a_curve_that_cannot_be_drawn_is_told_and_costs_no_policy(tmp_path):
-    options = TrainingOptions("guest.v2.wasm", tmp_path, HiveGrant())
+    options = TrainingOptions("guest.v2.wasm", tmp_path)
     run = RunInfo("r1", r"$\nonsense$", "game", Status.RUNNING, 3, 2, 0)  # not mathematics
     outcome = RunOutcome("best", b"a policy", "now", b"the last", [(1, 0.5)], [], {}, run)
     files, (error,) = write_files(options, outcome)

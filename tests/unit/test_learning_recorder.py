@@ -13,7 +13,7 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import scalar
 
-from arkml.learning import recorder as module
+from arkml.learning import event_messages as module
 from arkml.learning.recorder import Recorder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -18,7 +19,7 @@ from arkml.closing import Closing
 from arkml.errors import ArkmlError, InvalidSettings, NotTrainable, Unavailable, UsageError
 from arkml.hive import give_way
 from arkml.hive.protocol.runs import DEFAULT_PORT, OnConflict, RunInfo, RunRequest
-from arkml.runs.settings import LearnerSettings, require_valid
+from arkml.runs.settings import LearnerSettings, doubts, require_valid
 from arkml.sessions.run import mapped
 from arkml.sessions.run_request import HiveAddress
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
     from arkml.hive.embedded import EmbeddedHive
     from arkml.runs.demonstrations import DemonstrationFeed
+
+log = logging.getLogger(__name__)
 
 EMBEDDED: Final = "embedded"
 """Stands for a hive of the host's own instead of the address of another one."""
@@ -158,6 +161,7 @@ class HiveAccess(Closing):
         self.is_training = False
         self.failure: ArkmlError | None = None
         self.feed: DemonstrationFeed | None = None
+        self._told: set[str] = set()
         self._allowed = {
             (canonical(host), port): (host, port) for host, port in map(read_address, grant.allowed)
         }
@@ -189,6 +193,7 @@ class HiveAccess(Closing):
         Raises NotTrainable if another one is expected.
         """
         self._require_expected(request)
+        self._tell_doubts(request)
         if self.grant.resume:
             request = replace(request, on_conflict=OnConflict.JOIN)
         if self.grant.checkpoint and not self._started:
@@ -241,6 +246,13 @@ class HiveAccess(Closing):
                 f"the hive {host}:{port} is not allowed here; --allow-hive {host}:{port} allows it"
             )
         return self._allowed[host, port]
+
+    def _tell_doubts(self, request: RunRequest) -> None:
+        """Log what is doubtful in the settings of a run, once for all guests of the host."""
+        for doubt in doubts(request.settings):
+            if doubt not in self._told:
+                self._told.add(doubt)
+                log.warning("run %s: %s", request.name, doubt)
 
     def _require_expected(self, request: RunRequest) -> None:
         expected, widths = self.grant.expected, request.settings

@@ -13,7 +13,7 @@ from arkml.limits import Limits
 from arkml.runs.access import EMBEDDED, HiveGrant
 from arkml.runs.settings import LearnerSettings
 from arkml.runtime.module.description import ModuleKind
-from arkml.training.origin import Origin
+from arkml.training.origin import TrainingOrigin
 from arkml.training.tasks import Task
 
 DEFAULT_MINUTES = 5.0
@@ -124,9 +124,9 @@ class TrainingOptions:
         )
 
     @property
-    def origin(self) -> Origin | None:
+    def origin(self) -> TrainingOrigin | None:
         """The checkpoint to start from, None to begin anew."""
-        return None if self.checkpoint is None else Origin(self.checkpoint)
+        return None if self.checkpoint is None else TrainingOrigin(self.checkpoint)
 
     @property
     def stem(self) -> str:

@@ -16,7 +16,7 @@ _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:@[0-9]{1,12})?")
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class TrainingOrigin:
     """A checkpoint, as a user wrote it: "RUN", "RUN@UPDATES" or the path of a file."""
 
     checkpoint: str | os.PathLike[str]
