@@ -35,3 +35,17 @@ def answer(network: Network, inputs: Floats) -> Floats:
     for layer in network[:-1]:
         inputs = np.maximum(inputs @ layer.weight + layer.bias, 0.0)
     return inputs @ network[-1].weight + network[-1].bias
+
+
+def magnitude(network: Network, inputs: Floats) -> float:
+    """
+    Return the largest sum of absolute terms in any layer, the scale of its rounding errors.
+
+    Terms may cancel each other out, and their rounding errors do not. inputs: float32, [n, inputs].
+    """
+    largest = 0.0
+    for layer in network:
+        terms = np.abs(inputs) @ np.abs(layer.weight) + np.abs(layer.bias)
+        largest = max(largest, float(terms.max(initial=0.0)))
+        inputs = np.maximum(inputs @ layer.weight + layer.bias, 0.0)
+    return largest
