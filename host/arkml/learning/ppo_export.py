@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.learning.algorithm import Layer
-from arkml.learning.normalizer import Scaling
 from arkml.learning.networks import magnitude
+from arkml.learning.normalizer import Scaling
 from arkml.learning.policy_graph import (
     TOLERANCE,
     ExportWrong,
