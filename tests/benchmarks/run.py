@@ -21,8 +21,10 @@ from tests.benchmarks import (
     report,
     startup,
     stored,
+    suite_learned,
     threads,
     training_costs,
+    updates,
 )
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import ROOT
@@ -39,7 +41,9 @@ TOPICS: dict[str, Callable[[Bench], Iterator[Row]]] = {
         threads,
         startup,
         training_costs,
+        updates,
         learning,
+        suite_learned,
         environments,
         costs,
     )
