@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from tests.benchmarks.companion import serve
+from tests.benchmarks.turns import rate, warm_up
 from tests.benchmarks.updates import ACTIONS, FEATURES, ROWS
 
 from arkml.hive.protocol.rows import RowColumns, RowKind
@@ -18,7 +19,6 @@ from arkml.learning.sac import Sac
 
 AGENTS = 64
 BODY = 64  # rows of each agent in a body
-ENDLESS = 1 << 30  # updates due
 
 
 def main(hidden: int, batch: int, seconds: float) -> None:
@@ -30,9 +30,8 @@ def main(hidden: int, batch: int, seconds: float) -> None:
         added = learner.buffer.add(0, RowKind.TRAINING, body)
         normalizer.observe(body.features, added.returns)
     normalizer.adopt()
-    for _ in range(8):  # compiles, and finds the length of a turn
-        turn(learner)
-    serve(lambda: rate(learner, seconds))
+    warm_up(learner)
+    serve(partial(rate, learner, seconds))
 
 
 def bodies() -> Iterator[RowColumns]:
@@ -46,23 +45,6 @@ def bodies() -> Iterator[RowColumns]:
         body.action[:] = random.uniform(-1.0, 1.0, body.action.shape)
         body.reward[:] = random.standard_normal(len(body))
         yield body
-
-
-def turn(learner: Sac) -> int:
-    """Make the updates of a turn, as the learner's loop does, and return their number."""
-    count = learner.pace.turn(ENDLESS)
-    began = time.monotonic()
-    learner.train(count)
-    learner.pace.record(count, time.monotonic() - began)
-    return count
-
-
-def rate(learner: Sac, seconds: float) -> float:
-    """Return updates a second."""
-    made, start = 0, time.perf_counter()
-    while (now := time.perf_counter()) < start + seconds:
-        made += turn(learner)
-    return made / (now - start)
 
 
 if __name__ == "__main__":
