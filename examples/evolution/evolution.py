@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.rows import RowColumns, RowKind
+from arkml.hive.protocol.runs import MOST_AHEAD
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Added, HeldRows, PolicyModel, State
 from arkml.learning.normalizer import CLIP, Normalizer
@@ -92,7 +93,7 @@ class WholeVersions:
 
     def admitted(self, updates: int) -> int:
         del updates
-        return self._returns.rows + 100_000
+        return self._returns.rows + MOST_AHEAD
 
     def due(self, rows: int, updates: int) -> int:
         del rows, updates

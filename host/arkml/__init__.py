@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from arkml.runtime.wasi.linking import Directory, WasiGrant
     from arkml.training.evaluation import evaluate
     from arkml.training.guest_trainer import train
+    from arkml.training.recording import Recording, record
     from arkml.training.results import (
+        Evaluation,
         EvaluationResult,
         LearningCurve,
         TrainedPolicy,
@@ -60,6 +62,7 @@ __all__ = [
     "CompiledModule",
     "Directory",
     "EntryPoint",
+    "Evaluation",
     "EvaluationResult",
     "Fleet",
     "FleetResult",
@@ -86,6 +89,7 @@ __all__ = [
     "ModuleKind",
     "Policy",
     "PolicyFailed",
+    "Recording",
     "Reply",
     "Statistics",
     "TrainedPolicy",
@@ -95,6 +99,7 @@ __all__ = [
     "UsageError",
     "WasiGrant",
     "evaluate",
+    "record",
     "train",
 ]
 
@@ -107,6 +112,7 @@ _HOMES = {
     "CompiledModule": "arkml.runtime.compiled_module",
     "Directory": "arkml.runtime.wasi.linking",
     "EntryPoint": "arkml.runtime.module.description",
+    "Evaluation": "arkml.training.results",
     "EvaluationResult": "arkml.training.results",
     "Fleet": "arkml.guests.fleet",
     "FleetResult": "arkml.guests.fleet_call",
@@ -133,6 +139,7 @@ _HOMES = {
     "ModuleKind": "arkml.runtime.module.description",
     "Policy": "arkml.policies.policy",
     "PolicyFailed": "arkml.errors",
+    "Recording": "arkml.training.recording",
     "Reply": "arkml.guests.calls",
     "Statistics": "arkml.guests.counts",
     "TrainedPolicy": "arkml.training.results",
@@ -142,6 +149,7 @@ _HOMES = {
     "UsageError": "arkml.errors",
     "WasiGrant": "arkml.runtime.wasi.linking",
     "evaluate": "arkml.training.evaluation",
+    "record": "arkml.training.recording",
     "train": "arkml.training.guest_trainer",
 }
 

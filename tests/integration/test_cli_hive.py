@@ -75,7 +75,7 @@ def test_runs_are_listed_and_shown_for_people(hive, ask):
     assert re.search(r"status +stopped", shown.out)
     assert re.search(r"hidden +32", shown.out)
     assert re.search(r"best +(not rated yet|-?\d.* by training: version \d)", shown.out)
-    assert re.search(r"updates_per_row +\d\S* of 1\n", shown.out)
+    assert re.search(r"updates_per_row +\d\S* of 1 *\n", shown.out)
     assert re.search(r"train/n_updates +\d", metrics.out)
 
 
@@ -181,6 +181,22 @@ def test_a_disk_that_is_full_from_the_start_is_one_sentence(tmp_path):
     assert process.returncode == 2
     assert "its disk is full" in err
     assert "bug" not in err
+
+
+def test_a_training_starts_from_a_run_of_the_hive(hive, ask, tmp_path):
+    address, _ = hive
+    config = tmp_path / "quick.json"
+    config.write_text(json.dumps(QUICK))
+    (source,) = ask("list", "--json").json["runs"]
+    words = ("train", REACH, "--hive", address, "--frames", "20", "--config", config, "--json")
+    trained = arkml(*words, "--from", source["id"], "--out", tmp_path / "out", **TOKEN)
+    missing = arkml(*words, "--from", "nobody@3", "--out", tmp_path / "other", **TOKEN)
+    ask("rm", trained.json["run"])
+
+    assert trained.status == 0, trained.err
+    assert trained.json["updates"] >= source["n_opts"] > 0
+    assert missing.status == 2
+    assert missing.json["error"] == "there is no checkpoint 'nobody@3'"
 
 
 def test_a_run_is_deleted(hive, ask, tmp_path):

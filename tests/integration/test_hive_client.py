@@ -31,6 +31,7 @@ from tests.waiting import eventually
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.audit import checksum, row_hashes
+from arkml.hive.protocol.results import EvaluationReport
 from arkml.hive.protocol.rows import NO_ROW, RowKind
 from arkml.hive.protocol.runs import BATCH_ROWS, HealthReply, Role
 from arkml.hive.transport import HiveTransport
@@ -745,7 +746,7 @@ def test_an_answer_that_is_too_large_is_not_read(hive, reply):
         (lambda client: client.metrics("r"), b'{"metrics": [["a", "b", "c"]]}'),
         (lambda client: client.metrics("r"), b'{"metrics": [7]}'),
         (lambda client: client.series("r", "a"), b"{}"),
-        (lambda client: client.evaluate("r", 1, [], []), b"{}"),
+        (lambda client: client.evaluate("r", EvaluationReport(1, [1.0], [1])), b"{}"),
         (lambda client: client.checkpoint("r"), b"{}"),
         (lambda client: client.checkpoints("r"), b'{"checkpoints": 1}'),
     ],

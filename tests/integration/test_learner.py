@@ -394,7 +394,8 @@ def test_a_learner_says_what_it_sees_and_goes_on_after_a_stop_and_a_kill(tmp_pat
     } <= set(points)
     assert {"train/learning_rate", "hive/stale_share"} <= set(points)
     assert points["hive/updates_per_row_wanted"] == 1.0 >= points["hive/updates_per_row"] > 0
-    assert list((run / "events").iterdir())
+    (recorded,) = (run / "events").iterdir()
+    assert b"_hparams_/session_end_info" in recorded.read_bytes()
     assert held["n_opts"] <= last["n_opts"]
 
     worker = start(run)
@@ -529,13 +530,14 @@ def test_a_learner_whose_rows_stop_makes_their_updates_and_then_stands_still(tmp
     log, actor = Log(run), Actor()
     worker = start(run)
     feed(worker, log, actor, session_of(model_of(run, worker.wait("policy"))))
-    made = worker.wait("progress", lambda m: m["admits"] >= log.rows + LEAST_AHEAD)
+    made = [learn_until(worker, 1)["n_opts"]]
+    while len(made) < 4 or len({*made[-4:]}) > 1:
+        made.append(worker.wait("progress")["n_opts"])
+        assert made[-1] <= 320
     before = cpu_seconds(worker)
-    for _ in range(3):
-        idle = worker.wait("progress")
+    worker.wait("progress")
 
-    assert 0 < made["n_opts"] == idle["n_opts"] <= 320
-    assert cpu_seconds(worker) - before < 1.0
+    assert cpu_seconds(worker) - before < 0.5
 
 
 def test_a_run_starts_from_a_checkpoint_of_another(tmp_path, start):

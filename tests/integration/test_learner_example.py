@@ -31,14 +31,14 @@ def test_a_learner_of_an_installed_package_trains_a_guest(tmp_path):
     result = arkml.train(
         REACH,
         minutes=4,
-        until_return=-16.0,
+        until_return=-24.0,
         settings={"algorithm": "evolution"},
         directory=tmp_path / "out",
         seed=1,
     )
 
-    assert result.ended == "goal"
-    assert arkml.evaluate(REACH, result.best.onnx, episodes=50).mean_return > -20.0
+    assert result.ended == "return"
+    assert arkml.evaluate(REACH, result.best.onnx, episodes=50).mean_return > -32.0
 
 
 def test_a_learner_that_is_not_installed_is_refused_with_those_that_are(tmp_path):

@@ -484,9 +484,41 @@ def test_evaluations_are_given_to_the_learner_to_record_and_wait_for_one(service
     )
 
     assert [[tuple(point) for point in json.loads(line)] for line in lines] == [
-        [("eval/mean_reward", 0, 4.0), ("eval/mean_ep_length", 0, 3.0)],
-        [("eval/mean_reward", 0, 6.0), ("eval/mean_ep_length", 0, 5.0)],
+        [
+            ("eval/mean_reward", 0, 4.0),
+            ("eval/std_reward", 0, 0.0),
+            ("eval/mean_ep_length", 0, 3.0),
+        ],
+        [
+            ("eval/mean_reward", 0, 6.0),
+            ("eval/std_reward", 0, 0.0),
+            ("eval/mean_ep_length", 0, 5.0),
+        ],
     ]
+
+
+def test_an_evaluation_is_recorded_at_its_rows_with_its_spread_and_its_successes(
+    service, run_id, sid
+):
+    service.get(f"/runs/{run_id}/policy?after=0&wait=20")
+    service.push(sid, rows(10), 1)
+    audit(service, run_id)
+    played = {"version": 1, "returns": [1.0, 3.0], "lengths": [3, 5], "successes": [True, False]}
+    for asked in (4, 99):
+        service.post(f"/runs/{run_id}/evaluations", played | {"rows": asked})
+    wrong = service.post(f"/runs/{run_id}/evaluations", played | {"successes": [True]})
+    series = {
+        name: service.get(f"/runs/{run_id}/series?name=eval/{name}").json()["series"]
+        for name in ("mean_reward", "std_reward", "success_rate")
+    }
+
+    assert {name: [point[:2] for point in points] for name, points in series.items()} == {
+        "mean_reward": [[4, 2.0], [10, 2.0]],
+        "std_reward": [[4, 1.0], [10, 1.0]],
+        "success_rate": [[4, 0.5], [10, 0.5]],
+    }
+    assert wrong.status_code == 422
+    assert "as many returns as successes, not 2 and 1" in wrong.json()["error"]
 
 
 def test_metrics_come_as_the_newest_values_and_as_series(service, run_id, sid):

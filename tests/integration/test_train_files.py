@@ -13,6 +13,7 @@ from arkml import HiveGrant, Host
 from arkml.cli import logs
 from arkml.cli.training_display import TrainingDisplay, pace_of
 from arkml.errors import ProtocolError
+from arkml.hive.protocol.results import EvaluationReport
 from arkml.hive.protocol.runs import RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.host import hives_of
@@ -39,7 +40,7 @@ def hive():
 def test_a_report_of_an_evaluation_that_failed_does_not_cost_the_best_policy(hive):
     with Host(hive=HiveGrant(f"127.0.0.1:{hive.port}")) as host:
         client, guest = hives_of(host).client(), host.load(ACTOR)
-        report = client.evaluate("r1", 1, [1.0], [1])
+        report = client.evaluate("r1", EvaluationReport(1, [1.0], [1]))
         error = report.exception(20)
         with RunMonitor(hives_of(host), lambda _: None) as monitor:
             outcome = gather(client, RUN, guest, monitor, [report])
@@ -49,7 +50,7 @@ def test_a_report_of_an_evaluation_that_failed_does_not_cost_the_best_policy(hiv
 
 
 def test_a_curve_that_cannot_be_drawn_is_told_and_costs_no_policy(tmp_path):
-    options = TrainingOptions("guest.v2.wasm", tmp_path, HiveGrant())
+    options = TrainingOptions("guest.v2.wasm", tmp_path)
     run = RunInfo("r1", r"$\nonsense$", "game", Status.RUNNING, 3, 2, 0)  # not mathematics
     outcome = RunOutcome("best", b"a policy", "now", b"the last", [(1, 0.5)], [], {}, run)
     files, (error,) = write_files(options, outcome)

@@ -97,7 +97,8 @@ def test_progress_comes_about_once_a_second_and_grows(trained):
     result, states, _ = trained
     last = states[-1]
 
-    assert 1 <= len(states) <= result.seconds + 1
+    assert 1 <= len(states) <= last.seconds + 1 + len(result.evaluations)
+    assert [one for state in states for one in state.evaluations] == list(result.evaluations)
     assert {state.run_id for state in states} <= {None, result.run_id}
     assert [state.frames for state in states] == sorted(state.frames for state in states)
     assert 0 < last.frames <= result.frames
@@ -227,6 +228,11 @@ def test_an_error_of_progress_fails_a_training_and_keeps_what_was_made(tmp_path)
         ({"allowed_hives": [":"]}, "':' is not an address of a hive"),
         ({"settings": {"hidden": 0}}, "hidden is 0: it takes a whole number from 1 to 8192"),
         ({"cmdlet": "x"}, "c_reach.wasm is not a cmdlet"),
+        ({"checkpoint": "gone.safetensors"}, "the checkpoint gone.safetensors is not a file"),
+        ({"checkpoint": REACH}, "c_reach.wasm cannot be read: its header has"),
+        ({"checkpoint": "abc@12"}, "checkpoint is the run abc@12: the hive of a new training has"),
+        ({"checkpoint": "a.safetensors", "hive": "somewhere:1"}, "is the file a.safetensors, and"),
+        ({"checkpoint": "a.safetensors", "resume": True}, "checkpoint is a.safetensors and resume"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_before_anything_is_made(tmp_path, options, message):
@@ -234,6 +240,32 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_made(tmp_path
         arkml.train(REACH, directory=tmp_path / "out", **options)
 
     assert not (tmp_path / "out").exists()
+
+
+def test_a_training_starts_from_the_file_of_another(trained, tmp_path):
+    result, _, _ = trained
+    file = max(result.directory.glob("hive/runs/*/checkpoints/*.safetensors"))
+    source = tmp_path / "mine.safetensors"
+    source.write_bytes(file.read_bytes())
+    another = arkml.train(
+        REACH, frames=20, settings=QUICK, checkpoint=source, directory=tmp_path / "out"
+    )
+
+    assert int(file.stem) > 0
+    assert another.updates >= int(file.stem)
+    assert another.rows == 20 * AGENTS
+    assert (tmp_path / "out" / "hive" / "origin.safetensors").read_bytes() == source.read_bytes()
+
+
+def test_a_training_of_other_shapes_is_refused_with_both_values(trained, tmp_path):
+    result, _, _ = trained
+    file = max(result.directory.glob("hive/runs/*/checkpoints/*.safetensors"))
+    reason = rf"hidden is 64: the checkpoint {result.run_id}@\d+ was learned with 32"
+
+    with pytest.raises(arkml.ArkmlError, match=reason):
+        arkml.train(
+            REACH, frames=20, settings=QUICK | {"hidden": 64}, checkpoint=file, directory=tmp_path
+        )
 
 
 def test_guests_that_cannot_be_trained_are_refused(tmp_path):

@@ -28,6 +28,7 @@ OWNERS = {
     "typer": ("arkml.cli",),
     "rich": ("arkml.cli",),
     "matplotlib": ("arkml.training",),
+    "h5py": ("arkml.demonstrations",),
     "httpx": ("arkml.hive", "arkml.envs.llapi.registry"),
     "starlette": ("arkml.server",),
     "uvicorn": ("arkml.server",),

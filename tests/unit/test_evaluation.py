@@ -42,3 +42,37 @@ def test_an_episode_ends_with_a_row_that_does_not_count_too():
 
     assert episodes.returns == [2.0]
     assert episodes.lengths == [1]
+
+
+def test_an_episode_is_a_success_if_the_guest_has_said_so_in_it():
+    episodes = EpisodeRecorder()
+    knew = episodes.knows_success
+    for marked in ("in the middle", "at the end", "with 0", "never"):
+        submit(episodes, 0, INITIAL, 0.0)
+        submit(episodes, 1, RUNNING, 1.0)
+        if marked == "in the middle":
+            episodes.mark([7], [0.5])
+        submit(episodes, 2, TERMINAL, 1.0)
+        if marked == "at the end":
+            episodes.mark([7], [1.0])
+        if marked == "with 0":
+            episodes.mark([7], [0.0])
+
+    assert not knew
+    assert episodes.knows_success
+    assert episodes.successes == [True, True, False, False]
+
+
+def test_what_was_said_of_an_episode_that_was_left_is_forgotten():
+    episodes = EpisodeRecorder()
+    submit(episodes, 0, INITIAL, 0.0)
+    episodes.mark([7], [1.0])
+    submit(episodes, 0, INITIAL, 0.0)
+    submit(episodes, 1, TERMINAL, 1.0)
+    submit(episodes, 0, INITIAL, 0.0)
+    episodes.mark([7], [1.0])
+    episodes.clear()
+    submit(episodes, 0, INITIAL, 0.0)
+    submit(episodes, 1, TERMINAL, 1.0)
+
+    assert episodes.successes == [False]

@@ -7,7 +7,7 @@ import pytest
 from arkml import HiveGrant
 from arkml.errors import InvalidSettings
 from arkml.hive.protocol.settings import Settings
-from arkml.runs.settings import LearnerSettings
+from arkml.runs.settings import LearnerSettings, doubts
 
 
 def test_the_keywords_are_the_fields_that_a_host_may_set():
@@ -47,3 +47,15 @@ def test_a_grant_takes_settings_that_fit_some_guest(settings):
 def test_a_grant_refuses_settings_that_fit_none(settings, message):
     with pytest.raises(InvalidSettings, match=message):
         HiveGrant(settings=settings)
+
+
+def test_settings_that_make_a_guest_learn_badly_are_named_and_defaults_are_not():
+    crate = Settings(
+        8, 3, hidden=1_024, batch_size=4_000, learning_rate_init=1e-2, rollout_length=5
+    )
+    (steps, rate, size) = doubts(crate)
+
+    assert doubts(Settings(8, 3)) == []
+    assert steps.startswith("rollout_length 5: ")
+    assert rate.startswith("learning_rate_init 0.01: ")
+    assert size.startswith("hidden 1024 with batch_size 4000: ")

@@ -6,12 +6,14 @@ import struct
 from pathlib import Path
 
 import pytest
+from tensorboardX.proto.api_pb2 import Status
 from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import scalar
 
-from arkml.learning import recorder as module
+from arkml.learning import event_messages as module
 from arkml.learning.recorder import Recorder
 
 
@@ -52,6 +54,43 @@ def test_values_are_written_under_their_tags_and_what_is_not_finite_has_none(tmp
     assert told(second) == (7, [("train/loss", 0.5), ("a", 2.0)])
 
 
+def plugin_data(event):
+    """The tag and the content that an event has for the plugin hparams."""
+    (value,) = event.summary.value
+    assert value.metadata.plugin_data.plugin_name == "hparams"
+    return value.tag, HParamsPluginData.FromString(value.metadata.plugin_data.content)
+
+
+def test_settings_and_the_metric_they_led_to_are_written_for_the_plugin_hparams(tmp_path):
+    settings = {"algorithm": "sac", "gamma": 0.99, "normalize": True, "hidden": 64}
+    recorder = Recorder(tmp_path / "events", settings)
+    recorder.record([("eval/mean_reward", -150.5)], 1_000)
+    recorder.end()
+    first, *told_of_hparams, last = events(tmp_path / "events")
+    (experiment_tag, experiment), (start_tag, start) = map(plugin_data, told_of_hparams[:2])
+    end_tag, end = plugin_data(last)
+    hparams = start.session_start_info.hparams
+
+    assert first.file_version == "brain.Event:2"
+    assert experiment_tag == "_hparams_/experiment"
+    assert [info.name for info in experiment.experiment.hparam_infos] == list(settings)
+    assert [info.name.tag for info in experiment.experiment.metric_infos] == [
+        "eval/mean_reward", "rollout/ep_rew_mean",
+    ]  # fmt: skip
+    assert start_tag == "_hparams_/session_start_info"
+    assert (hparams["algorithm"].string_value, hparams["normalize"].bool_value) == ("sac", True)
+    assert (hparams["gamma"].number_value, hparams["hidden"].number_value) == (0.99, 64.0)
+    assert told(told_of_hparams[2]) == (1_000, [("eval/mean_reward", -150.5)])
+    assert end_tag == "_hparams_/session_end_info"
+    assert end.session_end_info.status == Status.Value("STATUS_SUCCESS")
+
+
+def test_a_session_without_values_leaves_no_file(tmp_path):
+    Recorder(tmp_path / "events", {"gamma": 0.99}).end()
+
+    assert not (tmp_path / "events").exists()
+
+
 def test_a_full_disk_loses_events_and_leaves_those_that_are_there(tmp_path, limit):
     recorder = Recorder(tmp_path / "events")
     recorder.record([("a", 1.0)], 1)
@@ -82,6 +121,7 @@ def test_the_names_of_tensorboardx_that_are_not_in_its_documentation_are_these()
         ("tensorboardX.proto.event_pb2", "Event"),
         ("tensorboardX.proto.summary_pb2", "Summary"),
         ("tensorboardX.record_writer", "masked_crc32c"),
+        ("tensorboardX.summary", "hparams"),
         ("tensorboardX.summary", "scalar"),
     }
 

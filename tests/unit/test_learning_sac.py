@@ -1,6 +1,8 @@
 """Soft actor-critic as a learner: its turns, its state, its exports."""
 
 import json
+import subprocess
+import sys
 import threading
 
 import jax
@@ -247,3 +249,31 @@ def flat_networks(algorithm):
     tensors = algorithm.state().tensors
     names = [name for name in tensors if name.startswith(("actor/", "critics/"))]
     return b"".join(tensors[name].tobytes() for name in names)
+
+
+BUSY = """
+import time
+from arkml.learning.engine import limit_threads
+limit_threads(1)
+import numpy as np
+from arkml.hive.protocol.rows import RowColumns, RowKind
+from arkml.hive.protocol.settings import Settings
+from arkml.learning.normalizer import Normalizer
+from arkml.learning.sac import Sac
+made = Sac(Settings(8, 2, hidden=256), Normalizer(8, active=False))
+rows = RowColumns.empty(2_000, 8, 2)
+rows.step[:] = np.arange(2_000)
+made.buffer.add(0, RowKind.TRAINING, rows)
+made.train(1)
+wall, cpu = time.perf_counter(), time.process_time()
+made.train(64)
+print((time.process_time() - cpu) / (time.perf_counter() - wall))
+"""
+
+
+def test_updates_keep_one_core_busy_and_no_other():
+    ratio = float(
+        subprocess.run([sys.executable, "-c", BUSY], capture_output=True, check=True).stdout
+    )
+
+    assert ratio < 1.2

@@ -15,6 +15,7 @@ from arkml.cli import (
     inspect_command,
     mlagents_player,
     pack,
+    record_command,
     smoke,
     train_command,
 )
@@ -50,6 +51,7 @@ app = typer.Typer(
 )
 run_module.register(app)
 train_command.register(app)
+record_command.register(app)
 hive.register(app)
 mlagents_player.register(app)
 smoke.register(app)

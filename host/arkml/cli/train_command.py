@@ -15,6 +15,7 @@ from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, Job, exit_code, print_failure, print_json, sentence
 from arkml.cli.launch import HostGrants, read_token, require_hive
 from arkml.cli.logs import LogOptions
+from arkml.cli.seeds import SeedOptions, default_jobs, train_seeds, words_of
 from arkml.cli.signals import SIGNALS
 from arkml.cli.values import rate, read_limits, whole_number
 from arkml.errors import HiveUnreachable, NotFound, RunAborted, UsageError
@@ -30,6 +31,8 @@ _EPILOG = options.epilog(
     "arkml train pendulum.wasm --minutes 2",
     "arkml train walker.wasm --fps 60 --until-return 250 --eval-every 3000",
     "arkml train pendulum.wasm --minutes 2 --resume",
+    "arkml train pendulum.wasm --until-return -200 --minutes 5 --seeds 5",
+    "arkml train walker.wasm --from checkpoints/000000012000.safetensors",
     "arkml train walker.wasm --hive hive.example:12356 --frames 200000",
     notes="""
 Without --frames, --minutes or --until-return an applet trains for five minutes; anything else runs
@@ -39,6 +42,7 @@ it join it. --config takes a JSON file with any of the settings (docs/training.m
 )
 
 _LEARNING = "Learner"
+_PER_SEED = frozenset({"seed", "seeds", "jobs", "out", "as_json"})
 
 
 def register(app: typer.Typer) -> None:
@@ -47,6 +51,7 @@ def register(app: typer.Typer) -> None:
 
 
 def command(
+    context: typer.Context,
     guest: options.GuestFile,
     hive: Annotated[str, options.hive("embedded", "embedded")] = "embedded",
     allow_hive: options.AllowHive = None,
@@ -84,6 +89,14 @@ def command(
             help="Every N frames, rate the policy without noise in another guest.",
         ),
     ] = None,
+    evaluate_episodes: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            parser=whole_number("--evaluate-episodes", 1),
+            help="Episodes of each of these evaluations.",
+        ),
+    ] = 10,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Directory of all files: training/GUEST by default."),
@@ -91,6 +104,14 @@ def command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the training in the directory.")
     ] = False,
+    origin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="RUN[@UPDATES]|FILE",
+            help="Start from a checkpoint: of a run of the same hive, or in a file.",
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -123,6 +144,22 @@ def command(
         ),
     ] = False,
     seed: options.Seed = 0,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            parser=whole_number("--seeds", 1),
+            help="Train N times, with seeds from --seed on: a table, and a curve with a band.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            parser=whole_number("--jobs", 1),
+            help="Trainings of --seeds at a time: half of the cores by default.",
+        ),
+    ] = None,
     limit: options.LimitValues = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -144,15 +181,24 @@ def command(
         allowed_hives=tuple(allow_hive or ()),
         settings=cast("LearnerSettings", settings),
         resume=resume,
+        checkpoint=origin,
         goal=Goal(frames, minutes, until_return),
         arguments=cmdlet,
         fps=fps,
         instances=instances,
         eval_every=eval_every,
+        evaluate_episodes=evaluate_episodes,
         seed=seed,
         limits=read_limits(tuple(limit or ())),
         budgets_every_call=HostGrants(limits=tuple(limit or ())).has_budget,
     )
+    if seeds is not None:
+        words = words_of(context, _PER_SEED)
+        count = default_jobs() if jobs is None else jobs
+        several = SeedOptions(guest, directory, words, seed, seeds, count, until_return)
+        return partial(train_seeds, several, as_json=as_json)
+    if jobs is not None:
+        raise UsageError("--jobs is for --seeds")
     logs = LogOptions(log_level, verbose, debug)
     return partial(train, guest, training, logs, as_json=as_json)
 

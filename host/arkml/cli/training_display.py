@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from arkml.cli.units import sparkline
 from arkml.closing import Closing
-from arkml.training.results import EVALUATION_RETURN, TRAINING_RETURN, TrainingProgress
+from arkml.training.results import TRAINING_RETURN, Evaluation, TrainingProgress
 
 if TYPE_CHECKING:
     from arkml.training.options import TrainingOptions
@@ -35,11 +35,14 @@ class TrainingDisplay(Closing):
         self._frames = (0, self._written_at)
         self._updates = (0.0, self._written_at)
         self._warnings = 0
+        self._evaluation: Evaluation | None = None
         self._is_open_line = False
 
     def __call__(self, progress: TrainingProgress) -> None:
         """Write the warnings that are new, and the line when it is due."""
         self._warn(progress.warnings)
+        if progress.evaluations:
+            self._evaluation = progress.evaluations[-1]
         now = time.monotonic()
         if progress.frames and now - self._written_at >= self._interval:
             self._write(progress, now)
@@ -75,9 +78,10 @@ class TrainingDisplay(Closing):
     def _parts(self, progress: TrainingProgress) -> list[str]:
         values, now = progress.metrics, self._written_at
         parts = []
-        for name, label in ((TRAINING_RETURN, "return"), (EVALUATION_RETURN, "evaluated")):
-            if name in values:
-                parts.append(f"{label} {values[name]:,.4g}")
+        if TRAINING_RETURN in values:
+            parts.append(f"return {values[TRAINING_RETURN]:,.4g}")
+        if self._evaluation is not None:
+            parts.append(f"evaluated {shown(self._evaluation)}")
         if "train/n_updates" in values:
             before, since = self._updates
             done = values["train/n_updates"]
@@ -88,6 +92,13 @@ class TrainingDisplay(Closing):
         if "hive/policy_age_seconds" in values:
             parts.append(f"policy {values['hive/policy_age_seconds']:.2g} s old")
         return parts
+
+
+def shown(evaluation: Evaluation) -> str:
+    """Return an evaluation as text: mean, standard deviation, and the success rate if known."""
+    text = f"{evaluation.mean_return:,.4g} ± {evaluation.standard_deviation:,.2g}"
+    rate = evaluation.success_rate
+    return text if rate is None else f"{text}, {rate:.0%} success"
 
 
 def pace_of(metrics: Mapping[str, float]) -> str:
@@ -120,6 +131,17 @@ def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -
             "last": returns[-1][1] if returns else None,
             "series": returns,
         },
+        "evaluations": [
+            {
+                "version": one.version,
+                "rows": one.rows,
+                "episodes": len(one.returns),
+                "mean": one.mean_return,
+                "standard_deviation": one.standard_deviation,
+                "success_rate": one.success_rate,
+            }
+            for one in result.evaluations
+        ],
         "policy": {
             "which": result.best.kind,
             "rated_by": "evaluations"
@@ -155,6 +177,12 @@ def show(document: dict[str, Any]) -> None:
     if means["first"] is not None:
         span = f"{means['first']:,.4g} -> {means['last']:,.4g} ({means['of']})"
         rows += [("mean return", span), ("", sparkline([value for _, value in means["series"]]))]
+    if document["evaluations"]:
+        last = document["evaluations"][-1]
+        rate = last["success_rate"]
+        text = f"{last['mean']:,.4g} ± {last['standard_deviation']:,.2g}"
+        text += "" if rate is None else f", {rate:.0%} success"
+        rows.append(("last evaluation", f"{text} ({last['episodes']} episodes)"))
     best = f" (by {policy['rated_by']})" if policy["which"] == "best" else ""
     label = "policy at hand" if policy["which"] == "held" else f"{policy['which']} policy"
     files = ", ".join(filter(None, (policy["onnx"], policy["crvo"]))) or "not written"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -113,13 +113,10 @@ class HiveClient(Closing):
         path = _path(run_id, f"series?name={quote(name, safe='')}&since={since}")
         return self._ask("GET", path, lambda answer: read(answer, SeriesReply).series)
 
-    def evaluate(
-        self, run_id: str, version: int, returns: Sequence[float], lengths: Sequence[float]
-    ) -> Future[bool]:
+    def evaluate(self, run_id: str, report: EvaluationReport) -> Future[bool]:
         """Report episodes that a policy version played; true if it is the best so far."""
-        body = EvaluationReport(version, list(returns), list(lengths))
         path = _path(run_id, "evaluations")
-        return self._ask("POST", path, lambda answer: read(answer, EvaluationReply).best, body)
+        return self._ask("POST", path, lambda answer: read(answer, EvaluationReply).best, report)
 
     def stop(self, run_id: str) -> Future[RunInfo]:
         """Stop a run for all sessions."""

@@ -186,7 +186,7 @@ class EmbeddedHive(Closing):
                     stdout=subprocess.PIPE,
                     stderr=output,
                     bufsize=0,
-                    env=_environment(),
+                    env=environment(),
                     start_new_session=True,  # Ctrl-C is for the host
                 )
         except OSError as error:
@@ -204,7 +204,8 @@ def _last_line(log: Path, begin: int) -> str:
     return last[-_QUOTED:]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Return the environment of a process of this package, which imports it from here."""
     root = Path(__file__).parents[2]
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path}

@@ -20,7 +20,7 @@ from arkml.hive.transport import HiveTransport
 log = logging.getLogger(__name__)
 
 _READ = POLL_SECONDS + 10.0
-_SPACING = 2.0
+_SPACING = 1.0
 """Seconds between two policy versions where no frame may be late: loading one takes a core."""
 
 

@@ -47,4 +47,10 @@ def _sac() -> MakeAlgorithm:
     return Sac
 
 
-_OWN: dict[str, Callable[[], MakeAlgorithm]] = {"sac": _sac}
+def _ppo() -> MakeAlgorithm:
+    from arkml.learning.ppo import Ppo
+
+    return Ppo
+
+
+_OWN: dict[str, Callable[[], MakeAlgorithm]] = {"ppo": _ppo, "sac": _sac}

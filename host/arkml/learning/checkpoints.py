@@ -226,7 +226,8 @@ def _packed(checkpoint: Checkpoint) -> bytes:
         algorithm=dict(checkpoint.state.plain),
         facts=dict(checkpoint.facts),
     )
-    text = json.dumps(facts.as_json())
+    # Not `as_json`, which has None for a number that is not finite, such as a mean return.
+    text = json.dumps({name: getattr(facts, name) for name in facts.__struct_fields__})
     return save(tensors, {_STATE: text, _DIGEST: _digest(text, tensors)})
 
 

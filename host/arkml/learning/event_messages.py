@@ -25,6 +25,6 @@ with _hidden("torch"):
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary
     from tensorboardX.record_writer import masked_crc32c
-    from tensorboardX.summary import scalar
+    from tensorboardX.summary import hparams, scalar
 
-__all__ = ["Event", "Summary", "masked_crc32c", "scalar"]
+__all__ = ["Event", "Summary", "hparams", "masked_crc32c", "scalar"]

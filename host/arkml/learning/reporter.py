@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterable, Iterator
 
 from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.settings import Settings
 from arkml.learning.learner import Learner
-from arkml.learning.recorder import Recorder
+from arkml.learning.recorder import Hparam, Recorder
 from arkml.learning.server_connection import ServerConnection
 
 RECORD_EVERY = 1.0
@@ -26,7 +28,7 @@ class Reporter:
         """True while the learner is paused, and hosts must not send rows."""
         self._learner = learner
         self._server = server
-        self._recorder = Recorder(learner.run.directory / "events")
+        self._recorder = Recorder(learner.run.directory / "events", _hparams(learner.settings))
         now = time.monotonic()
         self._sent_at = self._recorded_at = now
         self._turn_began: float | None = None
@@ -39,8 +41,13 @@ class Reporter:
         return self._present == self._sent == self._recorded
 
     @property
-    def _present(self) -> tuple[Place, int]:
-        return self._cursor, self._learner.n_opts
+    def _holds(self) -> bool:
+        """True while hosts must not send rows."""
+        return self.is_paused or self._learner.pace.holds
+
+    @property
+    def _present(self) -> tuple[Place, int, bool]:
+        return self._cursor, self._learner.n_opts, self._holds
 
     def send_hello(self) -> None:
         """Send the first message of the connection."""
@@ -78,7 +85,7 @@ class Reporter:
             rows=learner.rows,
             updates_per_row=learner.updates / max(1, learner.rows),
             admits=learner.admitted,
-            hold=self.is_paused or learner.pace.holds,
+            hold=self._holds,
             turn_seconds=0.0 if began is None else time.monotonic() - began,
         )
 
@@ -88,9 +95,10 @@ class Reporter:
 
         `at_once` sends progress however short ago the last message was.
         """
-        now = time.monotonic()
-        if self._present != self._sent and (at_once or now - self._sent_at >= PROGRESS_EVERY):
-            self._sent_at, self._sent = now, self._present
+        now, present = time.monotonic(), self._present
+        at_once |= present[2] != self._sent[2]  # hosts wait for nothing else, or play in vain
+        if present != self._sent and (at_once or now - self._sent_at >= PROGRESS_EVERY):
+            self._sent_at, self._sent = now, present
             self.send_progress()
         if self._present != self._recorded and now - self._recorded_at >= RECORD_EVERY:
             self._record(now)
@@ -105,6 +113,7 @@ class Reporter:
         """Send and record what has not been sent or recorded yet."""
         if self._present != self._recorded:
             self._record(time.monotonic())
+        self._recorder.end()
         self.send_progress()
 
     def _record(self, now: float) -> None:
@@ -135,3 +144,11 @@ class Reporter:
                 yield "hive/updates_per_row_wanted", learner.settings.updates_per_row
         if learner.pace.update_seconds:
             yield "hive/update_ms", 1_000 * learner.pace.update_seconds
+
+
+def _hparams(settings: Settings) -> dict[str, Hparam]:
+    """Return the settings by name, those that are not a text, a number or a bool as JSON."""
+    return {
+        name: value if isinstance(value, Hparam) else json.dumps(value)
+        for name, value in (settings.as_json() | {"algorithm": settings.learner}).items()
+    }

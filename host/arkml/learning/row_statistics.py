@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arkml.hive.protocol.masks import PREFIX
 from arkml.hive.protocol.rows import RowKind
 from arkml.hive.protocol.segments import Record
 from arkml.learning.trajectories import FinishedEpisodes
@@ -55,7 +56,9 @@ class RowStatistics:
         yield "hive/dropped", float(self.dropped)
         for number, mean in self._guest.items():
             value = mean.take()
-            if value is not None and number < len(self._names):
+            if value is None or number >= len(self._names):
+                continue
+            if not self._names[number].startswith(PREFIX):
                 yield f"guest/{self._names[number]}", value
 
     def as_json(self) -> dict[str, Any]:

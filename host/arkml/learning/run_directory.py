@@ -8,8 +8,8 @@ from pathlib import Path
 
 from arkml.errors import HiveError, ProtocolError
 from arkml.hive.protocol.documents import parse_object
-from arkml.hive.protocol.runs import RunRequest
-from arkml.learning.checkpoints import Checkpoint, Checkpoints
+from arkml.hive.protocol.runs import ORIGIN_FILE, RunRequest
+from arkml.learning.checkpoints import Checkpoint, Checkpoints, read_checkpoint
 
 _ORIGIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)(?:@(\d{1,12}))?")
 
@@ -64,10 +64,13 @@ class RunDirectory:
         return origin
 
     def _origin(self, name: str) -> Checkpoint:
+        runs = self.directory.parent
+        if name == ORIGIN_FILE:
+            return read_checkpoint(runs.parent / ORIGIN_FILE)
         match = _ORIGIN.fullmatch(name)
         if match is None:
             raise NoCheckpoint(f"checkpoint {name!r} is not of the form RUN or RUN@UPDATES")
-        source = Checkpoints(self.directory.parent / match[1] / "checkpoints")
+        source = Checkpoints(runs / match[1] / "checkpoints")
         checkpoint = source.newest() if match[2] is None else source.find(int(match[2]))
         if checkpoint is None:
             raise NoCheckpoint(f"there is no checkpoint {name!r}")

@@ -44,7 +44,7 @@ class SacState(NamedTuple):
     n_opts: Any
 
 
-class Rates(NamedTuple):
+class SacRates(NamedTuple):
     """
     The numbers of a turn, arguments of its compiled code; float32 scalars but for the scaling.
 
@@ -87,7 +87,7 @@ def first_state(settings: Settings) -> SacState:
     )
 
 
-def rates_of(settings: Settings, scaling: Scaling) -> Rates:
+def rates_of(settings: Settings, scaling: Scaling) -> SacRates:
     """Return the numbers of the updates of a run, in numpy."""
     fixed = np.nan if isinstance(settings.alpha, str) else settings.alpha
     numbers = (
@@ -100,7 +100,7 @@ def rates_of(settings: Settings, scaling: Scaling) -> Rates:
         fixed,
         -settings.actions,
     )
-    return Rates(scaling.mean, scaling.inverse, *(np.float32(number) for number in numbers))
+    return SacRates(scaling.mean, scaling.inverse, *(np.float32(number) for number in numbers))
 
 
 def random_key(seed: int) -> Any:

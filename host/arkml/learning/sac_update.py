@@ -10,7 +10,7 @@ import optax
 
 from arkml.learning.batch_block import BatchBlock
 from arkml.learning.normalizer import CLIP
-from arkml.learning.sac_state import LOG_STD, Rates, SacState
+from arkml.learning.sac_state import LOG_STD, SacRates, SacState
 
 _ADAM = optax.scale_by_adam()
 _LOG_OF_ROOT_OF_2_PI = 0.9189385332046727
@@ -18,7 +18,7 @@ _EPSILON = 1e-6
 """Added to 1 - tanh(x)^2 before its logarithm, as in stable-baselines3."""
 
 
-class Losses(NamedTuple):
+class SacLosses(NamedTuple):
     """Values of one update, or their sums over several: float32 scalars."""
 
     actor: Any
@@ -27,11 +27,11 @@ class Losses(NamedTuple):
     alpha: Any
 
 
-class UpdateResult(NamedTuple):
+class SacResult(NamedTuple):
     """The state after updates, their mean losses, and whether all numbers of both are finite."""
 
     state: SacState
-    losses: Losses
+    losses: SacLosses
     is_finite: Any
 
 
@@ -43,8 +43,8 @@ class Noise(NamedTuple):
 
 
 def make_updates(
-    state: SacState, block: BatchBlock, count: Any, key: Any, rates: Rates
-) -> UpdateResult:
+    state: SacState, block: BatchBlock, count: Any, key: Any, rates: SacRates
+) -> SacResult:
     """
     Make the updates on the first `count` batches of a block.
 
@@ -52,25 +52,25 @@ def make_updates(
     noise of each update.
     """
 
-    def body(number: Any, carry: tuple[SacState, Losses]) -> tuple[SacState, Losses]:
+    def body(number: Any, carry: tuple[SacState, SacLosses]) -> tuple[SacState, SacLosses]:
         state, sums = carry
         batch = BatchBlock(*(column[number] for column in block))
         here, following = jax.random.normal(
             jax.random.fold_in(key, state.n_opts), (2, *batch.actions.shape), jnp.float32
         )
         state, losses = update(state, batch, Noise(here, following), rates)
-        return state, Losses(*(a + b for a, b in zip(sums, losses, strict=True)))
+        return state, SacLosses(*(a + b for a, b in zip(sums, losses, strict=True)))
 
-    zeros = Losses(*(jnp.zeros((), jnp.float32) for _ in Losses._fields))
+    zeros = SacLosses(*(jnp.zeros((), jnp.float32) for _ in SacLosses._fields))
     state, sums = jax.lax.fori_loop(0, count, body, (state, zeros))
-    losses = Losses(*(value / count for value in sums))
+    losses = SacLosses(*(value / count for value in sums))
     finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((state, losses))]
-    return UpdateResult(state, losses, jnp.stack(finite).all())
+    return SacResult(state, losses, jnp.stack(finite).all())
 
 
 def update(
-    state: SacState, batch: BatchBlock, noise: Noise, rates: Rates
-) -> tuple[SacState, Losses]:
+    state: SacState, batch: BatchBlock, noise: Noise, rates: SacRates
+) -> tuple[SacState, SacLosses]:
     """
     Make one update, in the order of stable-baselines3: temperature, critics, actor, targets.
 
@@ -111,7 +111,7 @@ def update(
         alpha_moments,
         state.n_opts + 1,
     )
-    return state, Losses(actor_loss, critic_loss, temperature_loss, alpha)
+    return state, SacLosses(actor_loss, critic_loss, temperature_loss, alpha)
 
 
 def critic_loss_of(critics: Any, features: Any, actions: Any, wanted: Any) -> Any:
@@ -151,11 +151,11 @@ def _forward(network: Any, inputs: Any) -> Any:
     return inputs @ network[-1].weight + network[-1].bias
 
 
-def _scaled(features: Any, rates: Rates) -> Any:
+def _scaled(features: Any, rates: SacRates) -> Any:
     return jnp.clip((features - rates.mean) * rates.inverse, -CLIP, CLIP)
 
 
-def _learning_rate(n_opts: Any, rates: Rates) -> Any:
+def _learning_rate(n_opts: Any, rates: SacRates) -> Any:
     """Return the rate after `n_opts` updates, on the way from the first rate to the last."""
     share = jnp.where(rates.steps > 0, 1.0 - n_opts / jnp.maximum(rates.steps, 1.0), 1.0)
     return rates.last_rate + (rates.first_rate - rates.last_rate) * jnp.maximum(share, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -18,13 +19,15 @@ from arkml.closing import Closing
 from arkml.errors import ArkmlError, InvalidSettings, NotTrainable, Unavailable, UsageError
 from arkml.hive import give_way
 from arkml.hive.protocol.runs import DEFAULT_PORT, OnConflict, RunInfo, RunRequest
-from arkml.runs.settings import LearnerSettings, require_valid
+from arkml.runs.settings import LearnerSettings, doubts, require_valid
 from arkml.sessions.run import mapped
 from arkml.sessions.run_request import HiveAddress
 
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
     from arkml.hive.embedded import EmbeddedHive
+
+log = logging.getLogger(__name__)
 
 EMBEDDED: Final = "embedded"
 """Stands for a hive of the host's own instead of the address of another one."""
@@ -65,8 +68,9 @@ class HiveGrant:
     `block` says whether a submit waits while the learner's pace admits no more rows; None lets
     applets drop rows instead and everything else wait. With `shared` all guests of the host that
     start a run of one game and name take part in one run, which `resume` continues if the hive has
-    one; otherwise each starts its own. `expected` is the run that the first of them has to start,
-    any other one is NotTrainable.
+    one; otherwise each starts its own. `checkpoint` is "RUN" or "RUN@UPDATES" of the hive, which
+    runs start from in the place of what guests ask for, with `shared` the first one only.
+    `expected` is the run that the first of them has to start, any other one is NotTrainable.
     """
 
     hive: Literal["embedded"] | str = EMBEDDED  # noqa: PYI051  the one word that is no address
@@ -77,6 +81,7 @@ class HiveGrant:
     block: bool | None = None
     shared: bool = False
     resume: bool = False
+    checkpoint: str = ""
     expected: RunIdentity | None = None
 
     def __post_init__(self) -> None:
@@ -153,6 +158,7 @@ class HiveAccess(Closing):
         self.farewells: set[Future[Any]] = set()
         self.is_training = False
         self.failure: ArkmlError | None = None
+        self._told: set[str] = set()
         self._allowed = {
             (canonical(host), port): (host, port) for host, port in map(read_address, grant.allowed)
         }
@@ -184,8 +190,11 @@ class HiveAccess(Closing):
         Raises NotTrainable if another one is expected.
         """
         self._require_expected(request)
+        self._tell_doubts(request)
         if self.grant.resume:
             request = replace(request, on_conflict=OnConflict.JOIN)
+        if self.grant.checkpoint and not self._started:
+            request = replace(request, checkpoint=self.grant.checkpoint)
         if not self.grant.shared:
             return client.create(request)
         key = (client, request.game, request.name)
@@ -234,6 +243,13 @@ class HiveAccess(Closing):
                 f"the hive {host}:{port} is not allowed here; --allow-hive {host}:{port} allows it"
             )
         return self._allowed[host, port]
+
+    def _tell_doubts(self, request: RunRequest) -> None:
+        """Log what is doubtful in the settings of a run, once for all guests of the host."""
+        for doubt in doubts(request.settings):
+            if doubt not in self._told:
+                self._told.add(doubt)
+                log.warning("run %s: %s", request.name, doubt)
 
     def _require_expected(self, request: RunRequest) -> None:
         expected, widths = self.grant.expected, request.settings

@@ -8,15 +8,21 @@ from typing import NamedTuple
 import numpy as np
 
 from arkml.abi.codes import EpisodeState
+from arkml.batches import Batch, MetadataLog
 from arkml.errors import ArkmlError, NotFound, Unavailable
 from arkml.policies.library import PolicyLibrary
+from arkml.policies.noise import streams
 from arkml.policies.training import PolicyVersion, Rows, TrainingPolicy
 from arkml.policies.workspace import PolicyWorkspace
-from arkml.runs.gateway import HiveRunGateway, settings_of
+from arkml.runs.gateway import settings_of
 from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.run import ExperimentInfo, GuestRun, Pending, settled
 from arkml.sessions.run_request import HiveAddress, TrainingRequest
+from arkml.sessions.session import Origin, Ready
 from arkml.sessions.session_table import TrainingStart
+
+SUCCESS = "success"
+"""Metadata by which a guest says that an episode was a success: any value other than 0."""
 
 _ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
 
@@ -25,22 +31,30 @@ class EpisodeRecorder:
     """
     A row sink that adds up the rewards of agents until their episodes end.
 
-    `returns` and `lengths`, in steps, are those of the episodes that have ended. Rows that do not
-    count are left out of both.
+    `returns`, `lengths`, in steps, and `successes` are those of the episodes that have ended. Rows
+    that do not count are left out of the first two. An episode is a success if the guest has pushed
+    the metadata SUCCESS with a value other than 0 in it; `knows_success` says that it has pushed
+    that metadata at all.
     """
 
     def __init__(self) -> None:
         self.returns: list[float] = []
         self.lengths: list[int] = []
+        self.successes: list[bool] = []
+        self.knows_success = False
         self._open: dict[int, tuple[float, int]] = {}
+        self._succeeded: set[int] = set()
+        self._ended: dict[int, int] = {}  # places in the lists, of agents of the last rows
 
     def take(self, rows: Rows) -> None:
         """Add the rows of one submit."""
+        self._ended.clear()
         keep = np.ones(len(rows.agent), bool) if rows.keep is None else rows.keep
         columns = (rows.agent, rows.reward, rows.state, rows.step, keep)
         for agent, reward, state, step, counts in zip(*(c.tolist() for c in columns), strict=True):
             if not step:
                 self._open.pop(agent, None)
+                self._succeeded.discard(agent)
                 if counts:
                     self._open[agent] = 0.0, 0
             elif agent in self._open:
@@ -49,70 +63,66 @@ class EpisodeRecorder:
                     total, length = total + reward, length + 1
                 self._open[agent] = total, length
                 if state in _ENDED:
-                    del self._open[agent]
-                    if length:
-                        self.returns.append(total)
-                        self.lengths.append(length)
+                    self._end(agent, total, length)
+
+    def mark(self, agents: Sequence[int], values: Sequence[float]) -> None:
+        """Take the values of SUCCESS that came with rows of the last submit, by agent."""
+        self.knows_success = True
+        for agent, value in zip(agents, values, strict=True):
+            if not value:
+                continue
+            if agent in self._ended:
+                self.successes[self._ended[agent]] = True
+            else:
+                self._succeeded.add(agent)
 
     def clear(self) -> None:
         """Forget all episodes, those in progress too."""
-        self.returns, self.lengths, self._open = [], [], {}
+        self.returns, self.lengths, self.successes, self._open = [], [], [], {}
+        self._succeeded.clear()
+        self._ended.clear()
+
+    def _end(self, agent: int, total: float, length: int) -> None:
+        del self._open[agent]
+        if length:
+            self._ended[agent] = len(self.returns)
+            self.returns.append(total)
+            self.lengths.append(length)
+            self.successes.append(agent in self._succeeded)
+        self._succeeded.discard(agent)
 
 
-class RunEvaluation:
-    """
-    The gateway of a guest that evaluates the run in which the guests of `trained` take part.
+class SuccessSink:
+    """Passes the metadata SUCCESS of a guest that is evaluated on to the recorder of its run."""
 
-    `refresh` lets it act with the newest version. `version` is the one that acts, 0 before that.
-    """
+    def __init__(self, policy: TrainingPolicy, episodes: EpisodeRecorder) -> None:
+        self._seed = policy.seed
+        self._episodes = episodes
 
-    def __init__(self, trained: HiveRunGateway, library: PolicyLibrary) -> None:
-        self.episodes = EpisodeRecorder()
-        self.version = 0
-        self._trained = trained
-        self._library = library
-        self._policy: TrainingPolicy | None = None
+    def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
+        """Ignore rows whose actions the guest pushed."""
 
-    def answers(self, address: HiveAddress) -> Pending[bool]:
-        return self._trained.answers(address)
+    def note(self, batch: Batch, metadata: MetadataLog) -> None:
+        marks = [(item.row, item.value) for item in metadata if item.name == SUCCESS]
+        if marks:
+            agents = streams(self._seed, batch.keys, batch.rows["id"]).tolist()
+            values = [value for _, value in marks]
+            self._episodes.mark([agents[row] for row, _ in marks], values)
 
-    def experiments(self, address: HiveAddress) -> Pending[Sequence[ExperimentInfo]]:
-        return self._trained.experiments(address)
+    def held(self) -> Ready | None:
+        return None
 
-    def find(self, address: HiveAddress, run_id: str) -> GuestRun:
-        return self._trained.find(address, run_id)
-
-    def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
-        """Act for the run that is being trained. Raises Unavailable before there is one."""
-        membership = self._trained.first
-        if membership is None:
-            raise Unavailable(f"{request.experiment!r} is not being trained yet")
-        shape = membership.shape
-        if self._policy is None:
-            workspace, branches = self._library.workspace, membership.branches
-            self._policy = _policy(*shape, branches, self.episodes, workspace)
-            self.refresh()
-        return settled(TrainingStart(self._policy, *shape))
-
-    def connect(self, address: HiveAddress, run_id: str) -> Pending[TrainingStart]:
-        raise Unavailable(f"an evaluation cannot join run {run_id!r} on {address}")
-
-    def refresh(self) -> None:
-        """Act with the newest version from now on, and forget the episodes of older ones."""
-        membership, policy = self._trained.first, self._policy
-        if membership is None or policy is None or membership.latest is None:
-            return
-        self.version, data = membership.latest
-        policy.offer(PolicyVersion(self.version, self._library.load_version(data, policy)))
-        self.episodes.clear()
+    def leave(self, *, stop: bool) -> None:
+        """Do nothing: there is no run."""
 
 
 class PolicyEvaluation:
     """
-    The gateway of a guest that evaluates the policy which its library gives for every snapshot.
+    The gateway of a guest that evaluates policies, with no hive behind it.
 
-    There is no hive behind it. `failure` is the error with which a start was refused last, or None.
-    `spec` is the declaration of agents in the guest's module.
+    The policy is the one that its library gives for every snapshot, or the version that was offered
+    last. `version` is the number of the one that acts, `failure` the error with which a start was
+    refused last, or None. `spec` is the declaration of agents in the guest's module.
     """
 
     def __init__(self, library: PolicyLibrary, *, spec: bytes | None = None) -> None:
@@ -120,8 +130,12 @@ class PolicyEvaluation:
         self.version = 0
         self.failure: ArkmlError | None = None
         self.has_started = False
+        self.branches: tuple[int, ...] = ()
+        """The number of choices of each of the last actions, which are discrete."""
         self._library = library
-        self._branches = DeclaredBranches(spec)
+        self._offered: tuple[int, bytes] | None = None
+        self._policy: TrainingPolicy | None = None
+        self._declared = DeclaredBranches(spec)
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
         del address
@@ -137,40 +151,56 @@ class PolicyEvaluation:
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
         """Act with the policy. Raises InvalidArguments if it does not fit what is asked for."""
         try:
-            settings = settings_of(request, self._branches, {})
+            settings = settings_of(request, self._declared, {})
             shape = settings.features, settings.actions
             policy = _policy(*shape, settings.branches, self.episodes, PolicyWorkspace())
-            rated = self._library.load_override(policy)
-            policy.offer(PolicyVersion(self.version, rated))
+            if self._offered is None:
+                policy.offer(PolicyVersion(self.version, self._library.load_override(policy)))
+            else:
+                self._use(policy, *self._offered)
+            self.branches = settings.branches
         except ArkmlError as error:
             self.failure = error
             raise
+        self._policy = policy
         self.has_started = True
-        return settled(TrainingStart(policy, *shape))
+        return settled(TrainingStart(policy, *shape, SuccessSink(policy, self.episodes)))
 
     def connect(self, address: HiveAddress, run_id: str) -> Pending[TrainingStart]:
         raise Unavailable(f"an evaluation cannot join run {run_id!r} on {address}")
 
-    def refresh(self) -> None:
-        """Forget the episodes so far."""
-        self.episodes.clear()
+    def offer(self, version: int, data: bytes) -> None:
+        """
+        Act with a version of a run's policy, an ONNX file, from now on.
+
+        Raises ModelRejected, SnapshotTooLarge or InvalidArguments.
+        """
+        self._offered = version, data
+        if self._policy is not None:
+            self._use(self._policy, version, data)
+
+    def _use(self, policy: TrainingPolicy, version: int, data: bytes) -> None:
+        policy.offer(PolicyVersion(version, self._library.load_version(data, policy)))
+        self.version = version
 
 
 class PlayedEpisodes(NamedTuple):
     """
     Episodes that have ended.
 
-    `version` of the policy played them in `frames`. returns and lengths: one number an episode.
+    `version` of the policy played them in `frames`. returns, lengths and successes: one value an
+    episode; successes is None if the guest has never defined success.
     """
 
     version: int
     returns: list[float]
     lengths: list[int]
+    successes: list[bool] | None
     frames: int
 
 
 def play_episodes(
-    gateway: RunEvaluation | PolicyEvaluation, step: Callable[[], None], episodes: int, frames: int
+    gateway: PolicyEvaluation, step: Callable[[], None], episodes: int, frames: int
 ) -> PlayedEpisodes:
     """
     Step a guest of `gateway` until `episodes` have ended, or for `frames` steps.
@@ -178,13 +208,14 @@ def play_episodes(
     More episodes come back if several ended in the last step, and fewer, or none, if the steps were
     used up. Raises what the guest fails with.
     """
-    gateway.refresh()
+    recorded = gateway.episodes
+    recorded.clear()
     stepped = 0
-    while stepped < frames and len(gateway.episodes.returns) < episodes:
+    while stepped < frames and len(recorded.returns) < episodes:
         step()
         stepped += 1
-    recorded = gateway.episodes
-    return PlayedEpisodes(gateway.version, recorded.returns, recorded.lengths, stepped)
+    successes = recorded.successes if recorded.knows_success else None
+    return PlayedEpisodes(gateway.version, recorded.returns, recorded.lengths, successes, stepped)
 
 
 def _policy(

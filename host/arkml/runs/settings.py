@@ -48,6 +48,36 @@ class LearnerSettings(TypedDict, total=False):
     sync: bool
 
 
+_MANY_STEPS = 5
+_LARGE_RATE = 3e-3
+_LARGE_UPDATE = 64e6  # units of a layer, squared, times rows: a fifth of a second of a core
+
+
+def doubts(settings: Settings) -> list[str]:
+    """
+    Return a sentence for each setting that a guest asks for and that makes it learn badly.
+
+    They are honored all the same. docs/training.md has the measurements.
+    """
+    found = []
+    if settings.learner == "sac" and settings.rollout_length >= _MANY_STEPS:
+        found.append(
+            f"rollout_length {settings.rollout_length}: returns of so many steps take their"
+            " actions from old policies, and SAC learns less surely than with 1"
+        )
+    if settings.learning_rate_init > _LARGE_RATE:
+        found.append(
+            f"learning_rate_init {settings.learning_rate_init:g}: a rate above {_LARGE_RATE:g}"
+            " makes losses jump; 0.001 is the default"
+        )
+    if settings.hidden**2 * settings.batch_size > _LARGE_UPDATE:
+        found.append(
+            f"hidden {settings.hidden} with batch_size {settings.batch_size}: an update takes a"
+            " large part of a second on one core, and only a few of them are made for many rows"
+        )
+    return found
+
+
 def require_valid(settings: LearnerSettings) -> None:
     """Raise InvalidSettings for values that no run can have, whatever its guest asks for."""
     widest = Settings(1, 1, memory_min_size=1, memory_max_size=_LARGEST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Sequence
 
@@ -24,6 +25,16 @@ def mean(values: Sequence[float]) -> float:
     except OverflowError:
         half = math.fsum(value / len(values) / 2 for value in values)
         return min(max(2 * half, min(values)), max(values))
+
+
+def standard_deviation(values: Sequence[float]) -> float:
+    """Return the standard deviation, which is finite if all values are."""
+    scale = max(map(abs, values))
+    if not scale:
+        return 0.0
+    shares = [value / scale for value in values]
+    center = mean(shares)
+    return min(scale * math.sqrt(mean([(one - center) ** 2 for one in shares])), sys.float_info.max)
 
 
 class BestPolicy:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from arkml.hive.protocol.results import CheckpointInfo
+from arkml.hive.protocol.runs import ORIGIN_FILE
 
 _SUFFIX = ".safetensors"
 _FORMER_SUFFIX = ".zip"  # of arkml 0.1, which a learner refuses with the reason
@@ -31,7 +32,13 @@ def checkpoint_name(run: str, n_opts: int) -> str:
 
 
 def checkpoint_exists(runs: Path, name: str) -> bool:
-    """Return whether `run_id` or `run_id@n_opts` names a checkpoint of a run below `runs`."""
+    """
+    Return whether a run can start from the checkpoint of that name.
+
+    It is `run_id` or `run_id@n_opts` of a run below `runs`, or the file that the hive was given.
+    """
+    if name == ORIGIN_FILE:
+        return (runs.parent / ORIGIN_FILE).is_file()
     match = _NAME.fullmatch(name)
     if match is None:
         return False

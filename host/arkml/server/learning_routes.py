@@ -91,8 +91,7 @@ async def _series(hive: Hive, run_id: str, query: SeriesQuery) -> SeriesReply:
 async def _evaluate(hive: Hive, run_id: str, report: EvaluationReport) -> EvaluationReply:
     """Rate a policy version by the episodes that it has played."""
     run = hive.run(run_id)
-    best = await run.evaluate(report.version, report.returns, report.lengths)
-    return EvaluationReply(best)
+    return EvaluationReply(await run.evaluate(report))
 
 
 async def _save(hive: Hive, run_id: str, _: Nothing) -> CheckpointReply:

@@ -12,10 +12,11 @@ from typing import Any, assert_never
 
 from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.messages import Message
+from arkml.hive.protocol.results import EvaluationReport
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.runs import LEAST_AHEAD, Best, Role, RunInfo, Status
 from arkml.hive.protocol.sessions import SessionState
-from arkml.server.best_policy import BestPolicy, mean
+from arkml.server.best_policy import BestPolicy, mean, standard_deviation
 from arkml.server.document import Document
 from arkml.server.index import Index
 from arkml.server.learner_events import (
@@ -230,20 +231,22 @@ class Run:
             numbers = {name: number for number, name in enumerate(self.document.names)}
             return {name: numbers[name] for name in names if name not in refused}, refused
 
-    async def evaluate(
-        self, version: int, returns: Sequence[float], lengths: Sequence[float]
-    ) -> bool:
+    async def evaluate(self, report: EvaluationReport) -> bool:
         """
-        Rate a policy version by the returns and lengths of its episodes.
+        Rate a policy version by its episodes.
 
         Returns whether it is the best so far. Raises HiveRefused and OSError.
         """
-        best = await asyncio.to_thread(self._best.rate_evaluation, version, returns)
-        step = self._log.rows
+        returns, rows = report.returns, self._log.rows
+        best = await asyncio.to_thread(self._best.rate_evaluation, report.version, returns)
+        step = rows if report.rows is None else min(report.rows, rows)
         points = [
             ("eval/mean_reward", step, mean(returns)),
-            ("eval/mean_ep_length", step, mean(lengths)),
+            ("eval/std_reward", step, standard_deviation(returns)),
+            ("eval/mean_ep_length", step, mean(report.lengths)),
         ]
+        if report.successes is not None:
+            points.append(("eval/success_rate", step, mean(report.successes)))
         await self.metrics.add(points)
         self._unrecorded.append(points)
         self._send_unrecorded()

@@ -16,14 +16,16 @@ from arkml.host import Host, Source, hives_of, read_source
 from arkml.limits import Limits
 from arkml.output_files import make_directory
 from arkml.runs.access import EMBEDDED
-from arkml.training.evaluation import PeriodicEvaluation
+from arkml.training.evaluator import EvaluationTask
 from arkml.training.files import write_files
 from arkml.training.loop import TrainingLoop
 from arkml.training.monitor import RunMonitor
-from arkml.training.options import Goal, TrainingOptions
-from arkml.training.outcome import RunOutcome, gather
+from arkml.training.options import EPISODES, Goal, TrainingOptions
+from arkml.training.outcome import RunOutcome, gather, held_policy
+from arkml.training.periodic_evaluation import PeriodicEvaluation, frames_of
 from arkml.training.record import TrainingRecord
 from arkml.training.results import (
+    Evaluation,
     ProgressFunction,
     TrainedPolicy,
     TrainingEnd,
@@ -48,10 +50,12 @@ def train(
     progress: ProgressFunction | None = None,
     directory: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
     settings: LearnerSettings | None = None,
     fps: float | None = None,
     instances: int = 1,
     eval_every: int | None = None,
+    evaluate_episodes: int = EPISODES,
     cmdlet: str | None = None,
     hive: Literal["embedded"] | str = EMBEDDED,  # noqa: PYI051  the one word that is no address
     token: str | None = None,
@@ -68,24 +72,31 @@ def train(
     episodes without `eval_every`, is `until_return`; the first of them counts. Without any an
     applet trains for five minutes, and anything else runs once.
 
-    `progress` is called about once a second with a `TrainingProgress`, on a thread of the
-    training; False ends the training, an exception makes it fail. Policies, curve, rows and
+    `progress` is called about once a second, and after each evaluation at once, with a
+    `TrainingProgress`, on a thread of the training; False ends the training, an exception makes it
+    fail. Policies, curve, rows and
     checkpoints go to `directory`, `training/NAME` by default, where NAME is the file name of the
-    module without its suffix; `resume` continues the training in there. `settings` are those of
-    the learner. With `fps` frames are paced and never wait for the learner. `instances` steps a
-    fleet. Every `eval_every` frames ten episodes without noise rate the policy. `cmdlet` are the
-    arguments of a cmdlet. `hive` is "embedded", a hive that ends with the training, or
-    "HOST:PORT", with its `token`; guests may name those of `allowed_hives` too. `seed` is that of
-    the policy's noise and, where it is not 0, of the learner.
+    module without its suffix; `resume` continues the training in there. `checkpoint` is what
+    another training has learned, to start from: the path of a file `N.safetensors` in its
+    directory, or "RUN" or "RUN@UPDATES" of the same `hive`. `settings` are those of the learner.
+    With `fps` frames are paced and never wait for the learner. `instances` steps a fleet. Every
+    `eval_every` frames `evaluate_episodes` episodes without noise rate the policy, in a process of
+    their own; where the one before still plays, the newest version waits for it. An episode is a
+    success by the metadata "success" that the guest pushes, else if its return is `until_return` at
+    least. `cmdlet` are the arguments of a
+    cmdlet. `hive` is "embedded", a hive that ends with the training, or "HOST:PORT", with its
+    `token`; guests may name those of `allowed_hives` too. `seed` is that of the policy's noise and,
+    where it is not 0, of the learner.
 
     KeyboardInterrupt in the calling thread ends the training, and the result comes back with
     `ended` "interrupted"; another one only ends the wait for the hive. It is raised where nothing
     was learned yet. Nothing is printed. May be called from any thread, also one with a running
     event loop, and from several at a time with a directory each; it blocks.
 
-    Raises UsageError, ModuleError and NotTrainable where the training cannot begin; and what the
-    guest fails with, Unavailable, HiveError or NotFound where there is no policy to keep. Otherwise
-    what goes wrong is a TrainingFailed, which has the result.
+    Raises UsageError, ModuleError, NotTrainable and, for a checkpoint that cannot be read,
+    HiveError where the training cannot begin; and what the guest fails with, Unavailable, HiveError
+    or NotFound where there is no policy to keep. Otherwise what goes wrong is a TrainingFailed,
+    which has the result.
     """
     data, name = read_source(module)
     target = Path("training", Path(name).stem) if directory is None else Path(directory)
@@ -98,11 +109,13 @@ def train(
         allowed_hives=tuple(allowed_hives),
         settings=settings or {},
         resume=resume,
+        checkpoint=checkpoint,
         goal=Goal(frames, minutes, until_return),
         arguments=cmdlet,
         fps=fps,
         instances=instances,
         eval_every=eval_every,
+        evaluate_episodes=evaluate_episodes,
         seed=seed,
         limits=known,
         budgets_every_call=known.run_seconds != Limits().run_seconds,
@@ -125,7 +138,7 @@ class GuestTrainer(Closing):
         """
         Compile the module in `data`, and make the guest and the directory.
 
-        Raises UsageError, ModuleError and NotTrainable.
+        Raises UsageError, ModuleError, NotTrainable and CheckpointDamaged.
         """
         self.options = options
         self.error: Exception | None = None
@@ -133,7 +146,18 @@ class GuestTrainer(Closing):
         self._progress = progress
         self._monitor: RunMonitor | None = None
         self._loop: TrainingLoop | None = None
-        self._evaluation: PeriodicEvaluation | None = None
+        self._evaluation = PeriodicEvaluation(
+            EvaluationTask(
+                options.name,
+                options.arguments,
+                options.limits,
+                options.budgets_every_call,
+                options.evaluate_episodes,
+                frames_of(options.evaluate_episodes),
+            ),
+            data,
+            success_return=options.goal.mean_return,
+        )
         self._ended: TrainingEnd | None = None
         with ExitStack() as stack:
             self._host = stack.enter_context(
@@ -153,6 +177,8 @@ class GuestTrainer(Closing):
                 budget=task.budget(is_set=options.budgets_every_call),
             )
             self._goal = options.goal.of(task)
+            if options.origin is not None:
+                options.origin.place(options.directory / "hive")
             make_directory("directory", options.directory)
             stack.pop_all()
 
@@ -170,13 +196,20 @@ class GuestTrainer(Closing):
         runner = self._runner
         self._monitor = monitor = RunMonitor(self._hives, self._record.write, self._progress)
         self._loop = loop = TrainingLoop(self._goal, self.options.fps, monitor)
-        self._evaluation = evaluation = PeriodicEvaluation(self._host, runner.subject)
-        evaluation.on_returns = loop.keep_returns
+        evaluation = self._evaluation
         evaluation.on_lost = monitor.keep_evaluation
+
+        def take(evaluated: Evaluation) -> None:
+            loop.keep_returns(evaluated.returns)
+            monitor.add_evaluation(evaluated)
+
+        evaluation.on_evaluation = take
         self._ended = "interrupted"
         try:
             runner.initialize()
-            loop.run(runner.step, evaluation, self.options.eval_every)
+            loop.run(runner.step, self._evaluate, self.options.eval_every)
+            if loop.ended not in ("return", "stopped"):
+                evaluation.wait()
             self._ended = loop.ended or "failed"
         except Exception as error:  # noqa: BLE001  what was learned is kept, whatever it is
             self.error, self._ended = error, "failed"
@@ -192,13 +225,12 @@ class GuestTrainer(Closing):
         """
         monitor, evaluation, hives = self._monitor, self._evaluation, self._hives
         assert monitor is not None
-        assert evaluation is not None
         monitor.close()  # where an interrupt kept `play` from it
         if not hives.started:
             why = "" if hives.failure is None else f": {hives.failure}"
             raise self.error or NotFound(f"{self.options.name} started no training{why}")
         client, run = hives.started[0]
-        subject, reports = self._runner.subject, evaluation.reports
+        subject, reports = self._runner.subject, list(evaluation.reports)
         try:
             outcome = gather(client, run, subject, monitor, reports, is_hurried)
         except NotFound as none:
@@ -212,14 +244,26 @@ class GuestTrainer(Closing):
         """End the run's monitor and free the host. Safe to call again."""
         with ExitStack() as stack:
             stack.callback(self._host.close)
+            stack.callback(self._evaluation.close)
             if self._monitor is not None:
                 self._monitor.close()
+
+    def _evaluate(self) -> None:
+        """Begin to rate the newest version; in lockstep wait until that is done."""
+        started, held = self._hives.started, held_policy(self._runner.subject)
+        if not started or held is None:
+            return
+        client, run = started[0]
+        self._evaluation.begin(client, run.id, *held)
+        if self.options.settings.get("sync", False):
+            self._evaluation.wait()
 
     def _result(
         self, outcome: RunOutcome, files: dict[str, Path], errors: tuple[Exception, ...]
     ) -> TrainingResult:
-        loop = self._loop
+        loop, monitor = self._loop, self._monitor
         assert loop is not None
+        assert monitor is not None
         assert self._ended is not None
         return TrainingResult(
             run_id=outcome.info.id,
@@ -231,6 +275,7 @@ class GuestTrainer(Closing):
             training_curve=curve_of(outcome.training),
             evaluation_curve=curve_of(outcome.evaluations),
             evaluation_returns=np.array(loop.evaluated, np.float64),
+            evaluations=tuple(monitor.evaluations),
             frames=loop.frames,
             seconds=loop.seconds,
             late_frames=None if loop.pacer is None else loop.pacer.late,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from arkml.training.monitor import RunMonitor
@@ -27,7 +26,7 @@ class TrainingLoop:
     def __init__(self, goal: Goal | None, fps: float | None, monitor: RunMonitor) -> None:
         self.frames = 0
         self.seconds = 0.0
-        self.evaluated: deque[float] = deque(maxlen=_EPISODES)
+        self.evaluated: tuple[float, ...] = ()
         self.pacer = None if fps is None else Pacer(fps)
         self.ended: TrainingEnd | None = None
         self._goal = goal
@@ -48,14 +47,15 @@ class TrainingLoop:
             self.seconds = time.monotonic() - self._began
 
     def keep_returns(self, returns: Sequence[float]) -> None:
-        """Take the returns of evaluation episodes into the mean."""
-        self.evaluated.extend(returns)
+        """Take the returns of evaluation episodes into the mean. Any thread may call it."""
+        self.evaluated = (*self.evaluated, *returns)[-_EPISODES:]
 
     @property
     def mean_return(self) -> float | None:
         """Mean of the last 100 evaluation episodes, or else of training episodes."""
-        if self.evaluated:
-            return sum(self.evaluated) / len(self.evaluated)
+        evaluated = self.evaluated
+        if evaluated:
+            return sum(evaluated) / len(evaluated)
         return self._monitor.mean_return
 
     def _run_once(self, step: Callable[[], None]) -> None:

@@ -23,6 +23,7 @@ from arkml.terminal import harmless
 from arkml.training.results import (
     EVALUATION_RETURN,
     TRAINING_RETURN,
+    Evaluation,
     ProgressFunction,
     TrainingProgress,
 )
@@ -35,6 +36,7 @@ _INTERVAL = 1.0  # seconds between two looks at the run
 _ANSWERED_WITHIN = 10.0
 _QUIET = 15.0  # seconds after which a guest that trains nothing is worth a warning
 _FINAL = (401, 403, 507)  # a hive that wants another token, or whose disk is full
+_ABSENT = 404
 _ENDING = 0.5  # seconds that the thread gets to end
 
 
@@ -46,7 +48,7 @@ class RunMonitor(Closing):
     `frames` is set by the training loop. `metrics`, `info` and `curves`, mean returns by rows, are
     the last answers of the hive. `verdict` is the error that ends the training, or None;
     an exception out of `progress` is one. `is_stopped` says that `progress` returned False.
-    `warnings` are all that came up.
+    `evaluations` and `warnings` are all that came up.
     """
 
     def __init__(
@@ -65,10 +67,12 @@ class RunMonitor(Closing):
         self._hives = hives
         self._on_run: Callable[[RunInfo], None] | None = on_run
         self._progress = progress
-        self._reported = 0  # warnings that `progress` has got
+        self.evaluations: list[Evaluation] = []
+        self._reported = self._reported_evaluations = 0  # of them, and of the warnings
         self._is_quiet = True
         self._began = time.monotonic()
-        self._closed = threading.Event()
+        self._is_closed = False
+        self._due = threading.Event()
         self._thread = threading.Thread(target=self._run, name="arkml-monitor", daemon=True)
         self._thread.start()
 
@@ -88,21 +92,34 @@ class RunMonitor(Closing):
         if verdict is not None:
             raise verdict
 
-    def keep_evaluation(self, mean: float) -> None:
-        """Add the mean return of an evaluation, which the hive has not got, to the curve."""
-        self.curves[EVALUATION_RETURN][self.info.rows if self.info else 0] = mean
+    def add_evaluation(self, evaluation: Evaluation) -> None:
+        """Report an evaluation to `progress` at once. Any thread may call it."""
+        self.evaluations.append(evaluation)
+        self._due.set()
+
+    def keep_evaluation(self, evaluation: Evaluation) -> None:
+        """Add an evaluation, which the hive has not got, to the curve."""
+        rows = evaluation.rows
+        if rows is None:
+            rows = self.info.rows if self.info else 0
+        self.curves[EVALUATION_RETURN][rows] = evaluation.mean_return
 
     def close(self) -> None:
-        """End the thread. Safe to call again."""
-        self._closed.set()
+        """End the thread, which reports evaluations that are new. Safe to call again."""
+        self._is_closed = True
+        self._due.set()
         if self._thread is not threading.current_thread():
             self._thread.join(_ENDING)
         self._note_run()
 
     def _run(self) -> None:
-        while not self._closed.wait(_INTERVAL):
-            self._look()
-            if self._progress is not None and not self._closed.is_set():
+        while not self._is_closed:
+            self._due.wait(_INTERVAL)
+            self._due.clear()
+            if not self._is_closed:
+                self._look()
+            has_news = len(self.evaluations) > self._reported_evaluations
+            if self._progress is not None and (has_news or not self._is_closed):
                 self._report(self._progress)
 
     def _look(self) -> None:
@@ -132,6 +149,9 @@ class RunMonitor(Closing):
         info, metrics, count = self.info, self.metrics, len(self.warnings)
         news = tuple(self.warnings[self._reported : count])
         self._reported = count
+        evaluations = tuple(self.evaluations[self._reported_evaluations :])
+        self._reported_evaluations += len(evaluations)
+        evaluated = self.evaluations[-1].mean_return if self.evaluations else None
         runs = self._hives.started
         return TrainingProgress(
             run_id=runs[0][1].id if runs else None,
@@ -141,8 +161,9 @@ class RunMonitor(Closing):
             updates=info.n_opts if info else 0,
             versions=info.policy_version if info else 0,
             mean_return=metrics.get(TRAINING_RETURN),
-            evaluation_return=metrics.get(EVALUATION_RETURN),
+            evaluation_return=metrics.get(EVALUATION_RETURN) if evaluated is None else evaluated,
             metrics=dict(metrics),
+            evaluations=evaluations,
             warnings=news,
         )
 
@@ -185,13 +206,15 @@ class RunMonitor(Closing):
 
     def _refusal(self) -> ArkmlError | None:
         """Return why no guest will ever be given a policy, None while one may be."""
-        failure = self._hives.failure
+        failure, grant = self._hives.failure, self._hives.grant
         if self._hives.started or failure is None:
             return None
         if isinstance(failure, NotTrainable):
             return failure
         if isinstance(failure, HiveRefused) and failure.status in _FINAL:
             return Unavailable(str(failure))
-        if isinstance(failure, HiveUnreachable) and self._hives.grant.is_embedded:
+        if isinstance(failure, HiveRefused) and failure.status == _ABSENT and grant.checkpoint:
+            return NotTrainable(str(failure))
+        if isinstance(failure, HiveUnreachable) and grant.is_embedded:
             return Unavailable(str(failure))
         return None

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from arkml.errors import UsageError
+from arkml.hive.protocol.results import MAX_EPISODES
 from arkml.limits import Limits
 from arkml.runs.access import EMBEDDED, HiveGrant
 from arkml.runs.settings import LearnerSettings
 from arkml.runtime.module.description import ModuleKind
+from arkml.training.origin import TrainingOrigin
 from arkml.training.tasks import Task
 
 DEFAULT_MINUTES = 5.0
 """Length of an applet's training without a goal."""
+
+EPISODES = 10
+"""Episodes of an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +61,12 @@ class TrainingOptions:
 
     `name` is the file name of the module; its stem names the files of the training. `arguments`
     are those of a cmdlet or a WASI command, None for the entry point that the exports suggest.
+    `checkpoint` is "RUN" or "RUN@UPDATES" of the hive, or the path of a file, to start from.
     `fps` paces the frames, None steps them as fast as the learner's pace admits. `eval_every` is
-    the number of frames between two evaluations. With `budgets_every_call` the time limit holds
-    for cmdlets and functions too, and not for the frames of an applet only. `hive`, `token`,
-    `allowed_hives`, `settings` and `resume` are as for `arkml.train`; the `token` is not shown.
+    the number of frames between two evaluations of `evaluate_episodes` episodes. With
+    `budgets_every_call` the time limit holds for cmdlets and functions too, and not for the frames
+    of an applet only. `hive`, `token`, `allowed_hives`, `settings` and `resume` are as for
+    `arkml.train`; the `token` is not shown.
     """
 
     name: str
@@ -68,11 +76,13 @@ class TrainingOptions:
     allowed_hives: tuple[str, ...] = ()
     settings: LearnerSettings = field(default_factory=LearnerSettings)
     resume: bool = False
+    checkpoint: str | os.PathLike[str] | None = None
     goal: Goal = field(default_factory=Goal)
     arguments: str | None = None
     fps: float | None = None
     instances: int = 1
     eval_every: int | None = None
+    evaluate_episodes: int = EPISODES
     seed: int = 0
     limits: Limits = field(default_factory=Limits)
     budgets_every_call: bool = False
@@ -84,7 +94,10 @@ class TrainingOptions:
         require_whole("instances", self.instances)
         if self.eval_every is not None:
             require_whole("eval_every", self.eval_every)
-        self.grant()
+        require_whole("evaluate_episodes", self.evaluate_episodes, MAX_EPISODES)
+        grant = self.grant()
+        if self.origin is not None:
+            self.origin.check(hive=self.hive, is_embedded=grant.is_embedded, resume=self.resume)
 
     def grant(self) -> HiveGrant:
         """
@@ -105,7 +118,13 @@ class TrainingOptions:
             block=self.fps is None or settings.get("sync", False),
             shared=True,
             resume=self.resume,
+            checkpoint="" if self.origin is None else self.origin.name,
         )
+
+    @property
+    def origin(self) -> TrainingOrigin | None:
+        """The checkpoint to start from, None to begin anew."""
+        return None if self.checkpoint is None else TrainingOrigin(self.checkpoint)
 
     @property
     def stem(self) -> str:
@@ -113,8 +132,9 @@ class TrainingOptions:
         return Path(self.name).stem
 
 
-def require_whole(name: str, value: int) -> None:
-    """Raise UsageError for a value that is not a whole number from 1."""
+def require_whole(name: str, value: int, most: int | None = None) -> None:
+    """Raise UsageError for a value that is not a whole number from 1, to `most` if given."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    if not (is_number and value >= 1):
-        raise UsageError(f"{name} is {value!r}: it takes a whole number from 1")
+    if not (is_number and value >= 1 and (most is None or value <= most)):
+        end = "" if most is None else f" to {most}"
+        raise UsageError(f"{name} is {value!r}: it takes a whole number from 1{end}")

@@ -120,7 +120,8 @@ def gather(
     try:
         for name in curves:
             points = answers.wait(client.series(run.id, name))
-            curves[name] = [(point.step, point.value) for point in points]
+            newest = {point.step: point.value for point in points}  # updates without new rows
+            curves[name] = sorted(newest.items())
         metrics = {name: value for name, value, _ in answers.wait(client.metrics(run.id))}
         info = answers.wait(client.run(run.id))
     except HiveError as error:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.errors import ArkmlError
+from arkml.hive.protocol.results import EvaluationReport
 
 TrainingEnd = Literal["frames", "minutes", "return", "finished", "stopped", "interrupted", "failed"]
 """
@@ -36,6 +37,45 @@ TRAINING_RETURN, EVALUATION_RETURN = "rollout/ep_rew_mean", "eval/mean_reward"
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluation:
+    """
+    Episodes that a policy version has played without noise, while the training continued.
+
+    `rows` is the number of rows of the run when that version was chosen, None if the hive did not
+    say. `returns`, `lengths`, in steps, and `successes` have one value an episode; `successes` is
+    None if the guest pushes no metadata "success" and the training has no `until_return`.
+    """
+
+    version: int
+    rows: int | None
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    successes: tuple[bool, ...] | None
+
+    @property
+    def mean_return(self) -> float:
+        """Mean of the returns."""
+        return float(np.mean(self.returns))
+
+    @property
+    def standard_deviation(self) -> float:
+        """Standard deviation of the returns."""
+        return float(np.std(self.returns))
+
+    @property
+    def success_rate(self) -> float | None:
+        """Share of the episodes that were a success, or None."""
+        return None if self.successes is None else float(np.mean(self.successes))
+
+    def report(self) -> EvaluationReport:
+        """Return the report to the hive."""
+        successes = None if self.successes is None else list(self.successes)
+        return EvaluationReport(
+            self.version, list(self.returns), list(self.lengths), successes, self.rows
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingProgress:
     """
     The state of a training.
@@ -44,8 +84,9 @@ class TrainingProgress:
     `seconds` from the start of the training. The learner has learned from `rows` in `updates`
     gradient steps and published `versions` of the policy. `mean_return` is the mean of the last
     100 training episodes, `evaluation_return` that of the last evaluation; None before the first.
-    `metrics` are the newest values by their TensorBoard names. `warnings` are sentences for people
-    that came up since the call before, such as a learner that died and was replaced.
+    `metrics` are the newest values by their TensorBoard names. `evaluations` are those that were
+    played since the call before, the oldest first. `warnings` are sentences for people that came up
+    since then, such as a learner that died and was replaced.
     """
 
     run_id: str | None
@@ -57,11 +98,16 @@ class TrainingProgress:
     mean_return: float | None
     evaluation_return: float | None
     metrics: Mapping[str, float]
+    evaluations: tuple[Evaluation, ...]
     warnings: tuple[str, ...]
 
 
 ProgressFunction = Callable[[TrainingProgress], object]
-"""Called about once a second on a thread of the training; False ends the training."""
+"""
+Called about once a second on a thread of the training, and after an evaluation at once.
+
+False ends the training.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +159,8 @@ class TrainingResult:
     `best` and `last` are policies as ONNX files; they are the same version where none was rated.
     `training_curve` has means of the last 100 training episodes, `evaluation_curve` means of
     evaluations without noise, empty without `eval_every`. `evaluation_returns`, float64,
-    [episodes], are the returns of the last evaluation episodes, at most 100. `frames` were stepped
+    [episodes], are the returns of the last evaluation episodes, at most 100; `evaluations` are all
+    of this training. `frames` were stepped
     in `seconds`, `late_frames` of them too late for `fps` (None without it); the learner learned
     from `rows` in `updates` gradient steps and published `versions`. `metrics` are the last values
     by their TensorBoard names. `files` are the paths in `directory` by "onnx", "crvo", "last" and
@@ -130,6 +177,7 @@ class TrainingResult:
     training_curve: LearningCurve
     evaluation_curve: LearningCurve
     evaluation_returns: npt.NDArray[np.float64]
+    evaluations: tuple[Evaluation, ...]
     frames: int
     seconds: float
     late_frames: int | None
@@ -171,11 +219,13 @@ class EvaluationResult:
     Episodes that a policy played.
 
     returns: float64, [episodes], undiscounted sums of rewards. lengths: int64, [episodes], in
-    steps. Both are in the order in which the episodes ended. `frames` were stepped in `seconds`.
+    steps. successes: bool, [episodes], or None if the guest pushes no metadata "success". All are
+    in the order in which the episodes ended. `frames` were stepped in `seconds`.
     """
 
     returns: npt.NDArray[np.float64]
     lengths: npt.NDArray[np.int64]
+    successes: npt.NDArray[np.bool_] | None
     frames: int
     seconds: float
 
@@ -188,3 +238,8 @@ class EvaluationResult:
     def standard_deviation(self) -> float:
         """Standard deviation of the returns."""
         return float(self.returns.std())
+
+    @property
+    def success_rate(self) -> float | None:
+        """Share of the episodes that were a success, or None."""
+        return None if self.successes is None else float(self.successes.mean())

@@ -17,6 +17,7 @@ SnapshotKind = Literal["now", "best", "latest"]
 """The learner's present weights, the best policy so far, or the newest policy version."""
 
 _Episodes = Annotated[list[float], Meta(min_length=1, max_length=MAX_EPISODES)]
+_Successes = Annotated[list[bool], Meta(min_length=1, max_length=MAX_EPISODES)]
 
 
 class PolicyQuery(WireStruct, frozen=True):
@@ -68,14 +69,26 @@ class SeriesReply(WireStruct, frozen=True):
 
 
 class EvaluationReport(WireStruct, frozen=True):
-    """Episodes that a policy version has played: the return and the length of each."""
+    """
+    Episodes that a policy version has played: the return and the length of each.
+
+    `successes` has True for each that was a success, None where that is not known. `rows` is the
+    number of rows of the run when the version was chosen, None for now.
+    """
 
     version: int
     returns: _Episodes
     lengths: _Episodes
+    successes: _Successes | None = None
+    rows: Count | None = None
 
     def __post_init__(self) -> None:
-        """Raise ProtocolError unless there are as many returns as lengths."""
+        """Raise ProtocolError unless there are as many values of each kind."""
+        if self.successes is not None and len(self.successes) != len(self.returns):
+            raise ProtocolError(
+                f"an evaluation has as many returns as successes, not {len(self.returns)} and"
+                f" {len(self.successes)}"
+            )
         if len(self.returns) != len(self.lengths):
             raise ProtocolError(
                 f"an evaluation has as many returns as lengths, not {len(self.returns)} and"

@@ -32,6 +32,13 @@ BATCH_SECONDS = 0.05
 LEAST_AHEAD, MOST_AHEAD = 256, 2_048
 """Rows that a learner admits beyond what its updates allow, so that no host waits for each body."""
 
+ORIGIN_FILE = "origin.safetensors"
+"""
+A checkpoint that an embedded hive was given as a file, in its directory; a `RunRequest` names it.
+
+It is not the name of a run, which has no dot.
+"""
+
 _MAX_NAME_BYTES = 512
 
 
@@ -90,7 +97,8 @@ class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
     A run to be created.
 
     `configuration` is the guest's own, kept byte for byte. `checkpoint` is empty, or
-    `run_id[@step]` to start from. `seconds` is how long it may run, 0 for as long as it is used.
+    `run_id[@step]` or ORIGIN_FILE to start from. `seconds` is how long it may run, 0 for as long
+    as it is used.
     """
 
     name: str

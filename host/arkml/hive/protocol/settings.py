@@ -128,7 +128,8 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
                 )
         widths = ("features", "actions", "branches")
         for name in widths:
-            decided = msgspec.to_builtins(getattr(self, name))
+            decided = getattr(self, name)
+            decided = list(decided) if isinstance(decided, tuple) else decided
             if name in values and values[name] != decided:
                 raise InvalidSettings(f"{name} is {values[name]!r}: the guest says {decided}")
         known = set(self.__struct_fields__) - {*widths, "other"}

@@ -1,0 +1,266 @@
+"""Several trainings that differ in their seed: `arkml train --seeds N`, a process for each."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from arkml.cli.exits import FAILED, GOOD, UNUSABLE, print_error, print_json
+from arkml.cli.signals import SIGNALS
+
+if TYPE_CHECKING:
+    from arkml.training.seeds import SeedResult
+
+_INTERVAL = 0.1
+CURVE = "learning_curve.png"
+
+
+@dataclass(frozen=True, slots=True)
+class SeedOptions:
+    """
+    The options of several trainings.
+
+    `words` are those of `arkml train` that all of them have. The seeds are `count` numbers from
+    `first` on, each with its directory below `directory`; `jobs` trainings run at a time.
+    """
+
+    guest: Path
+    directory: Path
+    words: Sequence[str]
+    first: int
+    count: int
+    jobs: int
+    goal: float | None
+
+
+def default_jobs() -> int:
+    """Return the number of trainings that run at a time: each has two busy processes."""
+    is_known = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if is_known else os.cpu_count() or 1
+    return max(1, cores // 2)
+
+
+def words_of(context: typer.Context, without: frozenset[str]) -> list[str]:
+    """Return the words of a command line that give the options of a context once more."""
+    words = []
+    for option in context.command.params:
+        name = option.name or ""
+        source = context.get_parameter_source(name)
+        if name in without or source is None or source.name == "DEFAULT":
+            continue
+        value = context.params[name]
+        if option.param_type_name == "argument":
+            words.append(str(value))
+        elif isinstance(value, bool):
+            words += [option.opts[0]] * value
+        elif getattr(option, "count", False):
+            words += [option.opts[0]] * int(value)
+        else:
+            values = value if isinstance(value, list | tuple) else [value]
+            words += [f"{option.opts[0]}={one}" for one in values]
+    return words
+
+
+class SeedTrainings:
+    """The processes of trainings, of which `jobs` run at a time. They end with this process."""
+
+    def __init__(self, options: SeedOptions) -> None:
+        self._options = options
+        self._waiting = deque(range(options.first, options.first + options.count))
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._statuses: dict[int, int] = {}
+        self._interrupts = 0
+
+    def run(self) -> None:
+        """Run all trainings to their ends, or until KeyboardInterrupt."""
+        while self._waiting or self._running:
+            while self._waiting and len(self._running) < self._options.jobs:
+                self._start(self._waiting.popleft())
+            time.sleep(_INTERVAL)
+            self._gather()
+
+    def interrupt(self) -> None:
+        """Interrupt all trainings as Ctrl-C does, and wait until they have kept what they have."""
+        self._waiting.clear()
+        while self._running:
+            wanted = 2 if SIGNALS.hurry else 1
+            if self._interrupts < wanted:
+                self._interrupts += 1
+                for process in self._running.values():
+                    process.send_signal(signal.SIGINT)
+            time.sleep(_INTERVAL)
+            self._gather()
+
+    def results(self) -> list[SeedResult]:
+        """Return what has ended, by seed."""
+        from arkml.training.seeds import SeedResult
+
+        return [
+            SeedResult(seed, self._folder(seed), status, self._document(seed), self._options.goal)
+            for seed, status in sorted(self._statuses.items())
+        ]
+
+    def _start(self, seed: int) -> None:
+        folder = self._folder(seed)
+        words = [*self._options.words, f"--seed={seed}", f"--out={folder}", "--json"]
+        with (
+            folder.with_suffix(".json").open("wb") as out,
+            folder.with_suffix(".log").open("wb") as log,
+        ):
+            self._running[seed] = subprocess.Popen(
+                [sys.executable, "-m", __name__, "train", *words],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for this process, which hands it on
+            )
+
+    def _gather(self) -> None:
+        for seed, process in list(self._running.items()):
+            status = process.poll()
+            if status is None:
+                continue
+            del self._running[seed]
+            assert process.stdin is not None
+            process.stdin.close()
+            self._statuses[seed] = status
+            self._say(seed, status)
+            if status == UNUSABLE and "run" not in self._document(seed):
+                self._waiting.clear()  # what is refused here is refused everywhere
+
+    def _say(self, seed: int, status: int) -> None:
+        document = self._document(seed)
+        done = f"{len(self._statuses)} of {self._options.count}"
+        if "ended" in document:
+            text = f"{document['ended']} after {document['rows']:,} rows"
+        else:
+            text = document.get("error") or f"exit code {status}, see {self._folder(seed)}.log"
+        sys.stderr.write(f"seed {seed}: {text} ({done})\n")
+        sys.stderr.flush()
+
+    def _folder(self, seed: int) -> Path:
+        return self._options.directory / f"seed-{seed}"
+
+    def _document(self, seed: int) -> dict[str, Any]:
+        try:
+            document = json.loads(self._folder(seed).with_suffix(".json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return document if isinstance(document, dict) else {}
+
+
+def train_seeds(options: SeedOptions, *, as_json: bool) -> int:
+    """Train with all seeds, show a table and a curve, and return the exit code."""
+    from arkml.output_files import make_directory
+
+    make_directory("--out", options.directory)
+    trainings = SeedTrainings(options)
+    SIGNALS.keep()
+    try:
+        trainings.run()
+        SIGNALS.begin_end()
+    except KeyboardInterrupt:
+        SIGNALS.begin_end()
+        sys.stderr.write(f"interrupted by {SIGNALS.name}: what was learned is kept\n")
+        trainings.interrupt()
+    results = trainings.results()
+    document = _document_of(options, results, _write_curve(options, results))
+    if as_json:
+        print_json(document)
+    else:
+        _show(document)
+    SIGNALS.done()
+    return SIGNALS.ended(_status([one.status for one in results]))
+
+
+def _status(statuses: Sequence[int]) -> int:
+    """Return the exit code: 0 if all are 0, 2 if some were refused and none failed otherwise."""
+    if not any(statuses):
+        return GOOD
+    return UNUSABLE if set(statuses) <= {GOOD, UNUSABLE} else FAILED
+
+
+def _write_curve(options: SeedOptions, results: Sequence[SeedResult]) -> Path | None:
+    """Write the picture, None without matplotlib or without a curve."""
+    from arkml.errors import UsageError
+    from arkml.output_files import write_file
+    from arkml.training.seeds import draw_band
+
+    if find_spec("matplotlib") is None or not any(one.series for one in results):
+        return None
+    path = options.directory / CURVE
+    try:
+        write_file(path, draw_band(options.guest.name, results))
+    except UsageError as error:
+        print_error(str(error))
+        return None
+    return path
+
+
+def _document_of(
+    options: SeedOptions, results: Sequence[SeedResult], curve: Path | None
+) -> dict[str, Any]:
+    """Return the result as the object of `--json`."""
+    from arkml.training.seeds import median_rows
+
+    return {
+        "guest": options.guest.name,
+        "goal": options.goal,
+        "reached": sum(one.rows_to_goal is not None for one in results),
+        "median_rows_to_goal": median_rows(results),
+        "curve": None if curve is None else str(curve),
+        "seeds": [one.as_json() for one in results],
+    }
+
+
+def _show(document: dict[str, Any]) -> None:
+    from arkml.cli import tables
+
+    rows = [
+        (
+            str(one["seed"]),
+            _shown(one["rows_to_goal"]),
+            _shown(one["best_return"]),
+            _shown(one.get("rows")),
+            f"{one['seconds']:,.1f} s" if "seconds" in one else "",
+            one.get("ended") or one.get("error") or f"exit code {one['status']}",
+        )
+        for one in document["seeds"]
+    ]
+    if document["goal"] is not None:
+        rows.append(("median", _shown(document["median_rows_to_goal"]), "", "", "", ""))
+    header = ("seed", "rows to the goal", "best mean return", "rows", "time", "ended by")
+    tables.show(f"{document['guest']}: {len(document['seeds'])} seeds", tables.grid(header, rows))
+    if document["curve"]:
+        sys.stdout.write(f"learning curve: {document['curve']}\n")
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+
+
+def _main() -> None:
+    """Run a command line that is interrupted when the process that started it has ended."""
+    from arkml.parent_watch import watch_parent
+
+    watch_parent(0, os.getppid(), lambda: os.kill(os.getpid(), signal.SIGTERM))
+    runpy.run_module("arkml", run_name="__main__")
+
+
+if __name__ == "__main__":
+    _main()

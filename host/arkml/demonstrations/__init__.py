@@ -1,0 +1,1 @@
+"""Files of demonstrations: rows that a good policy, or a person, has played."""

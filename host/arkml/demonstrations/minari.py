@@ -1,0 +1,263 @@
+"""
+DemonstrationSet as a dataset of Minari: a directory with a file of HDF5.
+
+Minari's own package is not needed, only h5py: the layout is that of Minari 0.5, one group of
+`data/main_data.hdf5` for each episode, and `data/metadata.json` beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.abi.codes import EpisodeState
+from arkml.demonstrations.dataset import (
+    MOST_BYTES,
+    DemonstrationSet,
+    checked,
+    outside,
+    row_columns,
+)
+from arkml.errors import UsageError
+from arkml.hive.protocol.rows import RowColumns
+from arkml.output_files import make_directory, write_file
+
+_DATA, _ROWS, _METADATA = "data", "main_data.hdf5", "metadata.json"
+_MINARI = "0.5.4"
+_MOST_TEXT = 16 << 20
+_NUMBERS = "fiub"
+
+_INITIAL, _RUNNING, _TERMINAL, _INTERRUPTED = (
+    EpisodeState.INITIAL,
+    EpisodeState.RUNNING,
+    EpisodeState.TERMINAL,
+    EpisodeState.INTERRUPTED,
+)
+
+
+def is_dataset(path: Path) -> bool:
+    """Return True if a directory holds a dataset."""
+    return (_data_of(path) / _METADATA).is_file()
+
+
+def require_h5py() -> None:
+    """Raise UsageError if h5py is not installed."""
+    if find_spec("h5py") is None:
+        raise UsageError("datasets of Minari need h5py: pip install 'arkml[minari]'")
+
+
+def read_minari(path: Path) -> DemonstrationSet:
+    """
+    Return the demonstrations in a dataset, which may come from anywhere.
+
+    Observations and actions are arrays of numbers; each is checked before it is read. Rewards and
+    ends of Minari are those of a step, ours those of the row to which it leads. Raises UsageError.
+    """
+    require_h5py()
+    import h5py
+
+    folder = _data_of(path)
+    layout = _metadata(folder / _METADATA).get("data_format", "hdf5")
+    if layout != "hdf5":
+        raise UsageError(f"{path} is stored as {layout!r}: it takes a dataset of format 'hdf5'")
+    try:
+        with h5py.File(folder / _ROWS, "r") as file:
+            episodes = list(_episodes(path, file))
+    except OSError as error:
+        raise UsageError(f"{folder / _ROWS} cannot be read: {error}") from None
+    except (KeyError, ValueError, RuntimeError, TypeError) as error:
+        raise UsageError(f"{path} is not a dataset of Minari: {error}") from None
+    if not episodes:
+        raise UsageError(f"{path} has no episodes")
+    columns = {name: _joined(path, name, episodes) for name in episodes[0]}
+    rows, warnings = checked(str(path), columns)
+    warnings += outside(str(path), rows.action, ())
+    return DemonstrationSet(rows, warnings=tuple(warnings))
+
+
+def write_minari(path: Path, demonstrations: DemonstrationSet) -> None:
+    """
+    Write a dataset; an episode that has no end in the rows is cut after its last one.
+
+    Raises UsageError, also if there is one already.
+    """
+    require_h5py()
+    import h5py
+
+    folder = path / _DATA
+    if folder.exists():
+        raise UsageError(f"{path} holds a dataset already: name another one to write")
+    make_directory("the dataset", folder)
+    total = 0
+    count = 0
+    try:
+        with h5py.File(folder / _ROWS, "w", track_order=True) as file:
+            for rows in _split(demonstrations.columns):
+                group = file.create_group(f"episode_{count}")
+                _write_episode(group, rows, count)
+                total += len(rows) - 1
+                count += 1
+    except OSError as error:
+        raise UsageError(f"{folder / _ROWS} cannot be written: {error}") from None
+    size = (folder / _ROWS).stat().st_size
+    metadata = _description(path, demonstrations, count, total, size)
+    write_file(folder / _METADATA, (json.dumps(metadata, indent=2) + "\n").encode())
+
+
+def _data_of(path: Path) -> Path:
+    """Return the folder of the files: Minari's own functions take this one or the one above."""
+    return path if (path / _METADATA).is_file() else path / _DATA
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _MOST_TEXT:
+            raise UsageError(f"{path} is larger than {_MOST_TEXT:,} bytes")
+        values = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"{path} does not describe a dataset of Minari")
+    return values
+
+
+def _episodes(path: Path, file: Any) -> Iterator[dict[str, npt.NDArray[Any]]]:
+    """Yield the columns of each episode that has a step. Raises what h5py raises."""
+    left = MOST_BYTES
+    numbers = (name.removeprefix("episode_") for name in file)
+    for number in sorted(int(text) for text in numbers if text.isdecimal()):
+        group = file[f"episode_{number}"]
+        arrays = {}
+        for name in ("observations", "actions", "rewards", "terminations", "truncations"):
+            arrays[name] = _array(f"episode {number} of {path}", group, name, left)
+            left -= arrays[name].nbytes
+        if len(arrays["rewards"]):
+            yield _columns(f"episode {number} of {path}", number, **arrays)
+
+
+def _array(source: str, group: Any, name: str, most: int) -> npt.NDArray[Any]:
+    """Return a dataset of HDF5 that lies in its own file. Raises UsageError and h5py's errors."""
+    import h5py
+
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        raise UsageError(f"{name!r} of {source} is a link to somewhere else")
+    array = group[name]
+    if not isinstance(array, h5py.Dataset):
+        raise UsageError(f"{name!r} of {source} is a structure: it takes an array of numbers")
+    if array.external is not None or array.is_virtual:
+        raise UsageError(f"{name!r} of {source} lies in another file")
+    if array.dtype.kind not in _NUMBERS or not array.ndim:
+        raise UsageError(f"{name!r} of {source} is of type {array.dtype}: it takes numbers")
+    if array.size * array.dtype.itemsize > most:
+        raise UsageError(f"{source} and those before it hold more than {MOST_BYTES:,} bytes")
+    data: npt.NDArray[Any] = array[()]
+    return data
+
+
+def _columns(
+    source: str,
+    number: int,
+    observations: npt.NDArray[Any],
+    actions: npt.NDArray[Any],
+    rewards: npt.NDArray[Any],
+    terminations: npt.NDArray[Any],
+    truncations: npt.NDArray[Any],
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns of an episode, of one row more than it has steps. Raises UsageError."""
+    steps = len(rewards)
+    lengths = (len(observations) - 1, len(actions), len(terminations), len(truncations))
+    if set(lengths) != {steps}:
+        raise UsageError(
+            f"{source} has {steps} rewards, {lengths[0] + 1} observations, {lengths[1]} actions and"
+            f" {lengths[2]} and {lengths[3]} ends: it takes one observation more than of the others"
+        )
+    ended = terminations.astype(bool) | truncations.astype(bool)
+    if ended[:-1].any():
+        raise UsageError(f"{source} ends after step {int(ended.argmax())}, and has more steps")
+    state = np.full(steps + 1, _RUNNING, np.uint8)
+    state[0], state[-1] = _INITIAL, _TERMINAL if terminations[-1] else _INTERRUPTED
+    action = actions.reshape(steps, -1)
+    return {
+        "agent": np.full(steps + 1, number, np.uint64),
+        "step": np.arange(steps + 1, dtype=np.uint32),
+        "state": state,
+        "reward": np.concatenate([np.zeros(1), rewards.reshape(steps)]),
+        "features": observations.reshape(steps + 1, -1),
+        "action": np.concatenate([action, np.zeros((1, action.shape[1]), action.dtype)]),
+    }
+
+
+def _joined(path: Path, name: str, episodes: list[dict[str, npt.NDArray[Any]]]) -> npt.NDArray[Any]:
+    with suppress(ValueError):
+        return np.concatenate([episode[name] for episode in episodes])
+    raise UsageError(f"the episodes of {path} differ in the shape of their {name}")
+
+
+def _split(rows: RowColumns) -> Iterator[RowColumns]:
+    """Yield the rows of each episode with a step, in the order in which they began."""
+    order = np.argsort(rows.agent, kind="stable")
+    agent, step, state = rows.agent[order], rows.step[order], rows.state[order]
+    begins = np.ones(len(order), bool)
+    is_next = (agent[1:] == agent[:-1]) & (step[1:] == step[:-1] + 1)
+    has_ended = np.isin(state[:-1], (_TERMINAL, _INTERRUPTED))
+    begins[1:] = ~is_next | has_ended
+    parts = np.split(order, np.flatnonzero(begins)[1:])
+    for part in sorted((part for part in parts if len(part) > 1), key=lambda part: int(part[0])):
+        arrays = (rows.agent, rows.step, rows.state, rows.reward, rows.features, rows.action)
+        yield row_columns(*(array[part] for array in arrays))
+
+
+def _write_episode(group: Any, rows: RowColumns, number: int) -> None:
+    steps = len(rows) - 1
+    group.attrs["id"] = number
+    group.attrs["total_steps"] = steps
+    terminations = rows.state[1:] == _TERMINAL
+    truncations = np.zeros(steps, bool)
+    truncations[-1] = not terminations[-1]
+    for name, array in {
+        "observations": rows.features,
+        "actions": rows.action[:-1],
+        "rewards": rows.reward[1:].astype(np.float64),
+        "terminations": terminations,
+        "truncations": truncations,
+    }.items():
+        group.create_dataset(name, data=array)
+
+
+def _description(
+    path: Path, demonstrations: DemonstrationSet, episodes: int, steps: int, size: int
+) -> dict[str, Any]:
+    branches = demonstrations.branches or ()
+    continuous = demonstrations.actions - len(branches)
+    low = [-1.0] * continuous + [0.0] * len(branches)
+    high = [1.0] * continuous + [float(choices - 1) for choices in branches]
+    largest = float(np.finfo(np.float32).max)
+    features = demonstrations.features
+    return {
+        "dataset_id": path.name,
+        "total_episodes": episodes,
+        "total_steps": steps,
+        "data_format": "hdf5",
+        "jpeg_encoding": False,
+        "observation_space": _box([-largest] * features, [largest] * features),
+        "action_space": _box(low, high),
+        "dataset_size": round(size / 1e6, 1),
+        "minari_version": _MINARI,
+        "arkml_guest": demonstrations.guest,
+        "arkml_sha256": demonstrations.sha256,
+    }
+
+
+def _box(low: list[float], high: list[float]) -> str:
+    return json.dumps(
+        {"type": "Box", "dtype": "float32", "shape": [len(low)], "low": low, "high": high}
+    )

@@ -1,0 +1,163 @@
+"""The updates of PPO, compiled by JAX: all epochs and minibatches of a rollout in one call."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from arkml.learning.ppo_state import PpoRates, PpoState, RolloutRows, Weights
+
+MASKED = -1e9
+"""Logit of a choice that an agent cannot take: its probability is exactly 0 in float32."""
+
+_ADAM = optax.scale_by_adam(eps=1e-5)  # as in stable-baselines3's PPO
+_SMALLEST = 1e-8  # added to the deviation of advantages, as in stable-baselines3
+_NORM_EPSILON = 1e-6  # added to the norm of gradients, as in torch
+_LOG_OF_2_PI = 1.8378770664093453
+
+
+class PpoLosses(NamedTuple):
+    """Losses and measures of one minibatch, or means over several: float32 scalars."""
+
+    policy: Any
+    value: Any
+    entropy: Any
+    total: Any
+    approx_kl: Any
+    clip_fraction: Any
+
+
+class PpoOutcome(NamedTuple):
+    """The state after updates, their mean losses, and whether all numbers of both are finite."""
+
+    state: PpoState
+    losses: PpoLosses
+    is_finite: Any
+
+
+def evaluate(
+    branches: tuple[int, ...], weights: Weights, features: Any, actions: Any, allowed: Any
+) -> tuple[Any, Any]:
+    """Return log-probabilities of actions, [n], and values, [n]. Arguments as in RolloutRows."""
+    log_probs, _ = score(branches, weights, features, actions, allowed)
+    return log_probs, _forward(weights.critic, features)[:, 0]
+
+
+def make_updates(
+    branches: tuple[int, ...],
+    state: PpoState,
+    rows: RolloutRows,
+    minibatches: Any,
+    count: Any,
+    rates: PpoRates,
+) -> PpoOutcome:
+    """
+    Make an update from each of the first `count` minibatches.
+
+    minibatches: int32, [at least count, B], places of rows, -1 for padding. count: int32.
+    """
+
+    def body(number: Any, carry: tuple[PpoState, PpoLosses]) -> tuple[PpoState, PpoLosses]:
+        state, sums = carry
+        places = minibatches[number]
+        chosen = RolloutRows(*(column[jnp.maximum(places, 0)] for column in rows))
+        state, losses = update(branches, state, chosen, places >= 0, rates)
+        return state, PpoLosses(*(a + b for a, b in zip(sums, losses, strict=True)))
+
+    zeros = PpoLosses(*(jnp.zeros((), jnp.float32) for _ in PpoLosses._fields))
+    state, sums = jax.lax.fori_loop(0, count, body, (state, zeros))
+    losses = PpoLosses(*(value / count for value in sums))
+    finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((state, losses))]
+    return PpoOutcome(state, losses, jnp.stack(finite).all())
+
+
+def update(
+    branches: tuple[int, ...], state: PpoState, rows: RolloutRows, counts: Any, rates: PpoRates
+) -> tuple[PpoState, PpoLosses]:
+    """Make one update from a minibatch. Arguments as in `losses_of`."""
+    gradients, losses = jax.grad(losses_of, has_aux=True)(
+        state.weights, branches, rows, counts, rates
+    )
+    norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(gradients)))
+    shrink = jnp.minimum(1.0, rates.max_gradient_norm / (norm + _NORM_EPSILON))
+    gradients = jax.tree.map(lambda leaf: leaf * shrink, gradients)
+    before = optax.ScaleByAdamState(state.n_opts, state.first, state.second)
+    steps, after = _ADAM.update(gradients, before)
+    weights = jax.tree.map(
+        lambda value, step: value - rates.learning_rate * step, state.weights, steps
+    )
+    return PpoState(weights, after.mu, after.nu, state.n_opts + 1), losses
+
+
+def losses_of(
+    weights: Weights, branches: tuple[int, ...], rows: RolloutRows, counts: Any, rates: PpoRates
+) -> tuple[Any, PpoLosses]:
+    """
+    Return the loss of a minibatch, and its parts.
+
+    counts: bool, [B], False for padding; at least two rows count.
+    """
+    number = counts.sum()
+
+    def mean(values: Any) -> Any:
+        return jnp.where(counts, values, 0.0).sum() / number
+
+    centered = rows.advantages - mean(rows.advantages)
+    variance = jnp.where(counts, jnp.square(centered), 0.0).sum() / (number - 1)
+    advantages = centered / (jnp.sqrt(variance) + _SMALLEST)
+    log_probs, entropies = score(branches, weights, rows.features, rows.actions, rows.allowed)
+    change = log_probs - rows.log_probs
+    ratio = jnp.exp(change)
+    clipped = jnp.clip(ratio, 1.0 - rates.clip_range, 1.0 + rates.clip_range)
+    policy = -mean(jnp.minimum(advantages * ratio, advantages * clipped))
+    value = mean(jnp.square(rows.returns - _forward(weights.critic, rows.features)[:, 0]))
+    entropy = -mean(entropies)
+    total = policy + rates.entropy_coefficient * entropy + rates.value_coefficient * value
+    approx_kl = mean(ratio - 1.0 - change)
+    clip_fraction = mean(jnp.abs(ratio - 1.0) > rates.clip_range)
+    return total, PpoLosses(policy, value, entropy, total, approx_kl, clip_fraction)
+
+
+def score(
+    branches: tuple[int, ...], weights: Weights, features: Any, actions: Any, allowed: Any
+) -> tuple[Any, Any]:
+    """
+    Return log-probabilities of actions, [n], and entropies of their distributions, [n].
+
+    The distribution is a Gaussian for each continuous action and a categorical one for each branch,
+    all independent of each other.
+    """
+    outputs = _forward(weights.actor, features)
+    continuous = len(weights.log_std)
+    deviations = (actions[:, :continuous] - outputs[:, :continuous]) * jnp.exp(-weights.log_std)
+    each = -0.5 * (jnp.square(deviations) + _LOG_OF_2_PI) - weights.log_std
+    log_probs = each.sum(-1)
+    entropies = jnp.full_like(log_probs, (0.5 * (1.0 + _LOG_OF_2_PI) + weights.log_std).sum())
+    first = 0
+    for branch, choices in enumerate(branches):
+        span = slice(first, first + choices)
+        logs = branch_log_probs(outputs[:, continuous:][:, span], allowed[:, span])
+        choice = actions[:, continuous + branch, None].astype(jnp.int32)
+        log_probs += jnp.take_along_axis(logs, choice, 1, mode="clip")[:, 0]
+        entropies -= (jnp.exp(logs) * logs).sum(-1)
+        first += choices
+    return log_probs, entropies
+
+
+def branch_log_probs(logits: Any, allowed: Any) -> Any:
+    """
+    Return the log-probabilities of the choices of a branch: float32, [n, choices].
+
+    logits: float32, [n, choices]. allowed: bool, [n, choices]; a row that allows none allows all.
+    """
+    allowed |= ~allowed.any(-1, keepdims=True)
+    return jax.nn.log_softmax(jnp.where(allowed, logits, MASKED), -1)
+
+
+def _forward(network: Any, inputs: Any) -> Any:
+    for layer in network[:-1]:
+        inputs = jax.nn.relu(inputs @ layer.weight + layer.bias)
+    return inputs @ network[-1].weight + network[-1].bias

@@ -1,0 +1,343 @@
+"""The rollout buffer: rows of the newest policy versions, linked, until updates have used them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.abi.codes import EpisodeState
+from arkml.batches import Floats
+from arkml.hive.protocol.audit import checksum, row_hashes
+from arkml.hive.protocol.masks import masked_choice
+from arkml.hive.protocol.rows import NO_ROW, RowColumns, RowKind
+from arkml.hive.protocol.settings import Settings
+from arkml.learning.algorithm import Added, HeldRows
+from arkml.learning.robust_moments import REWARD_REACH, RobustMoments
+from arkml.learning.trajectories import RewardBounds, TrajectoryIndex
+
+Marks = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int64]
+
+MOST_ROLLOUTS = 2
+"""Rows that an update takes at most, as a multiple of `rollout_rows`."""
+
+_LEAST_ROOM = 1_024  # rows
+_REMEMBERED = 1_000_000  # rows after which an agent that sends none is forgotten
+_FORGET_FROM = 4_096
+
+
+class Rollout(NamedTuple):
+    """
+    The n rows of an update, and m rows that follow on their chains without being among them.
+
+    features: float32, [n + m, F]. actions: float32, [n, A]. allowed: bool, [n, choices], of the
+    branches side by side. versions: uint32, [n], of the policies that acted. following: int64, [n],
+    the place of the next row of the agent, n or more where the chain ends there. rewards: float32,
+    [n], that led to the next row. dones: bool, [n], True where nothing follows the next row.
+    """
+
+    features: Floats
+    actions: Floats
+    allowed: Marks
+    versions: npt.NDArray[np.uint32]
+    following: Places
+    rewards: Floats
+    dones: Marks
+
+
+class RolloutBuffer:
+    """
+    Holds the rows that the next updates learn from, and those that follow on them.
+
+    A row can be learned from when the row one step later is there, with its reward. With `lag` 1
+    rows of the policy before the newest one are learned from, too, with 0 they are not. Rows of
+    older policies are counted, and not held unless they end a chain.
+    """
+
+    def __init__(self, settings: Settings, *, lag: int = 1) -> None:
+        self.rows = 0
+        """Rows added, including those that are not held any more."""
+        self.transitions = 0
+        """Rows held that can be learned from."""
+        self.stale_rows = 0
+        """Rows since the start of the process whose policies were too old to learn from them."""
+        self.excess_rows = 0
+        """Rows since then that were not learned from because an update had enough of others."""
+        self.learned_rows = 0
+        """Rows added before the newest update."""
+        self.held = 0
+        """Rows in the buffer."""
+        self._settings = settings
+        self._lag = lag
+        self._newest: set[int] = set()
+        self._before: set[int] = set()
+        self._mask_columns: Places = np.zeros(0, np.int64)
+        self._rewards = RobustMoments(1, REWARD_REACH)
+        self._chains: dict[tuple[int, int], TrajectoryIndex] = {}
+        self._forget_at = _FORGET_FROM
+        self._room = np.zeros(0, _row(settings))
+
+    @property
+    def _held(self) -> npt.NDArray[Any]:
+        return self._room[: self.held]
+
+    @property
+    def is_full(self) -> bool:
+        """True if there are rows enough for an update."""
+        return self.transitions >= self._settings.rollout_rows
+
+    @property
+    def most(self) -> int:
+        """Largest number of rows in a rollout."""
+        return MOST_ROLLOUTS * self._settings.rollout_rows
+
+    @property
+    def versions(self) -> frozenset[int]:
+        """The versions whose rows can be learned from."""
+        return frozenset(self._newest | self._before)
+
+    @property
+    def newest_versions(self) -> frozenset[int]:
+        """The versions of the newest policy: none before it is published, more after restarts."""
+        return frozenset(self._newest)
+
+    @property
+    def versions_before(self) -> frozenset[int]:
+        """The versions of the policy before the newest one, if their rows can be learned from."""
+        return frozenset(self._before)
+
+    def restore(self, versions_before: Iterable[int], learned_rows: int) -> None:
+        """
+        Expect rows that were added before: the first `learned_rows` rows have been learned from.
+
+        Among those of `versions_before` only the newest row of each chain has not.
+        """
+        if self._lag:
+            self._before = set(versions_before)
+        self.learned_rows = learned_rows
+
+    @property
+    def reward_bounds(self) -> RewardBounds:
+        """Smallest and largest reward that is not out of all proportion, with 0 between them."""
+        low, high = self._rewards.bounds
+        return RewardBounds(float(low[0]), float(high[0]))
+
+    def name_metrics(self, names: Sequence[str]) -> None:
+        """Take the names of metrics, by number; those of masks say which choices they mask."""
+        branches = self._settings.branches
+        columns = [_mask_column(name, branches) for name in names]
+        self._mask_columns = np.array(columns, np.int64)
+
+    def published(self, version: int) -> None:
+        """Take rows of this version as rows of the newest policy."""
+        self._newest.add(version)
+
+    def add(self, session: int, kind: int, columns: RowColumns) -> Added:
+        """
+        Add rows of one session, in push order.
+
+        Raises MemoryError if there is no room for them, and then adds none.
+        """
+        self._reserve(self.held + len(columns))
+        self._rewards.add(columns.reward[:, None])
+        key = (session, kind)
+        chains = self._chains.setdefault(key, TrajectoryIndex(self._settings.gamma))
+        first = self.rows
+        extension = chains.extend(columns, first, self.reward_bounds)
+        self.rows += len(columns)
+        useful = self._useful(kind, columns, first)
+        follows = self._follows_useful(extension.previous, first, useful, columns.version)
+        self._append(first, session, kind, columns, useful, useful | follows)
+        before = self._places(extension.previous[follows])
+        self._held["next"][before] = self._places(first + np.flatnonzero(follows))
+        self.transitions += len(before)
+        if sum(map(len, self._chains.values())) > self._forget_at:
+            self._forget()
+        return Added(extension.discounted[extension.previous >= 0], extension.episodes)
+
+    def cut(self, session: int) -> None:
+        """End all chains of a session, of which rows were lost."""
+        for (owner, _), chains in self._chains.items():
+            if owner == session:
+                chains.clear()
+
+    def take(self) -> Rollout:
+        """Return copies of the rows to learn from: all that can be, the first `most` if more."""
+        held = self._held
+        places = np.flatnonzero(held["next"] >= 0)[: self.most]
+        rows, after = held[places], held["next"][places]
+        numbers = np.full(len(held), -1)
+        numbers[places] = np.arange(len(places))
+        following = numbers[after]
+        is_end = following < 0
+        following[is_end] = len(places) + np.arange(is_end.sum())
+        terminal = held["state"][after] == EpisodeState.TERMINAL
+        return Rollout(
+            np.concatenate([rows["features"], held["features"][after[is_end]]]),
+            rows["action"].copy(),
+            rows["allowed"].copy(),
+            rows["version"].copy(),
+            following,
+            np.clip(held["reward"][after], *self.reward_bounds),
+            terminal & self._settings.use_terminal_masking,
+        )
+
+    def release(self) -> None:
+        """
+        Drop the rows that an update has used, and expect those of its policy.
+
+        With `lag` 1 the newest row of each chain stays: its reward is in a row that comes later.
+        """
+        self.excess_rows += max(0, self.transitions - self.most)
+        self._before = self._newest if self._lag else set()
+        self._newest = set()
+        self.learned_rows = self.rows
+        held = self._held
+        kept = held["is_useful"] & (held["next"] < 0)
+        kept &= np.isin(held["version"], sorted(self._before))
+        self._room = held[kept]
+        self.held = len(self._room)
+        self.transitions = 0
+
+    def audit(self) -> HeldRows:
+        """Return counts and checksums of the rows held."""
+        hashes, owners = self._held["hash"], self._held["session"]
+        sessions = {
+            int(owner): (int((owners == owner).sum()), checksum(hashes[owners == owner]))
+            for owner in np.unique(owners)
+        }
+        return HeldRows(self.held, checksum(hashes), sessions)
+
+    def _useful(self, kind: int, columns: RowColumns, first: int) -> Marks:
+        """
+        Return the rows that can be learned from, once they are linked, and count others.
+
+        Rows that are read again after a restart are not counted again.
+        """
+        if kind != RowKind.TRAINING:
+            return np.zeros(len(columns), bool)
+        state = columns.state
+        acts = (state != EpisodeState.TERMINAL) & (state != EpisodeState.INTERRUPTED)
+        useful: Marks = acts & np.isin(columns.version, sorted(self.versions))
+        stale = acts & ~useful & (columns.version > 0)
+        self.stale_rows += int(stale[max(0, self.learned_rows - first) :].sum())
+        if self.transitions >= self.most:
+            self.excess_rows += int(useful.sum())
+            useful[:] = False
+        return useful
+
+    def _follows_useful(
+        self, previous: Places, first: int, useful: Marks, version: npt.NDArray[np.uint32]
+    ) -> Marks:
+        """
+        Return True for each row whose previous one can be learned from: bool, [n].
+
+        previous: int64, [n], numbers; those from `first` on are of rows with these `useful` and
+        `version`.
+        """
+        result = np.zeros(len(previous), np.bool_)
+        versions = np.zeros(len(previous), np.uint32)
+        added = previous >= first
+        result[added] = useful[previous[added] - first]
+        versions[added] = version[previous[added] - first]
+        known = np.flatnonzero(~added & np.isin(previous, self._held["number"]))
+        places = self._places(previous[known])
+        result[known] = self._held["is_useful"][places]
+        versions[known] = self._held["version"][places]
+        learned = max(0, self.learned_rows - first)
+        result[:learned] &= ~np.isin(versions[:learned], sorted(self._before))
+        return result
+
+    def _places(self, numbers: Places) -> Places:
+        """Return the places of rows that are held: int64, [n]."""
+        return np.searchsorted(self._held["number"], numbers)
+
+    def _append(
+        self,
+        first: int,
+        session: int,
+        kind: int,
+        columns: RowColumns,
+        useful: Marks,
+        kept: Marks,
+    ) -> None:
+        numbers = first + np.flatnonzero(kept)
+        columns = columns.take(kept)
+        added = self._room[self.held : self.held + len(numbers)]
+        added["number"] = numbers
+        added["features"] = columns.features
+        added["action"] = columns.action
+        added["allowed"] = self._allowed(columns)
+        added["reward"] = columns.reward
+        added["state"] = columns.state
+        added["version"] = columns.version
+        added["is_useful"] = useful[kept]
+        added["session"] = session
+        added["hash"] = row_hashes(session, kind, columns)
+        added["next"] = -1
+        self.held += len(numbers)
+
+    def _allowed(self, columns: RowColumns) -> Marks:
+        """Return the choices that are not masked: bool, [n, choices]."""
+        allowed = np.ones((len(columns), sum(self._settings.branches)), bool)
+        meta = columns.meta[(columns.meta["row"] != NO_ROW) & (columns.meta["value"] != 0.0)]
+        meta = meta[meta["name"] < len(self._mask_columns)]
+        choices = self._mask_columns[meta["name"]]
+        masks = choices >= 0
+        allowed[meta["row"][masks], choices[masks]] = False
+        return allowed
+
+    def _reserve(self, rows: int) -> None:
+        """Make room for at least `rows` rows, doubling: each row is copied once on average."""
+        room = len(self._room)
+        if rows <= room:
+            return
+        try:
+            larger = np.zeros(max(rows, 2 * room, _LEAST_ROOM), self._room.dtype)
+        except MemoryError as error:
+            raise MemoryError(
+                f"no memory for {rows:,} rows of {self._settings.features:,} features ({error}):"
+                " set a smaller rollout_rows"
+            ) from error
+        larger[: self.held] = self._held
+        self._room = larger
+
+    def _forget(self) -> None:
+        """Drop the chains of agents that never ended and have sent no rows for long."""
+        for chains in self._chains.values():
+            chains.forget(self.rows - _REMEMBERED)
+        remaining = sum(map(len, self._chains.values()))
+        self._forget_at = max(_FORGET_FROM, 2 * remaining)
+
+
+def _row(settings: Settings) -> np.dtype[Any]:
+    """
+    Return the type of a row that is held.
+
+    `number` counts the rows added. `is_useful`: it can be learned from once the next row is there.
+    `next` is the place of that row, -1 before.
+    """
+    return np.dtype(
+        [
+            ("number", np.int64),
+            ("next", np.int64),
+            ("hash", np.uint64),
+            ("session", np.uint32),
+            ("version", np.uint32),
+            ("reward", np.float32),
+            ("features", np.float32, (settings.features,)),
+            ("action", np.float32, (settings.actions,)),
+            ("allowed", np.bool_, (sum(settings.branches),)),
+            ("state", np.uint8),
+            ("is_useful", np.bool_),
+        ]
+    )
+
+
+def _mask_column(name: str, branches: Sequence[int]) -> int:
+    """Return the column of the choice that metadata of this name masks, -1 if there is none."""
+    masked = masked_choice(name, branches)
+    return -1 if masked is None else sum(branches[: masked[0]]) + masked[1]

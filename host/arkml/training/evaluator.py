@@ -1,0 +1,152 @@
+"""The process that plays the evaluations of a training: `python -m arkml.training.evaluator`."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from queue import SimpleQueue
+from threading import Thread
+from typing import IO, Any, NamedTuple
+
+from arkml.errors import ArkmlError
+from arkml.guests.guest import Guest
+from arkml.host import Host, loader_of
+from arkml.limits import Limits
+from arkml.policies.library import PolicyLibrary
+from arkml.runs.evaluation import PolicyEvaluation, play_episodes
+from arkml.runtime.compiled_module import CompiledModule
+from arkml.training.task_runner import GuestRunner
+from arkml.training.tasks import compile_module, find_task
+
+_NICE = 10  # a frame of the training comes before one of an evaluation
+_LENGTHS = struct.Struct("<QQ")
+
+
+class EvaluatorMessage(NamedTuple):
+    """A message to the process: JSON values, and bytes, a module or an ONNX file."""
+
+    values: Mapping[str, Any]
+    data: bytes
+
+
+class EvaluationTask(NamedTuple):
+    """
+    The first message: the guest that plays, and for how long.
+
+    `arguments` are those of a cmdlet, None for the entry point that the exports suggest. With
+    `budgets_every_call` the time limit holds for all kinds of calls. An evaluation ends with its
+    `episodes`, or after `frames`.
+    """
+
+    name: str
+    arguments: str | None
+    limits: Limits
+    budgets_every_call: bool
+    episodes: int
+    frames: int
+
+    def message(self, module: bytes) -> EvaluatorMessage:
+        """Return the message with which the process begins."""
+        return EvaluatorMessage(self._asdict() | {"limits": asdict(self.limits)}, module)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> EvaluationTask:
+        """Return the task in the values of a message."""
+        return cls(**{**values, "limits": Limits(**values["limits"])})
+
+
+class EpisodePlayer:
+    """A guest that plays episodes with one policy version after the other, in this process."""
+
+    def __init__(self, host: Host, task: EvaluationTask, module: bytes) -> None:
+        """Compile the module and make the guest. Raises ModuleError."""
+        compiled = compile_module(host, module, task.name)
+        entry = find_task(compiled, task.arguments)
+        guest, self._gateway = load_evaluating(host, compiled)
+        budget = entry.budget(is_set=task.budgets_every_call)
+        self._runner = GuestRunner(guest, entry, budget)
+        self._task = task
+        self._is_initialized = False
+
+    def play(self, version: int, policy: bytes) -> dict[str, Any]:
+        """Play with a version, and return its episodes as JSON values. Raises ArkmlError."""
+        self._gateway.offer(version, policy)
+        if not self._is_initialized:
+            self._is_initialized = True
+            self._runner.initialize()
+        task, gateway = self._task, self._gateway
+        played = play_episodes(gateway, self._runner.step, task.episodes, task.frames)
+        if gateway.failure is not None and not played.returns:
+            raise gateway.failure
+        return played._asdict()
+
+
+def load_evaluating(host: Host, module: CompiledModule) -> tuple[Guest, PolicyEvaluation]:
+    """Make a guest with a gateway of its own, and run none of its instructions yet."""
+    loader = loader_of(host)
+    library: PolicyLibrary = loader.library()
+    gateway = PolicyEvaluation(library, spec=module.info.spec)
+    shared = loader.shared(gateway=gateway, library=library)
+    return Guest(loader.load(module, f"{module.name} (evaluation)", shared)), gateway
+
+
+def write_message(file: IO[bytes], message: EvaluatorMessage) -> None:
+    """Write a message to the process. Raises OSError."""
+    values = json.dumps(message.values).encode()
+    file.write(_LENGTHS.pack(len(values), len(message.data)) + values + message.data)
+    file.flush()
+
+
+def read_message(file: IO[bytes]) -> EvaluatorMessage:
+    """Read a message. Raises EOFError at the end of the file."""
+    values, data = _LENGTHS.unpack(_exactly(file, _LENGTHS.size))
+    return EvaluatorMessage(json.loads(_exactly(file, values)), _exactly(file, data))
+
+
+def main() -> int:
+    """
+    Answer each message with a line of JSON on stdout: episodes, or an `error` and its `type`.
+
+    The process ends with its standard input.
+    """
+    os.nice(_NICE)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # nothing else writes between the answers
+    messages: SimpleQueue[EvaluatorMessage] = SimpleQueue()
+    Thread(target=_read, args=(messages.put,), daemon=True).start()
+    first = messages.get()
+    player: EpisodePlayer | None = None
+    with Host(limits=(task := EvaluationTask.of(first.values)).limits) as host:
+        while True:
+            values, policy = messages.get()
+            try:
+                player = player or EpisodePlayer(host, task, first.data)
+                answer = player.play(int(values["version"]), policy)
+            except ArkmlError as error:
+                answer = {"error": str(error), "type": type(error).__name__}
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+
+
+def _read(put: Callable[[EvaluatorMessage], None]) -> None:
+    """Read messages; end the process with the file, in the middle of an evaluation too."""
+    while True:
+        try:
+            put(read_message(sys.stdin.buffer))
+        except EOFError:
+            os._exit(0)
+
+
+def _exactly(file: IO[bytes], count: int) -> bytes:
+    data = file.read(count)
+    if len(data) < count:
+        raise EOFError
+    return data
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""The checkpoint that a training starts from: of a run of its hive, or in a file."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from arkml.errors import HiveError, UsageError
+from arkml.hive.protocol.runs import ORIGIN_FILE
+from arkml.output_files import make_directory, write_file
+
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:@[0-9]{1,12})?")
+"""Text that names a run of a hive, or its checkpoint; the path of a file has a dot or a slash."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOrigin:
+    """A checkpoint, as a user wrote it: "RUN", "RUN@UPDATES" or the path of a file."""
+
+    checkpoint: str | os.PathLike[str]
+
+    @property
+    def file(self) -> Path | None:
+        """The file, None for a run."""
+        text = self.checkpoint
+        return None if isinstance(text, str) and _RUN.fullmatch(text) else Path(text)
+
+    @property
+    def name(self) -> str:
+        """The name by which the hive knows the checkpoint."""
+        return str(self.checkpoint) if self.file is None else ORIGIN_FILE
+
+    def check(self, *, hive: str, is_embedded: bool, resume: bool) -> None:
+        """Raise UsageError if a training on that hive cannot start from the checkpoint."""
+        if resume:
+            raise UsageError(
+                f"checkpoint is {self.checkpoint} and resume is set: a training either starts from"
+                " a checkpoint or continues the one in its directory"
+            )
+        if self.file is not None and not is_embedded:
+            raise UsageError(
+                f"checkpoint is the file {self.file}, and the hive is {hive}: name a run of that"
+                " hive, RUN or RUN@UPDATES; only an embedded hive reads a file"
+            )
+        if self.file is None and is_embedded:
+            raise UsageError(
+                f"checkpoint is the run {self.checkpoint}: the hive of a new training has no runs;"
+                " name a file, or a hive (--hive HOST:PORT, hive=)"
+            )
+
+    def place(self, data: Path) -> None:
+        """
+        Copy the file, if it is one, into the directory of an embedded hive.
+
+        It is read as the learner reads it first, so that a damaged one is refused before anything
+        starts. The hive gets a copy, because the learner reads it again if it is restarted before
+        its own first checkpoint. Raises UsageError, and CheckpointDamaged.
+        """
+        if self.file is None:
+            return
+        if not self.file.is_file():
+            raise UsageError(f"the checkpoint {self.file} is not a file")
+        content = _checked(self.file)
+        make_directory("directory", data)
+        write_file(data / ORIGIN_FILE, content)
+
+
+def _checked(source: Path) -> bytes:
+    """Return the content of a checkpoint. Raises CheckpointDamaged, and HiveError without hive."""
+    try:
+        from arkml.learning.checkpoints import read_checkpoint
+    except ImportError as error:
+        raise HiveError(f"a checkpoint needs the extra 'hive': {error}") from error
+    read_checkpoint(source)
+    return source.read_bytes()

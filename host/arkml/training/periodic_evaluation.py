@@ -1,0 +1,213 @@
+"""Evaluations of the run that is being trained, played by another process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from arkml.closing import Closing
+from arkml.errors import GuestError, HiveError
+from arkml.hive.embedded import environment
+from arkml.training.evaluator import EvaluationTask, EvaluatorMessage, write_message
+from arkml.training.results import Evaluation
+
+if TYPE_CHECKING:
+    from arkml.hive.client import HiveClient
+    from arkml.hive.protocol.runs import RunInfo
+
+_log = logging.getLogger(__name__)
+
+FRAMES = 5_000
+"""Frames after which an evaluation ends, whether or not its episodes have; more for many."""
+
+_FRAMES_EACH = 500
+_ANSWERED_WITHIN = 10.0
+_SLICE = 0.1
+_ENDING = 2.0
+
+
+class EvaluationFailed(GuestError):
+    """The guest failed while it played an evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A version to be rated; `run` is the run as it was when that was asked for."""
+
+    version: int
+    policy: bytes
+    client: HiveClient
+    run: Future[RunInfo]
+
+
+class PeriodicEvaluation(Closing):
+    """
+    Rates versions of a run in a process of its own, so that frames do not wait for it.
+
+    The process starts with the first evaluation. One plays at a time; of the versions that are to
+    be rated meanwhile the newest waits. `on_evaluation` gets each evaluation on a thread of this
+    object, `on_lost` those that the hive did not take. `success_return` is the return of an episode
+    that is a success where the guest does not say so itself, or None. `reports` are those that the
+    hive has not answered yet.
+    """
+
+    def __init__(
+        self, task: EvaluationTask, module: bytes, *, success_return: float | None = None
+    ) -> None:
+        self.reports: list[Future[bool]] = []
+        self.on_evaluation: Callable[[Evaluation], None] = lambda _: None
+        self.on_lost: Callable[[Evaluation], None] = lambda _: None
+        self._task = task
+        self._module = module
+        self._success_return = success_return
+        self._process: subprocess.Popen[bytes] | None = None
+        self._wanted: _Wanted | None = None
+        self._failure: Exception | None = None
+        self._is_playing = self._is_closed = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, client: HiveClient, run_id: str, version: int, policy: bytes) -> None:
+        """
+        Rate a version of a run, an ONNX file, as soon as the one before is rated.
+
+        Raises EvaluationFailed if an earlier evaluation has failed.
+        """
+        with self._changed:
+            self._raise_failure()
+            self._wanted = _Wanted(version, policy, client, client.run(run_id))
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="arkml-evaluation", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Wait until everything is rated. Raises EvaluationFailed."""
+        with self._changed:
+            while (self._wanted is not None or self._is_playing) and self._failure is None:
+                self._changed.wait(_SLICE)  # in slices, so that Ctrl-C is seen
+            self._raise_failure()
+
+    def close(self) -> None:
+        """End the process, and the evaluation that it plays. Safe to call again."""
+        with self._changed:
+            self._is_closed, self._wanted = True, None
+            self._changed.notify_all()
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+        if self._thread is not None:
+            self._thread.join(_ENDING)
+        for pipe in (process.stdin, process.stdout) if process is not None else ():
+            if pipe is not None:
+                pipe.close()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        while (wanted := self._next()) is not None:
+            try:
+                self._report(wanted, self._play(wanted))
+            except (EvaluationFailed, OSError) as error:
+                with self._changed:
+                    if not self._is_closed:
+                        self._failure = error
+            with self._changed:
+                self._is_playing = False
+                self._changed.notify_all()
+
+    def _next(self) -> _Wanted | None:
+        with self._changed:
+            while self._wanted is None and not self._is_closed:
+                self._changed.wait()
+            wanted, self._wanted = self._wanted, None
+            self._is_playing = wanted is not None
+            return wanted
+
+    def _play(self, wanted: _Wanted) -> dict[str, Any]:
+        """Return the episodes of a version. Raises EvaluationFailed and OSError."""
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            message = EvaluatorMessage({"version": wanted.version}, wanted.policy)
+            write_message(process.stdin, message)
+            line = process.stdout.readline()
+        except (BrokenPipeError, ValueError):
+            line = b""
+        if not line.endswith(b"\n"):
+            raise EvaluationFailed(
+                f"the process that evaluates {self._task.name} ended with status {process.wait()}"
+            )
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise EvaluationFailed(f"the evaluation failed: {answer['error']}")
+        return answer
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        """Return the process, which is started with its first message. Raises OSError."""
+        with self._changed:
+            if self._process is None:
+                if self._is_closed:
+                    raise BrokenPipeError
+                self._process = process = subprocess.Popen(
+                    [sys.executable, "-m", "arkml.training.evaluator"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,  # the guest that is trained logs the same
+                    env=environment(),
+                    start_new_session=True,  # Ctrl-C is for the host
+                )
+                assert process.stdin is not None
+                write_message(process.stdin, self._task.message(self._module))
+            return self._process
+
+    def _report(self, wanted: _Wanted, played: dict[str, Any]) -> None:
+        if not played["returns"]:
+            return
+        try:
+            run = wanted.run.result(_ANSWERED_WITHIN)
+        except (HiveError, TimeoutError, CancelledError):
+            run = None
+        evaluation = self._evaluation(wanted.version, None if run is None else run.rows, played)
+        self.on_evaluation(evaluation)
+        if run is None:
+            self.on_lost(evaluation)
+            return
+        report = wanted.client.evaluate(run.id, evaluation.report())
+
+        def keep(done: Future[bool]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                self.on_lost(evaluation)
+
+        report.add_done_callback(keep)
+        self.reports = [earlier for earlier in self.reports if not earlier.done()] + [report]
+
+    def _evaluation(self, version: int, rows: int | None, played: dict[str, Any]) -> Evaluation:
+        successes, goal = played["successes"], self._success_return
+        if successes is None and goal is not None:
+            successes = [value >= goal for value in played["returns"]]
+        return Evaluation(
+            version,
+            rows,
+            tuple(played["returns"]),
+            tuple(played["lengths"]),
+            None if successes is None else tuple(successes),
+        )
+
+
+def frames_of(episodes: int) -> int:
+    """Return the frames after which an evaluation of that many episodes ends in any case."""
+    return max(FRAMES, _FRAMES_EACH * episodes)

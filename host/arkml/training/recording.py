@@ -1,0 +1,189 @@
+"""The recording of a guest's episodes as demonstrations, played by a policy that is there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.demonstrations.dataset import DemonstrationSet, row_columns
+from arkml.demonstrations.files import require_writable, write_demonstrations
+from arkml.errors import NotFound, UsageError
+from arkml.host import Host, Source, read_source
+from arkml.limits import Limits
+from arkml.policies.given import PolicyFunction
+from arkml.policies.policy import Policy
+from arkml.policies.training import Rows
+from arkml.runs.evaluation import EpisodeRecorder, play_episodes
+from arkml.training.evaluator import load_evaluating
+from arkml.training.options import require_whole
+from arkml.training.task_runner import GuestRunner
+from arkml.training.tasks import compile_module, find_task
+
+EPISODES = 100
+"""Episodes of a recording where neither they nor frames are given."""
+
+FRAMES = 100_000
+"""Frames after which a recording of episodes ends, whether or not they have."""
+
+RecordingProgress = Callable[[int, int], None]
+"""A function that is called after each frame with the frames and the episodes so far."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """
+    DemonstrationSet that a policy has played, in the file `path`.
+
+    returns: float64, [episodes], and lengths: int64, [episodes], in steps, of the episodes that
+    have ended, in that order; there may be none. `rows` are those in the file, also of episodes
+    that have not ended. `frames` were stepped in `seconds`.
+    """
+
+    path: Path
+    rows: int
+    returns: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.int64]
+    frames: int
+    seconds: float
+
+    @property
+    def mean_return(self) -> float | None:
+        """Mean of the returns, None without an episode that has ended."""
+        return float(self.returns.mean()) if len(self.returns) else None
+
+
+class RowRecorder(EpisodeRecorder):
+    """A row sink that keeps the rows, too. Their actions are those that the guest gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[Rows] = []
+
+    def take(self, rows: Rows) -> None:
+        super().take(rows)
+        keep = slice(None) if rows.keep is None else rows.keep
+        copies = (np.array(getattr(rows, name)[keep]) for name in _COLUMNS)
+        agent, step, reward, state, features, action = copies
+        self._kept.append(Rows(agent, step, 0, reward, state, features, action, None))
+
+    def clear(self) -> None:
+        super().clear()
+        self._kept = []
+
+    @property
+    def rows(self) -> int:
+        """Number of rows kept."""
+        return sum(len(rows.agent) for rows in self._kept)
+
+    def demonstrations(
+        self, branches: tuple[int, ...], *, guest: str, sha256: str
+    ) -> DemonstrationSet:
+        """Return the rows, with their agents numbered from 0; there must be some."""
+        columns = {
+            name: np.concatenate([getattr(rows, name) for rows in self._kept]) for name in _COLUMNS
+        }
+        _, first, places = np.unique(columns["agent"], return_index=True, return_inverse=True)
+        columns["agent"] = np.argsort(np.argsort(first))[places]
+        continuous = columns["action"].shape[1] - len(branches)
+        np.clip(columns["action"][:, :continuous], -1, 1, out=columns["action"][:, :continuous])
+        return DemonstrationSet(row_columns(**columns), branches, guest, sha256)
+
+
+_COLUMNS = ("agent", "step", "reward", "state", "features", "action")
+
+
+def record(
+    module: Source,
+    policy: Source | Policy | PolicyFunction,
+    path: str | os.PathLike[str],
+    *,
+    episodes: int | None = None,
+    frames: int | None = None,
+    deterministic: bool = True,
+    seed: int = 0,
+    cmdlet: str | None = None,
+    limits: Limits | None = None,
+    progress: RecordingProgress | None = None,
+) -> Recording:
+    """
+    Play episodes of a guest with a policy, and write its rows as demonstrations.
+
+    `module` and `policy` are as for `evaluate`. `path` is FILE.npz, or NAME-v0 for the directory of
+    a Minari dataset, which needs h5py. The guest is stepped as fast as it can until `episodes` have
+    ended or for `frames`, by default 100 episodes within 100,000 frames; the first of both counts.
+    `deterministic` leaves out the noise, `seed` seeds it. `cmdlet` are the arguments of a cmdlet
+    that is run in the place of frames. `progress` is called after each frame with the number of
+    frames and of episodes that have ended.
+
+    Raises ModuleError, ModelRejected and UsageError before the guest runs; what the guest fails
+    with; InvalidArguments if the policy does not fit it; PolicyFailed; NotFound if there are no
+    rows; and UsageError if the file cannot be written.
+    """
+    if episodes is not None:
+        require_whole("episodes", episodes)
+    if frames is not None:
+        require_whole("frames", frames)
+    if policy is None:
+        raise UsageError("policy is None: give a path, bytes, a Policy or a function")
+    target = Path(path)
+    require_writable(target)
+    if episodes is None:
+        episodes = EPISODES if frames is None else frames * _ALL
+    data, label = read_source(module)
+    recorder = RowRecorder()
+    with Host(policy=policy, seed=seed, deterministic=deterministic, limits=limits) as host:
+        compiled = compile_module(host, data, label)
+        task = find_task(compiled, cmdlet)
+        if not task.is_repeatable:
+            raise UsageError(f"{label} cannot be recorded: it is {task.title}")
+        guest, gateway = load_evaluating(host, compiled)
+        gateway.episodes = recorder
+        runner = GuestRunner(guest, task, task.budget())
+        stepped = _reporting(runner.step, recorder, progress)
+        began = time.monotonic()
+        runner.initialize()
+        played = play_episodes(gateway, stepped, episodes, FRAMES if frames is None else frames)
+        seconds = time.monotonic() - began
+    if not recorder.rows:
+        raise gateway.failure or NotFound(
+            f"{label} started no training within {played.frames:,} frames"
+        )
+    sha256 = hashlib.sha256(data).hexdigest()
+    rows = recorder.demonstrations(gateway.branches, guest=label, sha256=sha256)
+    write_demonstrations(target, rows)
+    return Recording(
+        target,
+        len(rows),
+        np.array(played.returns, np.float64),
+        np.array(played.lengths, np.int64),
+        played.frames,
+        seconds,
+    )
+
+
+_ALL = 1 << 32
+"""Episodes of a frame, at most."""
+
+
+def _reporting(
+    step: Callable[[], None], recorder: RowRecorder, progress: RecordingProgress | None
+) -> Callable[[], None]:
+    """Return a step that reports to `progress`."""
+    if progress is None:
+        return step
+    frames = 0
+
+    def reporting() -> None:
+        nonlocal frames
+        step()
+        frames += 1
+        progress(frames, len(recorder.returns))
+
+    return reporting

@@ -1,0 +1,121 @@
+"""The results of trainings that differ in their seed, and their learning curves in one picture."""
+
+from __future__ import annotations
+
+import io
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.training.results import Series
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class SeedResult:
+    """
+    The end of one training of several.
+
+    `status` is the exit code of its process, `document` what it printed with `--json`, empty if
+    nothing. `goal` is the mean return that all of them are to reach, or None.
+    """
+
+    seed: int
+    directory: Path
+    status: int
+    document: Mapping[str, Any]
+    goal: float | None
+
+    @property
+    def series(self) -> Series:
+        """The learning curve: (rows, mean return) pairs."""
+        means = self.document.get("mean_return") or {}
+        return [(int(rows), float(value)) for rows, value in means.get("series") or ()]
+
+    @property
+    def best_return(self) -> float | None:
+        """The highest mean return of the learning curve."""
+        return max((value for _, value in self.series), default=None)
+
+    @property
+    def rows_to_goal(self) -> int | None:
+        """Rows after which the goal was reached, None if it was not."""
+        if self.goal is None:
+            return None
+        reached = (rows for rows, value in self.series if value >= self.goal)
+        last = self.document.get("rows") if self.document.get("ended") == "return" else None
+        return next(reached, last)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result as JSON values, without the curve."""
+        names = ("run", "ended", "rows", "updates", "seconds", "error")
+        return {
+            "seed": self.seed,
+            "status": self.status,
+            "directory": str(self.directory),
+            "rows_to_goal": self.rows_to_goal,
+            "best_return": self.best_return,
+            **{name: self.document[name] for name in names if name in self.document},
+        }
+
+
+def median_rows(results: Sequence[SeedResult]) -> float | None:
+    """Return the median of rows to the goal; None if half of the seeds or more did not reach it."""
+    rows = [np.inf if one.rows_to_goal is None else one.rows_to_goal for one in results]
+    median = statistics.median(rows) if rows else np.inf
+    return None if np.isinf(median) else float(median)
+
+
+class Band(NamedTuple):
+    """Median, lowest and highest mean return of several seeds over rows; each float64, [points]."""
+
+    rows: Doubles
+    median: Doubles
+    low: Doubles
+    high: Doubles
+
+
+def band_of(curves: Sequence[Series]) -> Band | None:
+    """
+    Return the band of curves at all of their points; None if all are empty.
+
+    Between its points a curve is linear. It counts from its first point on, and keeps its last
+    value, as a training that has reached its goal ends before the others.
+    """
+    arrays = [np.array(curve, np.float64) for curve in curves if curve]
+    if not arrays:
+        return None
+    rows = np.unique(np.concatenate([array[:, 0] for array in arrays]))
+    values = np.array([np.interp(rows, a[:, 0], a[:, 1], left=np.nan) for a in arrays])
+    return Band(
+        rows, np.nanmedian(values, axis=0), np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    )
+
+
+def draw_band(title: str, results: Sequence[SeedResult]) -> bytes:
+    """Return a PNG of the mean returns of all seeds over rows. Raises what matplotlib raises."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for one in results:
+        if one.series:
+            axes.plot(*zip(*one.series, strict=True), color="tab:blue", alpha=0.25, linewidth=1)
+    band = band_of([one.series for one in results])
+    if band is not None:
+        axes.fill_between(band.rows, band.low, band.high, alpha=0.2, label="lowest to highest")
+        axes.plot(band.rows, band.median, label=f"median of {len(results)} seeds", linewidth=2)
+        axes.legend(loc="lower right")
+    axes.set(title=title, xlabel="rows learned from", ylabel="mean return")
+    axes.grid(alpha=0.3)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=120)
+    return picture.getvalue()

@@ -1,0 +1,205 @@
+"""Evaluations while a training plays: in a process of their own, with spread and success."""
+
+import json
+import subprocess
+import sys
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+from tests.integration.command_line import GUESTS
+
+import arkml
+from arkml import Limits
+from arkml.hive.protocol.runs import RunInfo, Status
+from arkml.policies.constant import zeros
+from arkml.training.evaluator import EvaluationTask, EvaluatorMessage, write_message
+from arkml.training.periodic_evaluation import EvaluationFailed, PeriodicEvaluation
+
+REACH = GUESTS / "c_reach.wasm"
+QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
+AGENTS, STEPS, FEATURES, ACTIONS = 64, 50, 4, 2
+
+
+def i64_const(text):
+    """Eight bytes of text as the operand of `i64.const`, in ten bytes."""
+    value = int.from_bytes(text, "little")
+    sevens = [value >> shift & 0x7F for shift in range(0, 70, 7)]
+    return bytes([*(seven | 0x80 for seven in sevens[:-1]), sevens[-1]])
+
+
+SUCCESSFUL = REACH.read_bytes().replace(i64_const(b"distance"), i64_const(b"success\0"))
+"""A guest whose metric, the distance to the target at an episode's end, is named "success"."""
+
+
+def test_progress_has_the_evaluations_at_once_and_may_end_the_training(tmp_path):
+    states = []
+
+    def stop(state):
+        states.append(state)
+        return not state.evaluations
+
+    result = arkml.train(
+        SUCCESSFUL, minutes=5, eval_every=60, evaluate_episodes=100, settings=QUICK,
+        progress=stop, directory=tmp_path,
+    )  # fmt: skip
+    (evaluation,) = [one for state in states for one in state.evaluations][:1]
+
+    assert result.ended == "stopped"
+    assert result.evaluations[0] == evaluation
+    assert len(evaluation.returns) == len(evaluation.lengths) == 2 * AGENTS
+    assert set(evaluation.lengths) == {STEPS}
+    assert evaluation.success_rate == 1.0
+    assert evaluation.standard_deviation == pytest.approx(np.std(evaluation.returns))
+    assert states[-1].evaluation_return == result.evaluations[-1].mean_return
+    assert 0 < evaluation.rows <= result.rows
+    for name, value in (
+        ("eval/mean_reward", result.evaluations[-1].mean_return),
+        ("eval/std_reward", result.evaluations[-1].standard_deviation),
+        ("eval/mean_ep_length", STEPS),
+        ("eval/success_rate", 1.0),
+    ):
+        assert result.metrics[name] == pytest.approx(value)
+
+
+def test_frames_do_not_wait_for_an_evaluation(tmp_path):
+    frames = []
+
+    def stop(state):
+        frames.extend([state.frames] * len(state.evaluations))
+        return not frames
+
+    result = arkml.train(
+        REACH, fps=100, minutes=5, eval_every=50, evaluate_episodes=2_000, settings=QUICK,
+        progress=stop, directory=tmp_path,
+    )  # fmt: skip
+
+    assert len(result.evaluations[0].returns) >= 2_000
+    assert frames[0] > 51
+
+
+def test_without_metadata_success_is_the_return_that_the_training_is_to_reach(tmp_path):
+    result = arkml.train(
+        REACH, until_return=1e9, frames=60, eval_every=60, settings=QUICK, directory=tmp_path
+    )
+
+    assert [one.success_rate for one in result.evaluations] == [0.0]
+    assert result.metrics["eval/success_rate"] == 0.0
+
+
+def test_an_evaluation_of_a_policy_knows_the_success_that_a_guest_says(tmp_path):
+    module = tmp_path / "successful.wasm"
+    module.write_bytes(SUCCESSFUL)
+    rated, silent = (
+        arkml.evaluate(guest, zeros(FEATURES, ACTIONS), episodes=3) for guest in (module, REACH)
+    )
+
+    assert rated.successes.tolist() == [True] * AGENTS
+    assert rated.success_rate == 1.0
+    assert silent.successes is None
+    assert silent.success_rate is None
+
+
+class Client:
+    """A client of a hive that answers at once."""
+
+    def __init__(self):
+        self.reports = []
+
+    def run(self, run_id):
+        info = RunInfo(run_id, "n", "g", Status.RUNNING, FEATURES, ACTIONS, 1, rows=7)
+        return done(info)
+
+    def evaluate(self, run_id, report):
+        self.reports.append((run_id, report))
+        return done(True)
+
+
+def done(value):
+    future = Future()
+    future.set_result(value)
+    return future
+
+
+def task(**changes):
+    values = {"name": "reach.wasm", "arguments": None, "limits": Limits(), "episodes": 1,
+              "budgets_every_call": False, "frames": 500}  # fmt: skip
+    return EvaluationTask(**(values | changes))
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    """The policy of a short training, as ONNX."""
+    directory = tmp_path_factory.mktemp("trained")
+    return arkml.train(REACH, frames=20, settings=QUICK, directory=directory).last.onnx
+
+
+def test_versions_are_rated_one_after_the_other_and_the_newest_waits(policy):
+    client = Client()
+    with PeriodicEvaluation(task(), REACH.read_bytes(), success_return=-1e9) as evaluation:
+        for version in (3, 4, 5):
+            evaluation.begin(client, "r", version, policy)
+        evaluation.wait()
+        evaluation.begin(client, "r", 6, policy)
+        evaluation.wait()
+    versions = [report.version for _, report in client.reports]
+
+    assert versions[-2:] == [5, 6]
+    assert versions == sorted(versions)
+    assert {run for run, _ in client.reports} == {"r"}
+    assert {report.rows for _, report in client.reports} == {7}
+    assert all(report.successes == [True] * AGENTS for _, report in client.reports)
+
+
+@pytest.mark.parametrize(
+    ("module", "onnx", "reason"),
+    [
+        (b"nonsense", b"", "the evaluation failed: .*reach.wasm"),
+        (None, b"nonsense", "the evaluation failed: .*"),
+    ],
+)
+def test_an_evaluation_that_fails_says_why(module, onnx, reason):
+    with PeriodicEvaluation(task(), module or REACH.read_bytes()) as evaluation:
+        evaluation.begin(Client(), "r", 1, onnx)
+        with pytest.raises(EvaluationFailed, match=reason):
+            evaluation.wait()
+        with pytest.raises(EvaluationFailed, match=reason):
+            evaluation.begin(Client(), "r", 2, onnx)
+
+
+def test_a_process_that_is_killed_is_a_failure_with_its_status(policy):
+    client = Client()
+    with PeriodicEvaluation(task(frames=10**9, episodes=9_000), REACH.read_bytes()) as evaluation:
+        evaluation.begin(client, "r", 1, policy)
+        while (process := evaluation._process) is None:
+            pass
+        process.kill()
+        with pytest.raises(EvaluationFailed, match=r"reach\.wasm ended with status -9"):
+            evaluation.wait()
+
+
+def test_closing_ends_an_evaluation_that_plays(policy):
+    with PeriodicEvaluation(task(frames=10**9, episodes=10**9), REACH.read_bytes()) as evaluation:
+        evaluation.begin(Client(), "r", 1, policy)
+        while (process := evaluation._process) is None:
+            pass
+
+    assert process.returncode == -9
+
+
+def test_the_process_ends_with_its_standard_input(policy):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "arkml.training.evaluator"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    with process:
+        write_message(process.stdin, task().message(REACH.read_bytes()))
+        write_message(process.stdin, EvaluatorMessage({"version": 2}, policy))
+        answer = json.loads(process.stdout.readline())
+        write_message(process.stdin, task(frames=10**9, episodes=10**9).message(REACH.read_bytes()))
+        process.stdin.close()
+
+        assert process.wait(60) == 0
+    assert answer["version"] == 2
+    assert len(answer["returns"]) == AGENTS
+    assert answer["successes"] is None

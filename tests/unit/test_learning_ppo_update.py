@@ -1,0 +1,371 @@
+"""The updates of PPO beside numpy in float64, and beside stable-baselines3's."""
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from stable_baselines3 import PPO
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from arkml.hive.protocol.settings import Settings
+from arkml.learning.algorithm import Layer
+from arkml.learning.ppo_batches import draw_minibatches
+from arkml.learning.ppo_state import PpoState, RolloutRows, Weights, first_state, rates_of
+from arkml.learning.ppo_update import (
+    branch_log_probs,
+    evaluate,
+    losses_of,
+    make_updates,
+    score,
+    update,
+)
+
+FEATURES, ROWS = 3, 40
+MOST_ROWS, MOST_BATCHES, SIZE = 48, 10, 16
+GAMES = [(2, ()), (0, (4,)), (1, (2, 3))]
+SCORE = jax.jit(score, static_argnums=0)
+EVALUATE = jax.jit(evaluate, static_argnums=0)
+UPDATE = jax.jit(update, static_argnums=0)
+GRADIENT = jax.jit(jax.value_and_grad(losses_of, has_aux=True), static_argnums=1)
+MAKE_UPDATES = jax.jit(make_updates, static_argnums=0)
+
+
+def made_settings(continuous=1, branches=(2, 3), **changes):
+    values = {"hidden": 8, "algorithm": "ppo", "entropy_coefficient": 0.01, "batch_size": 16}
+    actions = continuous + len(branches)
+    return Settings(FEATURES, actions, branches=branches, **(values | changes))
+
+
+def made_state(of):
+    """A state whose biases and deviations are not zero, and whose policy is not even."""
+    made = first_state(of)
+    random = np.random.default_rng(3)
+    for network in (made.weights.actor, made.weights.critic):
+        for layer in network:
+            layer.bias[:] = random.uniform(-0.3, 0.3, layer.bias.shape)
+    made.weights.actor[-1].weight[:] *= 50
+    made.weights.log_std[:] = random.uniform(-0.5, 0.5, of.continuous)
+    return made
+
+
+def made_rows(of, state, count=ROWS, seed=0, masked=0.3, moved=0.1):
+    """Rows of a policy that differs from that of the state."""
+    random = np.random.default_rng(seed)
+    normal = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
+    allowed = random.random((count, sum(of.branches))) >= masked
+    actions = normal(count, of.actions)
+    first = 0
+    for branch, choices in enumerate(of.branches):
+        chosen = random.integers(0, choices, count)
+        allowed[np.arange(count), first + chosen] = True
+        actions[:, of.continuous + branch] = chosen
+        first += choices
+    features = normal(count, FEATURES)
+    log_probs, _ = EVALUATE(of.branches, state.weights, features, actions, allowed)
+    log_probs = np.asarray(log_probs) + moved * normal(count)
+    return RolloutRows(features, actions, allowed, log_probs, 2 + 3 * normal(count), normal(count))
+
+
+def made_updates(of, state, rows, batches):
+    """Updates in one shape for all tests, complete before numpy's arrays change."""
+    rates = rates_of(of, 0)
+    rows = RolloutRows(*(filled(column, MOST_ROWS, 7) for column in rows))
+    count = np.int32(len(batches))
+    batches = filled(filled(batches, MOST_BATCHES, 5).T, SIZE, -1).T
+    made = MAKE_UPDATES(of.branches, state, rows, batches.copy(), count, rates)
+    return jax.block_until_ready(made)
+
+
+def filled(column, rows, value):
+    more = np.full((rows - len(column), *column.shape[1:]), value, column.dtype)
+    return np.concatenate([column, more])
+
+
+def doubled(weights):
+    def network(layers):
+        return [Layer(*(np.asarray(x, np.float64) for x in layer)) for layer in layers]
+
+    return Weights(
+        network(weights.actor), weights.log_std.astype(np.float64), network(weights.critic)
+    )
+
+
+def forward_64(network, inputs):
+    for weight, bias in network[:-1]:
+        inputs = np.maximum(inputs @ weight + bias, 0.0)
+    return inputs @ network[-1].weight + network[-1].bias
+
+
+def score_64(branches, weights, rows):
+    outputs = forward_64(weights.actor, rows.features.astype(np.float64))
+    continuous = len(weights.log_std)
+    std = np.exp(weights.log_std)
+    z = (rows.actions[:, :continuous] - outputs[:, :continuous]) / std
+    log_probs = (-0.5 * z**2 - np.log(std) - 0.5 * np.log(2 * np.pi)).sum(1)
+    entropies = np.full(len(outputs), (0.5 + 0.5 * np.log(2 * np.pi) + np.log(std)).sum())
+    first = 0
+    for branch, choices in enumerate(branches):
+        for row in range(len(outputs)):
+            allowed = rows.allowed[row, first : first + choices]
+            logits = outputs[row, continuous + first : continuous + first + choices][allowed]
+            shares = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+            place = (
+                np.flatnonzero(allowed).tolist().index(int(rows.actions[row, continuous + branch]))
+            )
+            log_probs[row] += np.log(shares[place])
+            entropies[row] -= (shares * np.log(shares)).sum()
+        first += choices
+    return log_probs, entropies
+
+
+def loss_64(branches, weights, rows, rates):
+    log_probs, entropies = score_64(branches, weights, rows)
+    raw = rows.advantages.astype(np.float64)
+    advantages = (raw - raw.mean()) / (raw.std(ddof=1) + 1e-8)
+    ratio = np.exp(log_probs - rows.log_probs)
+    clip = float(rates.clip_range)
+    clipped = np.clip(ratio, 1 - clip, 1 + clip)
+    policy = -np.minimum(advantages * ratio, advantages * clipped).mean()
+    value = ((rows.returns - forward_64(weights.critic, rows.features)[:, 0]) ** 2).mean()
+    entropy = -entropies.mean()
+    coefficients = (1.0, float(rates.entropy_coefficient), float(rates.value_coefficient))
+    return np.dot(coefficients, (policy, entropy, value)), policy, value, entropy
+
+
+def gradient_64(loss, tree):
+    """Central differences of a loss with respect to each number of a tree of arrays."""
+    gradients = []
+    for values in jax.tree.leaves(tree):
+        gradient = np.zeros_like(values)
+        for place in np.ndindex(values.shape):
+            kept, step = values[place], 1e-6
+            values[place] = kept + step
+            above = loss()
+            values[place] = kept - step
+            gradient[place] = (above - loss()) / (2 * step)
+            values[place] = kept
+        gradients.append(gradient)
+    return gradients
+
+
+@pytest.mark.parametrize(("continuous", "branches"), GAMES)
+def test_log_probabilities_and_entropies_are_those_of_numpy(continuous, branches):
+    of = made_settings(continuous, branches)
+    made = made_state(of)
+    rows = made_rows(of, made)
+    log_probs, entropies = SCORE(branches, made.weights, rows.features, rows.actions, rows.allowed)
+    expected = score_64(branches, doubled(made.weights), rows)
+
+    np.testing.assert_allclose(log_probs, expected[0], atol=1e-4)
+    np.testing.assert_allclose(entropies, expected[1], atol=1e-5)
+
+
+@pytest.mark.parametrize(("continuous", "branches"), GAMES)
+def test_the_loss_and_its_gradient_are_those_of_numpy(continuous, branches):
+    of = made_settings(continuous, branches)
+    made, rates = made_state(of), rates_of(of, 0)
+    rows = made_rows(of, made)
+    counts = np.ones(ROWS, bool)
+    (loss, parts), gradients = GRADIENT(made.weights, branches, rows, counts, rates)
+    weights = doubled(made.weights)
+    numpy = lambda: loss_64(branches, weights, rows, rates)  # noqa: E731
+
+    expected = numpy()
+    assert [float(x) for x in (loss, parts.policy, parts.value, parts.entropy)] == pytest.approx(
+        expected, rel=1e-4
+    )
+    for ours, theirs in zip(
+        jax.tree.leaves(gradients), gradient_64(lambda: numpy()[0], weights), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=5e-5)
+
+
+def test_rows_that_only_fill_a_minibatch_change_nothing():
+    of = made_settings()
+    made, rates = made_state(of), rates_of(of, 0)
+    rows = made_rows(of, made)
+    rows.features[25:], rows.advantages[25:], rows.returns[25:] = 9.0, 1e6, -1e6
+    loss, parts = losses_of(made.weights, of.branches, rows, np.arange(ROWS) < 25, rates)
+    counted = RolloutRows(*(column[:25] for column in rows))
+    expected = loss_64(of.branches, doubled(made.weights), counted, rates)
+
+    found = [float(x) for x in (loss, parts.policy, parts.value, parts.entropy)]
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_gradients_are_clipped_by_their_norm():
+    of = made_settings(max_gradient_norm=1e-9)
+    made = made_state(of)
+    after, _ = UPDATE(of.branches, made, made_rows(of, made), np.ones(ROWS, bool), rates_of(of, 0))
+    norm = np.sqrt(sum(np.square(leaf / 0.1).sum() for leaf in jax.tree.leaves(after.first)))
+
+    assert norm == pytest.approx(1e-9, rel=1e-2)
+
+
+def test_only_the_minibatches_counted_are_learned_from():
+    of = made_settings()
+    made = made_state(of)
+    rows = made_rows(of, made)
+    batches = draw_minibatches(np.random.default_rng(0), ROWS, 2, SIZE)
+    together = made_updates(of, made, rows, batches)
+    first = made_updates(of, made, rows, batches[:4])
+    second = made_updates(of, first.state, rows, batches[4:])
+
+    assert int(together.state.n_opts) == len(batches) == 6
+    for ours, theirs in zip(
+        jax.tree.leaves(together.state), jax.tree.leaves(second.state), strict=True
+    ):
+        assert np.array_equal(ours, theirs)
+
+
+def test_what_is_not_finite_is_said():
+    of = made_settings()
+    made = made_state(of)
+    rows = made_rows(of, made)
+    batches = draw_minibatches(np.random.default_rng(0), ROWS, 1, SIZE)
+    fine = made_updates(of, made, rows, batches)
+    rows.returns[7] = np.inf
+    broken = made_updates(of, made, rows, batches)
+
+    assert bool(fine.is_finite)
+    assert not bool(broken.is_finite)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    arrays(np.float32, (4, 5), elements=st.floats(-1e6, 1e6, width=32)),
+    arrays(np.bool_, (4, 5)),
+)
+def test_a_masked_choice_has_no_probability_whatever_its_logit(logits, allowed):
+    shares = np.exp(np.asarray(branch_log_probs(logits, allowed)))
+    some = allowed.any(1)
+
+    assert (shares[some][~allowed[some]] == 0.0).all()
+    np.testing.assert_allclose(shares.sum(1), 1.0, rtol=1e-5)
+
+
+def test_a_masked_choice_gets_no_gradient():
+    logits = np.array([[0.5, 3.0, -1.0]], np.float32)
+    allowed = np.array([[True, False, True]])
+
+    def entropy(values):
+        logs = branch_log_probs(values, allowed)
+        return (jax.numpy.exp(logs) * logs).sum() + logs[0, 0]
+
+    gradient = np.asarray(jax.grad(entropy)(logits))
+    assert gradient[0, 1] == 0.0
+    assert np.isfinite(gradient).all()
+    assert (gradient[0, [0, 2]] != 0).all()
+
+
+class Still(gymnasium.Env):
+    """Spaces without a game."""
+
+    def __init__(self, space):
+        self.observation_space = spaces.Box(-np.inf, np.inf, (FEATURES,), np.float32)
+        self.action_space = space
+
+
+@pytest.mark.parametrize(("epochs", "count", "size"), [(1, 48, 16), (2, 40, 8)])
+@pytest.mark.parametrize(("continuous", "branches"), [(2, ()), (0, (4,)), (0, (2, 3))])
+def test_updates_are_those_of_stable_baselines3(
+    continuous, branches, epochs, count, size, monkeypatch
+):
+    of = made_settings(continuous, branches, epochs=epochs, batch_size=size)
+    made = made_state(of)
+    rows = made_rows(of, made, count=count, masked=0.0)
+    theirs = their_ppo(of, made.weights, rows, size, epochs)
+    orders = [np.random.default_rng(epoch).permutation(count) for epoch in range(epochs)]
+    remaining = iter(orders)
+    monkeypatch.setattr(np.random, "permutation", lambda _: next(remaining))
+    theirs.train()
+    batches = np.concatenate([order.reshape(-1, size) for order in orders]).astype(np.int32)
+    ours = made_updates(of, made, rows, batches)
+
+    policy, weights = theirs.policy, ours.state.weights
+    for networks, network in (
+        ((policy.mlp_extractor.policy_net, policy.action_net), weights.actor),
+        ((policy.mlp_extractor.value_net, policy.value_net), weights.critic),
+    ):
+        for module, layer in zip(linear(*networks), network, strict=True):
+            np.testing.assert_allclose(layer.weight, module.weight.detach().numpy().T, atol=1e-4)
+            np.testing.assert_allclose(layer.bias, module.bias.detach().numpy(), atol=1e-4)
+    if continuous:
+        np.testing.assert_allclose(weights.log_std, policy.log_std.detach().numpy(), atol=1e-4)
+    logged = theirs.logger.name_to_value
+    assert float(ours.losses.policy) == pytest.approx(
+        logged["train/policy_gradient_loss"], abs=1e-4
+    )
+    assert float(ours.losses.value) == pytest.approx(logged["train/value_loss"], rel=1e-4)
+    assert float(ours.losses.entropy) == pytest.approx(logged["train/entropy_loss"], rel=1e-4)
+    assert float(ours.losses.clip_fraction) == pytest.approx(logged["train/clip_fraction"])
+
+
+def their_ppo(of, weights, rows, size, epochs):
+    """PPO of stable-baselines3 with these weights, its rollout filled with these rows."""
+    space = spaces.Box(-1, 1, (of.continuous,), np.float32)
+    if of.branches:
+        space = spaces.MultiDiscrete(of.branches)
+    count = len(rows.features)
+    made = PPO(
+        "MlpPolicy", DummyVecEnv([lambda: Still(space)]), n_steps=count, batch_size=size,
+        n_epochs=epochs, learning_rate=of.learning_rate_init, ent_coef=0.01, device="cpu",
+        policy_kwargs={"net_arch": [8, 8], "activation_fn": torch.nn.ReLU},
+    )  # fmt: skip
+    made.set_logger(Logger(None, []))
+    policy = made.policy
+    take(linear(policy.mlp_extractor.policy_net, policy.action_net), weights.actor)
+    take(linear(policy.mlp_extractor.value_net, policy.value_net), weights.critic)
+    if of.continuous:
+        with torch.no_grad():
+            policy.log_std.copy_(torch.from_numpy(weights.log_std))
+    stored = made.rollout_buffer
+    for name in ("advantages", "returns", "log_probs"):
+        getattr(stored, name)[:, 0] = getattr(rows, name)
+    stored.observations[:, 0], stored.actions[:, 0] = rows.features, rows.actions
+    stored.full = True
+    return made
+
+
+def linear(*modules):
+    found = [part for module in modules for part in module.modules()]
+    return [part for part in found if isinstance(part, torch.nn.Linear)]
+
+
+def take(modules, layers):
+    with torch.no_grad():
+        for module, (weight, bias) in zip(modules, layers, strict=True):
+            module.weight.copy_(torch.from_numpy(weight.T.copy()))
+            module.bias.copy_(torch.from_numpy(bias))
+
+
+def test_the_first_networks_are_orthogonal_with_the_gains_of_stable_baselines3():
+    of = made_settings(1, (2, 3), hidden=64)
+    weights = first_state(of).weights
+    hidden, head = weights.actor[1].weight, weights.actor[-1].weight
+
+    np.testing.assert_allclose(hidden.T @ hidden, 2 * np.eye(64), atol=1e-5)
+    np.testing.assert_allclose(head.T @ head, 1e-4 * np.eye(6), atol=1e-8)
+    assert weights.critic[-1].weight.T @ weights.critic[-1].weight == pytest.approx(1.0, rel=1e-5)
+    assert not any(layer.bias.any() for layer in (*weights.actor, *weights.critic))
+    assert weights.log_std.tolist() == [0.0]
+
+
+def test_the_learning_rate_falls_with_the_updates():
+    of = made_settings(learning_rate_init=1e-2, learning_rate_end=1e-3, learning_rate_steps=100)
+
+    rates = [float(rates_of(of, n_opts).learning_rate) for n_opts in (0, 50, 100, 900)]
+    assert rates == pytest.approx([1e-2, 5.5e-3, 1e-3, 1e-3])
+
+
+def test_a_state_is_made_of_arrays_that_no_other_part_shares():
+    leaves = [id(leaf) for leaf in jax.tree.leaves(first_state(made_settings()))]
+
+    assert len(set(leaves)) == len(leaves)
+    assert isinstance(first_state(made_settings()), PpoState)

@@ -1,0 +1,74 @@
+"""What several seeds of a training come to, by numbers worked out by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from arkml.training.seeds import SeedResult, band_of, draw_band, median_rows
+
+
+def result(seed, series=(), goal=10.0, **document):
+    document = {"mean_return": {"series": [list(point) for point in series]}} | document
+    return SeedResult(seed, Path(f"seed-{seed}"), 0, document, goal)
+
+
+def test_the_goal_is_reached_at_the_first_point_that_is_at_it():
+    reached = result(0, [(100, 3.0), (200, 10.0), (300, 12.0), (400, 5.0)])
+
+    assert reached.rows_to_goal == 200
+    assert reached.best_return == 12.0
+
+
+def test_a_training_that_ended_at_its_goal_between_two_points_has_reached_it():
+    series = [(100, 3.0)]
+
+    assert result(0, series, ended="return", rows=150).rows_to_goal == 150
+    assert result(0, series, ended="frames", rows=150).rows_to_goal is None
+    assert result(0, series, goal=None, ended="return", rows=150).rows_to_goal is None
+
+
+def test_a_training_that_left_nothing_has_reached_nothing():
+    failed = SeedResult(3, Path("seed-3"), 2, {"error": "no such file"}, 1.0)
+
+    assert (failed.rows_to_goal, failed.best_return, failed.series) == (None, None, [])
+    assert failed.as_json() == {
+        "seed": 3, "status": 2, "directory": "seed-3", "rows_to_goal": None, "best_return": None,
+        "error": "no such file",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ((100, 300, 200), 200.0),
+        ((100, None, 200), 200.0),
+        ((100, 200), 150.0),
+        ((100, None), None),
+        ((None, None, 200), None),
+        ((), None),
+    ],
+)
+def test_a_seed_that_does_not_reach_the_goal_counts_as_never(rows, expected):
+    results = [result(seed, [(at, 10.0)] if at else [(5, 0.0)]) for seed, at in enumerate(rows)]
+
+    assert median_rows(results) == expected
+
+
+def test_a_band_is_the_median_and_the_extremes_at_all_points():
+    band = band_of([[(0, 0.0), (10, 10.0)], [], [(10, 4.0)], [(5, 1.0), (20, 4.0)]])
+
+    assert band.rows.tolist() == [0, 5, 10, 20]
+    assert band.median.tolist() == [0.0, 3.0, 4.0, 4.0]
+    assert band.low.tolist() == [0.0, 1.0, 2.0, 4.0]
+    assert band.high.tolist() == [0.0, 5.0, 10.0, 10.0]
+
+
+def test_without_any_point_there_is_no_band():
+    assert band_of([[], []]) is None
+    assert draw_band("nothing", [result(0)]).startswith(b"\x89PNG")
+
+
+def test_a_band_is_drawn_as_a_picture():
+    assert draw_band("two", [result(0, [(1, 2.0)]), result(1, [(1, 3.0), (2, 4.0)])]).startswith(
+        b"\x89PNG"
+    )
