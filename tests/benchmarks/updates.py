@@ -53,7 +53,8 @@ def rows(bench: Bench) -> Iterator[Row]:
 def companion(learner: str, size: Size, quick: bool, **options: str) -> Companion:
     """Start the process of a learner, which answers each `measure` with its updates a second."""
     seconds = size.seconds / 4 if quick else size.seconds
-    return Companion(f"updates_{learner}", size.hidden, size.batch, seconds, **options)
+    sizes = (size.hidden, size.batch, FEATURES, ACTIONS, ROWS)
+    return Companion(f"updates_{learner}", *sizes, seconds, **options)
 
 
 def row(bench: Bench, size: Size, limit: Limit, blocks: Mapping[str, Block]) -> Row:

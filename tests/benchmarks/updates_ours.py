@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 from tests.benchmarks.companion import serve
 from tests.benchmarks.turns import rate, warm_up
-from tests.benchmarks.updates import ACTIONS, FEATURES, ROWS
 
 from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
@@ -21,12 +20,14 @@ AGENTS = 64
 BODY = 64  # rows of each agent in a body
 
 
-def main(hidden: int, batch: int, seconds: float) -> None:
+def main(hidden: int, batch: int, features: int, actions: int, rows: int, seconds: float) -> None:
     limit_threads(1)
-    settings = Settings(FEATURES, ACTIONS, hidden=hidden, batch_size=batch, memory_max_size=100_000)
-    normalizer = Normalizer(FEATURES, active=True)
+    settings = Settings(
+        features, actions, hidden=hidden, batch_size=batch, memory_max_size=2 * rows
+    )
+    normalizer = Normalizer(features, active=True)
     learner = Sac(settings, normalizer)
-    for body in bodies():
+    for body in bodies(rows, features, actions):
         added = learner.buffer.add(0, RowKind.TRAINING, body)
         normalizer.observe(body.features, added.returns)
     normalizer.adopt()
@@ -34,11 +35,11 @@ def main(hidden: int, batch: int, seconds: float) -> None:
     serve(partial(rate, learner, seconds))
 
 
-def bodies() -> Iterator[RowColumns]:
-    """Yield rows of agents that never end, ROWS of them in all."""
+def bodies(rows: int, features: int, actions: int) -> Iterator[RowColumns]:
+    """Yield rows of agents that never end, `rows` of them in all."""
     random = np.random.default_rng(0)
-    for first in range(0, ROWS // AGENTS, BODY):
-        body = RowColumns.empty(AGENTS * BODY, FEATURES, ACTIONS)
+    for first in range(0, rows // AGENTS, BODY):
+        body = RowColumns.empty(AGENTS * BODY, features, actions)
         body.agent[:] = np.tile(np.arange(AGENTS), BODY)
         body.step[:] = first + np.repeat(np.arange(BODY), AGENTS)
         body.features[:] = random.standard_normal(body.features.shape)
@@ -48,4 +49,5 @@ def bodies() -> Iterator[RowColumns]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    hidden, batch, features, actions, rows = map(int, sys.argv[1:6])
+    main(hidden, batch, features, actions, rows, float(sys.argv[6]))

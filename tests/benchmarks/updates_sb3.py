@@ -11,22 +11,21 @@ from stable_baselines3 import SAC
 from stable_baselines3.common.logger import configure
 from tests.benchmarks.companion import serve
 from tests.benchmarks.unplayed import Unplayed, fill
-from tests.benchmarks.updates import ACTIONS, FEATURES, ROWS
 
 
-def main(hidden: int, batch: int, seconds: float) -> None:
+def main(hidden: int, batch: int, features: int, actions: int, rows: int, seconds: float) -> None:
     torch.set_num_threads(1)
     model = SAC(
         "MlpPolicy",
-        Unplayed(FEATURES, ACTIONS),
+        Unplayed(features, actions),
         learning_rate=1e-3,
-        buffer_size=ROWS,
+        buffer_size=rows,
         batch_size=batch,
         policy_kwargs={"net_arch": [hidden, hidden]},
         device="cpu",
     )
     model.set_logger(configure(None, []))
-    fill(model.replay_buffer, ROWS, np.random.default_rng(0))
+    fill(model.replay_buffer, rows, np.random.default_rng(0))
     calls = 1 if batch > 1_000 else 64
     model.train(calls, batch)
     serve(lambda: rate(model, calls, batch, seconds))
@@ -42,4 +41,5 @@ def rate(model: SAC, updates: int, batch: int, seconds: float) -> float:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    hidden, batch, features, actions, rows = map(int, sys.argv[1:6])
+    main(hidden, batch, features, actions, rows, float(sys.argv[6]))
