@@ -9,9 +9,10 @@ SIDE_BY_SIDE := -n logical --dist loadfile --no-loadscope-reorder
 ORIGINALS := .venv-mlagents
 PYTHON311 ?= python3.11
 TORCHRL := .venv-torchrl
+SBX := .venv-sbx
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick quick-tests lint check bench fixtures generate test-compilers test-faults \
+.PHONY: help setup demo test quick quick-tests lint check bench bench-sbx fixtures generate test-compilers test-faults \
   test-mlagents test-torchrl test-slow docs clean
 
 help: ## List the targets
@@ -93,6 +94,16 @@ bench: $(READY) ## Measure: a table, bench.json; options: PEER=PROGRAM, BENCH="-
 	  -e '.[bench]'
 	@$(RUN) -m tests.benchmarks.run $(if $(PEER),--peer $(PEER)) $(BENCH)
 
+bench-sbx: $(READY) $(SBX)/.ready ## Measure updates beside SBX, the JAX form of stable-baselines3
+	@$(RUN) -m tests.benchmarks.sbx $(SBX)/bin/python $(BENCH)
+
+$(SBX)/.ready: constraints.txt
+	@echo "Setting up $(SBX) (once, a few minutes) ..." >&2
+	@$(PYTHON) -m venv $(SBX)
+	@PIP_CONSTRAINT=constraints.txt $(SBX)/bin/pip install --quiet --disable-pip-version-check \
+	  'sbx-rl==0.28.*'
+	@touch $@
+
 docs: $(READY) ## Build the site into build/docs; a warning or a link to nothing is an error
 	@PIP_CONSTRAINT=constraints.txt $(VENV)/bin/pip install --quiet --disable-pip-version-check \
 	  -e '.[docs]'
@@ -109,6 +120,6 @@ fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py
 
 clean: ## Remove .venv and every cache
-	rm -rf $(VENV) $(ORIGINALS) $(TORCHRL) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) $(ORIGINALS) $(TORCHRL) $(SBX) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	  .import_linter_cache
 	find host tests fixtures -name __pycache__ -type d -prune -exec rm -rf {} +

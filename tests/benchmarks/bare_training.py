@@ -1,38 +1,28 @@
-"""A run's algorithm on a run's rows and nothing around it; run as a module."""
+"""The algorithm of a run on the rows of the run, with nothing around it; run as a module."""
 
 from __future__ import annotations
 
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
-import torch
 from tests.benchmarks.companion import serve
+from tests.benchmarks.turns import rate, warm_up
 
 from arkml.hive.protocol.segments import Place
+from arkml.learning.engine import limit_threads
 from arkml.learning.learner import Learner
-
-UPDATES = 10  # by each call
 
 
 def main(directory: Path, place: Place, seconds: float) -> None:
-    torch.set_num_threads(1)
+    limit_threads(1)
     learner = Learner.open(directory)
     learner.commit(place)
     while learner.ingest():
         pass
     learner.experience.normalizer.adopt()
-    learner.algorithm.train(UPDATES)
-    serve(lambda: rate(learner, seconds))
-
-
-def rate(learner: Learner, seconds: float) -> float:
-    """Updates a second."""
-    made, start = 0, time.perf_counter()
-    while (now := time.perf_counter()) < start + seconds:
-        learner.algorithm.train(UPDATES)
-        made += UPDATES
-    return made / (now - start)
+    warm_up(learner.algorithm)
+    serve(partial(rate, learner.algorithm, seconds))
 
 
 if __name__ == "__main__":

@@ -22,16 +22,12 @@ def table(results: Sequence[Result]) -> str:
 
     A seed counts as reached within the rows of its game, and as held if four of the next five
     ratings are at the goal as well. A seed that never reaches the goal has its best rating in
-    brackets. Below a form of another game stands the ratio of the medians.
+    brackets. A form of another game has the ratio of the medians. Results of a learner other than
+    ours have a table of their own, below.
     """
-    lines = [HEADINGS, ("---",) * len(HEADINGS)]
-    for game in SUITE:
-        of_game = sorted(
-            (one for one in results if one["game"] == game), key=lambda one: one["seed"]
-        )
-        if of_game:
-            lines.append(_line(game, of_game, _median_rows(results, SUITE[game].plain)))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    learners = dict.fromkeys(result["learner"] for result in results)
+    parts = [[one for one in results if one["learner"] == learner] for learner in learners]
+    return "\n\n".join(map(_table, parts))
 
 
 def is_reached(result: Result) -> bool:
@@ -42,6 +38,19 @@ def is_reached(result: Result) -> bool:
 def is_held(result: Result) -> bool:
     """Return whether a seed reached the goal in time and holds it in four of five ratings."""
     return is_reached(result) and result["held"] >= HOLDS
+
+
+def _table(results: Sequence[Result]) -> str:
+    learner = results[0]["learner"]
+    first = HEADINGS[0] if learner == "ours" else f"{HEADINGS[0]}, stable-baselines3"
+    lines = [(first, *HEADINGS[1:]), ("---",) * len(HEADINGS)]
+    for game in SUITE:
+        of_game = sorted(
+            (one for one in results if one["game"] == game), key=lambda one: one["seed"]
+        )
+        if of_game:
+            lines.append(_line(game, of_game, _median_rows(results, SUITE[game].plain)))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _line(name: str, results: Sequence[Result], plain: float) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 The suite learned by the defaults, each seed in a process of its own; run as a module.
 
 `python -m tests.benchmarks.defaults --seeds 0-4 --jobs 2` appends one line of JSON for each run to
-a file, leaves out what the file has, and prints a Markdown table of the games.
+a file, leaves out what the file has, and prints a Markdown table of the games. With `--beside`,
+stable-baselines3 learns them by its own defaults, too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from tests.benchmarks.default_runs import DEFAULTS
 from tests.benchmarks.default_table import table
 from tests.benchmarks.suite import SUITE
 
+OURS, THEIRS = "ours", "default"
+"""Learners: ours, and stable-baselines3 by its own defaults, one of those in `their_runs`."""
+
 SECONDS = 3_600.0
 """Seconds after which a run is given up."""
 
@@ -30,35 +34,38 @@ Result = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One game and seed, and the settings that replace defaults."""
+    """One game and seed, settings that replace our defaults, and the learner."""
 
     game: str
     seed: int
     changes: Mapping[str, Any]
+    learner: str = OURS
 
     def is_of(self, result: Result) -> bool:
         """Return whether `result` is the one of this run, by the same defaults."""
-        return (
-            result["game"] == self.game
-            and result["seed"] == self.seed
-            and result["settings"] == self.settings
-        )
+        return all(result[name] == value for name, value in self.identity.items())
 
     @property
-    def settings(self) -> Mapping[str, Any]:
-        """The defaults of this package with the changes, as JSON has them."""
-        settings: Mapping[str, Any] = json.loads(json.dumps({**DEFAULTS, **self.changes}))
-        return settings
+    def identity(self) -> Mapping[str, Any]:
+        """The part of a result that is known before; ours are by the defaults of this package."""
+        settings = {**DEFAULTS, **self.changes} if self.learner == OURS else {}
+        return {
+            "game": self.game,
+            "seed": self.seed,
+            "learner": self.learner,
+            "settings": json.loads(json.dumps(settings)),
+        }
 
     def result(self) -> Result:
         """Learn the game in a process. Raises SubprocessError if it fails or takes too long."""
-        command = [sys.executable, "-m", "tests.benchmarks.default_runs"]
-        words = [self.game, str(self.seed), json.dumps(self.changes)]
+        words = ["default_runs", self.game, str(self.seed), json.dumps(self.changes)]
+        if self.learner != OURS:
+            words = ["their_runs", self.learner, self.game, str(self.seed)]
+        command = [sys.executable, "-m", f"tests.benchmarks.{words[0]}", *words[1:]]
         ended = subprocess.run(
-            [*command, *words], cwd=ROOT, capture_output=True, text=True, check=True,
-            timeout=SECONDS,
-        )  # fmt: skip
-        return {**json.loads(ended.stdout.splitlines()[-1]), "settings": self.settings}
+            command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=SECONDS
+        )
+        return {**json.loads(ended.stdout.splitlines()[-1]), **self.identity}
 
 
 def stored(path: Path) -> list[Result]:
@@ -79,14 +86,22 @@ def results(runs: Sequence[Run], jobs: int) -> Iterator[Result]:
                     yield done.result()
                 except subprocess.SubprocessError as error:
                     reason = str(getattr(error, "stderr", "") or "").strip()[-2_000:]
-                    print(f"{run.game}, seed {run.seed}: {error}\n{reason}", file=sys.stderr)
+                    print(
+                        f"{run.game}, {run.learner}, seed {run.seed}: {error}\n{reason}",
+                        file=sys.stderr,
+                    )
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
-    runs = [Run(game, seed, options.set) for seed in options.seeds for game in options.games]
+    runs = [
+        Run(game, seed, options.set, learner)
+        for seed in options.seeds
+        for game in options.games
+        for learner in ((OURS, THEIRS) if options.beside else (OURS,))
+    ]
     there = stored(options.file)
     missing = [run for run in runs if not any(run.is_of(result) for result in there)]
     if not options.table:
@@ -95,7 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with options.file.open("a") as file:
                 file.write(json.dumps(result) + "\n")
             said = "not reached" if result["rows"] is None else f"{result['rows']:,} rows"
-            print(f"  {result['game']}, seed {result['seed']}: {said}", file=sys.stderr, flush=True)
+            name = f"{result['game']}, {result['learner']}, seed {result['seed']}"
+            print(f"  {name}: {said}", file=sys.stderr, flush=True)
     found = [next((result for result in there if run.is_of(result)), None) for run in runs]
     print(table([result for result in found if result is not None]))
     return int(any(result is None for result in found))
@@ -113,6 +129,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--set", type=_setting, action="append", default=[], metavar="KEY=VALUE",
         help="a setting other than the default; may be repeated",
     )  # fmt: skip
+    parser.add_argument(
+        "--beside", action="store_true", help="have stable-baselines3 learn the games, too"
+    )
     parser.add_argument("--file", type=Path, default=Path("defaults.jsonl"), help="of the results")
     parser.add_argument("--table", action="store_true", help="print what the file has, run nothing")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""The pendulum and the cart-pole of fixtures/guests, for a library that learns from Python."""
+"""The pendulum and the cart-pole of fixtures/guests as numpy arrays, for a library in Python."""
 
 from __future__ import annotations
 
@@ -7,25 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-
-Numbers = npt.NDArray[Any]
-
-AGENTS = 64
-ROWS_PER_UPDATE = 8
-LEARNING_STARTS = 1_000
-MEMORY = 200_000
+from gymnasium import spaces
+from tests.benchmarks.vector_environment import Numbers, PlainVecEnv
 
 
 @dataclass(frozen=True, slots=True)
 class Game:
     """
-    place: draws bodies, [n, B]. observe: features, float32, [n, F]. move: of bodies and actions,
-    [n], changes the bodies and returns rewards and what has ended, each [n]. episode: steps after
-    which it is cut. goal: a mean return without noise. steps: those that a learner gets.
+    A game; `settings` are those by which stable-baselines3's SAC learns it.
+
+    `place` draws bodies, [n, B]. `observe` returns features, float32, [n, F]. `move` changes the
+    bodies by actions, [n], and returns rewards and which of them have ended, each [n]. An episode
+    is cut after `episode` steps. `goal` is a mean return without noise. `steps` are those that it
+    is learned for, at an update for 8 of them.
     """
 
-    guest: str
     features: int
     episode: int
     goal: float
@@ -37,11 +33,11 @@ class Game:
 
 
 def rate(game: Game, act: Callable[[Numbers], Numbers], episodes: int = 100) -> float:
-    """The mean return of so many episodes from places that are the same for everybody."""
+    """Return the mean return of episodes from places that are always the same."""
     bodies = game.place(np.random.default_rng(7), episodes)
     returns, live = np.zeros(episodes), np.ones(episodes, bool)
     for _ in range(game.episode):
-        rewards, ended = game.move(bodies, act(game.observe(bodies)))
+        rewards, ended = game.move(bodies, act(game.observe(bodies))[:, 0])
         returns += np.where(live, rewards, 0.0)
         live &= ~ended
     return float(returns.mean())
@@ -92,31 +88,55 @@ def _move_cartpole(bodies: Numbers, actions: Numbers) -> tuple[Numbers, Numbers]
     return np.ones(len(bodies)), ended
 
 
-def _settings(gamma: float, rollout_length: int) -> dict[str, Any]:
+def _settings(gamma: float, n_steps: int) -> dict[str, Any]:
     return {
-        "hidden": 64,
-        "layers": 2,
         "batch_size": 256,
         "tau": 0.005,
-        "alpha": "auto",
-        "learning_rate_init": 1e-3,
-        "learning_rate_end": 1e-3,
-        "learning_rate_steps": 0,
-        "memory_min_size": LEARNING_STARTS,
-        "memory_max_size": MEMORY,
-        "normalize": False,
+        "ent_coef": "auto",
+        "learning_rate": 1e-3,
+        "learning_starts": 1_000,
+        "buffer_size": 200_000,
         "gamma": gamma,
-        "rollout_length": rollout_length,
+        "n_steps": n_steps,
     }
 
 
 GAMES: Mapping[str, Game] = {
     "pendulum": Game(
-        "c_pendulum.wasm", 3, 200, -200.0, 48_000, _settings(0.98, 1),
+        3, 200, -200.0, 48_000, _settings(0.98, 1),
         _place_pendulum, _observe_pendulum, _move_pendulum,
     ),
     "cart-pole": Game(
-        "c_cartpole.wasm", 4, 500, 450.0, 96_000, _settings(0.995, 10),
+        4, 500, 450.0, 96_000, _settings(0.995, 10),
         _place_cartpole, _observe_cartpole, _move_cartpole,
     ),
 }  # fmt: skip
+
+
+class Arrays(PlainVecEnv):
+    """Many agents of one game, moved by a few array operations."""
+
+    def __init__(self, game: Game, agents: int, seed: int) -> None:
+        observed = spaces.Box(-np.inf, np.inf, (game.features,), np.float32)
+        super().__init__(agents, observed, spaces.Box(-1.0, 1.0, (1,), np.float32))
+        self._game = game
+        self._random = np.random.default_rng(seed)
+        self._bodies = game.place(self._random, agents)
+        self._steps = np.zeros(agents, int)
+
+    def reset(self) -> Numbers:
+        self._bodies = self._game.place(self._random, self.num_envs)
+        self._steps[:] = 0
+        return self._game.observe(self._bodies)
+
+    def step_wait(self) -> tuple[Numbers, Numbers, Numbers, list[dict[str, Any]]]:
+        rewards, terminated = self._game.move(self._bodies, self.actions[:, 0])
+        self._steps += 1
+        ended = terminated | (self._steps >= self._game.episode)
+        observations = self._game.observe(self._bodies)
+        infos = self.infos(observations, terminated, ended)
+        if ended.any():
+            self._bodies[ended] = self._game.place(self._random, int(ended.sum()))
+            self._steps[ended] = 0
+            observations = self._game.observe(self._bodies)
+        return observations, rewards.astype(np.float32), ended, infos

@@ -1,4 +1,4 @@
-"""Updates of a learner while a host plays, against a bare loop of `train()`."""
+"""Updates of a learner while a host plays, beside a bare loop of `train()`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.benchmarks.companion import Companion
 from tests.benchmarks.measuring import Spread, quotients
 from tests.benchmarks.playing import AGENTS, FEATURES, HIDDEN, play
 from tests.benchmarks.rows import AtLeast, Row
-from tests.benchmarks.training_host import TrainingHost, until
+from tests.benchmarks.training_host import PATIENCE, TrainingHost
 
 LIMIT = AtLeast(0.9)
 ROWS = 20_000  # in the memory before anything is measured
@@ -26,8 +26,8 @@ def rows(bench: Bench, topic: str) -> Iterator[Row]:
     bench.note(
         topic,
         f"Updates: {AGENTS} agents at 60 frames a second, hidden layers of {HIDDEN}, batches of"
-        " 256, one torch thread. The bare loop has the same rows in a memory of its own and calls"
-        " the same train(); the learner stands still meanwhile.",
+        " 256, one thread. The bare loop has the same rows in a replay buffer of its own and calls"
+        " the same train(), in turns of the same length; the learner stands still meanwhile.",
     )
     with TrainingHost(AGENTS, FEATURES, hidden=HIDDEN, memory_min_size=1_000) as training:
         while training.session.ledger.accepted < ROWS:
@@ -57,7 +57,7 @@ def rows(bench: Bench, topic: str) -> Iterator[Row]:
 
 
 def _updates(training: TrainingHost, seconds: float) -> float:
-    """Updates a second, counted from one message of the learner to another."""
+    """Return updates a second, counted from one message of the learner to another."""
     start, before = _updates_reported(training)
     play(training.train, int(60 * seconds))
     end, after = _updates_reported(training)
@@ -65,21 +65,19 @@ def _updates(training: TrainingHost, seconds: float) -> float:
 
 
 def _updates_reported(training: TrainingHost) -> tuple[float, int]:
-    """When the learner told of more updates, and how many there are."""
-    client, run = training.client, training.session.run_id
-    before = after = client.run(run).result().n_opts
-
-    def is_more() -> bool:
-        nonlocal after
-        after = client.run(run).result().n_opts
-        return after > before
-
-    until(is_more)
+    """Play until the learner reports more updates; return when it did, and their number."""
+    before = after = training.n_opts
+    end = time.monotonic() + PATIENCE
+    while after == before:
+        if time.monotonic() > end:
+            raise TimeoutError("the learner that is measured makes no updates")
+        play(training.train, 6)
+        after = training.n_opts
     return time.perf_counter(), after
 
 
 def _alone(training: TrainingHost, bare: Companion) -> float:
-    with _stopped(_children(training.server)):
+    with _stopped(children_of(training.server)):
         return bare.measure()
 
 
@@ -94,8 +92,8 @@ def _stopped(processes: list[int]) -> Iterator[None]:
             os.kill(process, signal.SIGCONT)
 
 
-def _children(process: int) -> list[int]:
-    """The learners of a hive: that of the run, and the one that is kept ready."""
+def children_of(process: int) -> list[int]:
+    """Return the learners of a hive: that of the run, and the one that is kept ready."""
     found: list[int] = []
     for path in Path(f"/proc/{process}/task").glob("*/children"):
         found += map(int, path.read_text().split())

@@ -16,13 +16,16 @@ from tests.benchmarks import (
     fleet,
     frame,
     learning,
+    live,
     population,
     push,
     report,
     startup,
     stored,
+    suite_learned,
     threads,
     training_costs,
+    updates,
 )
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import ROOT
@@ -39,7 +42,10 @@ TOPICS: dict[str, Callable[[Bench], Iterator[Row]]] = {
         threads,
         startup,
         training_costs,
+        updates,
         learning,
+        live,
+        suite_learned,
         environments,
         costs,
     )

@@ -8,17 +8,13 @@ from typing import Any
 
 import pytest
 from tests.benchmarks import defaults
-from tests.benchmarks.default_runs import DEFAULTS
 from tests.benchmarks.default_table import table
 
 
 def result(game: str, seed: int, rows: int | None, held: int = 5, **settings: Any) -> Any:
     ratings = [-900.0, -150.0 if rows else -400.0]
-    defaults = json.loads(json.dumps({**DEFAULTS, **settings}))
-    return {
-        "game": game, "seed": seed, "rows": rows, "held": held if rows else None,
-        "ratings": ratings, "settings": defaults,
-    }  # fmt: skip
+    found = {"rows": rows, "held": held if rows else None, "ratings": ratings}
+    return {**found, **defaults.Run(game, seed, settings).identity}
 
 
 def test_a_line_has_the_seeds_in_order_and_how_many_reach_and_hold_the_goal_in_time() -> None:
@@ -64,9 +60,19 @@ def test_a_result_of_other_settings_is_another_one() -> None:
     there = result("reach", 7, 4_096, tau=0.02)
 
     assert not defaults.Run("reach", 7, {}).is_of(there)
+    assert not defaults.Run("reach", 7, {"tau": 0.02}, defaults.THEIRS).is_of(there)
     assert defaults.Run("reach", 7, {"tau": 0.02}).is_of(there)
 
 
 def test_seeds_are_a_range_or_a_list() -> None:
     assert list(defaults.seeds("5-9")) == [5, 6, 7, 8, 9]
     assert list(defaults.seeds("1,4")) == [1, 4]
+
+
+def test_another_learner_has_a_table_of_its_own() -> None:
+    other = {**result("reach", 0, 8_192), "learner": defaults.THEIRS}
+
+    ours, theirs = table([result("reach", 0, 4_096), other]).split("\n\n")
+
+    assert "| 4,096 |" in ours
+    assert "| 8,192 |" in theirs

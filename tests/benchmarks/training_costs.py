@@ -6,7 +6,12 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 
-from tests.benchmarks import learner_throughput, playing, row_throughput
+from tests.benchmarks import (
+    learner_throughput,
+    playing,
+    ppo_throughput,
+    row_throughput,
+)
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.measuring import Block, microseconds
 from tests.benchmarks.rows import AtMost, Row, against
@@ -35,6 +40,7 @@ def rows(bench: Bench) -> Iterator[Row]:
     yield from playing.rows(bench, TOPIC)
     yield from row_throughput.rows(bench, TOPIC)
     yield from learner_throughput.rows(bench, TOPIC)
+    yield from ppo_throughput.rows(bench, TOPIC)
 
 
 def _frame(bench: Bench, agents: int, limit: AtMost) -> Iterator[Row]:

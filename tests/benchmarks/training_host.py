@@ -18,7 +18,7 @@ from arkml.host import hives_of
 from arkml.runs.access import HiveAccess
 
 _MODEL = 65_536
-_PATIENCE = 60.0
+PATIENCE = 60.0
 _LOOK = 0.005
 
 TRAINING_GUEST = """
@@ -127,12 +127,20 @@ class TrainingHost(Closing):
     """
     `agents` with `features` each and three actions, in a run of an embedded hive.
 
-    `settings` are those of the run. No submit waits for the learner. Without `learns` there is
-    neither a run nor a hive, and `load` has to come first.
+    `settings` are those of the run. No submit waits for the learner, unless `block`. Without
+    `learns` there is neither a run nor a hive, and `load` has to come first.
     """
 
-    def __init__(self, agents: int, features: int, *, learns: bool = True, **settings: Any) -> None:
-        grant = HiveGrant(settings=settings, block=False) if learns else None
+    def __init__(
+        self,
+        agents: int,
+        features: int,
+        *,
+        learns: bool = True,
+        block: bool = False,
+        **settings: Any,
+    ) -> None:
+        grant = HiveGrant(settings=settings, block=block) if learns else None
         self._host = Host(hive=grant)
         self.guest = self._host.load(TRAINING_GUEST.encode(), name="training")
         self.guest.call("setup", agents, features, ACTIONS)
@@ -179,6 +187,11 @@ class TrainingHost(Closing):
         assert hive.data is not None
         return next(hive.data.rglob(f"{self.session.run_id}/run.json")).parent
 
+    @property
+    def n_opts(self) -> int:
+        """Updates of the run, as far as the learner has reported them."""
+        return self.client.run(self.session.run_id).result().n_opts
+
     def train(self) -> None:
         """A frame that teaches."""
         check(self.guest.call("train", RUNNING))
@@ -205,7 +218,7 @@ class TrainingHost(Closing):
 
 def until(is_done: Callable[[], bool]) -> None:
     """Wait for something that comes within a minute."""
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + PATIENCE
     while not is_done():
         if time.monotonic() > end:
             raise TimeoutError("the hive that is measured does not get on")
