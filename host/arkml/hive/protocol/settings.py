@@ -128,10 +128,10 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
                 )
         widths = ("features", "actions", "branches")
         for name in widths:
-            decided = getattr(self, name)
-            decided = list(decided) if isinstance(decided, tuple) else decided
-            if name in values and values[name] != decided:
-                raise InvalidSettings(f"{name} is {values[name]!r}: the guest says {decided}")
+            decided, value = getattr(self, name), values.get(name)
+            if name in values and (tuple(value) if isinstance(value, list) else value) != decided:
+                shown = list(decided) if isinstance(decided, tuple) else decided
+                raise InvalidSettings(f"{name} is {value!r}: the guest says {shown}")
         known = set(self.__struct_fields__) - {*widths, "other"}
         settings = {name: value for name, value in values.items() if name in known}
         rest = {n: v for n, v in values.items() if n not in known and n not in widths}
