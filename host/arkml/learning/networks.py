@@ -37,7 +37,7 @@ def answer(network: Network, inputs: Floats) -> Floats:
     return inputs @ network[-1].weight + network[-1].bias
 
 
-def magnitude(network: Network, inputs: Floats) -> float:
+def magnitude(network: Sequence[Layer], inputs: Floats) -> float:
     """
     Return the largest sum of absolute terms in any layer, the scale of its rounding errors.
 
