@@ -67,7 +67,6 @@ SHORT = {
     "arkml.abi.env": ABI_TABLE,
     "arkml.abi.time": ABI_TABLE,
     "arkml.learning.event_messages": "imports without what they would import",
-    "arkml.learning.networks": "numpy's side of networks, which several algorithms use",
     "arkml.envs.core.non_reentrant": "the one lock of every environment",
     "arkml.envs.gym": "importing it registers the environment with Gymnasium",
     "arkml.envs.llapi.communicator": SAME_NAME,
