@@ -31,7 +31,7 @@ def play(game: SuiteGame, settings: dict[str, Any]) -> tuple[float, Policies[byt
     """Play and learn; return the seconds to the first policy, and the policies."""
     began = time.perf_counter()
     most = game.rows + AHEAD
-    with Host(seed=settings["seed"], hive=HiveGrant(settings=settings, block=True)) as host:
+    with Host(seed=settings["seed"], hive=HiveGrant(settings=settings, block=True)) as host:  # type: ignore[arg-type]
         guest = host.load(GUESTS / game.guest)
         hives: Any = calls_of(guest).services.hives
         while hives.first is None or hives.first.latest is None:
