@@ -29,6 +29,7 @@ OWNERS = {
     "rich": ("arkml.cli",),
     "matplotlib": ("arkml.training",),
     "h5py": ("arkml.demonstrations",),
+    "optuna": ("arkml.training",),
     "httpx": ("arkml.hive", "arkml.envs.llapi.registry"),
     "starlette": ("arkml.server",),
     "uvicorn": ("arkml.server",),

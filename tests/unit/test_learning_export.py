@@ -77,6 +77,24 @@ def test_the_check_passes_what_answers_alike():
     check(to_onnx(weights()), weights())  # raises ExportWrong otherwise
 
 
+def test_the_check_passes_critics_whose_terms_nearly_cancel_each_other_out():
+    random = np.random.default_rng(0)
+    hidden = 64
+    first = random.uniform(-1, 1, (2, 3, hidden))
+    second = np.repeat(random.uniform(-0.1, 0.1, (2, hidden, hidden // 2)), 2, axis=2)
+    last = np.tile([[300.0], [-300.0]], (2, hidden // 2, 1))
+    critics = [
+        Layer(np.float32(weight), np.zeros((2, weight.shape[2]), np.float32))
+        for weight in (first, second, last)
+    ]
+    cancelling = replace(weights(), critics=critics)
+    model = to_onnx(cancelling)
+    values = run(model, [[3.0, 1.0]], [[0.0]])[1]
+
+    assert abs(values).max() < 0.1
+    check(model, cancelling)  # raises ExportWrong otherwise
+
+
 @pytest.mark.parametrize(
     ("part", "other"),
     [

@@ -17,6 +17,7 @@ from arkml.cli import (
     pack,
     record_command,
     smoke,
+    sweep,
     train_command,
 )
 from arkml.cli import run as run_module
@@ -51,6 +52,7 @@ app = typer.Typer(
 )
 run_module.register(app)
 train_command.register(app)
+sweep.register(app)
 record_command.register(app)
 hive.register(app)
 mlagents_player.register(app)

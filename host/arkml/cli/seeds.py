@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import runpy
-import signal
-import subprocess
 import sys
 import time
 from collections import deque
@@ -20,6 +15,7 @@ import typer
 
 from arkml.cli.exits import FAILED, GOOD, UNUSABLE, print_error, print_json
 from arkml.cli.signals import SIGNALS
+from arkml.cli.training_process import TrainingProcess, document_of
 
 if TYPE_CHECKING:
     from arkml.training.seeds import SeedResult
@@ -44,13 +40,6 @@ class SeedOptions:
     count: int
     jobs: int
     goal: float | None
-
-
-def default_jobs() -> int:
-    """Return the number of trainings that run at a time: each has two busy processes."""
-    is_known = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if is_known else os.cpu_count() or 1
-    return max(1, cores // 2)
 
 
 def words_of(context: typer.Context, without: frozenset[str]) -> list[str]:
@@ -80,7 +69,7 @@ class SeedTrainings:
     def __init__(self, options: SeedOptions) -> None:
         self._options = options
         self._waiting = deque(range(options.first, options.first + options.count))
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._running: dict[int, TrainingProcess] = {}
         self._statuses: dict[int, int] = {}
         self._interrupts = 0
 
@@ -100,7 +89,7 @@ class SeedTrainings:
             if self._interrupts < wanted:
                 self._interrupts += 1
                 for process in self._running.values():
-                    process.send_signal(signal.SIGINT)
+                    process.interrupt()
             time.sleep(_INTERVAL)
             self._gather()
 
@@ -109,24 +98,19 @@ class SeedTrainings:
         from arkml.training.seeds import SeedResult
 
         return [
-            SeedResult(seed, self._folder(seed), status, self._document(seed), self._options.goal)
+            SeedResult(
+                seed,
+                self._folder(seed),
+                status,
+                document_of(self._folder(seed)),
+                self._options.goal,
+            )
             for seed, status in sorted(self._statuses.items())
         ]
 
     def _start(self, seed: int) -> None:
-        folder = self._folder(seed)
-        words = [*self._options.words, f"--seed={seed}", f"--out={folder}", "--json"]
-        with (
-            folder.with_suffix(".json").open("wb") as out,
-            folder.with_suffix(".log").open("wb") as log,
-        ):
-            self._running[seed] = subprocess.Popen(
-                [sys.executable, "-m", __name__, "train", *words],
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for this process, which hands it on
-            )
+        words = [*self._options.words, f"--seed={seed}"]
+        self._running[seed] = TrainingProcess(self._folder(seed), words)
 
     def _gather(self) -> None:
         for seed, process in list(self._running.items()):
@@ -134,15 +118,13 @@ class SeedTrainings:
             if status is None:
                 continue
             del self._running[seed]
-            assert process.stdin is not None
-            process.stdin.close()
             self._statuses[seed] = status
             self._say(seed, status)
-            if status == UNUSABLE and "run" not in self._document(seed):
+            if status == UNUSABLE and "run" not in process.document:
                 self._waiting.clear()  # what is refused here is refused everywhere
 
     def _say(self, seed: int, status: int) -> None:
-        document = self._document(seed)
+        document = document_of(self._folder(seed))
         done = f"{len(self._statuses)} of {self._options.count}"
         if "ended" in document:
             text = f"{document['ended']} after {document['rows']:,} rows"
@@ -153,13 +135,6 @@ class SeedTrainings:
 
     def _folder(self, seed: int) -> Path:
         return self._options.directory / f"seed-{seed}"
-
-    def _document(self, seed: int) -> dict[str, Any]:
-        try:
-            document = json.loads(self._folder(seed).with_suffix(".json").read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return document if isinstance(document, dict) else {}
 
 
 def train_seeds(options: SeedOptions, *, as_json: bool) -> int:
@@ -252,15 +227,3 @@ def _shown(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
-
-
-def _main() -> None:
-    """Run a command line that is interrupted when the process that started it has ended."""
-    from arkml.parent_watch import watch_parent
-
-    watch_parent(0, os.getppid(), lambda: os.kill(os.getpid(), signal.SIGTERM))
-    runpy.run_module("arkml", run_name="__main__")
-
-
-if __name__ == "__main__":
-    _main()

@@ -15,8 +15,9 @@ from arkml.cli import options
 from arkml.cli.exits import FAILED, GOOD, Job, exit_code, print_failure, print_json, sentence
 from arkml.cli.launch import HostGrants, read_token, require_hive
 from arkml.cli.logs import LogOptions
-from arkml.cli.seeds import SeedOptions, default_jobs, train_seeds, words_of
+from arkml.cli.seeds import SeedOptions, train_seeds, words_of
 from arkml.cli.signals import SIGNALS
+from arkml.cli.training_process import default_jobs
 from arkml.cli.values import rate, read_limits, whole_number
 from arkml.errors import HiveUnreachable, NotFound, RunAborted, UsageError
 
@@ -33,6 +34,7 @@ _EPILOG = options.epilog(
     "arkml train pendulum.wasm --minutes 2 --resume",
     "arkml train pendulum.wasm --until-return -200 --minutes 5 --seeds 5",
     "arkml train walker.wasm --from checkpoints/000000012000.safetensors",
+    "arkml train walker.wasm --demonstrations walker.npz",
     "arkml train walker.wasm --hive hive.example:12356 --frames 200000",
     notes="""
 Without --frames, --minutes or --until-return an applet trains for five minutes; anything else runs
@@ -112,6 +114,13 @@ def command(
             help="Start from a checkpoint: of a run of the same hive, or in a file.",
         ),
     ] = None,
+    demonstrations: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Rows to learn from before play begins: NAME.npz, or a Minari dataset.",
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -182,6 +191,7 @@ def command(
         settings=cast("LearnerSettings", settings),
         resume=resume,
         checkpoint=origin,
+        demonstrations=demonstrations,
         goal=Goal(frames, minutes, until_return),
         arguments=cmdlet,
         fps=fps,

@@ -28,6 +28,7 @@ from arkml.hive.protocol.results import (
     SeriesReply,
     SnapshotKind,
 )
+from arkml.hive.protocol.rows import RowColumns
 from arkml.hive.protocol.runs import (
     DeletedRun,
     HealthReply,
@@ -41,6 +42,7 @@ from arkml.hive.protocol.runs import (
 from arkml.hive.protocol.wire import Nothing, WireStruct
 from arkml.hive.session import RunSession
 from arkml.hive.transport import HiveTransport, Locate, read
+from arkml.hive.upload import DemonstrationUpload
 
 T = TypeVar("T")
 
@@ -170,6 +172,26 @@ class HiveClient(Closing):
                 )
             )
         )  # fmt: skip
+
+    def demonstrate(
+        self, run_id: str, columns: RowColumns, key: str
+    ) -> Future[DemonstrationUpload]:
+        """
+        Send demonstrations to a run, and give the session that sent them, which is still there.
+
+        Rows that were sent with that `key` before are not sent again.
+        """
+        upload = DemonstrationUpload(self._transport, run_id, columns, key=key)
+
+        async def send() -> DemonstrationUpload:
+            await upload.send()
+            return upload
+
+        return self._start(send())
+
+    def end_upload(self, upload: DemonstrationUpload) -> Future[None]:
+        """Leave the session that has sent demonstrations."""
+        return self._start(upload.leave())
 
     def close(self) -> None:
         """End the thread, and cancel all requests. Safe to call again."""

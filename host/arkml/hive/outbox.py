@@ -110,6 +110,11 @@ class Outbox:
         self._notes: deque[tuple[int, str, float]] = deque(maxlen=_MAX_NOTES)
         self._masks: deque[_Masks] = deque()
 
+    @property
+    def body_rows(self) -> int:
+        """Rows of a full body."""
+        return self._rows
+
     def begin(self) -> None:
         """Begin rows whose metrics are noted after they are appended."""
         self._begun = self.appended

@@ -30,8 +30,22 @@ def make_network(random: np.random.Generator, widths: Sequence[int]) -> Network:
     ]
 
 
-def answer(network: Network, inputs: Floats) -> Floats:
+def answer(network: Sequence[Layer], inputs: Floats) -> Floats:
     """Return the outputs of a network: float32, [n, outputs]. inputs: float32, [n, inputs]."""
     for layer in network[:-1]:
         inputs = np.maximum(inputs @ layer.weight + layer.bias, 0.0)
     return inputs @ network[-1].weight + network[-1].bias
+
+
+def magnitude(network: Sequence[Layer], inputs: Floats) -> float:
+    """
+    Return the largest sum of absolute terms in any layer, the scale of its rounding errors.
+
+    Terms may cancel each other out, and their rounding errors do not. inputs: float32, [n, inputs].
+    """
+    largest = 0.0
+    for layer in network:
+        terms = np.abs(inputs) @ np.abs(layer.weight) + np.abs(layer.bias)
+        largest = max(largest, float(terms.max(initial=0.0)))
+        inputs = np.maximum(inputs @ layer.weight + layer.bias, 0.0)
+    return largest

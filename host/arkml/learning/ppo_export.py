@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.learning.algorithm import Layer
+from arkml.learning.networks import magnitude
 from arkml.learning.normalizer import Scaling
 from arkml.learning.policy_graph import (
     TOLERANCE,
@@ -236,11 +237,13 @@ def check(model: bytes, weights: PpoWeights, reference: ReferenceHeads) -> None:
     actions, raw, values = run(model, inputs, names)
     deviation = np.exp(weights.log_std)
     drawn = np.asarray(heads.mean + deviation * epsilon[:, :continuous], np.float32)
-    largest = float(np.abs(drawn).max(initial=0.0))
+    scaled = weights.scaling.features(observations)
+    largest = max(float(np.abs(drawn).max(initial=0.0)), magnitude(weights.actor, scaled))
+    value_scale = magnitude(weights.critic, scaled) * float(weights.scaling.reward)
     require_close("raw actions", raw[:, :continuous], drawn, largest)
     require_close("actions", actions[:, :continuous], drawn.clip(-1.0, 1.0), largest)
     require_close("choices", actions[:, continuous:], raw[:, continuous:], 0.0)
-    require_close("values", values, heads.values, float(np.abs(heads.values).max()))
+    require_close("values", values, heads.values, value_scale)
     start = 0
     for branch, size in enumerate(weights.branches):
         columns = slice(start, start + size)

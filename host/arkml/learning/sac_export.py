@@ -9,7 +9,7 @@ import numpy as np
 
 from arkml.batches import Floats
 from arkml.learning.algorithm import Diverged, Layer
-from arkml.learning.networks import Network, answer
+from arkml.learning.networks import Network, answer, magnitude
 from arkml.learning.normalizer import Scaling
 from arkml.learning.policy_graph import PolicyGraph, require_close, run, samples
 from arkml.learning.sac_state import CRITICS, LOG_STD
@@ -47,13 +47,14 @@ class Answer(NamedTuple):
     """
     The answer of a policy to a batch.
 
-    actions: float32, [n, A]. values: float32, [n, 1], in the guest's units of reward. `largest` is
-    the largest absolute number that enters a tanh, the scale of rounding errors.
+    actions: float32, [n, A]. values: float32, [n, 1], in the guest's units of reward.
+    `action_scale` and `value_scale` are the scales of their rounding errors.
     """
 
     actions: Floats
     values: Floats
-    largest: float
+    action_scale: float
+    value_scale: float
 
 
 def act(weights: SacWeights, observations: Floats, epsilon: Floats) -> Answer:
@@ -62,9 +63,12 @@ def act(weights: SacWeights, observations: Floats, epsilon: Floats) -> Answer:
     mean, log_std = np.split(answer(weights.actor, inputs), 2, axis=1)
     raw = mean + np.exp(np.clip(log_std, *LOG_STD)) * epsilon
     pair = np.concatenate([inputs, np.tanh(mean)], axis=1)
-    lowest = np.minimum(*(answer(weights.critic(number), pair) for number in range(CRITICS)))
-    largest = max(float(np.abs(raw).max()), float(np.abs(mean).max()))
-    return Answer(np.tanh(raw), lowest * np.float32(weights.scaling.reward), largest)
+    critics = [weights.critic(number) for number in range(CRITICS)]
+    reward = np.float32(weights.scaling.reward)
+    values = np.minimum(*(answer(critic, pair) for critic in critics)) * reward
+    terms = max(magnitude(critic, pair) for critic in critics)
+    action_scale = max(float(np.abs(raw).max()), magnitude(weights.actor, inputs))
+    return Answer(np.tanh(raw), values, action_scale, terms * float(reward))
 
 
 def export(weights: SacWeights) -> bytes:
@@ -121,5 +125,5 @@ def check(model: bytes, weights: SacWeights) -> None:
     expected = act(weights, observations, epsilon)
     inputs = {"observations": observations, "epsilon": epsilon}
     actions, values = run(model, inputs, ["actions", "values"])
-    require_close("actions", actions, expected.actions, expected.largest)
-    require_close("values", values, expected.values, float(np.abs(expected.values).max()))
+    require_close("actions", actions, expected.actions, expected.action_scale)
+    require_close("values", values, expected.values, expected.value_scale)

@@ -26,6 +26,7 @@ from arkml.sessions.run_request import HiveAddress
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
     from arkml.hive.embedded import EmbeddedHive
+    from arkml.runs.demonstrations import DemonstrationFeed
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +148,7 @@ class HiveAccess(Closing):
     `threads` waits for hives and `loaders` loads policies, for which others wait. `farewells` are
     sessions that are being left, which `close` gives some seconds. `is_training` says whether a
     guest has got a policy that learns, `failure` why the last guest that asked for one has not.
+    `feed` has the demonstrations that the first run gets, None without any.
     """
 
     def __init__(self, grant: HiveGrant) -> None:
@@ -158,6 +160,7 @@ class HiveAccess(Closing):
         self.farewells: set[Future[Any]] = set()
         self.is_training = False
         self.failure: ArkmlError | None = None
+        self.feed: DemonstrationFeed | None = None
         self._told: set[str] = set()
         self._allowed = {
             (canonical(host), port): (host, port) for host, port in map(read_address, grant.allowed)

@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -100,13 +101,18 @@ class HiveRunGateway:
         client = self._hives.client(request.hive)
         try:
             run_request = self._run_request(request)
+            feed = self._hives.feed
+            if feed is not None:
+                feed.require(run_request.name, run_request.settings)
         except AbiError as error:
             self._hives.failure = error
             raise
 
         def start() -> TrainingStart:
             try:
-                started = self._take_part(client, self._hives.start(client, run_request).result())
+                run = self._hives.start(client, run_request).result()
+                with nullcontext() if feed is None else feed.sent(client, run):
+                    started = self._take_part(client, run)
             except ArkmlError as error:
                 self._hives.failure = error
                 raise

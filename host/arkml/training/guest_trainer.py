@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from arkml.closing import Closing
+from arkml.demonstrations.files import read_demonstrations
 from arkml.errors import HiveUnreachable, NotFound
 from arkml.host import Host, Source, hives_of, read_source
 from arkml.limits import Limits
 from arkml.output_files import make_directory
 from arkml.runs.access import EMBEDDED
+from arkml.runs.demonstrations import DemonstrationFeed
 from arkml.training.evaluator import EvaluationTask
 from arkml.training.files import write_files
 from arkml.training.loop import TrainingLoop
@@ -51,6 +53,7 @@ def train(
     directory: str | os.PathLike[str] | None = None,
     resume: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
+    demonstrations: str | os.PathLike[str] | None = None,
     settings: LearnerSettings | None = None,
     fps: float | None = None,
     instances: int = 1,
@@ -74,19 +77,20 @@ def train(
 
     `progress` is called about once a second, and after each evaluation at once, with a
     `TrainingProgress`, on a thread of the training; False ends the training, an exception makes it
-    fail. Policies, curve, rows and
-    checkpoints go to `directory`, `training/NAME` by default, where NAME is the file name of the
-    module without its suffix; `resume` continues the training in there. `checkpoint` is what
-    another training has learned, to start from: the path of a file `N.safetensors` in its
-    directory, or "RUN" or "RUN@UPDATES" of the same `hive`. `settings` are those of the learner.
-    With `fps` frames are paced and never wait for the learner. `instances` steps a fleet. Every
-    `eval_every` frames `evaluate_episodes` episodes without noise rate the policy, in a process of
-    their own; where the one before still plays, the newest version waits for it. An episode is a
-    success by the metadata "success" that the guest pushes, else if its return is `until_return` at
-    least. `cmdlet` are the arguments of a
-    cmdlet. `hive` is "embedded", a hive that ends with the training, or "HOST:PORT", with its
-    `token`; guests may name those of `allowed_hives` too. `seed` is that of the policy's noise and,
-    where it is not 0, of the learner.
+    fail. Policies, curve, rows and checkpoints go to `directory`, `training/NAME` by default, where
+    NAME is the file name of the module without its suffix; `resume` continues the training in
+    there. `checkpoint` is what another training has learned, to start from: the path of a file
+    `N.safetensors` in its directory, or "RUN" or "RUN@UPDATES" of the same `hive`.
+    `demonstrations` is a file as `record` writes it: the run gets its rows before play begins, and
+    not again where it is resumed. `settings` are those of the learner. With `fps` frames are paced
+    and never wait for the learner.
+    `instances` steps a fleet. Every `eval_every` frames `evaluate_episodes` episodes without noise
+    rate the policy, in a process of their own; where the one before still plays, the newest version
+    waits for it. An episode is a success by the metadata "success" that the guest pushes, else if
+    its return is `until_return` at least. `cmdlet` are the arguments of a cmdlet. `hive` is
+    "embedded", a hive that ends with the training, or "HOST:PORT", with its `token`; guests may
+    name those of `allowed_hives` too. `seed` is that of the policy's noise and, where it is not 0,
+    of the learner.
 
     KeyboardInterrupt in the calling thread ends the training, and the result comes back with
     `ended` "interrupted"; another one only ends the wait for the hive. It is raised where nothing
@@ -110,6 +114,7 @@ def train(
         settings=settings or {},
         resume=resume,
         checkpoint=checkpoint,
+        demonstrations=demonstrations,
         goal=Goal(frames, minutes, until_return),
         arguments=cmdlet,
         fps=fps,
@@ -177,6 +182,8 @@ class GuestTrainer(Closing):
                 budget=task.budget(is_set=options.budgets_every_call),
             )
             self._goal = options.goal.of(task)
+            if options.demonstrations is not None:
+                hives.feed = DemonstrationFeed(read_demonstrations(Path(options.demonstrations)))
             if options.origin is not None:
                 options.origin.place(options.directory / "hive")
             make_directory("directory", options.directory)
@@ -196,6 +203,8 @@ class GuestTrainer(Closing):
         runner = self._runner
         self._monitor = monitor = RunMonitor(self._hives, self._record.write, self._progress)
         self._loop = loop = TrainingLoop(self._goal, self.options.fps, monitor)
+        if self._hives.feed is not None:
+            self._hives.feed.report(monitor.warnings.append)
         evaluation = self._evaluation
         evaluation.on_lost = monitor.keep_evaluation
 

@@ -61,6 +61,7 @@ class TrainingOptions:
 
     `name` is the file name of the module; its stem names the files of the training. `arguments`
     are those of a cmdlet or a WASI command, None for the entry point that the exports suggest.
+    `demonstrations` is the path of a file of rows that the run gets before play begins.
     `checkpoint` is "RUN" or "RUN@UPDATES" of the hive, or the path of a file, to start from.
     `fps` paces the frames, None steps them as fast as the learner's pace admits. `eval_every` is
     the number of frames between two evaluations of `evaluate_episodes` episodes. With
@@ -77,6 +78,7 @@ class TrainingOptions:
     settings: LearnerSettings = field(default_factory=LearnerSettings)
     resume: bool = False
     checkpoint: str | os.PathLike[str] | None = None
+    demonstrations: str | os.PathLike[str] | None = None
     goal: Goal = field(default_factory=Goal)
     arguments: str | None = None
     fps: float | None = None

@@ -61,7 +61,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     normalize: bool = True
     demo_fraction: _Share = 0.25
     updates_per_row: Annotated[float, Meta(ge=1e-6, le=1e3)] = 1.0
-    rollout_rows: Annotated[int, Meta(ge=2, le=1 << 20)] = 2_048
+    rollout_rows: Annotated[int, Meta(ge=2, le=1 << 20)] = 1_024
     epochs: Annotated[int, Meta(ge=1, le=1_000)] = 10
     clip_range: Annotated[float, Meta(gt=0.0, le=10.0)] = 0.2
     gae_lambda: _Share = 0.95
@@ -128,10 +128,10 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
                 )
         widths = ("features", "actions", "branches")
         for name in widths:
-            decided = getattr(self, name)
-            decided = list(decided) if isinstance(decided, tuple) else decided
-            if name in values and values[name] != decided:
-                raise InvalidSettings(f"{name} is {values[name]!r}: the guest says {decided}")
+            decided, value = getattr(self, name), values.get(name)
+            if name in values and (tuple(value) if isinstance(value, list) else value) != decided:
+                shown = list(decided) if isinstance(decided, tuple) else decided
+                raise InvalidSettings(f"{name} is {value!r}: the guest says {shown}")
         known = set(self.__struct_fields__) - {*widths, "other"}
         settings = {name: value for name, value in values.items() if name in known}
         rest = {n: v for n, v in values.items() if n not in known and n not in widths}

@@ -1,0 +1,122 @@
+"""The settings that a sweep chooses from: the lists and ranges in a JSON file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arkml.errors import InvalidSettings, UsageError
+from arkml.hive.protocol.settings import Settings
+from arkml.runs.settings import LearnerSettings, require_valid
+
+_KEYS = {"low", "high", "log", "int"}
+_FIXED = ("features", "actions", "branches", "other")  # the guest decides
+_MOST_BYTES = 1 << 20
+
+Choice = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers from `low` to `high`; `is_log` draws their logarithm, `is_int` whole ones."""
+
+    low: float
+    high: float
+    is_log: bool = False
+    is_int: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpace:
+    """The choices or the range of each setting, by its name, and the JSON that said so."""
+
+    settings: Mapping[str, tuple[Choice, ...] | Range]
+    document: Mapping[str, Any]
+
+
+def read_space(path: Path) -> SearchSpace:
+    """
+    Return the search space in a JSON file: a list of choices or a range for each setting.
+
+    Raises UsageError for anything that a learner does not take.
+    """
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise UsageError(f"--space {path} is larger than {_MOST_BYTES:,} bytes")
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"--space {path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--space {path} is not JSON: {error}") from None
+    if not isinstance(document, dict) or not document:
+        raise UsageError(
+            f"--space {path}: it takes an object of settings, as in"
+            ' {"tau": [0.005, 0.05], "gamma": {"low": 0.9, "high": 0.99}}'
+        )
+    known = [name for name in Settings.__struct_fields__ if name not in _FIXED]
+    settings: dict[str, tuple[Choice, ...] | Range] = {}
+    for name, value in document.items():
+        if name not in known:
+            raise UsageError(f"--space {path}: there is no setting {name!r}: {', '.join(known)}")
+        where = f"--space {path}: {name}"
+        settings[name] = (
+            _range(where, name, value) if isinstance(value, dict) else _choices(where, name, value)
+        )
+    return SearchSpace(settings, document)
+
+
+def _choices(where: str, name: str, values: object) -> tuple[Choice, ...]:
+    if not isinstance(values, list) or not values:
+        raise UsageError(
+            f'{where} is {values!r}: it takes a list of choices, or a range {{"low": …, "high": …}}'
+        )
+    for value in values:
+        if not isinstance(value, Choice):
+            raise UsageError(f"{where}: {value!r} is not a number, a text or true or false")
+        _require(where, name, value)
+    return tuple(values)
+
+
+def _range(where: str, name: str, values: dict[str, Any]) -> Range:
+    if unknown := values.keys() - _KEYS:
+        raise UsageError(f"{where} has {min(unknown)!r}: a range takes low, high, log and int")
+    low, high = _number(values.get("low")), _number(values.get("high"))
+    is_log, is_int = values.get("log", False), values.get("int", False)
+    if low is None or high is None or low >= high:
+        raise UsageError(
+            f"{where} is from {values.get('low')!r} to {values.get('high')!r}: it takes two"
+            " numbers, low < high"
+        )
+    if not (isinstance(is_log, bool) and isinstance(is_int, bool)):
+        raise UsageError(f"{where}: log and int are true or false")
+    if is_log and low <= 0:
+        raise UsageError(f"{where} begins at {low!r}: a range with log begins above 0")
+    default = getattr(Settings(1, 1), name)
+    wants_int = isinstance(default, int) and not isinstance(default, bool)
+    if wants_int and not is_int:
+        raise UsageError(f'{where} takes whole numbers: add "int": true')
+    if is_int and not (float(low).is_integer() and float(high).is_integer()):
+        raise UsageError(f"{where} is from {low!r} to {high!r}: int takes whole numbers")
+    for bound in (low, high):
+        _require(where, name, int(bound) if is_int else bound)
+    return Range(low, high, is_log, is_int)
+
+
+def _number(value: object) -> float | None:
+    """Return a finite number, None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _require(where: str, name: str, value: Choice) -> None:
+    """Raise UsageError if a learner does not take the value."""
+    settings: dict[str, Any] = {name: value}
+    try:
+        require_valid(LearnerSettings(**settings))  # type: ignore[typeddict-item]
+    except InvalidSettings as error:
+        raise UsageError(f"{where}: {error}") from None

@@ -1,0 +1,129 @@
+"""Searches for settings: what they choose from, and what they keep."""
+
+import json
+
+import pytest
+
+from arkml.errors import UsageError
+from arkml.training.search_space import Range, read_space
+from arkml.training.sweep import Sweep, draw_trials
+
+SUBJECT = {"guest": "walker.wasm"}
+SPACE = {"tau": [0.005, 0.05], "hidden": {"low": 16, "high": 64, "int": True}}
+
+
+@pytest.fixture
+def space(tmp_path):
+    """A function that reads these settings as a search space."""
+
+    def read(document):
+        path = tmp_path / "space.json"
+        path.write_text(document if isinstance(document, str) else json.dumps(document))
+        return read_space(path)
+
+    return read
+
+
+def test_choices_and_ranges_are_read_by_the_names_of_settings(space):
+    read = space({**SPACE, "learning_rate_init": {"low": 1e-4, "high": 1e-2, "log": True}})
+
+    assert read.settings == {
+        "tau": (0.005, 0.05),
+        "hidden": Range(16, 64, is_int=True),
+        "learning_rate_init": Range(1e-4, 1e-2, is_log=True),
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[1]", "takes an object of settings"),
+        ("{}", "takes an object of settings"),
+        ({"tua": [0.1]}, "there is no setting 'tua'"),
+        ({"features": [3]}, "there is no setting 'features'"),
+        ({"tau": 0.1}, "takes a list of choices, or a range"),
+        ({"tau": []}, "takes a list of choices, or a range"),
+        ({"tau": [[0.1]]}, r"\[0.1\] is not a number"),
+        ({"tau": [0.1, 2]}, "tau"),
+        ({"hidden": [16.5]}, "hidden"),
+        ({"device": ["gpu"]}, "device"),
+        ({"tau": {"low": 0.1}}, "from 0.1 to None"),
+        ({"tau": {"low": 0.2, "high": 0.1}}, "from 0.2 to 0.1"),
+        ({"tau": {"low": True, "high": 2}}, "from True to 2"),
+        ({"tau": {"low": 0.1, "high": 0.2, "step": 0.1}}, "has 'step'"),
+        ({"tau": {"low": 0.0, "high": 0.2, "log": True}}, "begins above 0"),
+        ({"tau": {"low": 0.1, "high": 0.2, "log": 1}}, "true or false"),
+        ({"tau": {"low": 0.1, "high": 20}}, "tau"),
+        ({"hidden": {"low": 16, "high": 64}}, 'takes whole numbers: add "int": true'),
+        ({"hidden": {"low": 16, "high": 64.5, "int": True}}, "int takes whole numbers"),
+    ],
+)
+def test_what_no_learner_takes_is_refused_with_the_setting(space, document, message):
+    with pytest.raises(UsageError, match=message):
+        space(document)
+
+
+def test_a_sweep_proposes_settings_of_its_space_and_keeps_what_came_of_them(tmp_path, space):
+    read = space(SPACE)
+    with Sweep(tmp_path / "out", read, SUBJECT, 0) as sweep:
+        for value in (1.0, None, 3.0):
+            number, settings = sweep.ask()
+            sweep.tell(number, value, {"rows": 10})
+    with Sweep(tmp_path / "out", read, SUBJECT, 0) as again:
+        results = again.results()
+        begun = again.begun
+
+    assert begun == 3
+    assert [one.value for one in results] == [1.0, None, 3.0]
+    assert [one.document for one in results] == [{"rows": 10}] * 3
+    assert results[-1].settings == settings
+    assert settings["tau"] in (0.005, 0.05)
+    assert 16 <= settings["hidden"] <= 64
+    assert isinstance(settings["hidden"], int)
+    assert draw_trials(results).startswith(b"\x89PNG")
+
+
+def test_a_trial_that_was_cut_off_is_repeated_with_its_settings(tmp_path, space):
+    read = space(SPACE)
+    with Sweep(tmp_path / "out", read, SUBJECT, 0) as sweep:
+        _, cut_off = sweep.ask()
+    with Sweep(tmp_path / "out", read, SUBJECT, 0) as again:
+        before = again.begun
+        number, settings = again.ask()
+        result = again.tell(number, 1.0, {})
+
+    assert before == 0
+    assert settings == cut_off
+    assert result.value == 1.0
+
+
+def test_the_journal_of_a_sweep_is_text(tmp_path, space):
+    with Sweep(tmp_path / "out", space(SPACE), SUBJECT, 0) as sweep:
+        sweep.tell(sweep.ask()[0], 1.0, {})
+    lines = (tmp_path / "out/trials.log").read_text().splitlines()
+
+    assert all(isinstance(json.loads(line), dict) for line in lines)
+
+
+def test_the_directory_of_another_sweep_is_refused(tmp_path, space):
+    with Sweep(tmp_path / "out", space(SPACE), SUBJECT, 0):
+        pass
+
+    with pytest.raises(UsageError, match="holds a sweep with another space"):
+        Sweep(tmp_path / "out", space({"tau": [0.1]}), SUBJECT, 0)
+    with pytest.raises(UsageError, match="holds a sweep with another guest"):
+        Sweep(tmp_path / "out", space(SPACE), {"guest": "other.wasm"}, 0)
+
+
+def test_two_processes_do_not_share_a_sweep(tmp_path, space):
+    read = space(SPACE)
+    with (
+        Sweep(tmp_path / "out", read, SUBJECT, 0),
+        pytest.raises(UsageError, match="in use by another sweep"),
+    ):
+        Sweep(tmp_path / "out", read, SUBJECT, 0)
+    with Sweep(tmp_path / "out", read, SUBJECT, 0) as after:
+        begun = after.begun
+
+    assert begun == 0
