@@ -27,11 +27,16 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
+def algorithm_of(game: SuiteGame) -> dict[str, Any]:
+    """Return the setting that asks for the learner of a game, if it is not SAC."""
+    return {"algorithm": game.learner} if game.learner != "sac" else {}
+
+
 def play(game: SuiteGame, settings: dict[str, Any]) -> tuple[float, Policies[bytes]]:
     """Play and learn; return the seconds to the first policy, and the policies."""
     began = time.perf_counter()
     most = game.rows + AHEAD
-    with Host(seed=settings["seed"], hive=HiveGrant(settings=settings, block=True)) as host:
+    with Host(seed=settings["seed"], hive=HiveGrant(settings=settings, block=True)) as host:  # type: ignore[arg-type]
         guest = host.load(GUESTS / game.guest)
         hives: Any = calls_of(guest).services.hives
         while hives.first is None or hives.first.latest is None:
@@ -46,7 +51,8 @@ def play(game: SuiteGame, settings: dict[str, Any]) -> tuple[float, Policies[byt
 
 def main(name: str, seed: int, changes: dict[str, Any]) -> None:
     game = SUITE[name]
-    settings = {**(DEFAULTS if game.has_settings else {}), **changes, "seed": seed}
+    defaults = DEFAULTS if game.has_settings else {}
+    settings = {**defaults, **algorithm_of(game), **changes, "seed": seed}
     first, policies = play(game, settings)
 
     def rate(policy: bytes) -> float:

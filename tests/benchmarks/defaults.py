@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.companion import ROOT
-from tests.benchmarks.default_runs import DEFAULTS
+from tests.benchmarks.default_runs import DEFAULTS, algorithm_of
 from tests.benchmarks.default_table import table
 from tests.benchmarks.suite import SUITE
 
@@ -48,7 +48,9 @@ class Run:
     @property
     def identity(self) -> Mapping[str, Any]:
         """The part of a result that is known before; ours are by the defaults of this package."""
-        settings = {**DEFAULTS, **self.changes} if self.learner == OURS else {}
+        settings: Mapping[str, Any] = {}
+        if self.learner == OURS:
+            settings = {**DEFAULTS, **algorithm_of(SUITE[self.game]), **self.changes}
         return {
             "game": self.game,
             "seed": self.seed,

@@ -101,7 +101,8 @@ def rate(game: SuiteGame, act: Act) -> float:
     seen = places.reset()
     totals, returns = np.zeros(places.num_envs), list[float]()
     while len(returns) < EPISODES:
-        seen, rewards, ended, _ = places.step(act(seen))
+        places.step_async(act(seen))
+        seen, rewards, ended, _ = places.step_wait()
         totals += rewards
         returns += totals[ended].tolist()
         totals[ended] = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import Companion
@@ -13,7 +14,7 @@ from tests.benchmarks.training_host import TrainingHost
 AGENTS, FEATURES = 1_024, 8
 ROLLOUT, EPOCHS, BATCH = 32_768, 4, 2_048
 LIMIT = AtLeast(150.0)
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "algorithm": "ppo",
     "hidden": 64,
     "rollout_rows": ROLLOUT,

@@ -104,9 +104,10 @@ def _marked(lines: Sequence[Line]) -> str:
 
 
 def _described(machine: Mapping[str, Any]) -> str:
-    names = {"python": "Python", "wasmtime": "wasmtime", "onnxruntime": "onnxruntime"}
-    found = [f"{name} {machine[key]}" for key, name in names.items()]
-    found += [f"numpy {machine['numpy']}", f"{machine['cores']} cores"]
+    names = {"python": "Python", "stable_baselines3": "stable-baselines3"}
+    of = ("python", "wasmtime", "onnxruntime", "numpy", "jax", "torch", "stable_baselines3")
+    found = [f"{names.get(key, key)} {machine[key]}" for key in of if key in machine]
+    found.append(f"{machine['cores']} cores")
     return f"{machine['processor']}: {', '.join(found)}."
 
 

@@ -56,8 +56,8 @@ def from_json(document: Mapping[str, Any]) -> Result:
 
 
 def machine() -> dict[str, Any]:
-    """The processor, and the versions of what was measured."""
-    packages = ("wasmtime", "onnxruntime", "numpy")
+    """Return the processor, and the versions of what was measured."""
+    packages = ("wasmtime", "onnxruntime", "numpy", "jax", "torch", "stable_baselines3")
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),

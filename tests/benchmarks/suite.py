@@ -28,6 +28,7 @@ class SuiteGame:
     the returns of 100 episodes without noise that counts as learned. `steps` is the length of an
     episode that is cut. `rows` are those within which the defaults reach the goal. `scale` is the
     factor of the rewards beside those of `plain`, the game of which this is another form.
+    `learner` is the algorithm that learns it; every other setting is the default.
     `has_settings` is true for a guest that asks for settings of its own, by a ProtocolConfig, over
     which a measurement of the defaults puts them.
     """

@@ -64,6 +64,11 @@ def test_a_result_of_other_settings_is_another_one() -> None:
     assert defaults.Run("reach", 7, {"tau": 0.02}).is_of(there)
 
 
+def test_a_game_of_ppo_is_learned_by_it() -> None:
+    assert defaults.Run("point mass", 0, {}).identity["settings"]["algorithm"] == "ppo"
+    assert defaults.Run("reach", 0, {}).identity["settings"]["algorithm"] == "auto"
+
+
 def test_seeds_are_a_range_or_a_list() -> None:
     assert list(defaults.seeds("5-9")) == [5, 6, 7, 8, 9]
     assert list(defaults.seeds("1,4")) == [1, 4]
