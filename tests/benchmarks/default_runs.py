@@ -40,6 +40,8 @@ def play(game: SuiteGame, settings: dict[str, Any]) -> tuple[float, Policies[byt
         guest = host.load(GUESTS / game.guest)
         hives: Any = calls_of(guest).services.hives
         while hives.first is None or hives.first.latest is None:
+            if time.perf_counter() - began > FIRST_SECONDS:
+                raise TimeoutError(f"{game.guest} had no policy within {FIRST_SECONDS:g} s")
             guest.update()
             time.sleep(0.001)
         policies: Policies[bytes] = Policies()
