@@ -20,6 +20,9 @@ from arkml.hive.protocol.settings import Settings
 
 GUESTS = Path(ROOT, "fixtures", "guests")
 
+FIRST_SECONDS = 60.0
+"""Seconds for the first policy; a guest that gets none plays on without one."""
+
 DEFAULTS: dict[str, Any] = {
     item.name: item.default
     for item in fields(Settings)
