@@ -72,7 +72,8 @@ def _line(name: str, results: Sequence[Result], plain: float) -> tuple[str, ...]
 
 def _seed(result: Result) -> str:
     if result["rows"] is None:
-        return f"({max(result['ratings']):.4g})"
+        finite = [rating for rating in result["ratings"] if math.isfinite(rating)]
+        return f"({max(finite):.4g})" if finite else "(diverged)"
     return f"{result['rows']:,}"
 
 

@@ -66,9 +66,10 @@ class Policies(Generic[P]):
                 "of": len(following),
             }
         result["ratings"] = [round(rating, 3) for rating in ratings]
-        result["played"] = self.rows[-1]
-        result["played_seconds"] = round(self.seconds[-1], 2)
-        result["rate"] = round(self.rows[-1] / self.seconds[-1])
+        rows, seconds = (self.rows[-1], self.seconds[-1]) if self.rows else (0, 0.0)
+        result["played"] = rows
+        result["played_seconds"] = round(seconds, 2)
+        result["rate"] = round(rows / seconds) if seconds else 0
         return result
 
 

@@ -38,6 +38,12 @@ def test_a_hard_form_is_compared_with_the_plain_game() -> None:
     assert "| 3,072 (1.50 x pendulum) |" in table(results).splitlines()[3]
 
 
+def test_a_learner_that_diverged_has_no_rating() -> None:
+    results = [{**result("pendulum", 0, None), "ratings": []}]
+
+    assert "| (diverged) |" in table(results)
+
+
 def test_a_median_without_a_goal_is_not_reached() -> None:
     results = [result("lander", seed, rows) for seed, rows in enumerate((None, None, 20_480))]
 

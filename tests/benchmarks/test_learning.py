@@ -52,6 +52,10 @@ def test_a_learner_that_did_not_reach_the_goal_says_how_far_it_played():
     assert reached([result], "seconds") == [NotWithin(result["played_seconds"])]
 
 
+def test_a_learner_that_ended_before_its_first_rating_has_played_nothing():
+    assert reached([rated()], "rows") == [NotWithin(0)]
+
+
 def test_what_was_reached_is_told_seed_by_seed():
     results = [rated(balance), rated(stay, balance)]
 
