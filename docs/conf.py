@@ -25,6 +25,7 @@ root_doc = "docs/index"
 include_patterns = [
     "*.md",
     "docs/**.md",
+    "examples/evolution/README.md",
     "guest_abi/README.md",
     "fixtures/guests/README.md",
     "fixtures/trajectories/README.md",
