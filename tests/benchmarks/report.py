@@ -115,7 +115,8 @@ def _limit(row: Row) -> str:
     limit: Limit | None = row.limit
     if limit is None:
         return ""
-    unit = "x" if row.ratio or row.competitor else f" {row.unit}"
+    is_ratio = row.ratio or row.without_peer or (row.competitor and row.seeds)
+    unit = "x" if is_ratio else f" {row.unit}"
     match limit:
         case AtMost(bound=bound):
             return f"≤ {bound:g}{unit}"
