@@ -115,7 +115,9 @@ def _limit(row: Row) -> str:
     limit: Limit | None = row.limit
     if limit is None:
         return ""
-    unit = "x" if row.ratio or row.competitor else f" {row.unit}"
+    is_beside = row.theirs is not None and not row.seeds  # as it is, where there is no ratio
+    is_ratio = row.ratio or (row.competitor and not is_beside)
+    unit = "x" if is_ratio else f" {row.unit}"
     match limit:
         case AtMost(bound=bound):
             return f"≤ {bound:g}{unit}"
