@@ -359,7 +359,7 @@ def test_a_guest_plays_when_its_run_does_not_come(starting, game):
 def test_a_guest_asks_for_settings_that_a_learner_takes(starting, game):
     _, gateway, _ = starting(game)
     (launch,) = gateway.launches
-    settings = settings_of(launch, {})
+    settings = settings_of(launch, None, {})
 
     assert (settings.features, settings.actions) == WIDTHS[game]
     assert settings.alpha == ("auto" if game != "cartpole" else pytest.approx(0.01))
@@ -372,7 +372,7 @@ def test_a_guest_of_the_suite_asks_for_no_settings(starting, game):
     _, gateway, _ = starting(game)
     (launch,) = gateway.launches
 
-    assert settings_of(launch, {}) == Settings(*BY_DEFAULT[game])
+    assert settings_of(launch, None, {}) == Settings(*BY_DEFAULT[game])
     assert launch.protocol is None
 
 

@@ -103,7 +103,7 @@ def test_the_first_version_starts_a_run_with_the_defaults_of_the_hive(guest, det
     found = details("one")
 
     assert code is ErrorCode.SUCCESS
-    assert (found.run.game, found.settings.hidden, found.settings.gamma) == ("game", 256, 0.99)
+    assert (found.run.game, found.settings.hidden, found.settings.gamma) == ("game", 64, 0.99)
     assert found.run.status.value == "running"
 
 

@@ -200,6 +200,14 @@ class RunMembership:
                 return own
         return [NO_ROW] * len(names)
 
+    def deliver(self) -> bool:
+        """Release the newest rows; return whether all are at the hive, or will not get there."""
+        session = self._session
+        if session is None or session.failure is not None or session.ended.done():
+            return True
+        session.outbox.end()
+        return not session.outbox.outstanding
+
     def held(self) -> Ready | None:
         session = self._session
         if session is not None:

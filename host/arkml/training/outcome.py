@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
     from arkml.hive.protocol.results import SnapshotKind
     from arkml.hive.protocol.runs import RunInfo
+    from arkml.runs.membership import RunMembership
 
 T = TypeVar("T")
 
 _PATIENCE = 30.0  # seconds for all answers of a hive together
 _PATIENCE_GONE = 3.0  # of one that was gone just now
+_PATIENCE_ROWS = 5.0  # of rows that are on their way
 _SLICE = 0.1
+_POLL = 0.01
 _ABSENT = (404, 503)  # there is no such policy yet; there is no learner
 
 
@@ -58,6 +61,12 @@ class PatientClient:
         self._seconds = _PATIENCE_GONE if client.is_gone else _PATIENCE
         self._until = time.monotonic() + self._seconds
         self._is_hurried = is_hurried
+
+    def until(self, is_done: Callable[[], bool], seconds: float) -> None:
+        """Wait until something is done, for at most these seconds of the limit."""
+        until = min(self._until, time.monotonic() + seconds)
+        while not (is_done() or self._is_hurried() or time.monotonic() >= until):
+            time.sleep(_POLL)
 
     def settle(self, future: Future[Any]) -> None:
         """Wait until there is an answer, or an error. Raises HiveUnreachable if none comes."""
@@ -117,6 +126,9 @@ def gather(
         if held is not None:
             last_kind, (_, last) = "held", held
         missing = f"{error}; the last policy is the {last_kind} one"
+    membership = _membership(subject)
+    if membership is not None:
+        answers.until(membership.deliver, _PATIENCE_ROWS)  # they are in its counts
     try:
         for name in curves:
             points = answers.wait(client.series(run.id, name))
@@ -152,11 +164,16 @@ def fetch(
 
 def held_policy(subject: Guest | Fleet) -> tuple[int, bytes] | None:
     """Return the newest version that a host has loaded of its first run, and its ONNX file."""
+    membership = _membership(subject)
+    return None if membership is None else membership.latest
+
+
+def _membership(subject: Guest | Fleet) -> RunMembership | None:
+    """Return the membership of the run that a guest, or a fleet, started first."""
     from arkml.guests.fleet import Fleet
     from arkml.guests.guest import calls_of
     from arkml.runs.gateway import HiveRunGateway
 
     guest = subject.guests[0] if isinstance(subject, Fleet) else subject
     gateway = calls_of(guest).services.hives
-    membership = gateway.first if isinstance(gateway, HiveRunGateway) else None
-    return None if membership is None else membership.latest
+    return gateway.first if isinstance(gateway, HiveRunGateway) else None

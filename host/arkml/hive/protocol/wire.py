@@ -41,7 +41,7 @@ class WireStruct(msgspec.Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """Return the object as dicts, lists, texts and numbers."""
-        values: dict[str, Any] = msgspec.json.decode(self.as_bytes())
+        values: dict[str, Any] = _listed(msgspec.to_builtins(self))
         return values
 
     def as_bytes(self) -> bytes:
@@ -76,6 +76,13 @@ class WireStruct(msgspec.Struct, frozen=True):
 
 class Nothing(WireStruct, frozen=True):
     """An object without fields: what a request without parameters takes."""
+
+
+def _listed(value: Any) -> Any:
+    """Return built-in values with lists in place of tuples."""
+    if isinstance(value, dict):
+        return {key: _listed(item) for key, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _parsed(data: bytes) -> object:
