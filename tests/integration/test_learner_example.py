@@ -38,7 +38,8 @@ def test_a_learner_of_an_installed_package_trains_a_guest(tmp_path):
     )
 
     assert result.ended == "return"
-    assert arkml.evaluate(REACH, result.best.onnx, episodes=50).mean_return > -40.0  # random play: -52
+    evaluated = arkml.evaluate(REACH, result.best.onnx, episodes=50)
+    assert evaluated.mean_return > -40.0  # -52 at random
 
 
 def test_a_learner_that_is_not_installed_is_refused_with_those_that_are(tmp_path):
