@@ -1,0 +1,1 @@
+"""Asynchronous training: actors sample side by side, one trainer learns."""

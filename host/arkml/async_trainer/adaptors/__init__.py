@@ -1,0 +1,1 @@
+"""Environments and agents that the asynchronous trainer takes as they are."""

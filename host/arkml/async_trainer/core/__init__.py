@@ -1,0 +1,1 @@
+"""The core of the asynchronous trainer: agents, environments, buffers, records and evaluators."""

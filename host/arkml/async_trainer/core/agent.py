@@ -1,0 +1,50 @@
+"""Agents of the asynchronous trainer: policies that learn from a replay buffer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+from arkml.async_trainer.core.configurable import Configurable
+from arkml.async_trainer.core.record import Record
+
+
+class Policy(ABC):
+    """The source of actions."""
+
+    @abstractmethod
+    def sample(self, obs: Any) -> Any:
+        """Return the action at an observation: to explore in training, the best in evaluation."""
+
+
+class Agent(Policy, Configurable[Any]):
+    """A policy that learns from batches of a replay buffer."""
+
+    @abstractmethod
+    def train(self) -> None:
+        """Switch to training: `sample` explores."""
+
+    @abstractmethod
+    def eval(self) -> None:
+        """Switch to evaluation: `sample` does not explore."""
+
+    @abstractmethod
+    def is_train(self) -> bool:
+        """Return True in training."""
+
+    def opt(self, buffer: Any) -> None:
+        """Make one optimization step from the replay buffer."""
+        self.opt_with_record(buffer)
+
+    @abstractmethod
+    def opt_with_record(self, buffer: Any) -> Record:
+        """Make one optimization step from the replay buffer, and return what is to be recorded."""
+
+    @abstractmethod
+    def save_params(self, path: Path) -> list[Path]:
+        """Write the parameters below a directory and return the files."""
+
+    @abstractmethod
+    def load_params(self, path: Path) -> None:
+        """Read the parameters that `save_params` wrote."""

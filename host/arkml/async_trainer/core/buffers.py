@@ -1,0 +1,63 @@
+"""What the trainers ask of replay buffers, of their batches, and of the way from steps to items."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.async_trainer.core.configurable import Configurable
+
+
+class ExperienceBufferBase(ABC):
+    """Takes items, such as transitions."""
+
+    @abstractmethod
+    def push(self, item: Any) -> None:
+        """Add an item."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of samples held; an item may have several."""
+
+
+class ReplayBufferBase(ExperienceBufferBase, Configurable[Any]):
+    """Holds samples and draws batches of them."""
+
+    @abstractmethod
+    def batch(self, size: int) -> Any:
+        """Return `size` samples, drawn at random."""
+
+    def update_priority(
+        self, ixs: npt.NDArray[np.int64] | None, td_errs: npt.NDArray[np.float32] | None
+    ) -> None:
+        """Set the priorities of samples, where the buffer has any."""
+
+
+class BatchBase(Protocol):
+    """Columns of observations or actions, by slot."""
+
+    @classmethod
+    def new(cls, capacity: int) -> Self:
+        """Return an empty store of `capacity` slots."""
+
+    def push(self, i: int, data: Self) -> None:
+        """Write `data` to the slots from `i` on, which wrap around."""
+
+    def sample(self, ixs: Sequence[int] | npt.NDArray[np.int64]) -> Self:
+        """Return the slots `ixs`."""
+
+
+class StepProcessor(Configurable[Any]):
+    """Turns the steps of an environment into items of a buffer."""
+
+    @abstractmethod
+    def reset(self, init_obs: Any) -> None:
+        """Begin with the first observation of an episode, or of several side by side."""
+
+    @abstractmethod
+    def process(self, step: Any) -> Any:
+        """Return the item of a step, or of the n steps side by side."""

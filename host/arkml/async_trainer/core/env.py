@@ -1,0 +1,88 @@
+"""Environments of the asynchronous trainer, and what one step of them returns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.async_trainer.core.record import Record
+
+Flags = npt.NDArray[np.int8]
+
+
+class Obs(Protocol):
+    """One observation, or those of several environments side by side."""
+
+    def __len__(self) -> int:
+        """Return the number of environments."""
+
+
+class Act(Protocol):
+    """One action, or those of several environments side by side."""
+
+
+class Info(Protocol):
+    """Anything else that an environment says of a step."""
+
+
+ObsT = TypeVar("ObsT", bound=Obs)
+ActT = TypeVar("ActT", bound=Act)
+
+
+@dataclass(slots=True)
+class Step(Generic[ObsT, ActT]):
+    """
+    The outcome of an action in n environments side by side; most environments have n = 1.
+
+    `reward` is float32, [n]; `is_terminated` and `is_truncated` are int8, [n], 0 or 1. `obs` is the
+    observation after the action, the last of an episode included. `init_obs`, None if no episode
+    ended, has the rows of all n: the first observation of the next episode where one ended.
+    """
+
+    act: ActT
+    obs: ObsT
+    reward: npt.NDArray[np.float32]
+    is_terminated: Flags
+    is_truncated: Flags
+    info: Any
+    init_obs: ObsT | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """True if the episode of any environment ended."""
+        return bool(np.any(self.is_terminated) or np.any(self.is_truncated))
+
+
+class Env(ABC, Generic[ObsT, ActT]):
+    """An environment, or several of one kind that step together."""
+
+    @classmethod
+    @abstractmethod
+    def build(cls, config: Any, seed: int) -> Self:
+        """Return an environment. One is built at a time, in the threads of one process."""
+
+    @abstractmethod
+    def reset(self, is_done: Flags | None = None) -> ObsT:
+        """Begin new episodes where `is_done`, int8, [n], is 1, everywhere without it."""
+
+    @abstractmethod
+    def reset_with_index(self, ix: int) -> ObsT:
+        """Begin the episode of this number, for evaluations that can be compared."""
+
+    @abstractmethod
+    def step(self, act: ActT) -> tuple[Step[ObsT, ActT], Record]:
+        """Act, and leave episodes that end for `reset`."""
+
+    def step_with_reset(self, act: ActT) -> tuple[Step[ObsT, ActT], Record]:
+        """Act, and begin a new episode where one ends: its observation is in `init_obs`."""
+        step, record = self.step(act)
+        if step.is_done:
+            step.init_obs = self.reset(step.is_terminated | step.is_truncated)
+        return step, record
+
+    def close(self) -> None:
+        """Free what the environment holds. Safe to call again."""

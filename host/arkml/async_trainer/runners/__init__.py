@@ -1,0 +1,1 @@
+"""Places where actors run: threads, processes, a Ray cluster."""

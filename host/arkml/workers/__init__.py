@@ -1,0 +1,1 @@
+"""Where workers run: programs that are started, watched and ended, here or on a Ray cluster."""
