@@ -60,13 +60,17 @@ class Task:
         return f"{self.kind.value} {self.function}" if self.function else "a module without a task"
 
 
-def find_task(module: CompiledModule, arguments: str | None = None) -> Task:
+def find_task(
+    module: CompiledModule, arguments: str | None = None, seed: int | None = None
+) -> Task:
     """
     Return the task that the exports of a module suggest.
 
-    `arguments` are those of a cmdlet or WASI command, which the module must export then. Raises
-    EntryPointMissing.
+    `arguments` are those of a cmdlet or WASI command, which the module must export then; where
+    there is a `seed`, "{seed}" in them stands for it. Raises EntryPointMissing.
     """
+    if arguments is not None and seed is not None:
+        arguments = arguments.replace("{seed}", str(seed))
     entry = suggested_entry(module.info) if arguments is None else command_entry(module)
     if entry is None:
         return Task(module.info.kind, "")
