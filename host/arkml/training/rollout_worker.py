@@ -7,77 +7,63 @@ import os
 import signal
 import sys
 import time
-from importlib.metadata import version
-from threading import Timer
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from arkml.errors import ArkmlError, GuestError, HiveError, HiveRefused, UsageError
+from arkml.errors import ArkmlError, GuestError, HiveError, HiveRefused
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import OVER, RunDetails
 from arkml.hive.protocol.workers import WorkerJob
 from arkml.host import Host, hives_of
 from arkml.limits import Limits
-from arkml.parent_watch import watch_parent
 from arkml.runs.access import HiveGrant, read_address
 from arkml.runtime.interrupts import GUARD
 from arkml.training.pacer import Pacer
 from arkml.training.task_runner import TaskRunner, make_runner
 from arkml.training.tasks import find_task
 from arkml.training.worker_module import compile_for, module_bytes
-from arkml.training.worker_watch import GONE, Ending, EventWriter, WorkerWatch
+from arkml.training.worker_watch import GONE, Ending, Report, WorkerWatch
+from arkml.workers.program import REFUSED, Program, run_program
 
 if TYPE_CHECKING:
     from arkml.runs.access import HiveAccess
     from arkml.runs.settings import LearnerSettings
 
-REFUSED, FAILED = 2, 1
-"""Exit codes of a worker that cannot do its job, and of one that failed while it did."""
-
+_FAILED = 1
 _IDLE = 0.005  # seconds between two frames before the guest takes part in the run
-_ENDING = 8.0  # seconds in which a worker ends whose parent has exited
 _FIXED = ("features", "actions", "branches", "other")  # of the settings: the guest's own
 
 
-def main() -> int:
+def main(program: Program) -> int:
     """
-    Do the job that is a line of JSON on stdin; return the exit code.
+    Do a `WorkerJob`; return the exit status.
 
     That is 0 at the end of the run or of the worker's time, or if the worker was asked to end: by
-    SIGTERM, or by the end of stdin. 2 is for a job that cannot be done, 1 for anything else. Events
-    are JSON on stdout, one a line; the last one has the reason of the end.
+    SIGTERM, or by the end of its input. REFUSED is for a job that cannot be done, 1 for anything
+    else. The last event has the reason of the end.
     """
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
-    events = EventWriter(os.fdopen(os.dup(1), "w"))
-    os.dup2(2, 1)  # nothing else writes between the events
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, GUARD.interrupt)
-    parent = os.getppid()
+    values = {name: value for name, value in program.job.items() if name != "version"}
     try:
-        job = WorkerJob.from_bytes(sys.stdin.buffer.readline())
-        watch_parent(0, parent, _leave)
-        ending = _work(job, events)
+        ending = _work(WorkerJob.from_json(values), program.report)
     except KeyboardInterrupt:
         ending = Ending(0, "it was asked to end")
     except HiveRefused as error:
         ending = Ending(0 if error.status in GONE else REFUSED, str(error))
     except (HiveError, GuestError) as error:
-        ending = Ending(FAILED, str(error))
+        ending = Ending(_FAILED, str(error))
     except ArkmlError as error:
         ending = Ending(REFUSED, str(error))
     _ignore_signals()
-    events.write("ended", reason=ending.reason)
-    if ending.status:
-        sys.stderr.write(f"{ending.reason}\n")
+    program.report({"event": "ended", "reason": ending.reason})
     return ending.status
 
 
-def _work(job: WorkerJob, events: EventWriter) -> Ending:
+def _work(job: WorkerJob, report: Report) -> Ending:
     """Play until the run is over or the worker has to end. Raises ArkmlError."""
-    own = version("arkml")
-    if job.version != own:
-        raise UsageError(f"arkml {own} is installed here, and the job is of arkml {job.version}")
     host, port = read_address(job.hive)
     with HiveClient(lambda: (host, port, job.token)) as client:
         details = client.details(job.run_id).result()
@@ -91,8 +77,8 @@ def _work(job: WorkerJob, events: EventWriter) -> Ending:
         runner = make_runner(made, module, task, instances=job.instances, budget=budget)
         hives = hives_of(made)
         assert hives is not None
-        events.write("ready")
-        with WorkerWatch(job, hives, runner.subject, events) as watch:
+        report({"event": "ready"})
+        with WorkerWatch(job, hives, runner.subject, report) as watch:
             ending = _play(job, runner, hives, watch, is_repeatable=task.is_repeatable)
             _ignore_signals()
     watch.report()  # the counts after the last rows were delivered
@@ -141,10 +127,7 @@ def _grant(job: WorkerJob, details: RunDetails) -> HiveGrant:
 
 
 def _leave() -> None:
-    """End this process as SIGTERM does, after some seconds by force."""
-    timer = Timer(_ENDING, os._exit, (FAILED,))
-    timer.daemon = True
-    timer.start()
+    """End this process as SIGTERM does."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -155,4 +138,4 @@ def _ignore_signals() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program(main, _leave))

@@ -32,7 +32,7 @@ def module_bytes(job: WorkerJob, client: HiveClient) -> bytes:
 
     Raises ModuleRejected for bytes of another hash, and HiveError.
     """
-    data = job.module or client.module(job.module_hash).result()
+    data = job.module_data or client.module(job.module_hash).result()
     found = hashlib.sha256(data).hexdigest()
     if found != job.module_hash:
         raise ModuleRejected(
@@ -49,7 +49,7 @@ def compile_for(job: WorkerJob, host: Host, data: bytes) -> CompiledModule:
     A module that was downloaded is compiled within limits of this process, which a signal ends
     where it exceeds them.
     """
-    if job.module:
+    if job.module_data:
         return compile_module(host, data, job.module_name)
     with _limited():
         return compile_module(host, data, job.module_name)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as TimedOut
-from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arkml.closing import Closing
 from arkml.errors import HiveError, HiveRefused, InvalidArguments, RunGone
@@ -34,25 +33,15 @@ _NO_RUN = 90.0  # seconds in which the guest has to take part in the run
 _NO_HIVE = 60.0  # seconds after which a hive that does not answer is given up
 
 
+Report = Callable[[Mapping[str, Any]], None]
+"""Reports an event of the worker: JSON values, from any thread."""
+
+
 class Ending(NamedTuple):
     """The end of a worker: its exit status, and the reason as a sentence."""
 
     status: int
     reason: str
-
-
-class EventWriter:
-    """Writes the events of a worker as JSON, one a line. Any thread may use it."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-        self._lock = threading.Lock()
-
-    def write(self, event: str, **values: Any) -> None:
-        """Write one event; the worker ends soon if nothing reads them."""
-        with self._lock, suppress(OSError):
-            self._file.write(json.dumps({"event": event, **values}) + "\n")
-            self._file.flush()
 
 
 class WorkerWatch(Closing):
@@ -64,14 +53,14 @@ class WorkerWatch(Closing):
     """
 
     def __init__(
-        self, job: WorkerJob, hives: HiveAccess, subject: Guest | Fleet, events: EventWriter
+        self, job: WorkerJob, hives: HiveAccess, subject: Guest | Fleet, report: Report
     ) -> None:
         self.frames = 0
         self.ending: Ending | None = None
         self._job = job
         self._hives = hives
         self._subject = subject
-        self._events = events
+        self._report = report
         self._sessions: list[RunSession] = []  # the last one is in use
         self._left_rows = 0  # of sessions that have ended
         self._began = self._looked = self._answered = time.monotonic()
@@ -86,7 +75,7 @@ class WorkerWatch(Closing):
         session = None if membership is None else membership.session
         if session is not None and session not in self._sessions:
             self._sessions.append(session)
-            self._events.write("joined", session=session.sid, index=session.index)
+            self._report({"event": "joined", "session": session.sid, "index": session.index})
         ended = [one for one in self._sessions[:-1] if one.ended.done()]
         self._left_rows += sum(one.ledger.accepted for one in ended)
         self._sessions = [one for one in self._sessions if one not in ended]
@@ -94,12 +83,14 @@ class WorkerWatch(Closing):
         (before, since), now = self._reported, time.monotonic()
         self._reported = rows, now
         latest = None if membership is None else membership.latest
-        self._events.write(
-            "progress",
-            frames=self.frames,
-            rows=rows,
-            rows_per_second=round((rows - before) / max(now - since, 1e-3), 1),
-            version=0 if latest is None else latest[0],
+        self._report(
+            {
+                "event": "progress",
+                "frames": self.frames,
+                "rows": rows,
+                "rows_per_second": round((rows - before) / max(now - since, 1e-3), 1),
+                "version": 0 if latest is None else latest[0],
+            }
         )
 
     def close(self) -> None:

@@ -19,14 +19,14 @@ class WorkerJob(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     The job of one rollout worker.
 
     It joins the run `run_id`, of this `name` and `game`, on the hive at the address `hive`. The
-    bytes of the `module` have the SHA-256 `module_hash`, in hex; without bytes the worker downloads
-    them from the hive. `arguments` are those of a cmdlet, None for the entry point that the exports
-    suggest; "{seed}" in them stands for the `seed`, which the export `arkml_seed` gets too: guest k
-    of the `instances` gets `seed` + k. `worker` is its number in the run, from 0 on, `incarnation`
-    the number of its predecessors that died. With `fps` frames are paced and never wait for the
-    learner. The worker ends after `minutes`. `limits` are those fields of `arkml.Limits` that
-    differ from their defaults; with `budgets_every_call` the time limit holds for all kinds of
-    calls. `version` is that of the package which made the job.
+    bytes of the module, `module_data`, have the SHA-256 `module_hash`, in hex; without them the
+    worker downloads the module from the hive. `arguments` are those of a cmdlet, None for the entry
+    point that the exports suggest; "{seed}" in them stands for the `seed`, which the export
+    `arkml_seed` gets too: guest k of the `instances` gets `seed` + k. `worker` is its number in the
+    run, from 0 on, `incarnation` the number of its predecessors that died. With `fps` frames are
+    paced and never wait for the learner. The worker ends after `minutes`. `limits` are those fields
+    of `arkml.Limits` that differ from their defaults; with `budgets_every_call` the time limit
+    holds for all kinds of calls.
     """
 
     run_id: str
@@ -34,7 +34,7 @@ class WorkerJob(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     game: str
     hive: str
     token: str | None = None
-    module: bytes = b""
+    module_data: bytes = b""
     module_hash: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
     module_name: str
     arguments: str | None = None
@@ -46,7 +46,6 @@ class WorkerJob(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     minutes: _Positive | None = None
     limits: dict[str, int | float | None] = field(default_factory=dict)
     budgets_every_call: bool = False
-    version: str
 
     @property
     def label(self) -> str:
