@@ -62,6 +62,7 @@ class HiveClient(Closing):
     def __init__(
         self, locate: Locate, *, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
+        self.locate = locate
         self._loop = asyncio.new_event_loop()
         self._is_closed = False
         self._sessions: set[RunSession] = set()

@@ -39,18 +39,18 @@ def main(program: Program) -> int:
     """
     Do a `WorkerJob`; return the exit status.
 
-    That is 0 at the end of the run or of the worker's time, or if the worker was asked to end: by
-    SIGTERM, or by the end of its input. REFUSED is for a job that cannot be done, 1 for anything
-    else. The last event has the reason of the end.
+    That is 0 at the end of the run or of the worker's time, or if the worker was asked to end, by
+    the end of its input. REFUSED is for a job that cannot be done, 1 for anything else. The last
+    event has the reason of the end.
     """
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, GUARD.interrupt)
     values = {name: value for name, value in program.job.items() if name != "version"}
     try:
-        ending = _work(WorkerJob.from_json(values), program.report)
+        ending = _work(WorkerJob.from_json(values), program.report) or _interrupted(program)
     except KeyboardInterrupt:
-        ending = Ending(0, "it was asked to end")
+        ending = _interrupted(program)
     except HiveRefused as error:
         ending = Ending(0 if error.status in GONE else REFUSED, str(error))
     except (HiveError, GuestError) as error:
@@ -62,8 +62,14 @@ def main(program: Program) -> int:
     return ending.status
 
 
-def _work(job: WorkerJob, report: Report) -> Ending:
-    """Play until the run is over or the worker has to end. Raises ArkmlError."""
+def _interrupted(program: Program) -> Ending:
+    """Return the end of a worker that a signal has interrupted; its parent sends none."""
+    is_wanted = program.is_stopping.is_set()
+    return Ending(0, "it was asked to end") if is_wanted else Ending(_FAILED, "it was interrupted")
+
+
+def _work(job: WorkerJob, report: Report) -> Ending | None:
+    """Play until the run is over, or None where a signal interrupts. Raises ArkmlError."""
     host, port = read_address(job.hive)
     with HiveClient(lambda: (host, port, job.token)) as client:
         details = client.details(job.run_id).result()
@@ -92,7 +98,7 @@ def _play(
     watch: WorkerWatch,
     *,
     is_repeatable: bool,
-) -> Ending:
+) -> Ending | None:
     """Step the guest until the watch ends it, or a signal. Raises what the guest fails with."""
     try:
         runner.initialize(job.seed)
@@ -108,7 +114,7 @@ def _play(
             if pacer is not None:
                 pacer.wait()
     except KeyboardInterrupt:
-        return watch.ending or Ending(0, "it was asked to end")
+        return watch.ending
     return watch.ending
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from arkml.closing import Closing
 from arkml.errors import HiveError, HiveRefused, InvalidArguments, RunGone
 from arkml.hive.protocol.runs import OVER
-from arkml.training.outcome import membership_of
+from arkml.training.delivered_rows import DeliveredRows
 
 if TYPE_CHECKING:
     from arkml.guests.fleet import Fleet
@@ -59,37 +59,29 @@ class WorkerWatch(Closing):
         self.ending: Ending | None = None
         self._job = job
         self._hives = hives
-        self._subject = subject
         self._report = report
-        self._sessions: list[RunSession] = []  # the last one is in use
-        self._left_rows = 0  # of sessions that have ended
+        self._rows = DeliveredRows(subject)
+        self._session: RunSession | None = None
         self._began = self._looked = self._answered = time.monotonic()
-        self._reported = 0, self._began
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="arkml-worker-watch", daemon=True)
         self._thread.start()
 
     def report(self) -> None:
         """Write the progress: frames, rows that the hive has taken, and the version that acts."""
-        membership = membership_of(self._subject)
-        session = None if membership is None else membership.session
-        if session is not None and session not in self._sessions:
-            self._sessions.append(session)
+        counts = self._rows
+        counts.update()
+        session = counts.session
+        if session is not None and session is not self._session:
+            self._session = session
             self._report({"event": "joined", "session": session.sid, "index": session.index})
-        ended = [one for one in self._sessions[:-1] if one.ended.done()]
-        self._left_rows += sum(one.ledger.accepted for one in ended)
-        self._sessions = [one for one in self._sessions if one not in ended]
-        rows = self._left_rows + sum(one.ledger.accepted for one in self._sessions)
-        (before, since), now = self._reported, time.monotonic()
-        self._reported = rows, now
-        latest = None if membership is None else membership.latest
         self._report(
             {
                 "event": "progress",
                 "frames": self.frames,
-                "rows": rows,
-                "rows_per_second": round((rows - before) / max(now - since, 1e-3), 1),
-                "version": 0 if latest is None else latest[0],
+                "rows": counts.rows,
+                "rows_per_second": round(counts.rows_per_second, 1),
+                "version": counts.version,
             }
         )
 
@@ -114,7 +106,7 @@ class WorkerWatch(Closing):
             self._answered = now
         if now - self._answered >= _NO_HIVE:
             return Ending(1, f"no hive has answered at {job.hive} for {_NO_HIVE:g} s")
-        session = self._sessions[-1] if self._sessions else None
+        session = self._session
         if session is not None and session.failure is None and not session.ended.done():
             return None
         if (refusal := self._refusal()) is not None:

@@ -15,10 +15,10 @@ from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.module.imports import WASI_MODULE
+from arkml.training.tasks import SEED
 
 log = logging.getLogger(__name__)
 
-SEED = "{seed}"
 _CONFIGURE = "configure"
 _RANDOM = (WASI_MODULE, "random_get")
 _FRAME, _CMDLET = "ark_applet_update", "ark_cmdlet_run"
