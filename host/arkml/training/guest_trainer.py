@@ -19,7 +19,7 @@ from arkml.limits import Limits
 from arkml.output_files import make_directory
 from arkml.runs.access import EMBEDDED
 from arkml.runs.demonstrations import DemonstrationFeed
-from arkml.training.actors import RolloutWorkers
+from arkml.training.actors import RolloutWorkers, placement_of
 from arkml.training.evaluator import EvaluationTask
 from arkml.training.files import write_files
 from arkml.training.loop import TrainingLoop
@@ -203,8 +203,8 @@ class GuestTrainer(Closing):
             if options.demonstrations is not None:
                 hives.feed = DemonstrationFeed(read_demonstrations(Path(options.demonstrations)))
             if options.actors is not None:
-                subject = self._runner.subject
-                self._actors = RolloutWorkers(data, options, subject, self._warn)
+                placement, subject = placement_of(options), self._runner.subject
+                self._actors = RolloutWorkers(data, options, placement, subject, self._warn)
                 stack.enter_context(self._actors)
             if options.origin is not None:
                 options.origin.place(options.directory / "hive")
