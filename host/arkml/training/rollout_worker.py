@@ -9,8 +9,6 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from msgspec.structs import asdict
-
 from arkml.errors import ArkmlError, GuestError, HiveRefused, HiveUnreachable
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import OVER, RunDetails
@@ -130,7 +128,7 @@ def _play(
 
 def _grant(job: WorkerJob, details: RunDetails) -> HiveGrant:
     """Return the permission to take part in the run of a job, with the settings of the run."""
-    values = asdict(details.settings)
+    values = details.settings.as_json()
     settings: LearnerSettings = {n: v for n, v in values.items() if n not in _FIXED}  # type: ignore[assignment]
     return HiveGrant(
         hive=job.hive,
