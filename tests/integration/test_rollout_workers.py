@@ -4,6 +4,9 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -151,6 +154,17 @@ def test_a_worker_that_is_killed_from_elsewhere_has_failed(hive, client, placeme
     assert worker.program.reason == "it was interrupted"
 
 
+def test_a_worker_paces_its_frames(hive, client, placement):
+    worker = Worker(placement, hive, create(client, "paced"), fps=20.0)
+    began = time.monotonic()
+    worker.waits_for_rows()
+    eventually(lambda: worker.events("progress")[-1]["frames"] >= 40, LONG)
+    frames = worker.events("progress")[-1]["frames"]
+    seconds = time.monotonic() - began
+
+    assert frames <= 20 * seconds + 1
+
+
 LACKING = module(function("ark_applet_update", ""), imports=['(import "elsewhere" "thing" (func))'])
 REFUSED = {
     "another version": ({"version": "9.9"}, None, "the job was made by arkml 9.9"),
@@ -158,6 +172,7 @@ REFUSED = {
     "no wasm": ({}, b"no wasm", "guest.wasm"),
     "missing imports": ({}, LACKING, "elsewhere"),
     "another width": ({}, None, "has 5 features and 2 actions"),
+    "a module that the hive lacks": ({"module_data": ""}, None, "cannot be downloaded"),
     "no such limit": ({"limits": {"module_bytes": -1}}, None, "Limits.module_bytes is -1"),
     "a field of a wrong type": ({"instances": 0}, None, "instances is 0"),
 }
@@ -172,6 +187,41 @@ def test_a_worker_refuses_a_job_that_it_cannot_do_with_the_reason(hive, client, 
 
     assert status == 2
     assert sentence in reason
+
+
+COMPILE = """
+import sys
+from arkml import Host
+from arkml.hive.protocol.workers import WorkerJob
+from arkml.training import worker_module
+
+worker_module.COMPILE_SECONDS, worker_module.COMPILE_BYTES = map(int, sys.argv[1:])
+data = sys.stdin.buffer.read()
+job = WorkerJob(run_id="r", name="n", game="g", hive="h:1", module_hash="0" * 64,
+                module_name="large.wasm", worker=0, seed=0)
+with Host() as host:
+    print("compiled", worker_module.compile_for(job, host, data).name)
+"""
+LARGE = module(*(function(f"f{n}", "(nop)" * 200) for n in range(2_000)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "size", "status", "text"),
+    [
+        (60, 4 << 30, 0, "compiled large.wasm"),
+        (0, 4 << 30, -signal.SIGXCPU, ""),
+        (60, 1 << 18, 1, "large.wasm takes more than 262,144 bytes to compile"),
+    ],
+    ids=["within", "time", "memory"],
+)
+def test_a_downloaded_module_is_compiled_within_limits(seconds, size, status, text):
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE, str(seconds), str(size)],
+        input=LARGE, capture_output=True, env=ENVIRONMENT, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == status
+    assert text in (done.stdout + done.stderr).decode()
 
 
 def test_a_worker_whose_guest_fails_says_the_reason(hive, client, placement):
