@@ -11,6 +11,7 @@ from arkml.async_trainer.core.buffers import ReplayBufferBase
 from arkml.async_trainer.core.evaluator import Evaluator
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
+from arkml.errors import UsageError
 from arkml.turns import LearningLoop
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,16 @@ class Intervals(Protocol):
 def is_due(interval: int, step: int) -> bool:
     """Return True if an interval ends with a step."""
     return interval > 0 and step % interval == 0
+
+
+def check_warmup(warmup_period: int, buffer: ReplayBufferBase) -> None:
+    """Raise UsageError if a buffer, whose `capacity` is known, is smaller than the warm-up."""
+    capacity = getattr(buffer, "capacity", None)
+    if capacity is not None and warmup_period > capacity:
+        raise UsageError(
+            f"warmup_period is {warmup_period}, and the replay buffer holds {capacity} samples at"
+            " most: training would never begin"
+        )
 
 
 class OptimizationLoop(LearningLoop):
