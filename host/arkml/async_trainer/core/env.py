@@ -26,7 +26,7 @@ class Act(Protocol):
 
 
 class Info(Protocol):
-    """Anything else that an environment says of a step."""
+    """Anything else that an environment tells about a step."""
 
 
 ObsT = TypeVar("ObsT", bound=Obs)

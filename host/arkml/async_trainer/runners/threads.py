@@ -74,7 +74,7 @@ class ThreadRunner:
 
 
 class _Channel:
-    """What the threads share, under one lock."""
+    """Messages, models and counts that the threads share, under one lock."""
 
     def __init__(self) -> None:
         self.changes = Condition()
