@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
