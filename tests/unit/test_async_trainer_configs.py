@@ -180,7 +180,7 @@ def test_a_field_without_a_default_must_be_in_the_file(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("")
 
-    with pytest.raises(UsageError, match="does not make a ReplayBufferProxyConfig: .*n_buffer"):
+    with pytest.raises(UsageError, match=r"does not make a ReplayBufferProxyConfig: .*n_buffer"):
         ReplayBufferProxyConfig.load(path)
 
 
@@ -211,10 +211,10 @@ def test_a_buffer_is_built_from_a_file(tmp_path):
 def test_a_class_without_a_class_of_configurations_is_not_built_from_a_file():
     class Plain(Configurable):
         @classmethod
-        def build(cls, config):
+        def build(cls, _):
             return cls()
 
-    with pytest.raises(UsageError, match="Plain cannot be built from x: set .* `config_class`"):
+    with pytest.raises(UsageError, match=r"Plain cannot be built from x: set .* `config_class`"):
         Plain.build_from_path("x")
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
+from tests.async_parts import LearnerAgent, LearnerConfig
 
 from arkml.async_trainer.core import (
     BufferedRecorder,
@@ -15,9 +16,8 @@ from arkml.async_trainer.core import (
     TensorBoardRecorder,
 )
 from arkml.errors import UsageError
-from tests.async_parts import LearnerAgent, LearnerConfig
 
-NOON = datetime(2024, 5, 1, 12)  # noqa: DTZ001
+NOON = datetime(2024, 5, 1, 12)
 VALUES = Record(
     {
         "loss": 0.5,
@@ -122,7 +122,7 @@ def test_a_buffered_recorder_keeps_records_and_summaries():
     recorder.flush(7)
     recorder.flush(8)
 
-    assert len(recorder) == 2
+    assert len(recorder.records) == 2
     written, summary = recorder
     assert list(written) == [("a", 1.0)]
     assert summary.get_scalar("b_mean") == 3.0

@@ -120,6 +120,7 @@ class AsyncTrainer(OptimizationLoop):
         """
         began = time.perf_counter()
         self.agent.train()
+        self._admit()
         self._send_first()
         self._interval_began = time.perf_counter()
         while self.opt_steps < self._config.max_opts:

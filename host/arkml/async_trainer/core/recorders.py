@@ -76,9 +76,6 @@ class BufferedRecorder(Recorder):
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
 
-    def __len__(self) -> int:
-        return len(self.records)
-
     def write(self, record: Record) -> None:
         """Keep a record."""
         self.records.append(record)

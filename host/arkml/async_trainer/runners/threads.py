@@ -134,9 +134,9 @@ class _Link:
                         f" a message of {len(message.pushed_items)} items of actor {message.id}"
                         " was not sent"
                     )
+                channel.waits.count += 1
                 began = time.perf_counter()
                 channel.changes.wait_for(lambda: not self._is_full())
-                channel.waits.count += 1
                 channel.waits.seconds += time.perf_counter() - began
             channel.arrived.append(message)
             channel.changes.notify_all()
