@@ -1,6 +1,7 @@
 """Environments, agents and step processors for tests of the asynchronous trainer."""
 
 import json
+import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -66,6 +67,8 @@ class CountingEnv(Env):
         fault = self.config.fault if self.steps == self.config.at else ""
         if fault == "step":
             raise RuntimeError("the counter has jumped")
+        if fault == "exit":
+            sys.exit(3)
         reward = self.counters.astype(np.float32)
         if fault == "nan":
             reward[0] = np.nan

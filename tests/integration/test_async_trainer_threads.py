@@ -1,5 +1,6 @@
 """Actors in threads: the example of the seed's documentation, and trainings that go wrong."""
 
+import signal
 import threading
 from dataclasses import dataclass
 
@@ -174,8 +175,8 @@ def test_actors_train_an_agent_and_end(n, ratio, tmp_path):
     assert result.agent.n_opts == 200
     assert result.samples == sum(stat.env_steps for stat in result.actor_stats)
     assert result.samples % n == 0
-    assert all(stat.env_steps > 0 for stat in result.actor_stats)
-    assert (result.replacements, result.waits.count) == (0, 0)
+    assert len(result.actor_stats) == 2
+    assert result.replacements == 0
     assert result.stat.opt_per_sec == pytest.approx(200 / result.stat.duration)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["100", "200", "best"]
     last = recorder.records[-1]
@@ -275,6 +276,7 @@ def test_actors_act_with_newer_models_as_training_proceeds():
         ("build", "RuntimeError: no room for a counter"),
         ("reset", "RuntimeError: the counter is stuck"),
         ("step", "RuntimeError: the counter has jumped"),
+        ("exit", "SystemExit: 3"),
         ("nan", "UsageError: the environment CountingEnv returned the reward .* not finite"),
         ("obs", r"returned an observation of shape \(1, 2\), expected an array of shape \(1, 3\)"),
         ("reward", r"returned rewards of shape \(2,\)"),
@@ -326,6 +328,21 @@ class FailsOnceEnv(CountingEnv):
 
 
 FailsOnceConfig.builds = FailsOnceEnv
+
+
+def test_a_training_that_is_interrupted_ends_its_actors():
+    class InterruptedAgent(LearnerAgent):
+        def update(self, _):
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        util.train_async(
+            LearnerConfig(), [LearnerConfig()] * 2, CountingConfig(), CountingConfig(),
+            SimpleStepProcessorConfig(), SimpleReplayBufferConfig(), ActorManagerConfig(),
+            AsyncTrainerConfig(warmup_period=10), NullRecorder(), agent=InterruptedAgent,
+        )  # fmt: skip
+
+    assert threads() == []
 
 
 def test_a_first_model_with_optimization_steps_is_refused():

@@ -297,6 +297,19 @@ def test_actors_of_unknown_width_may_make_their_first_messages_only(tmp_path):
     assert runner.admitted == {0: 1 + (2 + 50 + 100) // 3, 1: 50, 2: 50}
 
 
+def test_a_trainer_to_which_no_actor_sends_anything_warns(tmp_path, caplog):
+    runner = ScriptedRunner([], per_call=0)
+    trainer, _, _ = trainer_of(AsyncTrainerConfig(warmup_period=5), tmp_path, runner=runner)
+    trainer.drain()
+    before = caplog.text
+    trainer._received_at -= 61.0
+    trainer.drain()
+    trainer.drain()
+
+    assert before == ""
+    assert caplog.text.count("no actor has sent a sample for 61 seconds") == 1
+
+
 class OneTurn(LearningLoop):
     def __init__(self, **answers):
         self.answers = answers

@@ -99,7 +99,7 @@ class AsyncTrainer(OptimizationLoop):
     ) -> None:
         check_warmup(config.warmup_period, buffer)
         super().__init__(config, agent, buffer, recorder, evaluator)
-        self.samples_total = 0
+        self.samples_total: int = 0
         """Samples received."""
         self._config = config
         self._actors = actors

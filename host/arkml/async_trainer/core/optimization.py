@@ -72,7 +72,7 @@ class OptimizationLoop(LearningLoop):
     ) -> None:
         self.agent = agent
         self.buffer = buffer
-        self.opt_steps = 0
+        self.opt_steps: int = 0
         """Optimization steps made."""
         self._intervals = intervals
         self._recorder = recorder

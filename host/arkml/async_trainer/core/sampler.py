@@ -20,7 +20,7 @@ class Sampler:
     """Steps an environment, or several side by side, and pushes items into a buffer."""
 
     def __init__(self, env: Env[Any, Any], step_processor: StepProcessor) -> None:
-        self.samples = 0
+        self.samples: int = 0
         """Samples pushed so far."""
         self._env = env
         self._step_processor = step_processor
