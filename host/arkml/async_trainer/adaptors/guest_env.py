@@ -57,7 +57,7 @@ class GuestsAsEnv(Env[Floats, Floats]):
             raise
         self._last: FleetStep = self._fresh
         self._seen: Floats = self._fresh.observations
-        self._going = np.zeros((2, fleet.num_guests), np.int8)
+        self._no = np.zeros(fleet.num_guests, np.int8)
 
     @property
     def behavior(self) -> Behavior:
@@ -88,8 +88,8 @@ class GuestsAsEnv(Env[Floats, Floats]):
         step = self._last = self._fleet.step(actions, before)
         self._seen = step.observations
         if not step.steps:  # all agents keep running
-            going = self._going
-            return Step(actions, self._seen, step.rewards, *going, None), Record()
+            no = self._no
+            return Step(actions, self._seen, step.rewards, no, no, None), Record()
         _require_sound(step)
         if not step.present.all():
             guest = int(np.flatnonzero(~step.present)[0])
@@ -188,17 +188,18 @@ class AgentsAsEnv(Env[Floats, Floats]):
         running = core_of(self._env).running_agents
         now = self._now = _only(self._env.step(actions), self._behavior)
         if running is not None and now.agents is running:
-            going = np.zeros((2, len(actions)), np.int8)
-            return Step(actions, now.observations, now.rewards, *going, None), Record()
+            no = np.zeros(len(actions), np.int8)
+            return Step(actions, now.observations, now.rewards, no, no, None), Record()
         rows = _rows_of(agents, now.agents)
         if (rows < 0).any():
             raise UsageError(
                 f"{self._behavior.name}: agent {agents[rows < 0][0]} lives and is not in this"
                 f" submit: {_WHO} needs a row of each agent until it ends"
             )
-        terminated, truncated = now.terminated[rows], now.truncated[rows]
-        flags = terminated.astype(np.int8), truncated.astype(np.int8)
-        return Step(actions, now.observations[rows], now.rewards[rows], *flags, None), Record()
+        terminated = now.terminated[rows].astype(np.int8)
+        truncated = now.truncated[rows].astype(np.int8)
+        observations, rewards = now.observations[rows], now.rewards[rows]
+        return Step(actions, observations, rewards, terminated, truncated, None), Record()
 
     def step_with_reset(self, act: Floats) -> tuple[GuestStep, Record]:
         """Act with all agents; `init_obs` has the rows that follow where agents ended or began."""
@@ -259,7 +260,7 @@ class _GuestConfig:
     def __post_init__(self) -> None:
         if unfit := {"host", "digest"} & set(self.options):
             raise UsageError(
-                f"options has {sorted(unfit)[0]!r}: environments of actors have hosts of their own,"
+                f"options has {min(unfit)!r}: environments of actors have hosts of their own,"
                 " and compare the hash of the module"
             )
         if not isinstance(self.module, bytes):
@@ -306,7 +307,7 @@ class AgentsConfig(_GuestConfig):
 
 
 def _spread(seed: int) -> int:
-    """Return the seed of the first instance; actors with seeds in a row have others of their own."""
+    """Return the seed of the first instance, far from those of actors whose seeds are close."""
     return int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)  # guests may take an i32
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from gymnasium.wrappers import RescaleAction
 
 from arkml.async_trainer.core.env import Env, Flags, Step
 from arkml.async_trainer.core.record import Record
@@ -33,7 +34,7 @@ class GymnasiumAsEnv(Env[npt.NDArray[Any], npt.NDArray[Any]]):
         """Return environments; the first one's seed is `seed`, those of the others follow."""
         made: list[gymnasium.Env[Any, Any]] = []
         try:
-            for _ in range(config.count):
+            while len(made) < config.count:
                 made.append(config.make())
             return cls(made, seed)
         except BaseException:
@@ -118,10 +119,11 @@ class GymnasiumAsEnv(Env[npt.NDArray[Any], npt.NDArray[Any]]):
         if isinstance(space, spaces.Box):
             row = np.asarray(observation, space.dtype)
             if row.shape != space.shape:
-                raise UsageError(f"an observation has the shape {row.shape}: expected {space.shape}")
+                raise UsageError(
+                    f"an observation has the shape {row.shape}: expected {space.shape}"
+                )
             return row
-        flat: npt.NDArray[Any] = spaces.flatten(space, observation)
-        return flat.astype(np.float32)
+        return np.asarray(spaces.flatten(space, observation), np.float32)
 
     def _action(self, row: npt.NDArray[Any]) -> Any:
         space = self.action_space
@@ -159,14 +161,17 @@ class GymnasiumConfig:
 
     def make(self) -> gymnasium.Env[Any, Any]:
         """Return a new environment. Raises what it raises, and UsageError for a wrong result."""
-        make = (lambda **given: gymnasium.make(self.env, **given)) if isinstance(
-            self.env, str
-        ) else self.env  # fmt: skip
-        env = make(**self.arguments)
+        env: Any = (
+            gymnasium.make(self.env, **self.arguments)
+            if isinstance(self.env, str)
+            else self.env(**self.arguments)
+        )
         if not isinstance(env, gymnasium.Env):
             raise UsageError(f"{self.env!r} made {type(env).__name__}, not a gymnasium.Env")
         if not self.rescales:
-            return env
+            return cast("gymnasium.Env[Any, Any]", env)
         if not isinstance(env.action_space, spaces.Box):
             raise UsageError(f"rescales is for actions of a Box, and these are {env.action_space}")
-        return gymnasium.wrappers.RescaleAction(env, np.float32(-1.0), np.float32(1.0))
+        lowest, highest = np.float32(-1.0), np.float32(1.0)
+        rescaled: gymnasium.Env[Any, Any] = RescaleAction(env, lowest, highest)
+        return rescaled

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from arkml.batches import Floats
 from arkml.errors import UsageError
 from arkml.files import write_atomic
 from arkml.hive.protocol.settings import Settings
+from arkml.learning.algorithm import State
 from arkml.learning.networks import Network, answer
 from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.sac_state import LOG_STD, first_state
@@ -160,15 +163,14 @@ class SacAgent(Agent, SyncModel):
 
         Raises OSError, and CheckpointDamaged or UsageError if it does not fit the settings.
         """
-        from arkml.learning.algorithm import State
-
         learner = self._learning()
+        data = io.BytesIO((path / PARAMETERS).read_bytes())
         try:
-            with np.load(path / PARAMETERS, allow_pickle=False) as archive:
+            with np.load(data, allow_pickle=False) as archive:
                 tensors = {name: archive[name] for name in archive.files}
             plain = json.loads(str(tensors.pop(_PLAIN)))
             normalizer, state = plain["normalizer"], State(tensors, plain["learner"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
             raise UsageError(f"{path / PARAMETERS} is not of SacAgent: {error}") from error
         learner.restore(state)
         self._normalizer.restore(normalizer)
@@ -247,8 +249,6 @@ class SacAgentConfig:
 
 def _archive(arrays: dict[str, Any]) -> bytes:
     """Return arrays as the bytes of a NumPy archive."""
-    import io
-
     file = io.BytesIO()
     np.savez(file, **arrays)
     return file.getvalue()

@@ -50,6 +50,16 @@ class _Agents(NamedTuple):
     reward: Floats
     features: Floats
 
+    def chosen(self, marks: npt.NDArray[np.bool_]) -> _Agents:
+        """Return some of the agents. marks: bool, [n]."""
+        return _Agents(
+            self.agent[marks],
+            self.step[marks],
+            self.state[marks],
+            self.reward[marks],
+            self.features[marks],
+        )
+
 
 @dataclass(slots=True)
 class SacItem(TransitionBatch):
@@ -132,16 +142,14 @@ class SacStepProcessor(StepProcessor):
             self._now = after
             return SacItem(rows, count)
         state[ended] = np.where(terminated[ended], _TERMINAL, _INTERRUPTED)
-        last = self._rows(_taken(after, ended), np.zeros((int(ended.sum()), actions.shape[1])))
+        last = self._rows(after.chosen(ended), np.zeros((int(ended.sum()), actions.shape[1])))
         continues = step.continues if is_changed else np.where(ended, -1, np.arange(count))
         self._init_obs, self._now = step.init_obs, None
         if step.init_obs is not None:
             self._now = self._following(after, continues, _numbers("init_obs", step.init_obs))
         return SacItem(np.concatenate([rows, last]), count)
 
-    def _following(
-        self, after: _Agents, continues: npt.NDArray[np.intp], first: Floats
-    ) -> _Agents:
+    def _following(self, after: _Agents, continues: npt.NDArray[np.intp], first: Floats) -> _Agents:
         """Return the agents at their rows after a step; `continues` is as in `Step`."""
         begun = continues < 0
         agents = after.agent[continues]
@@ -272,10 +280,6 @@ class SacReplayBufferConfig:
 
     settings: Settings
     builds: ClassVar[type[SacReplayBuffer]] = SacReplayBuffer
-
-
-def _taken(agents: _Agents, chosen: npt.NDArray[np.bool_]) -> _Agents:
-    return _Agents(*(column[chosen] for column in agents))
 
 
 def _numbers(name: str, values: Any) -> Floats:

@@ -43,7 +43,7 @@ class Sampler:
         item = self._step_processor.process(step)
         buffer.push(item)
         self.samples += samples_of(item)
-        if step.is_done:
+        if step.is_done or step.continues is not None:
             # Others of several environments are in the middle of their episodes, as in `obs`.
             self._prev_obs = step.init_obs
             self._step_processor.reset(step.init_obs)
@@ -83,7 +83,11 @@ class Sampler:
                 f"the environment {type(self._env).__name__} returned the reward {reward!r}, which"
                 " is not finite"
             )
-        if step.is_done and (step.init_obs is None or _shape_of(step.init_obs) != shape):
+        if step.continues is not None:
+            shape = self._shape = (len(step.continues), *shape[1:])
+        elif not step.is_done:
+            return
+        if step.init_obs is None or _shape_of(step.init_obs) != shape:
             found = None if step.init_obs is None else _shape_of(step.init_obs)
             raise self._wrong("init_obs after an episode's end", found, shape)
 
