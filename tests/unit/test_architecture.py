@@ -44,6 +44,7 @@ OWNERS = {
     "PIL": ("arkml.envs",),
     "yaml": ("arkml.envs.llapi",),
     "tensorboardX": ("arkml.learning",),
+    "ray": ("arkml.workers", "arkml.async_trainer.runners"),
     "pytest": ("arkml.testing",),
 }
 HEAVY = {
@@ -87,6 +88,7 @@ SHORT = {
     "arkml.sessions.snapshots": "what two families of imports share",
     "arkml.terminal": "what everything that prints untrusted text shares",
     "arkml.testing.short_names": "a pytest plugin of its own, which users may leave out",
+    "arkml.workers.environment": "everything that starts processes shares it",
 }
 """Modules of fewer lines than SHORTEST, each with the reason why it is not part of another."""
 WIRE_ENDS = {
