@@ -1,7 +1,5 @@
 """Gymnasium environments, guests and the learner's SAC as parts of the asynchronous trainer."""
 
-import json
-import os
 import pickle
 import subprocess
 import sys
@@ -16,10 +14,12 @@ from tests.integration.test_environment import INITIAL, INTERRUPTED, RUNNING, sc
 from tests.integration.test_environment_fleet import FRAGILE
 
 from arkml.async_trainer import ActorManagerConfig, AsyncTrainerConfig, util
+from arkml.async_trainer.__main__ import main
 from arkml.async_trainer.adaptors.guest_env import AgentsConfig, GuestsConfig
-from arkml.async_trainer.adaptors.gymnasium_env import GymnasiumAsEnv, GymnasiumConfig
+from arkml.async_trainer.adaptors.gymnasium_env import GymnasiumConfig
 from arkml.async_trainer.adaptors.sac_agent import POLICY, SacAgent, SacAgentConfig
 from arkml.async_trainer.adaptors.sac_rows import (
+    SacItem,
     SacReplayBuffer,
     SacReplayBufferConfig,
     SacStepProcessor,
@@ -62,7 +62,7 @@ class Coins(gymnasium.Env):
     action_space = spaces.MultiDiscrete([2, 3])
 
     def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
+        super().reset(seed=seed, options=options)
         return {"coin": 1, "place": np.zeros(2, "f4")}, {}
 
     def step(self, action):
@@ -280,9 +280,7 @@ def test_a_guest_that_becomes_another_is_refused(build, config, message):
     obs = env.reset()
 
     with pytest.raises((UsageError, GuestError), match=message):
-        for _ in range(6):
-            step, _ = env.step_with_reset(np.zeros((len(obs), 1), "f4"))
-            obs = step.obs if step.init_obs is None else step.init_obs
+        play(env, obs)
 
 
 def test_a_guest_that_fails_raises_its_error(build):
@@ -290,8 +288,13 @@ def test_a_guest_that_fails_raises_its_error(build):
     obs = env.reset_with_index(1)  # with the seeds 2 and 3
 
     with pytest.raises(GuestError, match="unreachable"):
-        for _ in range(5):
-            obs = env.step(np.zeros((len(obs), 1), "f4"))[0].obs
+        play(env, obs)
+
+
+def play(env, obs):
+    for _ in range(6):
+        step, _ = env.step_with_reset(np.zeros((len(obs), 1), "f4"))
+        obs = step.obs if step.init_obs is None else step.init_obs
 
 
 def test_configurations_reach_processes_in_other_directories(tmp_path, monkeypatch):
@@ -478,7 +481,7 @@ def test_an_agent_continues_from_what_it_saved(tmp_path):
     other.load_params(tmp_path / "model")
     observations = np.ones((1, 3), "f4")
 
-    assert sorted(os.listdir(tmp_path / "model")) == sorted(file.name for file in files)
+    assert sorted((tmp_path / "model").iterdir()) == sorted(files)
     assert (agent.sample(observations) == other.sample(observations)).all()
     assert other.model_info()[0] == 20
 
@@ -539,17 +542,10 @@ def test_steps_that_have_no_place_in_the_buffer_are_refused():
 
 
 def test_a_buffer_of_other_widths_refuses_items():
-    buffer = filled(Settings(3, 1))
+    records = filled(Settings(3, 1))._pending[0]
 
     with pytest.raises(UsageError, match="with 4 features and 1 actions"):
-        SacReplayBuffer(Settings(4, 1)).push(next(iter(items_of(buffer))))
-
-
-def items_of(buffer):
-    """Items with the rows that wait in a buffer."""
-    from arkml.async_trainer.adaptors.sac_rows import SacItem
-
-    return [SacItem(records, 1) for records in buffer._pending]
+        SacReplayBuffer(Settings(4, 1)).push(SacItem(records, 1))
 
 
 @pytest.mark.parametrize(
@@ -579,3 +575,65 @@ def test_actors_train_a_guest(env):
     assert result.agent.model_info()[0] == 300
     assert 300 <= result.samples == sum(stat.env_steps for stat in result.actor_stats)
     assert result.replacements == 0
+
+
+SHORT = ("--runner", "threads", "--max-opts", 100, "--warmup-period", 50, "--eval-interval", 50)
+
+
+def test_the_command_trains_and_prints_progress_and_statistics(tmp_path):
+    words = (PENDULUM, "--configure", "1,{seed}", *SHORT, "--out", "kept")
+    ended = subprocess.run(
+        [sys.executable, "-m", "arkml.async_trainer", *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    lines = ended.stdout.splitlines()
+
+    assert ended.returncode == 0, ended.stderr
+    assert "50 of 100 updates  return " in lines[0]
+    assert "100 of 100 updates  return " in lines[1]
+    assert "opt_steps/sec, duration" in lines[2]
+    assert lines[4] == "actor_id, samples, samples/sec, duration"
+    assert [line.split(",")[0] for line in lines[5:7]] == ["0", "1"]
+    assert (tmp_path / "kept" / "best" / POLICY).stat().st_size > 1_000
+
+
+def test_the_command_trains_the_pendulum_of_the_repository_without_a_guest(monkeypatch, capsys):
+    monkeypatch.chdir(GUESTS.parents[1])
+
+    assert main([*map(str, SHORT), "--actors", "1"]) == 0
+    assert "100 of 100 updates" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "there is no guest at fixtures/guests/c_pendulum_plain.wasm: give the path"),
+        (("nowhere.wasm",), "there is no guest at nowhere.wasm"),
+        ((PENDULUM, "--actors", 0), "0 is not 1 or more"),
+        ((PENDULUM, "--configure", "x"), "'x': numbers and {seed} with commas"),
+    ],
+)
+def test_the_command_refuses_words_that_it_does_not_take(
+    tmp_path, monkeypatch, capsys, words, message
+):
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(SystemExit, match="2"):
+        main([*map(str, words)])
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((PENDULUM,), "error: a fleet has one agent a guest, and this guest has several"),
+        ((GUESTS / "c_choosers.wasm", "--configure", "1,1"), "SacAgent learns by 'sac'"),
+        ((PENDULUM, "--configure", "1,{seed}", "--updates-per-sample", -1), "updates_per_sample"),
+    ],
+)
+def test_the_command_says_what_it_cannot_train(capsys, words, message):
+    assert main([*map(str, (*words, *SHORT))]) == 1
+    assert message in capsys.readouterr().err
