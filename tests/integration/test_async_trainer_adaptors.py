@@ -140,6 +140,7 @@ def test_rescaled_actions_stand_for_the_bounds_of_a_box(build):
         (lambda: GymnasiumConfig(Letters), "the observations of .* no fixed size"),
         (lambda: GymnasiumConfig("CartPole-v1", rescales=True), "for actions of a Box"),
         (lambda: GuestsConfig(PENDULUM, count=0), "count is 0: 1 at least"),
+        (lambda: AgentsConfig(PENDULUM, seed=-1), "seed is -1: 0 or more"),
         (lambda: GuestsConfig("nowhere.wasm"), "nowhere.wasm' cannot be read"),
         (lambda: AgentsConfig(PENDULUM, {"host": None}), "options has 'host'"),
         (
@@ -194,6 +195,7 @@ def test_guests_of_actors_begin_differently_and_again_alike(build):
 
     assert len(np.unique(np.concatenate(firsts), axis=0)) == 6
     assert (build(config, 1).reset() == firsts[1]).all()
+    assert (build(GuestsConfig(PENDULUM, ONE, seed=1), 1).reset() != firsts[1]).any()
     assert (build(config, 5).reset_with_index(2) == build(config, 6).reset_with_index(2)).all()
 
 

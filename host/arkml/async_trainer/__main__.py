@@ -21,6 +21,7 @@ from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.runners.choice import RunnerChoice
 from arkml.async_trainer.util import AsyncTrainResult, train_async
+from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import ArkmlError
 from arkml.hive.protocol.settings import Settings
 
@@ -78,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _train(options: argparse.Namespace) -> AsyncTrainResult:
     """Train as the options say. Raises ArkmlError."""
-    guests = GuestsConfig(options.guest, {"configure": options.configure}, count=options.guests)
+    configured: GuestEnvOptions = {"configure": options.configure}
+    guests = GuestsConfig(options.guest, configured, seed=options.seed, count=options.guests)
     settings = _settings(guests, options.seed)
     agent = SacAgentConfig(settings)
     trainer = AsyncTrainerConfig(
@@ -98,7 +100,7 @@ def _train(options: argparse.Namespace) -> AsyncTrainResult:
         seed=options.seed,
         ray_address=options.ray_address,
     )
-    tested = GuestsConfig(options.guest, {"configure": options.configure}, count=options.episodes)
+    tested = GuestsConfig(options.guest, configured, count=options.episodes)
     evaluator = DefaultEvaluator(tested, _EVALUATION_SEED, 1)
     try:
         return train_async(
@@ -147,7 +149,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--eval-interval", type=_positive, default=500, metavar="N", help="updates (500)")
     add("--episodes", type=_positive, default=20, metavar="N", help="of an evaluation (20)")
     add("--n-buffer", type=_positive, default=4, metavar="N", help="steps of a message (4)")
-    add("--seed", type=int, default=0, metavar="N", help="of the agent and its updates (0)")
+    add("--seed", type=_natural, default=0, metavar="N", help="of the agent and its guests (0)")
     add("--out", type=Path, metavar="DIR", help="keep the best policy below a directory")
     options = parser.parse_args(arguments)
     if options.guest is None:
@@ -161,6 +163,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     if not options.guest.is_file():
         parser.error(f"there is no guest at {options.guest}")
     return options
+
+
+def _natural(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{number} is not 0 or more")
+    return number
 
 
 def _positive(text: str) -> int:

@@ -45,13 +45,13 @@ class GuestsAsEnv(Env[Floats, Floats]):
 
         Raises ModuleError and UsageError, also if the module is another one than configured.
         """
-        return cls(FleetEnv(config.module, config.count, **config.checked()), seed)
+        return cls(FleetEnv(config.module, config.count, **config.checked()), config.spread(seed))
 
     def __init__(self, fleet: FleetEnv, seed: int) -> None:
         self._fleet = fleet
         try:
             # The first instances begin here, so that their widths are known.
-            self._fresh: FleetStep | None = fleet.reset(_spread(seed))
+            self._fresh: FleetStep | None = fleet.reset(seed)
         except BaseException:
             fleet.close()
             raise
@@ -149,12 +149,12 @@ class AgentsAsEnv(Env[Floats, Floats]):
 
         Raises ModuleError and UsageError, also if the module is another one than configured.
         """
-        return cls(GuestEnv(config.module, **config.checked()), seed)
+        return cls(GuestEnv(config.module, **config.checked()), config.spread(seed))
 
     def __init__(self, env: GuestEnv, seed: int) -> None:
         self._env = env
         try:
-            self._fresh: decisions.Step | None = env.reset(_spread(seed))
+            self._fresh: decisions.Step | None = env.reset(seed)
             self._now: Decision = _only(self._fresh)
         except BaseException:
             env.close()
@@ -248,13 +248,14 @@ class _GuestConfig:
 
     `module` is a path or the bytes of a module; pickle takes the absolute path, so bytes are for
     machines that do not have the file. `options` are keyword arguments of `GuestEnv`, such as
-    `args`, `configure` and `limits`, without `host` and `digest`. `module_hash` is the SHA-256 of
-    the module, which an environment compares. Raises UsageError, also for a file that cannot be
-    read.
+    `args`, `configure` and `limits`, without `host` and `digest`. The seeds of guests follow from
+    `seed` and from that of the actor, which is a small number. `module_hash` is the SHA-256 of the
+    module, which an environment compares. Raises UsageError, also for a file that cannot be read.
     """
 
     module: Source
     options: GuestEnvOptions = field(default_factory=lambda: GuestEnvOptions())
+    seed: int = 0
     module_hash: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
@@ -263,9 +264,16 @@ class _GuestConfig:
                 f"options has {min(unfit)!r}: environments of actors have hosts of their own,"
                 " and compare the hash of the module"
             )
+        if self.seed < 0:
+            raise UsageError(f"seed is {self.seed}: 0 or more")
         if not isinstance(self.module, bytes):
             object.__setattr__(self, "module", str(Path(self.module).resolve()))
         object.__setattr__(self, "module_hash", self._hash())
+
+    def spread(self, seed: int) -> int:
+        """Return the seed of the first guest of an actor, far from those of other actors."""
+        words = np.random.SeedSequence([self.seed, seed]).generate_state(1)
+        return int(words[0]) >> 2  # guests may take an i32
 
     def checked(self) -> GuestEnvOptions:
         """Return the options. Raises UsageError if the module is not the one configured."""
@@ -304,11 +312,6 @@ class AgentsConfig(_GuestConfig):
     """The configuration of `AgentsAsEnv`: one guest with all its agents."""
 
     builds: ClassVar[type[AgentsAsEnv]] = AgentsAsEnv
-
-
-def _spread(seed: int) -> int:
-    """Return the seed of the first instance, far from those of actors whose seeds are close."""
-    return int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)  # guests may take an i32
 
 
 def _checked(act: Any, count: int, behavior: Behavior) -> Floats:
