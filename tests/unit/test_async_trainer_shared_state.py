@@ -25,11 +25,13 @@ def other(state):
 def test_what_one_side_writes_the_other_one_reads(state, other):
     state.queued = 3
     state.stop()
-    other.counters(2).add_wait(500)
-    other.counters(2).add_wait(250)
+    theirs = other.counters(2)
+    theirs.count_wait()
+    theirs.add_waited(500)
+    theirs.count_wait()
 
     assert (other.queued, other.is_stopped) == (3, True)
-    assert state.counters(2).waits == (2, 750)
+    assert state.counters(2).waits == (2, 500)
     assert state.counters(1).waits == (0, 0)
 
 
@@ -47,7 +49,8 @@ def test_an_actor_has_room_for_what_is_admitted(state, other):
 def test_another_incarnation_keeps_what_is_admitted(state):
     counters = state.counters(0)
     counters.admit(5)
-    counters.add_wait(1)
+    counters.count_wait()
+    counters.add_waited(1)
     counters.note(5)
     counters.read = 4
     counters.reset()

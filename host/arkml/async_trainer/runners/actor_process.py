@@ -112,9 +112,10 @@ class ProcessLink:
         if self._is_full():
             if self._on_full == "raise":
                 raise channel_full(message)
+            self._counters.count_wait()
             began = time.perf_counter_ns()
             self._wait_for(lambda: not self._is_full())
-            self._counters.add_wait(time.perf_counter_ns() - began)
+            self._counters.add_waited(time.perf_counter_ns() - began)
         self._sent += 1
         self._items += len(message.pushed_items)
         self._counters.note(self._items)

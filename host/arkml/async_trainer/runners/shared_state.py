@@ -80,9 +80,12 @@ class ActorCounters:
         """Times that the incarnation met a full channel and waited, and the nanoseconds of it."""
         return self._words[_WAITS], self._words[_WAITED]
 
-    def add_wait(self, nanoseconds: int) -> None:
-        """Count a wait for a full channel."""
+    def count_wait(self) -> None:
+        """Count a wait for a full channel, which begins."""
         self._words[_WAITS] += 1
+
+    def add_waited(self, nanoseconds: int) -> None:
+        """Add the time of a wait, which has ended."""
         self._words[_WAITED] += nanoseconds
 
     def release(self) -> None:

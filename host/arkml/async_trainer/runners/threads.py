@@ -73,7 +73,7 @@ class ThreadRunner:
 
 
 class _Channel:
-    """What the threads share, under one lock."""
+    """Messages, models and counts that the threads share, under one lock."""
 
     def __init__(self) -> None:
         self.changes = Condition()
@@ -129,9 +129,9 @@ class _Link:
             if self._is_full():
                 if self._job.on_full == "raise":
                     raise channel_full(message)
+                channel.waits.count += 1
                 began = time.perf_counter()
                 channel.changes.wait_for(lambda: not self._is_full())
-                channel.waits.count += 1
                 channel.waits.seconds += time.perf_counter() - began
             channel.arrived.append(message)
             channel.changes.notify_all()
