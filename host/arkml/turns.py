@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 
-class Turn(NamedTuple):
+class TurnCounts(NamedTuple):
     """Samples that a turn took, and updates that it made."""
 
     samples: int
@@ -52,7 +52,7 @@ class LearningLoop(ABC):
         """Record and report."""
 
 
-def take_turn(loop: LearningLoop) -> Turn:
+def take_turn(loop: LearningLoop) -> TurnCounts:
     """Take one turn of a loop."""
     samples = loop.drain()
     updates = 0
@@ -62,4 +62,4 @@ def take_turn(loop: LearningLoop) -> Turn:
             loop.sync()
     if loop.is_record_due:
         loop.record()
-    return Turn(samples, updates)
+    return TurnCounts(samples, updates)

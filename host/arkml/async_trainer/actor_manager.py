@@ -104,7 +104,7 @@ class ActorManager:
         if not parts.agent_configs:
             raise UsageError("agent_configs is empty: there is one actor for each of them")
         self.config = config
-        self.replacements = 0
+        self.replacements: int = 0
         """Actors that died and were replaced."""
         self._parts = parts
         self._actors = [_ActorState() for _ in parts.agent_configs]

@@ -14,11 +14,10 @@ from arkml.async_trainer.core.batches import samples_of
 from arkml.async_trainer.core.buffers import ReplayBufferBase
 from arkml.async_trainer.core.config_files import YamlConfig, check_number, check_whole
 from arkml.async_trainer.core.evaluator import Evaluator
-from arkml.async_trainer.core.optimization import OptimizationLoop, is_due
+from arkml.async_trainer.core.optimization import OptimizationLoop, check_warmup, is_due
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.error import BorderAsyncTrainerError
-from arkml.errors import UsageError
 from arkml.turns import take_turn
 
 log = logging.getLogger(__name__)
@@ -98,14 +97,9 @@ class AsyncTrainer(OptimizationLoop):
         recorder: Recorder,
         evaluator: Evaluator,
     ) -> None:
-        capacity = getattr(buffer, "capacity", None)
-        if capacity is not None and config.warmup_period > capacity:
-            raise UsageError(
-                f"warmup_period is {config.warmup_period}, and the replay buffer holds"
-                f" {capacity} samples at most: training would never begin"
-            )
+        check_warmup(config.warmup_period, buffer)
         super().__init__(config, agent, buffer, recorder, evaluator)
-        self.samples_total = 0
+        self.samples_total: int = 0
         """Samples received."""
         self._config = config
         self._actors = actors
@@ -126,6 +120,7 @@ class AsyncTrainer(OptimizationLoop):
         """
         began = time.perf_counter()
         self.agent.train()
+        self._admit()
         self._send_first()
         self._interval_began = time.perf_counter()
         while self.opt_steps < self._config.max_opts:

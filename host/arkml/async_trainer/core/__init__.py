@@ -15,13 +15,19 @@ from arkml.async_trainer.core.env import Act, Env, Info, Obs, Step
 from arkml.async_trainer.core.evaluator import DefaultEvaluator, Evaluator
 from arkml.async_trainer.core.priorities import IwScheduler, PerConfig
 from arkml.async_trainer.core.record import LrrError, Record, RecordStorage
-from arkml.async_trainer.core.recorders import BufferedRecorder, NullRecorder, Recorder
+from arkml.async_trainer.core.recorders import (
+    BufferedRecorder,
+    NullRecorder,
+    Recorder,
+    TensorBoardRecorder,
+)
 from arkml.async_trainer.core.sampler import Sampler
 from arkml.async_trainer.core.simple_replay_buffer import (
     SimpleReplayBuffer,
     SimpleReplayBufferConfig,
 )
 from arkml.async_trainer.core.step_processor import SimpleStepProcessor, SimpleStepProcessorConfig
+from arkml.async_trainer.core.trainer import Trainer, TrainerConfig
 
 __all__ = [
     "Act",
@@ -53,5 +59,8 @@ __all__ = [
     "SimpleStepProcessorConfig",
     "Step",
     "StepProcessor",
+    "TensorBoardRecorder",
+    "Trainer",
+    "TrainerConfig",
     "TransitionBatch",
 ]

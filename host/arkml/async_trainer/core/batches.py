@@ -86,7 +86,7 @@ class ArrayBatch:
     __slots__ = ("_capacity", "array")
 
     def __init__(self, array: npt.NDArray[Any], capacity: int | None = None) -> None:
-        self.array = array
+        self.array: npt.NDArray[Any] = array
         self._capacity = len(array) if capacity is None else capacity
 
     @classmethod

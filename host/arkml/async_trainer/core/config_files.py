@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -50,9 +49,10 @@ class YamlConfig:
 def import_yaml() -> Any:
     """Return the package yaml. Raises UsageError with the name of the extra without it."""
     try:
-        return import_module("yaml")
+        import yaml
     except ImportError:
         raise UsageError("files of configurations need PyYAML: pip install 'arkml[yaml]'") from None
+    return yaml
 
 
 def check_whole(name: str, value: object, least: int = 0) -> None:

@@ -11,6 +11,7 @@ from arkml.async_trainer.core.buffers import ReplayBufferBase
 from arkml.async_trainer.core.evaluator import Evaluator
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
+from arkml.errors import UsageError
 from arkml.turns import LearningLoop
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,16 @@ def is_due(interval: int, step: int) -> bool:
     return interval > 0 and step % interval == 0
 
 
+def check_warmup(warmup_period: int, buffer: ReplayBufferBase) -> None:
+    """Raise UsageError if a buffer, whose `capacity` is known, is smaller than the warm-up."""
+    capacity = getattr(buffer, "capacity", None)
+    if capacity is not None and warmup_period > capacity:
+        raise UsageError(
+            f"warmup_period is {warmup_period}, and the replay buffer holds {capacity} samples at"
+            " most: training would never begin"
+        )
+
+
 class OptimizationLoop(LearningLoop):
     """A loop that makes one optimization step a turn, with what belongs to that step."""
 
@@ -61,7 +72,7 @@ class OptimizationLoop(LearningLoop):
     ) -> None:
         self.agent = agent
         self.buffer = buffer
-        self.opt_steps = 0
+        self.opt_steps: int = 0
         """Optimization steps made."""
         self._intervals = intervals
         self._recorder = recorder

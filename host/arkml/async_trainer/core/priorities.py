@@ -23,6 +23,8 @@ WeightNormalizer = Literal["All", "Batch"]
 EPSILON = 1e-8
 """Added to each priority, so that a sample without a TD error can be drawn, too."""
 
+_REBUILD = 8  # sums are made anew where more than one in 8 slots changes
+
 _FIRST = 1.0  # the priority of samples before there is any TD error
 
 Floats = npt.NDArray[np.float64]
@@ -74,49 +76,55 @@ class IwScheduler:
 
 class SumTree:
     """
-    A binary tree of sums over the priorities of slots, with their smallest and largest.
+    A binary tree of sums over the values of slots, with the smallest and the largest of them.
 
-    A priority p counts as (p + EPSILON) ** alpha. Sums are brought up to date when they are read,
-    for all slots that have changed at once.
+    A priority p has the value (p + EPSILON) ** alpha.
     """
 
     def __init__(self, capacity: int, alpha: float) -> None:
-        self._capacity = capacity
         self._alpha = alpha
         self._leaves = 1 << max(0, capacity - 1).bit_length()
         self._sums = np.zeros(2 * self._leaves)
-        self._smallest = np.full(2 * self._leaves, np.inf)
-        self._largest = np.zeros(2 * self._leaves)
-        self._changed: list[Indices] = []
+        # The smallest value, and the largest with its sign changed: one minimum serves both.
+        self._bounds = np.full((2 * self._leaves, 2), np.inf)
 
     @property
     def total(self) -> float:
-        """The sum of all."""
-        self._settle()
+        """The sum of all values."""
         return float(self._sums[1])
 
     @property
     def smallest(self) -> float:
-        """The smallest of all."""
-        self._settle()
-        return float(self._smallest[1])
+        """The smallest value; there must be one."""
+        return float(self._bounds[1, 0])
 
     @property
     def largest(self) -> float:
-        """The largest of all, 0 without any."""
-        self._settle()
-        return float(self._largest[1])
+        """The largest value; there must be one."""
+        return -float(self._bounds[1, 1])
 
     def update(self, ixs: Indices, priorities: Floats) -> None:
         """Set the priorities, 0 or more, of slots: both [n]."""
         self.fill(ixs, (priorities + EPSILON) ** self._alpha)
 
     def fill(self, ixs: Indices, values: Floats | float) -> None:
-        """Set the values of slots as they are, without EPSILON and alpha."""
-        leaves = ixs + self._leaves
-        for tree in (self._sums, self._smallest, self._largest):
-            tree[leaves] = values
-        self._changed.append(leaves)
+        """Set the values, above 0, of slots: both [n]."""
+        nodes = ixs + self._leaves
+        self._sums[nodes] = values
+        self._bounds[nodes, 0] = values
+        self._bounds[nodes, 1] = -np.asarray(values)
+        is_whole = len(nodes) * _REBUILD >= self._leaves
+        pairs, bounds = self._sums.reshape(-1, 2), self._bounds.reshape(-1, 2, 2)
+        first = self._leaves
+        while first > 1:
+            first //= 2
+            parents = slice(first, 2 * first) if is_whole else nodes // 2
+            below = pairs[parents]
+            self._sums[parents] = below[:, 0] + below[:, 1]
+            extremes = bounds[parents]
+            self._bounds[parents] = np.minimum(extremes[:, 0], extremes[:, 1])
+            if not is_whole:
+                nodes = parents  # type: ignore[assignment]
 
     def values(self, ixs: Indices) -> Floats:
         """Return the values of slots."""
@@ -128,49 +136,42 @@ class SumTree:
 
         All are searched at once, level by level.
         """
-        self._settle()
         rest = np.array(sums, np.float64)
         nodes = np.ones(rest.shape, np.int64)
+        pairs = self._sums.reshape(-1, 2)
         for _ in range(self._leaves.bit_length() - 1):
-            left = 2 * nodes
-            in_left = self._sums[left]
-            is_right = (rest > in_left) & (self._sums[left + 1] > 0)
-            rest -= np.where(is_right, in_left, 0.0)
-            nodes = left + is_right
+            below = pairs[nodes]
+            is_right = (rest > below[..., 0]) & (below[..., 1] > 0)
+            rest -= below[..., 0] * is_right
+            nodes = 2 * nodes + is_right
         return nodes - self._leaves
-
-    def _settle(self) -> None:
-        if not self._changed:
-            return
-        nodes = np.unique(np.concatenate(self._changed) // 2)
-        self._changed.clear()
-        while nodes[0] > 0:
-            left = 2 * nodes
-            self._sums[nodes] = self._sums[left] + self._sums[left + 1]
-            self._smallest[nodes] = np.minimum(self._smallest[left], self._smallest[left + 1])
-            self._largest[nodes] = np.maximum(self._largest[left], self._largest[left + 1])
-            nodes = np.unique(nodes // 2)
 
 
 class Priorities:
-    """The priorities of a buffer's slots, of which those in use are the first ones."""
+    """
+    The priorities of a buffer's slots, of which those in use are the first ones.
+
+    New samples enter the tree together, when it is read.
+    """
 
     def __init__(self, capacity: int, config: PerConfig) -> None:
         self._tree = SumTree(capacity, config.alpha)
         self._scheduler = IwScheduler(config)
         self._normalize = config.normalize
-        self._slots = np.arange(capacity)
+        self._capacity = capacity
         self._used = 0
         self._largest = (_FIRST + EPSILON) ** config.alpha
+        self._added: list[int] = []
 
-    def add(self, slots: slice | Indices) -> None:
-        """Give new samples in `slots` the largest priority of all."""
-        ixs = self._slots[slots]
-        self._tree.fill(ixs, self._largest)
-        self._used = max(self._used, int(ixs.max()) + 1)
+    def add(self, i: int, count: int) -> None:
+        """Give `count` new samples in the slots from `i` on the largest priority of all."""
+        self._added.extend(range(i, i + count))
+        if len(self._added) > self._capacity:
+            self._settle()
 
     def update(self, ixs: npt.NDArray[np.int64], td_errs: npt.NDArray[np.float32]) -> None:
         """Set priorities to the sizes of TD errors and count an optimization step."""
+        self._settle()
         sizes = np.abs(np.asarray(td_errs, np.float64))
         ixs = np.asarray(ixs, np.int64)
         if sizes.shape != ixs.shape or not np.isfinite(sizes).all():
@@ -187,6 +188,7 @@ class Priorities:
         self, random: np.random.Generator, size: int
     ) -> tuple[Indices, npt.NDArray[np.float32]]:
         """Return slots drawn by priority, and their weights, of which the largest is 1."""
+        self._settle()
         tree, beta = self._tree, self._scheduler.beta
         total = tree.total
         ixs = tree.get(total * random.random(size))
@@ -197,3 +199,10 @@ class Priorities:
         else:
             weights /= weights.max()
         return ixs, weights.astype(np.float32)
+
+    def _settle(self) -> None:
+        if not self._added:
+            return
+        self._used = min(max(self._used, max(self._added) + 1), self._capacity)
+        self._tree.fill(np.array(self._added) % self._capacity, self._largest)
+        self._added.clear()

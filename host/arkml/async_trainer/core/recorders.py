@@ -76,9 +76,32 @@ class BufferedRecorder(Recorder):
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
 
-    def __len__(self) -> int:
-        return len(self.records)
-
     def write(self, record: Record) -> None:
         """Keep a record."""
         self.records.append(record)
+
+
+class TensorBoardRecorder(Recorder):
+    """
+    A recorder that writes numbers as events of TensorBoard in `directory`.
+
+    Summaries are at their optimization step, other records at the value `step` that they have, or
+    at 0. Texts, times, arrays and numbers that are not finite are left out. Models are kept in
+    `model_dir`, or else in `directory`. Raises UsageError without the extra `hive`.
+    """
+
+    def __init__(self, directory: str | Path, model_dir: str | Path | None = None) -> None:
+        super().__init__(directory if model_dir is None else model_dir)
+        try:
+            from arkml.learning.recorder import Recorder as EventFile
+        except ImportError as error:
+            raise UsageError(
+                f"events of TensorBoard need {error.name}: pip install 'arkml[hive]'"
+            ) from None
+        self._events = EventFile(Path(directory))
+
+    def write(self, record: Record) -> None:
+        """Write the numbers of a record."""
+        numbers = [(name, value) for name, value in record if isinstance(value, float)]
+        step = int(record.get_scalar("step")) if "step" in record else 0
+        self._events.record([(name, value) for name, value in numbers if name != "step"], step)

@@ -95,7 +95,7 @@ class SimpleReplayBuffer(ReplayBufferBase, Generic[ObsBatch, ActBatch]):
         self._is_terminated[slots] = item.is_terminated
         self._is_truncated[slots] = item.is_truncated
         if self._priorities is not None:
-            self._priorities.add(slots)
+            self._priorities.add(i, count)
         self._i = (i + count) % self.capacity
         self._size = min(self._size + count, self.capacity)
 

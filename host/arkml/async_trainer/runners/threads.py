@@ -7,9 +7,8 @@ from threading import Condition, Thread
 from typing import Any
 
 from arkml.async_trainer.actor import run_actor
-from arkml.async_trainer.error import SendMsgForPush
 from arkml.async_trainer.messages import PushedItemMessage
-from arkml.async_trainer.runners.runner import CHANNEL, ActorEnded, ActorJob, Waits
+from arkml.async_trainer.runners.runner import CHANNEL, ActorEnded, ActorJob, Waits, channel_full
 
 
 class ThreadRunner:
@@ -74,7 +73,7 @@ class ThreadRunner:
 
 
 class _Channel:
-    """What the threads share, under one lock."""
+    """Messages, models and counts that the threads share, under one lock."""
 
     def __init__(self) -> None:
         self.changes = Condition()
@@ -129,14 +128,10 @@ class _Link:
         with channel.changes:
             if self._is_full():
                 if self._job.on_full == "raise":
-                    raise SendMsgForPush(
-                        f"the channel to the trainer is full: {CHANNEL} messages wait there, and"
-                        f" a message of {len(message.pushed_items)} items of actor {message.id}"
-                        " was not sent"
-                    )
+                    raise channel_full(message)
+                channel.waits.count += 1
                 began = time.perf_counter()
                 channel.changes.wait_for(lambda: not self._is_full())
-                channel.waits.count += 1
                 channel.waits.seconds += time.perf_counter() - began
             channel.arrived.append(message)
             channel.changes.notify_all()
