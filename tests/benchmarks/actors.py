@@ -44,7 +44,8 @@ def rows(bench: Bench) -> Iterator[Row]:
         f" plain processes reached {FREE}x one. The overhead is processor time a sample, of actors"
         " and consumer, beyond that of the same sampling loop without proxy, transport and drain,"
         " with an environment that does nothing and the default messages of 100 items. Starts count"
-        f" from the call until each of {STARTED} actors has sent a sample, in messages of one.",
+        f" from the call until each of {STARTED} actors has sent a sample of a guest, in"
+        " messages of one.",
     )
     yield from _two_beside_one(bench)
     yield from _overheads(bench)
@@ -202,6 +203,6 @@ def _starts(bench: Bench) -> Iterator[Row]:
         figures = []
         for _ in range(2 if bench.quick else 5):
             start = time.perf_counter()
-            with Actors(runner, STARTED, IdleConfig(), n_buffer=1):
+            with Actors(runner, STARTED, spinning(1), n_buffer=1):
                 figures.append(time.perf_counter() - start)
         yield alone(TOPIC, name, "s", [statistics.median(figures)], limit)

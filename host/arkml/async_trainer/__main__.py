@@ -32,7 +32,7 @@ _INTERRUPTED = 130
 _EVALUATION_SEED = 0
 
 
-class Progress(Recorder):
+class ProgressPrinter(Recorder):
     """Prints a line of each flush; keeps models below a directory, if there is one."""
 
     def __init__(self, most: int, interval: int, model_dir: Path | None) -> None:
@@ -112,7 +112,7 @@ def _train(options: argparse.Namespace) -> AsyncTrainResult:
             SacReplayBufferConfig(settings),
             manager,
             trainer,
-            Progress(options.max_opts, options.eval_interval, options.out),
+            ProgressPrinter(options.max_opts, options.eval_interval, options.out),
             evaluator,
         )
     finally:

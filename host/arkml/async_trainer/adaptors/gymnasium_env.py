@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import gymnasium
 import numpy as np
@@ -169,7 +169,7 @@ class GymnasiumConfig:
         if not isinstance(env, gymnasium.Env):
             raise UsageError(f"{self.env!r} made {type(env).__name__}, not a gymnasium.Env")
         if not self.rescales:
-            return cast("gymnasium.Env[Any, Any]", env)
+            return env
         if not isinstance(env.action_space, spaces.Box):
             raise UsageError(f"rescales is for actions of a Box, and these are {env.action_space}")
         lowest, highest = np.float32(-1.0), np.float32(1.0)

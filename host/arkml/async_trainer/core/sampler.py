@@ -66,7 +66,7 @@ class Sampler:
         self._prev_obs = obs
 
     def _check(self, step: Step[Any, Any]) -> bool:
-        """Return True if `init_obs` comes next, as where an episode has ended. Raises UsageError."""
+        """Return True if `init_obs` is next, as where an episode has ended. Raises UsageError."""
         shape = _shape_of(step.obs)
         if shape != self._shape:
             raise self._wrong("an observation", shape, self._shape)
