@@ -551,9 +551,14 @@ def test_a_buffer_of_other_widths_refuses_items():
 
 
 @pytest.mark.parametrize(
-    "env", [GuestsConfig(PENDULUM, ONE, count=2), AgentsConfig(PENDULUM, {"configure": (2, 1)})]
+    ("runner", "env"),
+    [
+        ("threads", GuestsConfig(PENDULUM, ONE, count=2)),
+        ("threads", AgentsConfig(PENDULUM, {"configure": (2, "{seed}")})),
+        ("processes", GuestsConfig(PENDULUM, ONE, count=2)),
+    ],
 )
-def test_actors_train_a_guest(env):
+def test_actors_train_a_guest(runner, env):
     settings = Settings(3, 1, **SMALL)
     agent = SacAgentConfig(settings)
     evaluator = DefaultEvaluator(GuestsConfig(PENDULUM, ONE), 0, 1)
@@ -564,7 +569,7 @@ def test_actors_train_a_guest(env):
         None,
         SacStepProcessorConfig(),
         SacReplayBufferConfig(settings),
-        ActorManagerConfig(n_buffer=5),
+        ActorManagerConfig(n_buffer=5, runner=runner),
         AsyncTrainerConfig(
             max_opts=300, warmup_period=50, eval_interval=150, sync_interval=20,
             updates_per_sample=1,
