@@ -37,13 +37,14 @@ OWNERS = {
     "safetensors": ("arkml.learning",),
     "jax": ("arkml.learning",),
     "optax": ("arkml.learning",),
-    "gymnasium": ("arkml.envs",),
+    "gymnasium": ("arkml.envs", "arkml.async_trainer.adaptors"),
     "pettingzoo": ("arkml.envs",),
     "grpc": ("arkml.envs.llapi",),
     "grpc_tools": ("arkml.envs.llapi",),
     "PIL": ("arkml.envs",),
     "yaml": ("arkml.async_trainer.core.config_files", "arkml.envs.llapi"),
     "tensorboardX": ("arkml.learning",),
+    "ray": ("arkml.workers", "arkml.async_trainer.runners"),
     "pytest": ("arkml.testing",),
 }
 HEAVY = {
@@ -92,6 +93,7 @@ SHORT = {
     "arkml.sessions.snapshots": "what two families of imports share",
     "arkml.terminal": "what everything that prints untrusted text shares",
     "arkml.testing.short_names": "a pytest plugin of its own, which users may leave out",
+    "arkml.workers.environment": "everything that starts processes shares it",
 }
 """Modules of fewer lines than SHORTEST, each with the reason why it is not part of another."""
 WIRE_ENDS = {

@@ -19,6 +19,7 @@ from typing import Any
 
 from arkml.closing import Closing
 from arkml.errors import HiveUnreachable
+from arkml.workers.environment import environment
 
 _log = logging.getLogger(__name__)
 
@@ -202,10 +203,3 @@ def _last_line(log: Path, begin: int) -> str:
         lines = file.read().decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "it logged nothing")
     return last[-_QUOTED:]
-
-
-def environment() -> dict[str, str]:
-    """Return the environment of a process of this package, which imports it from here."""
-    root = Path(__file__).parents[2]
-    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path}

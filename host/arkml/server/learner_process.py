@@ -16,6 +16,7 @@ from typing import Any
 
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.messages import Message, Unpacker, pack
+from arkml.workers.environment import environment
 
 _STDIN, _OUTPUTS, _SOCKET, _LOCK = 0, (1, 2), 3, 4
 _CHUNK = 1 << 16
@@ -159,15 +160,8 @@ def _spawn(arguments: Sequence[str], stdin: int, output: int, link: int, lock: i
         ]
         command = [sys.executable, *arguments]
         return os.posix_spawn(
-            sys.executable, command, _environment(), file_actions=actions, setsid=True
+            sys.executable, command, environment(), file_actions=actions, setsid=True
         )
     finally:
         for descriptor in copies:
             os.close(descriptor)
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of this process, with this package on Python's path."""
-    root = Path(__file__).parents[2]
-    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path}

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from arkml.closing import Closing
 from arkml.errors import GuestError, HiveError
-from arkml.hive.embedded import environment
 from arkml.training.evaluator import EvaluationTask, EvaluatorMessage, write_message
 from arkml.training.results import Evaluation
+from arkml.workers.environment import environment
 
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient

@@ -1,1 +1,1 @@
-"""Where workers run: programs that are started, watched and ended, here or on a Ray cluster."""
+"""Programs that are started, watched and ended, on this machine or on a Ray cluster."""

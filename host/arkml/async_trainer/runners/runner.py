@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from arkml.async_trainer.error import SendMsgForPush
 from arkml.async_trainer.messages import PushedItemMessage
 
 OnFull = Literal["wait", "raise"]
@@ -125,3 +126,11 @@ class Runner(Protocol):
 
     def close(self, seconds: float) -> None:
         """End what still runs after `seconds` by force, and free everything. Safe to repeat."""
+
+
+def channel_full(message: PushedItemMessage) -> SendMsgForPush:
+    """Return the error of a message for which the channel has no room."""
+    return SendMsgForPush(
+        f"the channel to the trainer is full: {CHANNEL} messages wait there, and a message of"
+        f" {len(message.pushed_items)} items of actor {message.id} was not sent"
+    )

@@ -7,9 +7,8 @@ from threading import Condition, Thread
 from typing import Any
 
 from arkml.async_trainer.actor import run_actor
-from arkml.async_trainer.error import SendMsgForPush
 from arkml.async_trainer.messages import PushedItemMessage
-from arkml.async_trainer.runners.runner import CHANNEL, ActorEnded, ActorJob, Waits
+from arkml.async_trainer.runners.runner import CHANNEL, ActorEnded, ActorJob, Waits, channel_full
 
 
 class ThreadRunner:
@@ -129,11 +128,7 @@ class _Link:
         with channel.changes:
             if self._is_full():
                 if self._job.on_full == "raise":
-                    raise SendMsgForPush(
-                        f"the channel to the trainer is full: {CHANNEL} messages wait there, and"
-                        f" a message of {len(message.pushed_items)} items of actor {message.id}"
-                        " was not sent"
-                    )
+                    raise channel_full(message)
                 channel.waits.count += 1
                 began = time.perf_counter()
                 channel.changes.wait_for(lambda: not self._is_full())

@@ -1,0 +1,214 @@
+"""Worker programs on this machine, and their ends."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+from arkml.closing import Closing
+from arkml.errors import Unavailable, UsageError
+from arkml.workers.environment import worker_environment
+from arkml.workers.process_group import ProcessGroup, ended_by
+from arkml.workers.program import package_version
+
+_MAX_EVENTS = 1_000
+_MAX_LINE = 1 << 20
+_QUOTED = 300  # characters of the last line of the standard error
+_OUTPUT_TIMEOUT = 1.0  # seconds to read the output of an ended process
+_KILLED_WITHIN = 5.0
+
+
+class LocalWorker:
+    """
+    A program in a process group of its own, which ends with it, and with this process.
+
+    The newest thousand events are kept.
+    """
+
+    def __init__(self, module: str, job: bytes, name: str) -> None:
+        """Start the program. Raises OSError."""
+        self.name = name
+        self._group = ProcessGroup(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env=worker_environment(),
+        )
+        self._process = self._group.process
+        self._events: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
+        self._last_line = ""
+        self._reason = ""
+        self._has_job = self._is_stopped = False
+        self._changing = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._ended = threading.Event()
+        threads = [
+            self._thread("events", self._read_events, self._process.stdout),
+            self._thread("output", self._read_output, self._process.stderr),
+            self._thread("job", self._hand_over, job),
+        ]
+        self._thread("end", self._wait_for_end, threads)
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, negative for a signal; None before the end."""
+        return None if self.is_alive else self._group.status
+
+    @property
+    def is_alive(self) -> bool:
+        """True until the program has ended."""
+        return not self._ended.is_set()
+
+    @property
+    def reason(self) -> str:
+        """A sentence on an end that was not asked for, empty before and otherwise."""
+        status = self.status
+        if status is None or self._is_stopped or status == 0:
+            return ""
+        if self._reason:
+            return self._reason
+        message = "" if status < 0 else f": {self._last_line or 'no message'}"
+        return f"{self.name} {ended_by(status)}{message}"
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the JSON objects that the program has printed since the last call. Never waits."""
+        events = []
+        with contextlib.suppress(IndexError):
+            while True:
+                events.append(self._events.popleft())
+        return events
+
+    def stop(self, seconds: float) -> None:
+        """Ask the program to end, and end it by force after `seconds`. Does not wait."""
+        with self._changing:
+            if self._is_stopped or not self.is_alive:
+                return
+            self._is_stopped = True
+            if not self._has_job:  # its thread writes to the standard input
+                self._group.kill()
+                return
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._timer = threading.Timer(seconds, self.kill)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def kill(self) -> None:
+        """End the program by force, with what it has started. Does not wait."""
+        with self._changing:
+            self._is_stopped = True
+        self._group.kill()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end of the program. Returns False if it has not ended after `seconds`."""
+        return self._ended.wait(seconds)
+
+    def _thread(self, name: str, target: Any, argument: Any) -> threading.Thread:
+        thread = threading.Thread(
+            target=target, args=(argument,), name=f"arkml-{self.name}-{name}", daemon=True
+        )
+        thread.start()
+        return thread
+
+    def _hand_over(self, job: bytes) -> None:
+        assert self._process.stdin is not None
+        view = memoryview(job)
+        with contextlib.suppress(OSError):
+            while view:
+                view = view[self._process.stdin.write(view) :]
+        with self._changing:
+            self._has_job = True
+
+    def _read_events(self, output: IO[bytes]) -> None:
+        for line in _lines(output):
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if isinstance(event, dict):
+                    if event.get("event") == "ended":
+                        self._reason = str(event.get("reason") or "")
+                    self._events.append(event)
+
+    def _read_output(self, output: IO[bytes]) -> None:
+        for line in _lines(output):
+            self._last_line = line.decode(errors="replace").strip()[-_QUOTED:] or self._last_line
+
+    def _wait_for_end(self, threads: list[threading.Thread]) -> None:
+        self._group.wait()
+        with self._changing:
+            if self._timer is not None:
+                self._timer.cancel()
+        deadline = time.monotonic() + _OUTPUT_TIMEOUT
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._ended.set()
+
+
+class LocalPlacement(Closing):
+    """Starts worker programs on this machine."""
+
+    def __init__(self) -> None:
+        self._workers: list[LocalWorker] = []
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def start(self, module: str, job: Mapping[str, Any], name: str) -> LocalWorker:
+        """
+        Start `python -m MODULE`, which reads `job` as a line of JSON from its standard input.
+
+        The version of this package is added to the job. Raises UsageError if JSON cannot take the
+        job, and Unavailable if the program cannot be started.
+        """
+        line = job_line(job)
+        with self._lock:
+            if self._is_closed:
+                raise Unavailable(f"{name} cannot be started: the placement is closed")
+            try:
+                worker = LocalWorker(module, line, name)
+            except OSError as error:
+                raise Unavailable(f"{name} cannot be started: {error.strerror}") from error
+            self._workers = [one for one in self._workers if one.is_alive] + [worker]
+        return worker
+
+    def close(self, seconds: float = 5.0) -> None:
+        """End all programs, by force after `seconds`, and free everything. Safe to call again."""
+        with self._lock:
+            self._is_closed = True
+            workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.stop(seconds)
+        deadline = time.monotonic() + seconds
+        for worker in workers:
+            if not worker.wait(max(0.0, deadline - time.monotonic())):
+                worker.kill()
+        for worker in workers:
+            worker.wait(_KILLED_WITHIN)
+
+
+def job_line(job: Mapping[str, Any]) -> bytes:
+    """Return a job as a line of JSON, with the version of this package. Raises UsageError."""
+    try:
+        text = json.dumps({"version": package_version(), **job}, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the job of a worker must consist of JSON values: {error}") from error
+    return text.encode() + b"\n"
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a raw file up to its end, those of more than a MiB in parts."""
+    assert isinstance(file, io.RawIOBase)
+    with io.BufferedReader(file) as lines:
+        while line := lines.readline(_MAX_LINE):
+            yield line

@@ -1,0 +1,158 @@
+"""A worker program as it sees itself: its job, its events, and the line that keeps it alive."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from arkml.errors import Unavailable, UsageError
+from arkml.parent_watch import watch_parent
+from arkml.workers.environment import PARENT
+
+REFUSED = 2
+"""The exit status of a program that refuses its job."""
+
+_ORPHANED = 5.0
+"""Seconds for a program to end by itself after the process that started it has ended."""
+
+_CHECK_EVERY = 0.25
+
+
+class Program:
+    """
+    The job of this process, and the way to report events.
+
+    `is_stopping` is set when the standard input is closed, or the parent process ends.
+    """
+
+    def __init__(self) -> None:
+        self.job: dict[str, Any] = {}
+        self.is_stopping = threading.Event()
+        self._events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        self._printing = threading.Lock()
+
+    def report(self, event: Mapping[str, Any]) -> None:
+        """Print an event, from any thread. Does nothing once the output is closed."""
+        line = json.dumps(dict(event), separators=(",", ":"))
+        with self._printing, contextlib.suppress(OSError, ValueError):
+            self._events.write(line + "\n")
+            self._events.flush()
+
+
+def run_program(main: Callable[[Program], int], on_stop: Callable[[], None] | None = None) -> int:
+    """
+    Read the job, and return the exit status of `main`, or `REFUSED` if the job is refused.
+
+    The job is the first line of the standard input. A job that was made by another version of this
+    package, or whose module has another content here, is refused: the reason is printed as the
+    event `ended`. The program ends as `end_with_parent` says. The standard output belongs to the
+    events: everything else that is printed goes to the standard error.
+    """
+    program = Program()
+    os.dup2(2, 1)
+    try:
+        program.job = _read_job()
+        check_same_package(program.job)
+        check_same_module(program.job)
+    except (UsageError, Unavailable) as error:
+        program.report({"event": "ended", "reason": str(error)})
+        return REFUSED
+
+    def stop() -> None:
+        program.is_stopping.set()
+        if on_stop is not None:
+            on_stop()
+
+    end_with_parent(stop)
+    return main(program)
+
+
+def end_with_parent(on_stop: Callable[[], None]) -> None:
+    """
+    Call `on_stop` once, on another thread, when the standard input is closed or the parent ends.
+
+    If the parent has ended, the process group of this process is killed at the end of this process,
+    or after five seconds.
+    """
+    parent = int(os.environ.get(PARENT, os.getppid()))
+
+    def stop() -> None:
+        on_stop()
+        while os.getppid() == parent:
+            time.sleep(_CHECK_EVERY)
+        time.sleep(_ORPHANED)
+        _kill_group()
+
+    def end() -> None:
+        if os.getppid() != parent:  # otherwise the parent does so
+            _kill_group()
+
+    atexit.register(end)
+    watch_parent(0, parent, stop)
+
+
+def package_version() -> str:
+    """Return the version of this package."""
+    return metadata.version("arkml")
+
+
+def check_same_package(job: Mapping[str, Any]) -> None:
+    """Check the `version` of the package that made a job. Raises Unavailable."""
+    here = package_version()
+    if (version := job.get("version", here)) != here:
+        raise Unavailable(
+            f"the job was made by arkml {version}, and the package here is arkml {here}: install"
+            " one version on all nodes"
+        )
+
+
+def check_same_module(job: Mapping[str, Any]) -> None:
+    """Compare the file `module` of a job with its `module_hash`. Raises Unavailable."""
+    path, wanted = job.get("module"), job.get("module_hash")
+    if not path or not wanted:
+        return
+    try:
+        have = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise Unavailable(f"the module {path} cannot be read here: {error.strerror}") from error
+    if have != wanted:
+        raise Unavailable(
+            f"the module {path} has the SHA-256 {have} here, and {wanted} where the worker was"
+            " started: put one file on all nodes"
+        )
+
+
+def _kill_group() -> None:
+    """Kill this process, and what it has started if it leads a process group, as workers do."""
+    is_leader = os.getpgrp() == os.getpid()
+    (os.killpg if is_leader else os.kill)(os.getpid(), signal.SIGKILL)
+
+
+def _read_job() -> dict[str, Any]:
+    """Return the first line of the standard input, and read nothing after it."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        read = os.read(0, 65_536)
+        if not read:
+            break
+        line += read
+    try:
+        job = json.loads(line)
+    except ValueError:
+        job = None
+    if not isinstance(job, dict):
+        raise UsageError(
+            "the standard input has no job: a worker program is started by a placement, which"
+            " writes one JSON object in a line"
+        )
+    return job
