@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from arkml.training.guest_trainer import GuestTrainer
     from arkml.training.options import TrainingOptions
     from arkml.training.results import TrainingResult
+    from arkml.workers.placement import RunnerName
 
 _EPILOG = options.epilog(
     "arkml train pendulum.wasm --minutes 2",
@@ -35,6 +36,7 @@ _EPILOG = options.epilog(
     "arkml train pendulum.wasm --until-return -200 --minutes 5 --seeds 5",
     "arkml train walker.wasm --from checkpoints/000000012000.safetensors",
     "arkml train walker.wasm --demonstrations walker.npz",
+    "arkml train walker.wasm --actors 4 --minutes 10",
     "arkml train walker.wasm --hive hive.example:12356 --frames 200000",
     notes="""
 Without --frames, --minutes or --until-return an applet trains for five minutes; anything else runs
@@ -43,7 +45,7 @@ it join it. --config takes a JSON file with any of the settings (docs/training.m
 """,
 )
 
-_LEARNING = "Learner"
+_LEARNING, _WORKERS = "Learner", "Workers"
 _PER_SEED = frozenset({"seed", "seeds", "jobs", "out", "as_json"})
 
 
@@ -79,7 +81,7 @@ def command(
         typer.Option(
             metavar="F",
             parser=rate("--fps", 0.01),
-            help="Pace the frames: they never wait for the learner.",
+            help="Pace the frames, of each worker: they never wait for the learner.",
         ),
     ] = None,
     instances: options.Instances = 1,
@@ -169,6 +171,33 @@ def command(
             help="Trainings of --seeds at a time: half of the cores by default.",
         ),
     ] = None,
+    actors: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            parser=whole_number("--actors", 1),
+            help="Play with N workers, hosts of --instances guests each that take part in the run;"
+            " the first is this process, and counts the frames of --frames and --eval-every.",
+            rich_help_panel=_WORKERS,
+        ),
+    ] = None,
+    runner: Annotated[
+        str,
+        typer.Option(
+            metavar="processes|ray",
+            help="Run the other workers on this machine, or on a Ray cluster.",
+            rich_help_panel=_WORKERS,
+        ),
+    ] = "processes",
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A",
+            help="The Ray cluster to join; its nodes must reach --hive. Without it --runner ray"
+            " starts one on this machine.",
+            rich_help_panel=_WORKERS,
+        ),
+    ] = None,
     limit: options.LimitValues = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -201,6 +230,9 @@ def command(
         seed=seed,
         limits=read_limits(tuple(limit or ())),
         budgets_every_call=HostGrants(limits=tuple(limit or ())).has_budget,
+        actors=actors,
+        runner=cast("RunnerName", runner),
+        ray_address=ray_address,
     )
     if seeds is not None:
         words = words_of(context, _PER_SEED)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from arkml.cli.units import sparkline
 from arkml.closing import Closing
-from arkml.training.results import TRAINING_RETURN, Evaluation, TrainingProgress
+from arkml.training.results import TRAINING_RETURN, Evaluation, TrainingProgress, WorkerProgress
 
 if TYPE_CHECKING:
     from arkml.training.options import TrainingOptions
@@ -91,7 +91,14 @@ class TrainingDisplay(Closing):
             parts.append(f"{pace} a row")
         if "hive/policy_age_seconds" in values:
             parts.append(f"policy {values['hive/policy_age_seconds']:.2g} s old")
+        if progress.workers:
+            parts.append(f"workers {rates_of(progress.workers)} rows/s")
         return parts
+
+
+def rates_of(workers: Sequence[WorkerProgress]) -> str:
+    """Return the rows per second of workers as text, by number; a dash for one that is dead."""
+    return " + ".join(f"{one.rows_per_second:,.0f}" if one.is_alive else "-" for one in workers)
 
 
 def shown(evaluation: Evaluation) -> str:
@@ -157,6 +164,16 @@ def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -
         "frames": result.frames,
         "seconds": round(result.seconds, 3),
         "late_frames": result.late_frames,
+        "workers": [
+            {
+                "worker": one.worker,
+                "replaced": one.incarnation,
+                "frames": one.frames,
+                "rows": one.rows,
+                "rows_per_second": round(one.rows_per_second, 1),
+            }
+            for one in result.workers
+        ],
     }
 
 
@@ -183,6 +200,10 @@ def show(document: dict[str, Any]) -> None:
         text = f"{last['mean']:,.4g} ± {last['standard_deviation']:,.2g}"
         text += "" if rate is None else f", {rate:.0%} success"
         rows.append(("last evaluation", f"{text} ({last['episodes']} episodes)"))
+    for one in document["workers"]:
+        text = f"{one['rows']:,} rows, {one['rows_per_second']:,.0f}/s"
+        text += f", replaced {one['replaced']:,} times" if one["replaced"] else ""
+        rows.append((f"worker {one['worker']}", text))
     best = f" (by {policy['rated_by']})" if policy["which"] == "best" else ""
     label = "policy at hand" if policy["which"] == "held" else f"{policy['which']} policy"
     files = ", ".join(filter(None, (policy["onnx"], policy["crvo"]))) or "not written"

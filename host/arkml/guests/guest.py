@@ -17,6 +17,8 @@ from arkml.runtime.module.normalize import START_NAME
 
 _U32 = 0xFFFF_FFFF
 INITIALIZERS = ("_initialize", "ark_register_panic_hook", "ark_initialize")
+SEED_EXPORT = "arkml_seed"
+"""The export that takes the seed of an environment, an i64."""
 
 
 class Guest(Unique, Closing):
@@ -209,6 +211,15 @@ def initializers(module: CompiledModule) -> list[str]:
     """Return the functions that a new instance runs before any other, in this order."""
     names = [name for name in INITIALIZERS if name in module.functions]
     return [START_NAME, *names] if module.has_start else names
+
+
+def seeded_initializers(module: CompiledModule) -> list[str]:
+    """Return the initializers with SEED_EXPORT, if the module has it, before `ark_initialize`."""
+    names = initializers(module)
+    if SEED_EXPORT in module.functions:
+        last = names.index("ark_initialize") if "ark_initialize" in names else len(names)
+        names.insert(last, SEED_EXPORT)
+    return names
 
 
 def _joined(arguments: str | Sequence[str]) -> str:

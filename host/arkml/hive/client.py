@@ -62,6 +62,7 @@ class HiveClient(Closing):
     def __init__(
         self, locate: Locate, *, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
+        self.locate = locate
         self._loop = asyncio.new_event_loop()
         self._is_closed = False
         self._sessions: set[RunSession] = set()
@@ -144,6 +145,11 @@ class HiveClient(Closing):
     def memory(self, run_id: str) -> Future[ReplayAudit]:
         """Compare the log of a run with the replay buffer of its learner."""
         return self._ask("GET", _path(run_id, "memory"), lambda answer: read(answer, ReplayAudit))
+
+    def module(self, sha256: str) -> Future[bytes]:
+        """Fetch an uploaded module by its hash, in hex."""
+        path = f"/modules/{quote(sha256, safe='')}"
+        return self._ask("GET", path, lambda answer: answer.content)
 
     def join(
         self,

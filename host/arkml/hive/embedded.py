@@ -51,6 +51,7 @@ class EmbeddedHive(Closing):
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()  # the process whose child the hive is
         self._where: Where | None = None
+        self._port = 0  # that of the process before: rollout workers know it
         self._is_closed = False
         self._lock = threading.Lock()
 
@@ -73,8 +74,8 @@ class EmbeddedHive(Closing):
         """
         Return the address of the hive, after starting it if it does not run.
 
-        It is started again on the same directory. May take seconds. Raises HiveUnreachable if it
-        does not start, or was closed.
+        It is started again on the same directory, with the same port if that is free. May take
+        seconds. Raises HiveUnreachable if it does not start, or was closed.
         """
         with self._lock:
             if self._is_closed:
@@ -127,15 +128,17 @@ class EmbeddedHive(Closing):
             raise
         if "error" in said:
             self._forget()
+            self._port = 0  # which may be another process's now
             raise HiveUnreachable(f"the embedded hive does not start: {said['error']}")
-        return str(said["host"]), int(said["port"]), self._token
+        self._port = int(said["port"])
+        return str(said["host"]), self._port, self._token
 
     def _begun(self) -> dict[str, Any]:
         """Return a new process's first line. Raises OSError, EOFError, TypeError, ValueError."""
         data, process, begin = self._spawned()
         options = {
             "host": _HOST,
-            "port": 0,
+            "port": self._port,
             **self._settings,
             "data": str(data.absolute()),
             "token": self._token,

@@ -16,9 +16,16 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from arkml.closing import Closing
-from arkml.errors import ArkmlError, InvalidSettings, NotTrainable, Unavailable, UsageError
+from arkml.errors import (
+    ArkmlError,
+    InvalidSettings,
+    NotTrainable,
+    RunGone,
+    Unavailable,
+    UsageError,
+)
 from arkml.hive import give_way
-from arkml.hive.protocol.runs import DEFAULT_PORT, OnConflict, RunInfo, RunRequest
+from arkml.hive.protocol.runs import DEFAULT_PORT, OVER, OnConflict, RunInfo, RunRequest
 from arkml.runs.settings import LearnerSettings, doubts, require_valid
 from arkml.sessions.run import mapped
 from arkml.sessions.run_request import HiveAddress
@@ -72,6 +79,8 @@ class HiveGrant:
     one; otherwise each starts its own. `checkpoint` is "RUN" or "RUN@UPDATES" of the hive, which
     runs start from in the place of what guests ask for, with `shared` the first one only.
     `expected` is the run that the first of them has to start, any other one is NotTrainable.
+    With `join`, the id of a run of the hive, guests take part in that run, whatever run and hive
+    they name, and get none of the remote workers that they ask for.
     """
 
     hive: Literal["embedded"] | str = EMBEDDED  # noqa: PYI051  the one word that is no address
@@ -84,6 +93,7 @@ class HiveGrant:
     resume: bool = False
     checkpoint: str = ""
     expected: RunIdentity | None = None
+    join: str = ""
 
     def __post_init__(self) -> None:
         """Raise UsageError for text that is not an address, and InvalidSettings."""
@@ -190,8 +200,12 @@ class HiveAccess(Closing):
         """
         Create a run; with `shared`, return the one created before for this game and name.
 
-        Raises NotTrainable if another one is expected.
+        With `join` return that run; the future raises RunGone if it is over. Raises NotTrainable if
+        another one is expected.
         """
+        if self.grant.join:
+            found = client.run(self.grant.join)
+            return mapped(found, lambda run: _require_shape(_require_open(run), request))
         self._require_expected(request)
         self._tell_doubts(request)
         if self.grant.resume:
@@ -237,6 +251,8 @@ class HiveAccess(Closing):
         self, address: HiveAddress, configured: tuple[str, int] | None
     ) -> tuple[str, int] | None:
         """Return the allowed address that a guest means, None for the configured hive."""
+        if self.grant.join:
+            return None
         host, port = named_address(address.url, address.port)
         own = _OWN if configured is None else (*_OWN, (canonical(configured[0]), configured[1]))
         if (host, port) in own:
@@ -278,6 +294,13 @@ class HiveAccess(Closing):
         assert address is not None
         token = self.grant.token if place is None else None  # not for hives that guests name
         return HiveClient(lambda: (*address, token))
+
+
+def _require_open(run: RunInfo) -> RunInfo:
+    """Return a run that has not ended. Raises RunGone: to join it would resume it."""
+    if run.status in OVER:
+        raise RunGone(f"run {run.name!r} is over: it is {run.status}")
+    return run
 
 
 def _require_shape(run: RunInfo, request: RunRequest) -> RunInfo:

@@ -80,7 +80,7 @@ class HiveRunGateway:
     @property
     def first(self) -> RunMembership | None:
         """The membership of the run that was started first, or None."""
-        return next(iter(self._memberships.values()), None)
+        return next(iter(list(self._memberships.values())), None)  # any thread asks
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
         try:
@@ -123,9 +123,10 @@ class HiveRunGateway:
 
     def connect(self, address: HiveAddress, run_id: str) -> Pending[TrainingStart]:
         client = self._hives.client(address)
+        wanted = self._hives.grant.join or run_id
 
         def connect() -> TrainingStart:
-            run = client.run(run_id).result()
+            run = client.run(wanted).result()
             self._branches.require(run.name, run.actions, run.branches)
             return self._take_part(client, run)
 
@@ -133,7 +134,7 @@ class HiveRunGateway:
 
     def _run_request(self, request: TrainingRequest) -> RunRequest:
         """Return the hive's form of a guest's request. Raises AbiError."""
-        if request.workers:
+        if request.workers and not self._hives.grant.join:
             raise Unavailable(f"{request.workers} remote workers were asked for: there are none")
         settings = settings_of(request, self._branches, self._hives.grant.settings)
         return RunRequest(

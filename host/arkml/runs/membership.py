@@ -91,6 +91,11 @@ class RunMembership:
         return self._run.features, self._run.actions
 
     @property
+    def session(self) -> RunSession | None:
+        """The session, None before the hive has given one."""
+        return self._session
+
+    @property
     def branches(self) -> tuple[int, ...]:
         """The number of choices of each of the last actions, which are discrete."""
         return self._run.branches

@@ -13,11 +13,13 @@ import numpy as np
 from arkml.closing import Closing
 from arkml.demonstrations.files import read_demonstrations
 from arkml.errors import HiveUnreachable, NotFound
+from arkml.guests.guest import SEED_EXPORT
 from arkml.host import Host, Source, hives_of, read_source
 from arkml.limits import Limits
 from arkml.output_files import make_directory
 from arkml.runs.access import EMBEDDED
 from arkml.runs.demonstrations import DemonstrationFeed
+from arkml.training.actors import RolloutWorkers, placement_of
 from arkml.training.evaluator import EvaluationTask
 from arkml.training.files import write_files
 from arkml.training.loop import TrainingLoop
@@ -36,9 +38,11 @@ from arkml.training.results import (
     curve_of,
 )
 from arkml.training.task_runner import make_runner
-from arkml.training.tasks import compile_module, find_task
+from arkml.training.tasks import SEED, compile_module, fill_seed, find_task
+from arkml.workers.placement import RunnerName
 
 if TYPE_CHECKING:
+    from arkml.hive.protocol.runs import RunInfo
     from arkml.runs.settings import LearnerSettings
     from arkml.runtime.compiled_module import CompiledModule
 
@@ -65,6 +69,9 @@ def train(
     allowed_hives: Sequence[str] = (),
     seed: int = 0,
     limits: Limits | None = None,
+    actors: int | None = None,
+    runner: RunnerName = "processes",
+    ray_address: str | None = None,
 ) -> TrainingResult:
     """
     Train a guest until a goal is reached, and keep the policy.
@@ -91,6 +98,13 @@ def train(
     "embedded", a hive that ends with the training, or "HOST:PORT", with its `token`; guests may
     name those of `allowed_hives` too. `seed` is that of the policy's noise and, where it is not 0,
     of the learner.
+
+    `actors` is the number of rollout workers: hosts with `instances` guests each that take part in
+    the run, the first of them in this process. `frames`, `eval_every` and a paced frame are counted
+    by the first; the others step as fast as the learner's pace admits, or `fps`, until the training
+    ends. They run as processes of this machine or, with the `runner` "ray", on the Ray cluster at
+    `ray_address`, or one of this machine; the `hive` must be reachable from there. One that dies is
+    in the warnings and is replaced.
 
     KeyboardInterrupt in the calling thread ends the training, and the result comes back with
     `ended` "interrupted"; another one only ends the wait for the hive. It is raised where nothing
@@ -124,6 +138,9 @@ def train(
         seed=seed,
         limits=known,
         budgets_every_call=known.run_seconds != Limits().run_seconds,
+        actors=actors,
+        runner=runner,
+        ray_address=ray_address,
     )
     return _train(data, options, progress)
 
@@ -154,7 +171,7 @@ class GuestTrainer(Closing):
         self._evaluation = PeriodicEvaluation(
             EvaluationTask(
                 options.name,
-                options.arguments,
+                fill_seed(options.arguments, options.environment_seed),
                 options.limits,
                 options.budgets_every_call,
                 options.evaluate_episodes,
@@ -164,6 +181,7 @@ class GuestTrainer(Closing):
             success_return=options.goal.mean_return,
         )
         self._ended: TrainingEnd | None = None
+        self._actors: RolloutWorkers | None = None
         with ExitStack() as stack:
             self._host = stack.enter_context(
                 Host(seed=options.seed, limits=options.limits, hive=self._record.grant)
@@ -173,7 +191,7 @@ class GuestTrainer(Closing):
             self._hives = hives
             self.module = compile_module(self._host, data, options.name)
             _require_learner(self.module, options.settings)
-            task = find_task(self.module, options.arguments)
+            task = find_task(self.module, options.arguments, options.environment_seed)
             self._runner = make_runner(
                 self._host,
                 self.module,
@@ -184,6 +202,10 @@ class GuestTrainer(Closing):
             self._goal = options.goal.of(task)
             if options.demonstrations is not None:
                 hives.feed = DemonstrationFeed(read_demonstrations(Path(options.demonstrations)))
+            if options.actors is not None:
+                placement, subject = placement_of(options), self._runner.subject
+                self._actors = RolloutWorkers(data, options, placement, subject, self._warn)
+                stack.enter_context(self._actors)
             if options.origin is not None:
                 options.origin.place(options.directory / "hive")
             make_directory("directory", options.directory)
@@ -201,7 +223,10 @@ class GuestTrainer(Closing):
         Raises KeyboardInterrupt, after which `finish` keeps what was learned.
         """
         runner = self._runner
-        self._monitor = monitor = RunMonitor(self._hives, self._record.write, self._progress)
+        self._monitor = monitor = RunMonitor(self._hives, self._note_run, self._progress)
+        if self._actors is not None:
+            monitor.workers = self._actors.progress
+            self._warn_unseedable()
         self._loop = loop = TrainingLoop(self._goal, self.options.fps, monitor)
         if self._hives.feed is not None:
             self._hives.feed.report(monitor.warnings.append)
@@ -215,14 +240,16 @@ class GuestTrainer(Closing):
         evaluation.on_evaluation = take
         self._ended = "interrupted"
         try:
-            runner.initialize()
+            runner.initialize(self.options.environment_seed)
             loop.run(runner.step, self._evaluate, self.options.eval_every)
+            self._stop_actors()
             if loop.ended not in ("return", "stopped"):
                 evaluation.wait()
             self._ended = loop.ended or "failed"
         except Exception as error:  # noqa: BLE001  what was learned is kept, whatever it is
             self.error, self._ended = error, "failed"
         finally:
+            self._stop_actors()
             monitor.close()
 
     def finish(self, is_hurried: Callable[[], bool] = lambda: False) -> TrainingResult:
@@ -234,7 +261,10 @@ class GuestTrainer(Closing):
         """
         monitor, evaluation, hives = self._monitor, self._evaluation, self._hives
         assert monitor is not None
-        monitor.close()  # where an interrupt kept `play` from it
+        self._stop_actors()  # where an interrupt kept `play` from it
+        if self._actors is not None:
+            self._actors.wait(is_hurried)
+        monitor.close()
         if not hives.started:
             why = "" if hives.failure is None else f": {hives.failure}"
             raise self.error or NotFound(f"{self.options.name} started no training{why}")
@@ -254,8 +284,34 @@ class GuestTrainer(Closing):
         with ExitStack() as stack:
             stack.callback(self._host.close)
             stack.callback(self._evaluation.close)
+            if self._actors is not None:
+                stack.callback(self._actors.close)
             if self._monitor is not None:
                 self._monitor.close()
+
+    def _note_run(self, run: RunInfo) -> None:
+        """Start the other workers of a run, and record it. Raises UsageError."""
+        if self._actors is not None:
+            self._actors.begin(self._hives.started[0][0], run)
+        self._record.write(run)
+
+    def _stop_actors(self) -> None:
+        """Let the other workers deliver their last rows and end, while this host does the rest."""
+        if self._actors is not None:
+            self._actors.stop()
+
+    def _warn(self, warning: str) -> None:
+        if self._monitor is not None:
+            self._monitor.warnings.append(warning)
+
+    def _warn_unseedable(self) -> None:
+        """Warn about a guest that takes no seed, and so begins alike in all workers."""
+        takes_seed = SEED_EXPORT in self.module.functions or SEED in (self.options.arguments or "")
+        if self.options.actors != 1 and not takes_seed:
+            self._warn(
+                f"{self.options.name} takes no seed: it exports no {SEED_EXPORT}, and {SEED} is not"
+                " among its arguments; the guests of all workers may begin alike"
+            )
 
     def _evaluate(self) -> None:
         """Begin to rate the newest version; in lockstep wait until that is done."""
@@ -295,6 +351,7 @@ class GuestTrainer(Closing):
             files=files,
             warnings=self.warnings,
             errors=errors,
+            workers=() if self._actors is None else self._actors.result(loop.frames, loop.seconds),
         )
 
 

@@ -26,6 +26,7 @@ from arkml.training.results import (
     Evaluation,
     ProgressFunction,
     TrainingProgress,
+    WorkerProgress,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class RunMonitor(Closing):
     `frames` is set by the training loop. `metrics`, `info` and `curves`, mean returns by rows, are
     the last answers of the hive. `verdict` is the error that ends the training, or None;
     an exception out of `progress` is one. `is_stopped` says that `progress` returned False.
-    `evaluations` and `warnings` are all that came up.
+    `evaluations` and `warnings` are all that came up. `workers` gives the states of the rollout
+    workers, from the frames of the first.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class RunMonitor(Closing):
         self.verdict: Exception | None = None
         self.is_stopped = False
         self.warnings: list[str] = []
+        self.workers: Callable[[int], tuple[WorkerProgress, ...]] = lambda _: ()
         self._hives = hives
         self._on_run: Callable[[RunInfo], None] | None = on_run
         self._progress = progress
@@ -165,6 +168,7 @@ class RunMonitor(Closing):
             metrics=dict(metrics),
             evaluations=evaluations,
             warnings=news,
+            workers=self.workers(self.frames),
         )
 
     def _note_run(self) -> None:

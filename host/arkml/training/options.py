@@ -6,15 +6,18 @@ import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 from arkml.errors import UsageError
 from arkml.hive.protocol.results import MAX_EPISODES
+from arkml.hive.protocol.workers import environment_seed
 from arkml.limits import Limits
-from arkml.runs.access import EMBEDDED, HiveGrant
+from arkml.runs.access import EMBEDDED, HiveGrant, canonical
 from arkml.runs.settings import LearnerSettings
 from arkml.runtime.module.description import ModuleKind
 from arkml.training.origin import TrainingOrigin
 from arkml.training.tasks import Task
+from arkml.workers.placement import RunnerName
 
 DEFAULT_MINUTES = 5.0
 """Length of an applet's training without a goal."""
@@ -67,7 +70,9 @@ class TrainingOptions:
     the number of frames between two evaluations of `evaluate_episodes` episodes. With
     `budgets_every_call` the time limit holds for cmdlets and functions too, and not for the frames
     of an applet only. `hive`, `token`, `allowed_hives`, `settings` and `resume` are as for
-    `arkml.train`; the `token` is not shown.
+    `arkml.train`; the `token` is not shown. `actors` is the number of rollout workers, of which
+    this host is the first; `runner` says where the others run, on the Ray cluster at `ray_address`
+    or, without it, on one of this machine.
     """
 
     name: str
@@ -88,6 +93,9 @@ class TrainingOptions:
     seed: int = 0
     limits: Limits = field(default_factory=Limits)
     budgets_every_call: bool = False
+    actors: int | None = None
+    runner: RunnerName = "processes"
+    ray_address: str | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value that makes no sense, or text that is not an address."""
@@ -98,6 +106,7 @@ class TrainingOptions:
             require_whole("eval_every", self.eval_every)
         require_whole("evaluate_episodes", self.evaluate_episodes, MAX_EPISODES)
         grant = self.grant()
+        self._check_actors(is_embedded=grant.is_embedded)
         if self.origin is not None:
             self.origin.check(hive=self.hive, is_embedded=grant.is_embedded, resume=self.resume)
 
@@ -124,6 +133,37 @@ class TrainingOptions:
         )
 
     @property
+    def environment_seed(self) -> int | None:
+        """The seed of the guests of this host as worker 0, None without `actors`."""
+        if self.actors is None:
+            return None
+        return environment_seed(self.seed or self.settings.get("seed", 0), 0, 0)
+
+    def _check_actors(self, *, is_embedded: bool) -> None:
+        """Raise UsageError for rollout workers that cannot be had."""
+        if self.runner not in get_args(RunnerName):
+            raise UsageError(f"runner is {self.runner!r}: it takes processes or ray")
+        if self.ray_address is not None and self.runner != "ray":
+            raise UsageError(
+                f"ray_address is {self.ray_address} and runner is {self.runner}: a Ray cluster is"
+                " for the runner ray"
+            )
+        if self.actors is None:
+            if self.runner != "processes":
+                raise UsageError(f"runner is {self.runner}: it places actors, which are not given")
+            return
+        require_whole("actors", self.actors)
+        if self.settings.get("sync", False):
+            raise UsageError(
+                f"actors is {self.actors} and sync is set: in lockstep a learner has one host"
+            )
+        if is_embedded and self.ray_address is not None and not _is_loopback(self.ray_address):
+            raise UsageError(
+                f"ray_address is {self.ray_address}, whose nodes cannot reach an embedded hive:"
+                " name one that they can (--hive HOST:PORT, hive=)"
+            )
+
+    @property
     def origin(self) -> TrainingOrigin | None:
         """The checkpoint to start from, None to begin anew."""
         return None if self.checkpoint is None else TrainingOrigin(self.checkpoint)
@@ -132,6 +172,12 @@ class TrainingOptions:
     def stem(self) -> str:
         """The module's file name without its suffix."""
         return Path(self.name).stem
+
+
+def _is_loopback(address: str) -> bool:
+    """Return whether an address of a Ray cluster is one of this machine only."""
+    host = address.removeprefix("ray://").rpartition(":")[0] or address
+    return canonical(host.removeprefix("[").removesuffix("]")) == "localhost"
 
 
 def require_whole(name: str, value: int, most: int | None = None) -> None:

@@ -126,7 +126,7 @@ def gather(
         if held is not None:
             last_kind, (_, last) = "held", held
         missing = f"{error}; the last policy is the {last_kind} one"
-    membership = _membership(subject)
+    membership = membership_of(subject)
     if membership is not None:
         answers.until(membership.deliver, _PATIENCE_ROWS)  # they are in its counts
     try:
@@ -164,11 +164,11 @@ def fetch(
 
 def held_policy(subject: Guest | Fleet) -> tuple[int, bytes] | None:
     """Return the newest version that a host has loaded of its first run, and its ONNX file."""
-    membership = _membership(subject)
+    membership = membership_of(subject)
     return None if membership is None else membership.latest
 
 
-def _membership(subject: Guest | Fleet) -> RunMembership | None:
+def membership_of(subject: Guest | Fleet) -> RunMembership | None:
     """Return the membership of the run that a guest, or a fleet, started first."""
     from arkml.guests.fleet import Fleet
     from arkml.guests.guest import calls_of

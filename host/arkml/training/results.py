@@ -76,6 +76,25 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerProgress:
+    """
+    The state of one rollout worker of a training; worker 0 is the host of the training itself.
+
+    `incarnation` is the number of its predecessors that died. The hive has taken `rows` from all of
+    them in as many `frames`, and lately `rows_per_second`; in a result that is the mean over the
+    training. `version` is the newest version of the policy that it has.
+    """
+
+    worker: int
+    incarnation: int
+    is_alive: bool
+    frames: int
+    rows: int
+    rows_per_second: float
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingProgress:
     """
     The state of a training.
@@ -86,7 +105,8 @@ class TrainingProgress:
     100 training episodes, `evaluation_return` that of the last evaluation; None before the first.
     `metrics` are the newest values by their TensorBoard names. `evaluations` are those that were
     played since the call before, the oldest first. `warnings` are sentences for people that came up
-    since then, such as a learner that died and was replaced.
+    since then, such as a learner that died and was replaced. `workers` are the rollout workers,
+    empty without `actors`.
     """
 
     run_id: str | None
@@ -100,6 +120,7 @@ class TrainingProgress:
     metrics: Mapping[str, float]
     evaluations: tuple[Evaluation, ...]
     warnings: tuple[str, ...]
+    workers: tuple[WorkerProgress, ...] = ()
 
 
 ProgressFunction = Callable[[TrainingProgress], object]
@@ -165,7 +186,8 @@ class TrainingResult:
     from `rows` in `updates` gradient steps and published `versions`. `metrics` are the last values
     by their TensorBoard names. `files` are the paths in `directory` by "onnx", "crvo", "last" and
     "curve"; one that could not be written is missing. `warnings` are sentences for people, and
-    `errors` what went wrong, in the order of its weight: both are empty as a rule.
+    `errors` what went wrong, in the order of its weight: both are empty as a rule. `workers` are
+    the rollout workers, empty without `actors`.
     """
 
     run_id: str
@@ -188,6 +210,7 @@ class TrainingResult:
     files: Mapping[str, Path]
     warnings: tuple[str, ...] = ()
     errors: tuple[Exception, ...] = ()
+    workers: tuple[WorkerProgress, ...] = ()
 
     @property
     def learning_curve(self) -> LearningCurve:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from arkml.abi.codes import ErrorCode
 from arkml.errors import CmdletFailed, GuestError, GuestExit, UsageError
+from arkml.guests.guest import SEED_EXPORT, seeded_initializers
 from arkml.limits import Budget
 from arkml.runtime.module.description import ModuleKind
 from arkml.training.tasks import Task
@@ -35,7 +37,7 @@ class TaskRunner(Protocol):
     result: Any
     returned: bytes
 
-    def initialize(self) -> None: ...
+    def initialize(self, seed: int | None = None) -> None: ...
     def step(self) -> None: ...
     @property
     def statistics(self) -> Statistics: ...
@@ -70,9 +72,13 @@ class GuestRunner:
         self._budget = budget
         self.step: Callable[[], None] = self._step_of(task.kind)
 
-    def initialize(self) -> None:
-        """Run the initializers of the guest."""
-        self.guest.initialize()
+    def initialize(self, seed: int | None = None) -> None:
+        """Run the initializers of the guest, with a seed for the export that takes one."""
+        if seed is None:
+            self.guest.initialize()
+            return
+        for name in seeded_initializers(self.guest.module):
+            self.guest.call(name, *((seed,) if name == SEED_EXPORT else ()))
 
     @property
     def statistics(self) -> Statistics:
@@ -133,10 +139,23 @@ class FleetRunner:
         self._budget = budget
         self._failures: list[GuestError] = []
 
-    def initialize(self) -> None:
-        """Run the initializers of all guests."""
-        if self._fleet.initialize():
-            self._gather_failures()
+    def initialize(self, seed: int | None = None) -> None:
+        """Run the initializers of all guests; guest k takes the seed `seed` + k."""
+        if seed is None:
+            self._fleet.initialize()
+        else:
+            for name in seeded_initializers(self._fleet.guests[0].module):
+                self._call_all(name, seed)
+        self._gather_failures()
+
+    def _call_all(self, name: str, seed: int) -> None:
+        """Call an initializer of all guests; those that fail keep their errors."""
+        if name != SEED_EXPORT:
+            self._fleet.call(name)
+            return
+        for number, guest in enumerate(self._fleet.guests):
+            with suppress(GuestError):
+                guest.call(name, seed + number)
 
     def step(self) -> None:
         """Call the function in all guests. Raises FleetFailed if none is left."""

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from arkml.runtime.compiled_module import CompiledModule
     from arkml.runtime.module.description import EntryPoint, ModuleInfo
 
+SEED = "{seed}"
+"""Stands for the seed of an environment in the arguments of a cmdlet."""
+
 FRAMES = 600
 """Frames of an applet where no number is given."""
 
@@ -60,17 +63,25 @@ class Task:
         return f"{self.kind.value} {self.function}" if self.function else "a module without a task"
 
 
-def find_task(module: CompiledModule, arguments: str | None = None) -> Task:
+def find_task(
+    module: CompiledModule, arguments: str | None = None, seed: int | None = None
+) -> Task:
     """
     Return the task that the exports of a module suggest.
 
-    `arguments` are those of a cmdlet or WASI command, which the module must export then. Raises
-    EntryPointMissing.
+    `arguments` are those of a cmdlet or WASI command, which the module must export then; where
+    there is a `seed`, SEED in them stands for it. Raises EntryPointMissing.
     """
+    arguments = fill_seed(arguments, seed)
     entry = suggested_entry(module.info) if arguments is None else command_entry(module)
     if entry is None:
         return Task(module.info.kind, "")
     return task_of(entry, arguments or "")
+
+
+def fill_seed(arguments: str | None, seed: int | None) -> str | None:
+    """Return arguments with the seed, if there is one, in the place of "{seed}"."""
+    return arguments if arguments is None or seed is None else arguments.replace(SEED, str(seed))
 
 
 def task_of(entry: EntryPoint, arguments: str = "", data: bytes = b"") -> Task:

@@ -10,16 +10,16 @@ from arkml.envs.core.messages import Messages
 from arkml.envs.core.submit_loop import Calls
 from arkml.errors import EntryPointMissing, UsageError
 from arkml.guests.calls import CallLoop
-from arkml.guests.guest import initializers
+from arkml.guests.guest import SEED_EXPORT, seeded_initializers
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.module.imports import WASI_MODULE
+from arkml.training.tasks import SEED
 
 log = logging.getLogger(__name__)
 
-SEED = "{seed}"
-_SEED_EXPORT, _CONFIGURE = "arkml_seed", "configure"
+_CONFIGURE = "configure"
 _RANDOM = (WASI_MODULE, "random_get")
 _FRAME, _CMDLET = "ark_applet_update", "ark_cmdlet_run"
 
@@ -66,7 +66,7 @@ class Script:
         if isinstance(self._configure, str):
             texts = [self._args, self._configure]
         return (
-            _SEED_EXPORT in self._module.functions
+            SEED_EXPORT in self._module.functions
             or _RANDOM in self._module.linkage.wasi
             or any(isinstance(text, str) and SEED in text for text in texts)
         )
@@ -83,18 +83,10 @@ class Script:
 
     def calls(self, guest: CallLoop, seed: int) -> Calls:
         """Yield the calls of a new instance, one after another."""
-        for name in initializers(self._module):
-            if name == "ark_initialize":
-                yield from self._seeding(guest, seed)
-            yield partial(guest.begin, name)
-        if "ark_initialize" not in self._module.functions:
-            yield from self._seeding(guest, seed)
+        for name in seeded_initializers(self._module):
+            yield partial(guest.begin, name, (seed,) if name == SEED_EXPORT else ())
         yield from self._configuring(guest, seed)
         yield from self._playing(guest, seed)
-
-    def _seeding(self, guest: CallLoop, seed: int) -> Iterator[partial[ExportedFunction]]:
-        if _SEED_EXPORT in self._module.functions:
-            yield partial(guest.begin, _SEED_EXPORT, (seed,))
 
     def _configuring(self, guest: CallLoop, seed: int) -> Iterator[partial[ExportedFunction]]:
         argument = self._configure

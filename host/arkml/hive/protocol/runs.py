@@ -62,6 +62,10 @@ class Status(StrEnum):
     """Its learner has died, and the next one has not begun."""
 
 
+OVER = frozenset({Status.TERMINATING, Status.STOPPED, Status.NOT_FOUND, Status.ABORTED})
+"""The states of a run in which rollout workers end."""
+
+
 class OnConflict(StrEnum):
     """The choice for a new run whose name is taken."""
 

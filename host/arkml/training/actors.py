@@ -1,0 +1,247 @@
+"""The rollout workers of one training: their starts, their progress, their replacement."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from arkml.closing import Closing
+from arkml.errors import HiveUnreachable, Unavailable
+from arkml.hive.protocol.workers import WorkerJob, environment_seed
+from arkml.limits import Limits
+from arkml.training.delivered_rows import DeliveredRows
+from arkml.training.results import WorkerProgress
+from arkml.workers.local import LocalPlacement
+from arkml.workers.program import REFUSED
+
+if TYPE_CHECKING:
+    from arkml.guests.fleet import Fleet
+    from arkml.guests.guest import Guest
+    from arkml.hive.client import HiveClient
+    from arkml.hive.protocol.runs import RunInfo
+    from arkml.training.options import TrainingOptions
+    from arkml.workers.placement import Placement, Worker
+
+_PROGRAM = "arkml.training.rollout_worker"
+_INTERVAL = 0.1
+_REPLACEMENTS = 5
+_WITHIN = 60.0
+"""A worker is replaced at most _REPLACEMENTS times within _WITHIN seconds."""
+
+_ENDING = 5.0  # seconds for workers to deliver their last rows
+
+
+@dataclass(slots=True)
+class _Post:
+    """The place of one worker in a training, and the worker that has it now."""
+
+    number: int
+    incarnation: int = 0
+    worker: Worker | None = None
+    due: float = 0.0  # of the next start, while there is no worker
+    is_closed: bool = False  # true if there will be no worker any more
+    earlier_rows: int = 0  # of the workers before
+    earlier_frames: int = 0
+    latest: Mapping[str, Any] = field(default_factory=dict)
+    deaths: deque[float] = field(default_factory=deque)
+
+    def take_events(self) -> None:
+        """Keep the newest progress of the worker."""
+        assert self.worker is not None
+        for event in self.worker.events():
+            if event.get("event") == "progress":
+                self.latest = event
+
+    def progress(self) -> WorkerProgress:
+        """Return the state of this place."""
+        latest, is_alive = self.latest, self.worker is not None and self.worker.is_alive
+        return WorkerProgress(
+            worker=self.number,
+            incarnation=self.incarnation,
+            is_alive=is_alive,
+            frames=self.earlier_frames + int(latest.get("frames", 0)),
+            rows=self.earlier_rows + int(latest.get("rows", 0)),
+            rows_per_second=float(latest.get("rows_per_second", 0.0)) if is_alive else 0.0,
+            version=int(latest.get("version", 0)),
+        )
+
+    def vacate(self, now: float) -> float:
+        """Make room for the next worker after a death; return the seconds until its start."""
+        progress = self.progress()
+        self.earlier_rows, self.earlier_frames = progress.rows, progress.frames
+        self.latest, self.worker = {}, None
+        self.incarnation += 1
+        self.deaths.append(now)
+        while self.deaths[0] <= now - _WITHIN:
+            self.deaths.popleft()
+        is_often = len(self.deaths) > _REPLACEMENTS
+        self.due = self.deaths[-_REPLACEMENTS - 1] + _WITHIN if is_often else now
+        return self.due - now
+
+
+class RolloutWorkers(Closing):
+    """
+    The rollout workers of a training, of which the first is the host of the training itself.
+
+    `subject` is the guest or the fleet of that host. The others start with `begin`, once there is a
+    run, and are watched by a thread of this object. One that dies is reported to `warn` with its
+    reason and replaced, one that refuses its job is reported only. `close` ends all of them, and
+    closes the `placement`.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        options: TrainingOptions,
+        placement: Placement,
+        subject: Guest | Fleet,
+        warn: Callable[[str], object],
+    ) -> None:
+        """Prepare the workers of a training with the module `data`; none is started yet."""
+        assert options.actors is not None
+        self._own = DeliveredRows(subject)
+        self._data = data
+        self._hash = hashlib.sha256(data).hexdigest()
+        self._options = options
+        self._placement = placement
+        self._warn = warn
+        self._posts = [_Post(number) for number in range(1, options.actors)]
+        self._is_ending = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, client: HiveClient, run: RunInfo) -> None:
+        """Start the workers of a run. Does nothing once they are ending."""
+        with self._lock:
+            if self._is_ending.is_set() or self._thread is not None:
+                return
+            self._thread = threading.Thread(
+                target=self._watch, args=(client, run), name="arkml-actors", daemon=True
+            )
+            self._thread.start()
+
+    def progress(self, frames: int) -> tuple[WorkerProgress, ...]:
+        """Return the states of the workers, by number; `frames` are those of the first."""
+        own = self._own
+        own.update()
+        first = WorkerProgress(0, 0, True, frames, own.rows, own.rows_per_second, own.version)
+        with self._lock:
+            return first, *(post.progress() for post in self._posts)
+
+    def result(self, frames: int, seconds: float) -> tuple[WorkerProgress, ...]:
+        """Return the states after a training of `seconds`, with the mean rates."""
+        return tuple(
+            replace(one, rows_per_second=one.rows / max(seconds, 1e-3))
+            for one in self.progress(frames)
+        )
+
+    def stop(self) -> None:
+        """Ask all workers to deliver their rows and to end. Does not wait."""
+        self._is_ending.set()
+        with self._lock:
+            for post in self._posts:
+                if post.worker is not None:
+                    post.worker.stop(_ENDING)
+
+    def wait(self, is_hurried: Callable[[], bool]) -> None:
+        """Wait until all workers have ended after `stop`; by force if `is_hurried` says so."""
+        if self._thread is not None:
+            self._thread.join()
+        while any(post.worker is not None and post.worker.is_alive for post in self._posts):
+            if is_hurried():
+                for post in self._posts:
+                    if post.worker is not None:
+                        post.worker.kill()
+            time.sleep(_INTERVAL)
+        for post in self._posts:
+            if post.worker is not None:
+                post.take_events()
+
+    def close(self) -> None:
+        """End all workers, by force after some seconds. Safe to call again."""
+        self.stop()
+        self._placement.close(_ENDING)
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self, client: HiveClient, run: RunInfo) -> None:
+        while not self._is_ending.wait(_INTERVAL):
+            for post in self._posts:
+                if post.worker is not None:
+                    with self._lock:
+                        self._look_after(post, post.worker)
+                elif time.monotonic() >= post.due and not self._is_ending.is_set():
+                    self._start(post, client, run)
+
+    def _look_after(self, post: _Post, worker: Worker) -> None:
+        """Read the events of a worker, and its end."""
+        is_alive = worker.is_alive
+        post.take_events()
+        if is_alive or post.is_closed or self._is_ending.is_set():
+            return
+        if worker.status in (0, REFUSED):
+            post.is_closed = True
+            if worker.status == REFUSED:
+                self._warn(f"worker {post.number} cannot take part: {worker.reason}")
+            return
+        self._replace(post, f"worker {post.number} died: {worker.reason}")
+
+    def _start(self, post: _Post, client: HiveClient, run: RunInfo) -> None:
+        """Start the next worker of a place. Takes seconds where a hive has to start again."""
+        try:
+            job = self._job(post, client, run)
+            worker = self._placement.start(_PROGRAM, job.as_json(), job.label)
+        except (HiveUnreachable, Unavailable) as error:
+            if not self._is_ending.is_set():
+                self._replace(post, f"worker {post.number} does not start: {error}")
+            return
+        with self._lock:
+            post.worker = worker
+            if self._is_ending.is_set():
+                worker.stop(_ENDING)
+
+    def _replace(self, post: _Post, what: str) -> None:
+        wait = post.vacate(time.monotonic())
+        when = f"another one starts in {wait:.0f} s" if wait > 0 else "another one takes its place"
+        self._warn(f"{what}; {when}")
+
+    def _job(self, post: _Post, client: HiveClient, run: RunInfo) -> WorkerJob:
+        """Return the job of the next worker of a place. Raises HiveUnreachable."""
+        options = self._options
+        host, port, token = client.locate()
+        return WorkerJob(
+            run_id=run.id,
+            name=run.name,
+            game=run.game,
+            hive=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            token=token,
+            module_data=self._data,
+            module_hash=self._hash,
+            module_name=options.name,
+            arguments=options.arguments,
+            worker=post.number,
+            incarnation=post.incarnation,
+            seed=environment_seed(run.seed, post.number, post.incarnation),
+            instances=options.instances,
+            fps=options.fps,
+            limits=changed_limits(options.limits),
+            budgets_every_call=options.budgets_every_call,
+        )
+
+
+def placement_of(options: TrainingOptions) -> Placement:
+    """Return the place of the workers beside the first. Raises Unavailable and UsageError."""
+    if options.runner == "processes" or options.actors == 1:
+        return LocalPlacement()
+    raise Unavailable("the runner ray is not there yet")
+
+
+def changed_limits(limits: Limits) -> dict[str, Any]:
+    """Return the limits that differ from their defaults, by name."""
+    usual = asdict(Limits())
+    return {name: value for name, value in asdict(limits).items() if value != usual[name]}
