@@ -56,14 +56,14 @@ def serve(
         ),
     ] = 0,
     workers_a_run: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="M",
             parser=whole_number("--workers-a-run", 1, _MOST_WORKERS),
             help="Those that one run may have.",
             show_default="N",
         ),
-    ] = 0,
+    ] = None,
     runner: Annotated[
         str, typer.Option(metavar="processes|ray", help="The place of remote workers.")
     ] = "processes",
@@ -96,7 +96,8 @@ def serve(
     def job() -> int:
         token = os.environ.get(TOKEN)
         _check_serve_options(host, device, idle_stop, token)
-        allowed = _worker_options(workers, workers_a_run, runner, ray_address, worker_minutes)
+        per_run = workers_a_run or 0
+        allowed = _worker_options(workers, per_run, runner, ray_address, worker_minutes)
         require_hive()
         LogOptions(debug=debug).start()
         from arkml.server.options import ServeOptions, Timeouts

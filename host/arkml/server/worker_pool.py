@@ -79,7 +79,6 @@ class WorkerPool:
 
 
 def _open_placement(options: WorkerOptions) -> Placement:
-    try:
+    if options.runner == "processes":
         return LocalPlacement()
-    except (AbiError, UsageError) as error:
-        raise HiveError(f"no rollout workers can be started: {error}") from error
+    raise HiveError("no rollout workers can be started: the runner ray is not there yet")
