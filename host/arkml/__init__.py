@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         TrainingFailed,
         TrainingProgress,
         TrainingResult,
+        WorkerProgress,
     )
 
     __version__: str
@@ -98,6 +99,7 @@ __all__ = [
     "TrainingResult",
     "UsageError",
     "WasiGrant",
+    "WorkerProgress",
     "evaluate",
     "record",
     "train",
@@ -148,6 +150,7 @@ _HOMES = {
     "TrainingResult": "arkml.training.results",
     "UsageError": "arkml.errors",
     "WasiGrant": "arkml.runtime.wasi.linking",
+    "WorkerProgress": "arkml.training.results",
     "evaluate": "arkml.training.evaluation",
     "record": "arkml.training.recording",
     "train": "arkml.training.guest_trainer",

@@ -46,8 +46,8 @@ class Training:
         self.err = ""
         self.process = subprocess.Popen(
             ["sh", "-c", f'{trap}exec "$@"', "sh", *map(str, (*command, *words))],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=ENVIRONMENT,
-            **options,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+            **{"env": ENVIRONMENT, **options},
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read)
         self._reader.start()

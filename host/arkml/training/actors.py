@@ -90,27 +90,25 @@ class RolloutWorkers(Closing):
 
     `subject` is the guest or the fleet of that host. The others start with `begin`, once there is a
     run, and are watched by a thread of this object. One that dies is reported to `warn` with its
-    reason and replaced, one that refuses its job is reported only. `close` ends all of them.
+    reason and replaced, one that refuses its job is reported only. `close` ends all of them, and
+    closes the `placement`.
     """
 
     def __init__(
         self,
         data: bytes,
         options: TrainingOptions,
+        placement: Placement,
         subject: Guest | Fleet,
         warn: Callable[[str], object],
     ) -> None:
-        """
-        Prepare the workers of a training with the module `data`; none is started yet.
-
-        Raises Unavailable and UsageError where there is no place for them.
-        """
+        """Prepare the workers of a training with the module `data`; none is started yet."""
         assert options.actors is not None
         self._own = DeliveredRows(subject)
         self._data = data
         self._hash = hashlib.sha256(data).hexdigest()
         self._options = options
-        self._placement = _placement(options, options.actors)
+        self._placement = placement
         self._warn = warn
         self._posts = [_Post(number) for number in range(1, options.actors)]
         self._is_ending = threading.Event()
@@ -236,9 +234,9 @@ class RolloutWorkers(Closing):
         )
 
 
-def _placement(options: TrainingOptions, actors: int) -> Placement:
-    """Return the place of the other workers. Raises Unavailable and UsageError."""
-    if options.runner == "processes" or actors == 1:
+def placement_of(options: TrainingOptions) -> Placement:
+    """Return the place of the workers beside the first. Raises Unavailable and UsageError."""
+    if options.runner == "processes" or options.actors == 1:
         return LocalPlacement()
     raise Unavailable("the runner ray is not there yet")
 

@@ -19,7 +19,7 @@ from arkml.limits import Limits
 from arkml.output_files import make_directory
 from arkml.runs.access import EMBEDDED
 from arkml.runs.demonstrations import DemonstrationFeed
-from arkml.training.actors import RolloutWorkers
+from arkml.training.actors import RolloutWorkers, placement_of
 from arkml.training.evaluator import EvaluationTask
 from arkml.training.files import write_files
 from arkml.training.loop import TrainingLoop
@@ -203,8 +203,8 @@ class GuestTrainer(Closing):
             if options.demonstrations is not None:
                 hives.feed = DemonstrationFeed(read_demonstrations(Path(options.demonstrations)))
             if options.actors is not None:
-                subject = self._runner.subject
-                self._actors = RolloutWorkers(data, options, subject, self._warn)
+                placement, subject = placement_of(options), self._runner.subject
+                self._actors = RolloutWorkers(data, options, placement, subject, self._warn)
                 stack.enter_context(self._actors)
             if options.origin is not None:
                 options.origin.place(options.directory / "hive")
@@ -242,14 +242,14 @@ class GuestTrainer(Closing):
         try:
             runner.initialize(self.options.environment_seed)
             loop.run(runner.step, self._evaluate, self.options.eval_every)
+            self._stop_actors()
             if loop.ended not in ("return", "stopped"):
                 evaluation.wait()
             self._ended = loop.ended or "failed"
         except Exception as error:  # noqa: BLE001  what was learned is kept, whatever it is
             self.error, self._ended = error, "failed"
         finally:
-            if self._actors is not None:
-                self._actors.stop()
+            self._stop_actors()
             monitor.close()
 
     def finish(self, is_hurried: Callable[[], bool] = lambda: False) -> TrainingResult:
@@ -261,8 +261,8 @@ class GuestTrainer(Closing):
         """
         monitor, evaluation, hives = self._monitor, self._evaluation, self._hives
         assert monitor is not None
+        self._stop_actors()  # where an interrupt kept `play` from it
         if self._actors is not None:
-            self._actors.stop()  # where an interrupt kept `play` from it
             self._actors.wait(is_hurried)
         monitor.close()
         if not hives.started:
@@ -294,6 +294,11 @@ class GuestTrainer(Closing):
         if self._actors is not None:
             self._actors.begin(self._hives.started[0][0], run)
         self._record.write(run)
+
+    def _stop_actors(self) -> None:
+        """Let the other workers deliver their last rows and end, while this host does the rest."""
+        if self._actors is not None:
+            self._actors.stop()
 
     def _warn(self, warning: str) -> None:
         if self._monitor is not None:

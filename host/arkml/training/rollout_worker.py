@@ -9,12 +9,11 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from msgspec.structs import asdict
-
-from arkml.errors import ArkmlError, GuestError, HiveError, HiveRefused
+from arkml.errors import ArkmlError, GuestError, HiveRefused, HiveUnreachable
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import OVER, RunDetails
 from arkml.hive.protocol.workers import WorkerJob
+from arkml.hive.transport import GONE, RETRIED
 from arkml.host import Host, hives_of
 from arkml.limits import Limits
 from arkml.runs.access import HiveGrant, read_address
@@ -23,7 +22,7 @@ from arkml.training.pacer import Pacer
 from arkml.training.task_runner import TaskRunner, make_runner
 from arkml.training.tasks import find_task
 from arkml.training.worker_module import compile_for, module_bytes
-from arkml.training.worker_watch import GONE, Ending, Report, WorkerWatch
+from arkml.training.worker_watch import Ending, Report, WorkerWatch
 from arkml.workers.program import REFUSED, Program, run_program
 
 if TYPE_CHECKING:
@@ -51,15 +50,24 @@ def main(program: Program) -> int:
         ending = _work(WorkerJob.from_json(values), program.report) or _interrupted(program)
     except KeyboardInterrupt:
         ending = _interrupted(program)
-    except HiveRefused as error:
-        ending = Ending(0 if error.status in GONE else REFUSED, str(error))
-    except (HiveError, GuestError) as error:
-        ending = Ending(_FAILED, str(error))
     except ArkmlError as error:
-        ending = Ending(REFUSED, str(error))
+        ending = Ending(_status_of(error), str(error))
     _ignore_signals()
     program.report({"event": "ended", "reason": ending.reason})
     return ending.status
+
+
+def _status_of(error: ArkmlError) -> int:
+    """Return the exit status after an error: another worker may fare better after a failure."""
+    match error:
+        case HiveRefused(status=status) if status in GONE:
+            return 0
+        case HiveRefused(status=status) if status in RETRIED:
+            return _FAILED
+        case HiveUnreachable() | GuestError():
+            return _FAILED
+        case _:
+            return REFUSED
 
 
 def _interrupted(program: Program) -> Ending:
@@ -120,7 +128,7 @@ def _play(
 
 def _grant(job: WorkerJob, details: RunDetails) -> HiveGrant:
     """Return the permission to take part in the run of a job, with the settings of the run."""
-    values = asdict(details.settings)
+    values = details.settings.as_json()
     settings: LearnerSettings = {n: v for n, v in values.items() if n not in _FIXED}  # type: ignore[assignment]
     return HiveGrant(
         hive=job.hive,

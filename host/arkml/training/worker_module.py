@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arkml.errors import ModuleRejected
+from arkml.errors import HiveRefused, ModuleRejected
 from arkml.limits import GIB
 from arkml.training.tasks import compile_module
 
@@ -30,9 +30,15 @@ def module_bytes(job: WorkerJob, client: HiveClient) -> bytes:
     """
     Return the bytes of the module of a job, downloaded from the hive unless the job has them.
 
-    Raises ModuleRejected for bytes of another hash, and HiveError.
+    Raises ModuleRejected for bytes of another hash, and where the hive does not give any, and
+    HiveUnreachable.
     """
-    data = job.module_data or client.module(job.module_hash).result()
+    try:
+        data = job.module_data or client.module(job.module_hash).result()
+    except HiveRefused as error:
+        raise ModuleRejected(
+            f"{job.module_name} ({job.module_hash}) cannot be downloaded from the hive: {error}"
+        ) from error
     found = hashlib.sha256(data).hexdigest()
     if found != job.module_hash:
         raise ModuleRejected(
@@ -46,13 +52,18 @@ def compile_for(job: WorkerJob, host: Host, data: bytes) -> CompiledModule:
     """
     Compile the module of a job. Raises ModuleError.
 
-    A module that was downloaded is compiled within limits of this process, which a signal ends
-    where it exceeds them.
+    A module that was downloaded is compiled within limits of this process, which a signal may end
+    where it exceeds them: SIGXCPU for the time, SIGABRT for the memory.
     """
     if job.module_data:
         return compile_module(host, data, job.module_name)
     with _limited():
-        return compile_module(host, data, job.module_name)
+        try:
+            return compile_module(host, data, job.module_name)
+        except MemoryError:
+            raise ModuleRejected(
+                f"{job.module_name} takes more than {COMPILE_BYTES:,} bytes to compile"
+            ) from None
 
 
 @contextmanager

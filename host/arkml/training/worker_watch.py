@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from arkml.closing import Closing
 from arkml.errors import HiveError, HiveRefused, InvalidArguments, RunGone
 from arkml.hive.protocol.runs import OVER
+from arkml.hive.transport import GONE
 from arkml.training.delivered_rows import DeliveredRows
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from arkml.hive.protocol.workers import WorkerJob
     from arkml.hive.session import RunSession
     from arkml.runs.access import HiveAccess
-
-GONE = (404, 410)
-"""Statuses by which a hive says that a run is not there any more."""
 
 _INTERVAL = 1.0
 _ANSWERED_WITHIN = 10.0
@@ -128,7 +126,7 @@ class WorkerWatch(Closing):
         match self._hives.failure:
             case RunGone() as error:
                 return Ending(0, str(error))
-            case HiveRefused(status=404 | 410) as error:
+            case HiveRefused(status=status) as error if status in GONE:
                 return Ending(0, str(error))
             case HiveRefused(status=400 | 401 | 403 | 409 | 422) | InvalidArguments() as error:
                 return Ending(2, str(error))
