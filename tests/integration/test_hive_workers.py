@@ -175,11 +175,12 @@ def test_a_worker_that_refuses_its_job_fails_the_start_with_its_reason(service, 
 
 def test_workers_that_are_not_ready_in_time_fail_the_start_and_end(make_service, jobs):
     service = make_service(start=0.5)
+    answers = [ask(service, jobs, 4, wish="silent") for _ in range(2)]  # their places are free
 
-    code, sentence = refusal(ask(service, jobs, 2, wish="silent"))
-    assert code == 503
-    assert "was ready within 0.5 s" in sentence
-    start(service, jobs, 4)
+    for code, sentence in map(refusal, answers):
+        assert code == 503
+        assert "was ready within 0.5 s" in sentence
+    assert service.get("/runs").json()["runs"] == []
 
 
 def as_worker(service, job):
@@ -293,7 +294,7 @@ def test_workers_that_have_ended_do_not_stop_the_run_of_a_host(service, jobs):
     run_id = start(service, jobs, 1)
     sid = service.sid(run_id)
     (jobs.folder / "end-0-0").touch()
-    eventually(lambda: service.run(run_id)["workers"] == 0)
+    eventually(lambda: workers_of(service, run_id)[0]["reason"])
 
     assert service.post(f"/sessions/{sid}/beat").status_code == 200
     left = service.post(f"/sessions/{sid}/leave")
@@ -357,6 +358,18 @@ def test_a_request_that_joins_a_run_brings_the_workers_that_it_lacks(service, jo
 
     assert joined == run_id
     assert [one["number"] for one in workers_of(service, run_id)] == [0, 1, 2]
+
+
+def test_a_stopped_run_is_resumed_with_its_workers_or_stays_stopped(service, jobs):
+    run_id = start(service, jobs, 1)
+    service.post(f"/runs/{run_id}/stop")
+    refused = ask(service, jobs, 2, wish="refuse", on_conflict="join")
+    between = service.run(run_id)
+    start(service, jobs, 2, on_conflict="join")
+
+    assert refused.status_code == 503
+    assert (between["status"], between["workers"]) == ("stopped", 0)
+    assert [one["is_alive"] for one in workers_of(service, run_id)] == [True, True]
 
 
 def test_a_hive_that_workers_of_a_ray_cluster_cannot_reach_does_not_start(tmp_path):

@@ -161,6 +161,7 @@ class HiveRunGateway:
             configuration=request.configuration,
             checkpoint=request.checkpoint,
             seconds=request.seconds or 0,
+            requires_device=request.hardware is not HardwareType.CPU,
             module_id=request.module,
             **self._remote.fields(request),
         )

@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 _DELETABLE = (Status.STOPPED, Status.ABORTED, Status.NOT_FOUND)
 _LEARNER_WITHIN = 45.0
-"""Seconds in which the learner of a run that needs a GPU finds one."""
+"""Seconds in which the learner of a run that requires its device finds it."""
 
 _FOLDERS = ("rows", "checkpoints", "policies", "events", "published")
 
@@ -181,8 +181,7 @@ class Hive:
         if is_new:
             await self._begin(run, request)
         elif request.workers:
-            await run.start()
-            await run.workers.start(request)
+            await run.resume_with_workers(request)
         return run, is_new
 
     async def _create(self, request: RunRequest) -> Run:
@@ -202,7 +201,7 @@ class Hive:
         await run.restore()
         await run.start()
         try:
-            if run.document.request.settings.device == "cuda":
+            if request.requires_device:
                 await run.require_learner(_LEARNER_WITHIN)
             if request.workers:
                 await run.workers.start(run.document.request)

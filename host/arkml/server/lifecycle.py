@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.runs import Status
+from arkml.hive.protocol.runs import RunRequest, Status
 from arkml.server.document import DOCUMENT_NAME, Document, pack_document, write_document
 from arkml.server.index import Index
 from arkml.server.learner_events import RunEvent
@@ -151,6 +151,26 @@ class Lifecycle:
             if self._document.status is Status.STOPPED:
                 self._document.status, self._document.ended_at = Status.RUNNING, 0
 
+    async def resume_with_workers(self, request: RunRequest) -> None:
+        """Resume the run if it was stopped, and start the workers it lacks. Raises HiveRefused."""
+        was_over = self._document.is_over
+        await self.reopen()
+        await self.start()
+        try:
+            await self.workers.start(request)
+        except HiveRefused:
+            if was_over:
+                await self.stop(for_all=False)
+            raise
+
+    async def require_learner(self, seconds: float) -> None:
+        """Wait for the learner's first message. Raises HiveRefused if it cannot begin."""
+        waiting = (Status.PENDING, Status.UNHEALTHY)
+        await self.changes.wait_for(lambda: self.is_ending or self.status not in waiting, seconds)
+        document = self._document
+        if document.status is Status.ABORTED:
+            raise HiveRefused(f"run {document.request.name} is aborted: {document.reason}", 503)
+
     async def stop(self, *, for_all: bool, aborted: str = "") -> None:
         """
         Save a checkpoint and stop the run, which is resumed when a session joins it.
@@ -213,7 +233,9 @@ class Lifecycle:
         )
 
     async def _deactivate(self, seconds: float) -> None:
-        await asyncio.gather(self.workers.stop(seconds), self.supervisor.stop(seconds))
+        ending = asyncio.create_task(self.workers.stop(seconds))
+        await self.supervisor.stop(seconds)  # by this task, which may be the supervisor's own
+        await ending
         await self.log.close()
 
     async def _maintain(self) -> None:

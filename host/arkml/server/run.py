@@ -14,7 +14,7 @@ from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.results import EvaluationReport
 from arkml.hive.protocol.rows import Header
-from arkml.hive.protocol.runs import LEAST_AHEAD, Best, Role, RunInfo, Status
+from arkml.hive.protocol.runs import LEAST_AHEAD, Best, Role, RunInfo, RunRequest, Status
 from arkml.hive.protocol.sessions import SessionState
 from arkml.server.best_policy import BestPolicy, mean, standard_deviation
 from arkml.server.document import Document
@@ -128,6 +128,10 @@ class Run:
         """Open the log and start the learner, as far as needed. Raises HiveRefused and OSError."""
         await self._lifecycle.start()
 
+    async def resume_with_workers(self, request: RunRequest) -> None:
+        """Resume the run if it was stopped, and start the workers it lacks. Raises HiveRefused."""
+        await self._lifecycle.resume_with_workers(request)
+
     async def stop(self) -> None:
         """Save a checkpoint and stop the run for all of its present sessions. Raises OSError."""
         await self._lifecycle.stop(for_all=True)
@@ -217,12 +221,7 @@ class Run:
 
     async def require_learner(self, seconds: float) -> None:
         """Wait for the learner's first message. Raises HiveRefused if it cannot begin."""
-        waiting = (Status.PENDING, Status.UNHEALTHY)
-        await self._wait_for(lambda: self.status not in waiting, seconds)
-        if self.document.status is Status.ABORTED:
-            raise HiveRefused(
-                f"run {self.document.request.name} is aborted: {self.document.reason}", 503
-            )
+        await self._lifecycle.require_learner(seconds)
 
     async def newer_policy(self, after: int, seconds: float) -> PolicyVersion | None:
         """Return the newest policy version if it is above `after`, waiting for one if needed."""

@@ -104,7 +104,8 @@ class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
 
     `configuration` is the guest's own, kept byte for byte. `checkpoint` is empty, or
     `run_id[@step]` or ORIGIN_FILE to start from. `seconds` is how long it may run, 0 for as long
-    as it is used. The hive starts `workers` rollout workers, each a host with a guest of the
+    as it is used. With `requires_device` the run is refused if its learner does not find the device
+    of the settings. The hive starts `workers` rollout workers, each a host with a guest of the
     uploaded `module`, the SHA-256 of one in hex, which is called `module_name`. `arguments` are
     those of a cmdlet, None for the entry point that its exports suggest. `module_id` is a name that
     the guest has for a module; it is kept and shown.
@@ -117,6 +118,7 @@ class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
     checkpoint: str = ""
     seconds: Annotated[int, Meta(ge=0, le=MAX_SECONDS)] = 0
     on_conflict: OnConflict = OnConflict.NUMBER
+    requires_device: bool = False
     workers: Count = 0
     module: str = ""
     module_name: str = ""
