@@ -159,14 +159,14 @@ class RunWorkers:
         its job, and if none is ready in time; nothing is left of the new ones then.
         """
         async with self._starting:
-            running = sum(not place.is_over for place in self._places)
-            count = request.workers - running
+            kept = [place for place in self._places if not place.is_over]
+            count, running = request.workers - len(kept), len(kept)
             if count <= 0:
                 return
             self._pool.take(count, running=running)
             first, self._starts = self._starts, self._starts + count
             new = [_Place(number, request) for number in range(first, self._starts)]
-            self._is_stopped = False
+            self._places, self._is_stopped = kept, False
             if not self._token:
                 self._token = self._pool.tokens.issue(WorkerGrant(self._run_id, request.module))
             try:
@@ -194,7 +194,7 @@ class RunWorkers:
         for failure in await asyncio.gather(*starts, return_exceptions=True):
             if failure is not None:
                 raise failure
-        self._places = [place for place in self._places if not place.is_over] + list(new)
+        self._places += new
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._watch())
         deadline = time.monotonic() + self._pool.options.start
