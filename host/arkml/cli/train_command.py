@@ -185,7 +185,7 @@ def command(
         str,
         typer.Option(
             metavar="processes|ray",
-            help="Where the other workers run: on this machine, or on a Ray cluster.",
+            help="Run the other workers on this machine, or on a Ray cluster.",
             rich_help_panel=_WORKERS,
         ),
     ] = "processes",
