@@ -4,10 +4,13 @@ import hashlib
 import json
 import os
 import signal
+from pathlib import Path
 
 import httpx
 import pytest
+from tests.faults.player import children_of
 from tests.integration.command_line import ROOT, arkml
+from tests.integration.command_line import start as command
 from tests.integration.hive_service import ACTIONS, FEATURES, Service, request, rows, start_hive
 from tests.integration.test_workers import is_running
 from tests.waiting import eventually
@@ -395,3 +398,16 @@ def test_options_of_workers_that_are_out_of_range_are_refused_by_name(tmp_path, 
     assert ended.status == 2
     assert told in ended.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_token_of_a_hive_is_not_in_the_environment_of_its_processes(tmp_path):
+    port = ("--port", "0")
+    with command("hive", "serve", "--data", tmp_path, *port, ARKML_HIVE_TOKEN="secret") as process:
+        assert "with the token" in process.stderr.readline()
+        learners = eventually(lambda: children_of(process.pid))
+        environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in learners]
+        process.terminate()
+        process.communicate(timeout=60)
+
+    assert environments
+    assert not any(b"ARKML_HIVE_TOKEN" in environment for environment in environments)

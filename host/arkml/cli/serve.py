@@ -94,7 +94,7 @@ def serve(
     names = tuple(allow_host or ())
 
     def job() -> int:
-        token = os.environ.get(TOKEN)
+        token = os.environ.pop(TOKEN, None)  # so that learners and workers do not inherit it
         _check_serve_options(host, device, idle_stop, token)
         per_run = workers_a_run or 0
         allowed = _worker_options(workers, per_run, runner, ray_address, worker_minutes)

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _serve_embedded(json.loads(_read_line()))
     if options.data is None:
         parser.error("--data is missing")
-    token = os.environ.get(_TOKEN, "")
+    token = os.environ.pop(_TOKEN, "")  # so that learners and workers do not inherit it
     names = tuple(options.allow_host)
     return _serve(ServeOptions(options.data, options.host, options.port, token, names), None)
 
