@@ -6,7 +6,8 @@ import { ErrorCode, TrainingHandle, FutureHandle } from "./types";
 // A guest that needs this API exports the address of this number.
 export const ID: u64 = 0xaed601094f073c81;
 
-// Set the module that remote workers run, by its content id.
+// Set the module that remote workers run: `cid` is the SHA-256 of a module that was uploaded to the
+// hive, in hexadecimal digits. By default they run the guest's own.
 @external("ark-ml-v2", "ml__set_worker_module_link")
 export declare function set_worker_module_link(
   cid_ptr: usize,

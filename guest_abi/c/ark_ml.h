@@ -269,7 +269,10 @@ ArkErrorCode ark_ml_v1_drop_future(
 
 /* ark-ml-v2: Remote workers, and experiments that others started. */
 
-/* Set the module that remote workers run, by its content id. */
+/*
+ * Set the module that remote workers run: `cid` is the SHA-256 of a module that was uploaded to the
+ * hive, in hexadecimal digits. By default they run the guest's own.
+ */
 ARK_IMPORT("ark-ml-v2", "ml__set_worker_module_link")
 ArkErrorCode ark_ml_v2_set_worker_module_link(
     const uint8_t *cid_ptr,

@@ -910,7 +910,8 @@ pub mod ml_v2 {
 
     #[cfg_attr(target_arch = "wasm32", link(wasm_import_module = "ark-ml-v2"))]
     extern "C" {
-        /// Set the module that remote workers run, by its content id.
+        /// Set the module that remote workers run: `cid` is the SHA-256 of a module that was
+        /// uploaded to the hive, in hexadecimal digits. By default they run the guest's own.
         #[cfg_attr(target_arch = "wasm32", link_name = "ml__set_worker_module_link")]
         #[cfg_attr(not(target_arch = "wasm32"), link_name = "ark_ml_v2_set_worker_module_link")]
         pub fn set_worker_module_link(

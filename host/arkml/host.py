@@ -168,7 +168,7 @@ class _Gateways:
         block = self.hives.grant.block
         if block is None:
             block = module.info.kind is not ModuleKind.APPLET
-        return HiveRunGateway(self.hives, library, block=block, spec=module.info.spec)
+        return HiveRunGateway(self.hives, library, module, block=block)
 
     def close(self) -> None:
         if self.hives is not None:

@@ -1,5 +1,6 @@
 """Real answers of a real hive, against the OpenAPI document."""
 
+import hashlib
 import json
 import uuid
 
@@ -9,17 +10,19 @@ from tests.integration.hive_service import Service, request, rows, start_hive
 from tests.waiting import eventually
 
 from arkml.hive.protocol.rows import encode
-from arkml.hive.protocol.runs import Refusal
+from arkml.hive.protocol.runs import ModuleReply, Refusal
 from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
 from arkml.server.app import OPERATIONS
 from arkml.server.openapi import PATH, document
 
+EMPTY = b"\0asm\1\0\0\0"
+"""A module with nothing in it."""
 STRUCTS = {(f"/v1{one.path}", one.method.lower()): one.gives for one in OPERATIONS}
 
 
 @pytest.fixture
 def service(tmp_path):
-    with start_hive(tmp_path / "data") as hive:
+    with start_hive(tmp_path / "data", workers={"total": 1}) as hive:
         made = Service(hive)
         yield made
         made.close()
@@ -54,7 +57,7 @@ def struct_of(path, method, status):
     """The struct of an answer."""
     if status >= 400:
         return OutOfTurn if status == 409 and path.endswith("rows") else Refusal
-    return STRUCTS.get((path, method), RowsReply)
+    return {"put": ModuleReply}.get(method, STRUCTS.get((path, method), RowsReply))
 
 
 def answers_of(service):
@@ -92,6 +95,14 @@ def answers_of(service):
         yield f"{run}/snapshot", "get", service.get(f"{at}/snapshot?which={which}")
     yield f"{run}/metrics", "get", service.get(f"{at}/metrics")
     yield f"{run}/series", "get", service.get(f"{at}/series?name=eval/mean_reward")
+    module = "/v1/modules/{sha256}"
+    known = f"/modules/{hashlib.sha256(EMPTY).hexdigest()}"
+    yield module, "put", service.http.put(known, content=EMPTY)
+    yield module, "put", service.http.put(known, content=EMPTY)
+    yield module, "put", service.http.put(known, content=EMPTY + b"\0\1\0")
+    yield module, "head", service.http.head(known)
+    yield module, "get", service.get(known)
+    yield module, "get", service.get("/modules/0")
     yield f"{run}/checkpoints", "post", service.post(f"{at}/checkpoints")
     yield f"{run}/checkpoints", "get", service.get(f"{at}/checkpoints")
     yield f"{run}/memory", "get", service.get(f"{at}/memory")

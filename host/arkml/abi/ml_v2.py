@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from arkml.abi.ml_v1 import (
     ADDRESS,
-    ARGUMENTS,
     FUTURE,
     HIVE,
     HIVE_SESSION,
@@ -54,9 +53,10 @@ ML_V2 = Api(
     functions=(
         Function(
             "set_worker_module_link",
-            "Set the module that remote workers run, by its content id.",
+            "Set the module that remote workers run: `cid` is the SHA-256 of a module that was "
+            "uploaded to the hive, in hexadecimal digits. By default they run the guest's own.",
             (Param("cid", Str()),),
-            errors=ARGUMENTS,
+            errors=HIVE,
         ),
         Function(
             "connect_to_experiment",

@@ -1,4 +1,4 @@
-"""`arkml hive`: serves a hive, and manages the runs of one."""
+"""`arkml hive`: the commands that manage the runs of a hive, and `serve`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
-from arkml.cli.launch import TOKEN, require_hive
-from arkml.cli.logs import LogOptions
-from arkml.cli.values import whole_number
+from arkml.cli.launch import TOKEN
+from arkml.cli.serve import serve
 from arkml.errors import UsageError
 from arkml.output_files import write_file
 
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 
     from arkml.hive.client import HiveClient
     from arkml.hive.protocol.results import SnapshotKind
-    from arkml.hive.protocol.runs import RunInfo
-    from arkml.server.options import ServeOptions
+    from arkml.hive.protocol.runs import RunInfo, WorkerInfo
 
 _HERE = "127.0.0.1:12356"
+_WORKER = ("worker", "status", "restarts", "rows", "rows/s", "version", "last reason")
 
 RunName = Annotated[
     str, typer.Argument(metavar="RUN", help="The id of a run, or its name.", show_default=False)
@@ -64,89 +63,6 @@ def register(app: typer.Typer) -> None:
     app.add_typer(hive)
 
 
-def serve(
-    host: Annotated[
-        str, typer.Option(metavar="HOST", help="The address to listen at.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(metavar="PORT", parser=whole_number("--port", 0, 65_535), help="0 picks one."),
-    ] = 12356,
-    data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="The directory that keeps the runs.")
-    ] = Path("hive"),
-    device: Annotated[
-        str, typer.Option(metavar="auto|cpu|cuda", help="The device of the learners.")
-    ] = "auto",
-    idle_stop: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="Stop a run that was not used for that long."),
-    ] = 600.0,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Answer requests for that name too; may be given more than once."
-        ),
-    ] = None,
-    debug: options.Debug = False,
-) -> Job:
-    """
-    Serve a hive until Ctrl-C.
-
-    The token that clients need is read from the variable ARKML_HIVE_TOKEN; without one only this
-    machine may be served. At a loopback address, requests for other names than those of loopback
-    and of --allow-host are refused; elsewhere only if there is an --allow-host.
-    """
-    names = tuple(allow_host or ())
-
-    def job() -> int:
-        token = os.environ.get(TOKEN)
-        _check_serve_options(host, device, idle_stop, token)
-        require_hive()
-        LogOptions(debug=debug).start()
-        from arkml.server.options import ServeOptions, Timeouts
-
-        return _serve(
-            ServeOptions(
-                data=data,
-                host=host,
-                port=port,
-                token=token or "",
-                allow_hosts=names,
-                device=device,
-                timeouts=Timeouts(idle_stop=idle_stop),
-            )
-        )
-
-    return job
-
-
-def _check_serve_options(host: str, device: str, idle_stop: float, token: str | None) -> None:
-    """Raise UsageError for an option that is out of range."""
-    from arkml.hive.protocol.settings import DEVICES
-
-    if device not in DEVICES:
-        raise UsageError(f"--device {device}: it takes one of {', '.join(DEVICES)}")
-    if not idle_stop > 0:
-        raise UsageError(f"--idle-stop {idle_stop:g}: it takes a number of seconds above 0")
-    if token is None and host not in ("127.0.0.1", "localhost", "::1"):
-        raise UsageError(f"--host {host} is open to others: set {TOKEN} to the token they need")
-
-
-def _serve(options: ServeOptions) -> int:
-    """Serve until SIGINT or SIGTERM. Raises UsageError and HiveError if that cannot begin."""
-    from arkml.server.service import serve as serve_hive
-
-    def announce(host: str, port: int) -> None:
-        secret = "with the token" if options.token else "without a token"
-        address = f"http://{host}:{port} {secret}"
-        sys.stderr.write(f"hive: {address}, runs in {options.data.resolve()}\n")
-        sys.stderr.flush()
-
-    serve_hive(options, announce)
-    return GOOD
-
-
 def list_(hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
     """List the runs, the newest first."""
 
@@ -172,7 +88,7 @@ def show(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = Fal
         if as_json:
             print_json(details.as_json())
             return GOOD
-        from arkml.cli.tables import facts, show
+        from arkml.cli.tables import facts, grid, show
         from arkml.cli.training_display import pace_of
 
         info, settings, best = details.run, details.settings.as_json(), details.best
@@ -185,7 +101,10 @@ def show(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = Fal
             else f"{best.score:g} by {best.by}: version {best.version}, {best.n_opts:,} updates"
         )
         rows["updates_per_row"] = pace_of(info.latest) or "none yet"
+        rows["module"] = details.module or "none uploaded"
         show(f"run {info.name}", facts((name, str(value)) for name, value in rows.items()))
+        if details.workers:
+            show(f"{info.workers} workers", grid(_WORKER, map(_worker_row, details.workers)))
         show("settings", facts((name, str(value)) for name, value in settings.items()))
         return GOOD
 
@@ -309,6 +228,18 @@ def _print(text: str, document: dict[str, Any], as_json: bool) -> int:
     else:
         sys.stdout.write(f"{text}\n")
     return GOOD
+
+
+def _worker_row(worker: WorkerInfo) -> tuple[str, ...]:
+    return (
+        str(worker.number),
+        "alive" if worker.is_alive else "ended",
+        str(worker.incarnation),
+        f"{worker.rows:,}",
+        f"{worker.rows_per_second:,.0f}",
+        str(worker.policy_version),
+        worker.reason,
+    )
 
 
 def _row(run: RunInfo) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from arkml.closing import Closing
-from arkml.errors import HiveUnreachable, ProtocolError
+from arkml.errors import HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive import give_way
 from arkml.hive.presence import Presence
 from arkml.hive.protocol.results import (
@@ -41,11 +41,13 @@ from arkml.hive.protocol.runs import (
 )
 from arkml.hive.protocol.wire import Nothing, WireStruct
 from arkml.hive.session import RunSession
-from arkml.hive.transport import HiveTransport, Locate, read
+from arkml.hive.transport import HiveTransport, Locate, read, reason
 from arkml.hive.upload import DemonstrationUpload
 
 T = TypeVar("T")
 
+_NOT_TAKEN = 503  # the answer, without a sentence, of a hive that takes no modules
+_WASM = {"content-type": "application/wasm"}
 _ENDING = 5.0  # seconds that the thread gets to end
 
 
@@ -151,6 +153,15 @@ class HiveClient(Closing):
         path = f"/modules/{quote(sha256, safe='')}"
         return self._ask("GET", path, lambda answer: answer.content)
 
+    def upload_module(self, sha256: str, data: bytes) -> Future[None]:
+        """
+        Give the hive a module for rollout workers, unless it has it.
+
+        `sha256` is that of `data`, in lower hex. The future raises HiveRefused if the hive takes no
+        modules, or not this one.
+        """
+        return self._start(self._upload_module(sha256, data))
+
     def join(
         self,
         run_id: str,
@@ -207,6 +218,20 @@ class HiveClient(Closing):
         self._loop.call_soon_threadsafe(self._loop.stop)
         if self._thread is not threading.current_thread():  # the collector runs anywhere
             self._thread.join(_ENDING)
+
+    async def _upload_module(self, sha256: str, data: bytes) -> None:
+        path = f"/modules/{sha256}"
+        known = await self._transport.send("HEAD", path)
+        if known.status_code < 400:
+            return
+        if known.status_code == _NOT_TAKEN:
+            raise HiveRefused(
+                "the hive starts no remote workers: arkml hive serve --workers N allows them",
+                _NOT_TAKEN,
+            )
+        answer = await self._transport.send("PUT", path, content=data, headers=_WASM)
+        if answer.status_code >= 400:
+            raise HiveRefused(reason(answer), answer.status_code)
 
     async def _join(self, session: RunSession) -> RunSession:
         await session.begin()

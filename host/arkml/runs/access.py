@@ -81,6 +81,7 @@ class HiveGrant:
     `expected` is the run that the first of them has to start, any other one is NotTrainable.
     With `join`, the id of a run of the hive, guests take part in that run, whatever run and hive
     they name, and get none of the remote workers that they ask for.
+    `upload_modules` allows guests to have remote workers: the hive then gets their module.
     """
 
     hive: Literal["embedded"] | str = EMBEDDED  # noqa: PYI051  the one word that is no address
@@ -94,6 +95,7 @@ class HiveGrant:
     checkpoint: str = ""
     expected: RunIdentity | None = None
     join: str = ""
+    upload_modules: bool = False
 
     def __post_init__(self) -> None:
         """Raise UsageError for text that is not an address, and InvalidSettings."""

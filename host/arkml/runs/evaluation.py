@@ -166,6 +166,9 @@ class PolicyEvaluation:
         self.has_started = True
         return settled(TrainingStart(policy, *shape, SuccessSink(policy, self.episodes)))
 
+    def linked_module(self, link: str) -> str:
+        raise Unavailable(f"an evaluation has no remote workers that could run {link[:80]!r}")
+
     def connect(self, address: HiveAddress, run_id: str) -> Pending[TrainingStart]:
         raise Unavailable(f"an evaluation cannot join run {run_id!r} on {address}")
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from arkml.abi.codes import ExperimentStatus
+from arkml.abi.codes import ExperimentStatus, HardwareType
 from arkml.errors import (
     AbiError,
     ArkmlError,
@@ -26,10 +26,12 @@ from arkml.errors import (
 )
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import RunInfo, RunRequest, Status
-from arkml.hive.protocol.settings import Settings, from_protocol, guest_settings
+from arkml.hive.protocol.settings import Device, Settings, from_protocol, guest_settings
 from arkml.policies.library import PolicyLibrary
 from arkml.runs.access import HiveAccess
 from arkml.runs.membership import RunMembership
+from arkml.runs.remote_workers import RemoteWorkers
+from arkml.runtime.compiled_module import CompiledModule
 from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.run import (
     ExperimentInfo,
@@ -59,21 +61,34 @@ _STATUS = {
 }
 
 
+_DEVICES: Mapping[HardwareType, Device] = {
+    HardwareType.CPU: "cpu",
+    HardwareType.GPU: "cuda",
+    HardwareType.LARGE_GPU: "cuda",
+}
+"""The device of the learner on each kind of hardware."""
+
+
 class HiveRunGateway:
     """
     The way of one guest, or of the guests of one fleet, to the hives of their host.
 
     Guests that take part in one run share one session of it, and one policy. `block` says whether
-    submits wait for the learner's pace. `spec` is the declaration of agents in their module.
+    submits wait for the learner's pace. `module` is theirs, which may have a declaration of agents
+    and is uploaded for remote workers.
     """
 
     def __init__(
-        self, hives: HiveAccess, library: PolicyLibrary, *, block: bool, spec: bytes | None = None
+        self, hives: HiveAccess, library: PolicyLibrary, module: CompiledModule, *, block: bool
     ) -> None:
         self._hives = hives
         self._library = library
         self._block = block
-        self._branches = DeclaredBranches(spec)
+        self._branches = DeclaredBranches(module.info.spec)
+        grant = hives.grant
+        self._remote = RemoteWorkers(
+            module, is_allowed=grant.upload_modules, is_worker=bool(grant.join)
+        )
         self._lock = threading.Lock()
         self._memberships: dict[tuple[int, str], RunMembership] = {}
 
@@ -110,6 +125,7 @@ class HiveRunGateway:
 
         def start() -> TrainingStart:
             try:
+                self._remote.upload(client, run_request)
                 run = self._hives.start(client, run_request).result()
                 with nullcontext() if feed is None else feed.sent(client, run):
                     started = self._take_part(client, run)
@@ -132,10 +148,11 @@ class HiveRunGateway:
 
         return self._later(connect)
 
+    def linked_module(self, link: str) -> str:
+        return self._remote.linked(link)
+
     def _run_request(self, request: TrainingRequest) -> RunRequest:
         """Return the hive's form of a guest's request. Raises AbiError."""
-        if request.workers and not self._hives.grant.join:
-            raise Unavailable(f"{request.workers} remote workers were asked for: there are none")
         settings = settings_of(request, self._branches, self._hives.grant.settings)
         return RunRequest(
             name=request.experiment,
@@ -144,6 +161,9 @@ class HiveRunGateway:
             configuration=request.configuration,
             checkpoint=request.checkpoint,
             seconds=request.seconds or 0,
+            requires_device=request.hardware is not HardwareType.CPU,
+            module_id=request.module,
+            **self._remote.fields(request),
         )
 
     def _take_part(self, client: HiveClient, run: RunInfo) -> TrainingStart:
@@ -237,14 +257,16 @@ def settings_of(
 
     `branches` are those that the guest declares, None for an environment, which has declarations
     of its own. ml-v4 brings a ProtocolConfig; v1 to v3 the widths only; the configuration of v5 is
-    the hive's own and holds the widths too. Raises InvalidSettings and InvalidArguments.
+    the hive's own and holds the widths too. The device is that of the hardware which v5 asks for,
+    unless the configuration or the host names another one. Raises InvalidSettings and
+    InvalidArguments.
     """
     if request.protocol is not None:
         settings = from_protocol(request.protocol)
     elif request.num_features is not None and request.num_actions is not None:
         settings = Settings(request.num_features, request.num_actions)
     else:
-        settings = _of_configuration(request.configuration)
+        settings = _of_configuration(request.configuration, _DEVICES[request.hardware])
     own = guest_settings(request.configuration)
     if branches is not None:
         declared = branches.of(request.experiment, settings.actions, own.get("spec"))
@@ -252,7 +274,7 @@ def settings_of(
     return settings.changed({**own, **overrides})
 
 
-def _of_configuration(text: str) -> Settings:
+def _of_configuration(text: str, device: Device) -> Settings:
     document = json.loads(text) if text else None
     if not isinstance(document, dict):
         raise InvalidArguments(f"the configuration of a run is a JSON object, not {text[:80]!r}")
@@ -264,7 +286,8 @@ def _of_configuration(text: str) -> Settings:
             f" this one has {', '.join(map(repr, document)) or 'nothing'}"
         )
     values.pop("arkml", None)
-    return Settings(values.pop("features"), values.pop("actions")).changed(values)
+    widths = values.pop("features"), values.pop("actions")
+    return Settings(*widths, device=device).changed(values)
 
 
 def abi_error(error: HiveError) -> AbiError:
@@ -292,5 +315,5 @@ def _experiment(run: RunInfo) -> ExperimentInfo:
         ended_at=run.ended_at,
         max_duration=run.seconds,
         experiment_status=_STATUS[run.status],
-        worker_count=0,
+        worker_count=run.workers,
     )

@@ -25,7 +25,8 @@ class CompiledModule(Unique):
     """
     A compiled guest module, of which guests are instances.
 
-    `digest` is the SHA-256 of the bytes given, `functions` the types of the exported functions.
+    `digest` is the SHA-256 of the bytes given, `binary` the module in the binary format, as it was
+    given. `functions` are the types of the exported functions.
     """
 
     def __init__(
@@ -40,7 +41,8 @@ class CompiledModule(Unique):
     ) -> None:
         """Compile `data`. Raises ModuleError, MemoryLimitExceeded and TableLimitExceeded."""
         check_size(data, limits)
-        normalized = normalize(to_binary(data, name), limits)
+        self.binary: bytes = to_binary(data, name)
+        normalized = normalize(self.binary, limits)
         self.name = name
         self.limits = limits
         self.digest: str = hashlib.sha256(data).hexdigest()

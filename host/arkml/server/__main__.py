@@ -15,7 +15,7 @@ from typing import Any
 
 from arkml.errors import HiveError, UsageError
 from arkml.hive.protocol.runs import DEFAULT_PORT
-from arkml.server.options import ServeOptions, Timeouts
+from arkml.server.options import ServeOptions, Timeouts, WorkerOptions
 from arkml.server.service import serve
 
 _TOKEN = "ARKML_HIVE_TOKEN"
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _serve_embedded(json.loads(_read_line()))
     if options.data is None:
         parser.error("--data is missing")
-    token = os.environ.get(_TOKEN, "")
+    token = os.environ.pop(_TOKEN, "")  # so that learners and workers do not inherit it
     names = tuple(options.allow_host)
     return _serve(ServeOptions(options.data, options.host, options.port, token, names), None)
 
@@ -67,6 +67,7 @@ def _parse_options(values: Mapping[str, Any]) -> ServeOptions:
     try:
         fields["data"] = Path(fields["data"])
         fields["timeouts"] = Timeouts(**fields.get("timeouts", {}))
+        fields["workers"] = WorkerOptions(**fields.get("workers", {}))
         for name in ("learner", "allow_hosts"):
             if name in fields:
                 fields[name] = tuple(fields[name])

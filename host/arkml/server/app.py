@@ -19,6 +19,7 @@ from arkml.server.auth import OPEN_PATH, TokenAuth
 from arkml.server.errors import refusal, sentence
 from arkml.server.hive import Hive
 from arkml.server.learning_routes import LEARNING_OPERATIONS
+from arkml.server.module_routes import MODULE_OPERATIONS, MODULE_PATH, ModuleUploads
 from arkml.server.routes import PREFIX, Operation
 from arkml.server.run_routes import RUN_OPERATIONS
 from arkml.server.session_routes import SESSION_OPERATIONS
@@ -37,14 +38,16 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *SESSION_OPERATIONS,
     *LEARNING_OPERATIONS,
     *RUN_OPERATIONS,
+    *MODULE_OPERATIONS,
 )
-"""All routes but that of rows, which is `Uploads`."""
+"""All routes but those that take bytes, which are `Uploads` and `ModuleUploads`."""
 
 
 def routes_of(hive: Hive) -> list[Route]:
     """Return all routes of a hive."""
     rows = Route(PREFIX + ROWS_PATH, endpoint=Uploads(hive), methods=["POST"])
-    return [rows, *(operation.route(hive) for operation in OPERATIONS)]
+    modules = Route(PREFIX + MODULE_PATH, endpoint=ModuleUploads(hive), methods=["PUT"])
+    return [rows, modules, *(operation.route(hive) for operation in OPERATIONS)]
 
 
 def make_app(hive: Hive) -> ASGIApp:
@@ -55,7 +58,8 @@ def make_app(hive: Hive) -> ASGIApp:
         exception_handlers={HTTPException: _unknown, **dict.fromkeys(kinds, _refused)},
     )
     options = hive.options
-    return TokenAuth(app, options.token, options.host, options.allow_hosts)
+    tokens = hive.worker_tokens
+    return TokenAuth(app, options.token, options.host, options.allow_hosts, tokens)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from arkml.server.errors import sentence
+from arkml.server.worker_tokens import SCOPE_KEY, WorkerTokens
 
 OPEN_PATH = "/v1/health"
 
@@ -21,14 +22,19 @@ class TokenAuth:
     """
     ASGI middleware that passes requests with the token on to `app`, all of them without a token.
 
+    Requests with a token of `workers` pass, too, with its grant in their scope: the routes decide
+    which of them they answer.
     At a loopback address only requests for a loopback name or one of the `allowed` names pass,
     since a web page may have its own name resolve to that address. At another address requests for
     any name pass, unless there are `allowed` names. Without a token requests of web pages, which
     have an Origin header, are refused.
     """
 
-    def __init__(self, app: ASGIApp, token: str, host: str, allowed: Sequence[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, token: str, host: str, allowed: Sequence[str], workers: WorkerTokens
+    ) -> None:
         self._app = app
+        self._workers = workers
         self._expected = f"Bearer {token}".encode() if token else b""
         self._names: frozenset[str] | None = None
         if allowed or is_loopback(host):
@@ -54,6 +60,10 @@ class TokenAuth:
         if scope["path"] == OPEN_PATH:
             return None
         token = headers.get(b"authorization", b"")
+        worker = self._workers.find(token.removeprefix(b"Bearer "))
+        if worker is not None:
+            scope[SCOPE_KEY] = worker
+            return None
         if self._expected and not hmac.compare_digest(token, self._expected):
             return sentence("the token of the hive is missing or wrong", 401)
         if not self._expected and b"origin" in headers:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from starlette.requests import Request
-from starlette.types import Receive
+from starlette.responses import Response
+from starlette.types import Receive, Scope
 
 from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.rows import HEADER_SIZE, MAX_BODY, Header, parse_header
+from arkml.server.errors import refusal
 
 _MOST_JSON = 8 << 20
 
@@ -65,3 +67,23 @@ async def read_object(request: Request) -> dict[str, Any]:
         return parse_object(bytes(data or b"{}"))
     except ProtocolError as error:
         raise HiveRefused(f"the body cannot be taken: {error}", 400) from None
+
+
+def refuse_body(scope: Scope, error: Exception) -> Response:
+    """Return the refusal of a request, of whose body a part may be unread."""
+    answer = refusal(error)
+    size = declared_size(scope)
+    if size is None or size > 2 * MAX_BODY:
+        answer.headers["connection"] = "close"  # the rest of the body is not worth reading
+    return answer
+
+
+def declared_size(scope: Scope) -> int | None:
+    """Return the size of the body that a request gives, None for none."""
+    size = header_of(scope, b"content-length")
+    return int(size) if size.isdigit() else None
+
+
+def header_of(scope: Scope, name: bytes) -> bytes:
+    """Return a header of a request, by its name in lower case; empty without one."""
+    return next((value for key, value in scope["headers"] if key == name), b"")

@@ -30,13 +30,19 @@ from arkml.server.document import (
 from arkml.server.files import lock
 from arkml.server.index import Index
 from arkml.server.learner_pool import LearnerPool
+from arkml.server.modules import ModuleStore
 from arkml.server.options import ServeOptions
 from arkml.server.run import Run
 from arkml.server.sessions import RunSession
+from arkml.server.worker_pool import WorkerPool
+from arkml.server.worker_tokens import WorkerTokens
 
 _log = logging.getLogger(__name__)
 
 _DELETABLE = (Status.STOPPED, Status.ABORTED, Status.NOT_FOUND)
+_LEARNER_WITHIN = 45.0
+"""Seconds in which the learner of a run that requires its device finds it."""
+
 _FOLDERS = ("rows", "checkpoints", "policies", "events", "published")
 
 
@@ -44,10 +50,11 @@ class Hive:
     """
     The runs in `options.data`, one directory each.
 
-    `lock` is the descriptor of the lock on the data directory, which the hive closes.
+    `lock` is the descriptor of the lock on the data directory, which the hive closes. `address` is
+    "HOST:PORT", at which rollout workers reach the hive.
     """
 
-    def __init__(self, options: ServeOptions, lock: int) -> None:
+    def __init__(self, options: ServeOptions, lock: int, address: str) -> None:
         self.options = options
         self._runs: dict[str, Run] = {}
         self._sessions: dict[str, tuple[Run, RunSession]] = {}
@@ -58,20 +65,35 @@ class Hive:
         self._learners = LearnerPool(
             options.learner, options.data / "learners.log", lock, spare=options.spare
         )
+        taken = options.workers
+        self.modules = ModuleStore(
+            options.data / "modules",
+            max_bytes=taken.module_bytes if taken.total else 0,
+            most=taken.modules,
+            is_used=self._uses_module,
+        )
+        self._workers = WorkerPool(taken, address)
         self._creating = asyncio.Lock()
         self._starting: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Future[Any] | None = None
 
     @classmethod
-    async def open(cls, options: ServeOptions) -> Hive:
+    async def open(cls, options: ServeOptions, address: str) -> Hive:
         """
         Open the hive in a directory, which is created if it does not exist.
 
         Learners of a hive that died hold the directory's lock until they have exited too, so this
-        may take some seconds. Raises HiveError if the directory stays in use, and OSError.
+        may take some seconds. Raises HiveError if the directory stays in use or workers have no
+        place to run, and OSError.
         """
         (options.data / "runs").mkdir(parents=True, exist_ok=True)
-        hive = cls(options, await _lock_within(options.data / "lock", options.timeouts.opening))
+        locked = await _lock_within(options.data / "lock", options.timeouts.opening)
+        hive = cls(options, locked, address)
+        try:
+            await hive._workers.open()
+        except HiveError:
+            os.close(locked)
+            raise
         await hive._load()
         await hive._learners.refill()
         return hive
@@ -100,9 +122,19 @@ class Hive:
 
     def _add(self, document: Document) -> Run:
         directory = self._directory / document.id
-        run = Run(directory, document, self._index, self._learners, self.options)
+        run = Run(directory, document, self._index, self._learners, self.options, self._workers)
         self._runs[document.id] = run
         return run
+
+    @property
+    def worker_tokens(self) -> WorkerTokens:
+        """The tokens of the rollout workers that run now."""
+        return self._workers.tokens
+
+    def _uses_module(self, sha256: str) -> bool:
+        """Return whether a run that is not over has workers that run a module."""
+        documents = [run.document for run in self._runs.values()]
+        return any(one.request.module == sha256 and not one.is_over for one in documents)
 
     def runs(self) -> list[RunInfo]:
         """Return all runs, the newest first."""
@@ -134,6 +166,8 @@ class Hive:
 
         Returns the run, and whether it is new. Raises HiveRefused, InvalidSettings, OSError.
         """
+        if request.module:
+            self.modules.use(request.module)
         async with self._creating:
             same = [run for run in self._runs.values() if _is_named(run, request, request.name)]
             if same and request.on_conflict is OnConflict.JOIN:
@@ -141,19 +175,39 @@ class Hive:
                 settings = request.settings
                 run.document.check_widths(settings.features, settings.actions, 409)
                 run.document.check_branches(settings.branches)
-                return run, False
-            if request.checkpoint and not checkpoint_exists(self._directory, request.checkpoint):
-                raise HiveRefused(f"there is no checkpoint {request.checkpoint!r}", 404)
-            request = replace(
-                request, name=self._free_name(request), settings=self._settings(request)
-            )
-            names = mask_names(request.settings.branches)
-            document = Document(secrets.token_hex(8), request, time.time_ns(), names=names)
-            await asyncio.to_thread(self._write_new, document)
-            run = self._add(document)
+                is_new = False
+            else:
+                run, is_new = await self._create(request), True
+        if is_new:
+            await self._begin(run, request)
+        elif request.workers:
+            await run.resume_with_workers(request)
+        return run, is_new
+
+    async def _create(self, request: RunRequest) -> Run:
+        """Write a new run. Raises HiveRefused and OSError."""
+        if request.checkpoint and not checkpoint_exists(self._directory, request.checkpoint):
+            raise HiveRefused(f"there is no checkpoint {request.checkpoint!r}", 404)
+        if request.workers:
+            self._workers.require(request.workers)
+        request = replace(request, name=self._free_name(request), settings=self._settings(request))
+        names = mask_names(request.settings.branches)
+        document = Document(secrets.token_hex(8), request, time.time_ns(), names=names)
+        await asyncio.to_thread(self._write_new, document)
+        return self._add(document)
+
+    async def _begin(self, run: Run, request: RunRequest) -> None:
+        """Start a new run. Raises HiveRefused if it cannot have what it needs, and OSError."""
         await run.restore()
         await run.start()
-        return run, True
+        try:
+            if request.requires_device:
+                await run.require_learner(_LEARNER_WITHIN)
+            if request.workers:
+                await run.workers.start(run.document.request)
+        except HiveRefused:
+            await self.delete(run.document.id, force=True)
+            raise
 
     def _free_name(self, request: RunRequest) -> str:
         name, number = request.name, 1
@@ -206,7 +260,7 @@ class Hive:
         """Begin to close every run, with `seconds` for its checkpoint, and every learner."""
         if self._closing is None:
             runs = (run.close(seconds) for run in self._runs.values())
-            self._closing = asyncio.gather(*runs, self._learners.close())
+            self._closing = asyncio.gather(*runs, self._learners.close(), self._workers.close())
 
     async def close(self) -> None:
         """Close every run and every learner, and wait for that."""
@@ -218,10 +272,12 @@ class Hive:
 
 
 async def _start(run: Run) -> None:
+    """Start a run that was in use, with its workers."""
     try:
         await run.start()
+        await run.workers.start(run.document.request)
     except (HiveError, OSError) as error:
-        _log.error("run %s cannot be resumed: %s", run.document.id, error)
+        _log.error("run %s cannot be resumed as it was: %s", run.document.id, error)
 
 
 def _is_named(run: Run, request: RunRequest, name: str) -> bool:

@@ -115,9 +115,9 @@ async def _audit(hive: Hive, run_id: str, _: Nothing) -> ReplayAudit:
 
 
 LEARNING_OPERATIONS: tuple[Operation[Any], ...] = (
-    Operation("GET", "/runs/{run_id}/policy", PolicyQuery, ONNX, _policy, (200, 204)),
-    Operation("GET", "/runs/{run_id}/snapshot", SnapshotQuery, ONNX, _snapshot),
-    Operation("GET", "/runs/{run_id}/metrics", Nothing, MetricsReply, _metrics),
+    Operation("GET", "/runs/{run_id}/policy", PolicyQuery, ONNX, _policy, (200, 204), _policy),
+    Operation("GET", "/runs/{run_id}/snapshot", SnapshotQuery, ONNX, _snapshot, worker=_snapshot),
+    Operation("GET", "/runs/{run_id}/metrics", Nothing, MetricsReply, _metrics, worker=_metrics),
     Operation("GET", "/runs/{run_id}/series", SeriesQuery, SeriesReply, _series),
     Operation("POST", "/runs/{run_id}/evaluations", EvaluationReport, EvaluationReply, _evaluate),
     Operation("POST", "/runs/{run_id}/checkpoints", Nothing, CheckpointReply, _save),

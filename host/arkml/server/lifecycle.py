@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.runs import Status
+from arkml.hive.protocol.runs import RunRequest, Status
 from arkml.server.document import DOCUMENT_NAME, Document, pack_document, write_document
 from arkml.server.index import Index
 from arkml.server.learner_events import RunEvent
@@ -17,7 +17,10 @@ from arkml.server.learner_pool import LearnerPool
 from arkml.server.options import ServeOptions
 from arkml.server.policy_versions import PolicyVersions
 from arkml.server.run_log import RunLog
+from arkml.server.sessions import RunSession
 from arkml.server.supervisor import Supervisor
+from arkml.server.worker_pool import WorkerPool
+from arkml.server.workers import RunWorkers
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +56,7 @@ class Lifecycle:
 
     From `start` until `stop` or `close` the log is open and the learner runs. The learner is paused
     after `Timeouts.pause` without sessions, and the run is stopped after `Timeouts.idle_stop`.
+    Rollout workers, which end with the run, keep it alive for some time without other sessions.
     `apply` is called with the events of the learner, `changes` are notified of each new status.
     """
 
@@ -64,6 +68,7 @@ class Lifecycle:
         index: Index,
         learners: LearnerPool,
         options: ServeOptions,
+        workers: WorkerPool,
         apply: Callable[[RunEvent], Awaitable[None]],
     ) -> None:
         self.changes = LoopCondition()
@@ -81,6 +86,8 @@ class Lifecycle:
             self.changes.notify,
             has_begun=document.version_limit > 0,
         )
+        seed = document.request.settings.seed
+        self.workers = RunWorkers(document.id, seed, workers)
         self._directory = directory
         self._document = document
         self._policies = policies
@@ -88,7 +95,7 @@ class Lifecycle:
         self._timeouts = options.timeouts
         self._is_closing = False
         self._is_stopping = False
-        self._last_used = time.monotonic()
+        self._last_used = self._last_attended = time.monotonic()
         self._changing = asyncio.Lock()
         self._writing = asyncio.Lock()
         self._maintaining: asyncio.Task[None] | None = None
@@ -129,11 +136,40 @@ class Lifecycle:
             self.supervisor.start()
             self.maintain()
 
+    async def leave(self, session: RunSession, *, stop: bool) -> None:
+        """End a session; the run stops with `stop` or if nothing else uses it. Raises OSError."""
+        session.left = True
+        is_used = self._document.sessions.count_alive(self._timeouts.lease)
+        if stop or not (is_used or self.workers.are_kept):
+            await self.stop(for_all=stop)
+        else:
+            await self.save()
+
     async def reopen(self) -> None:
         """Make a stopped run one that can be started again."""
         async with self._changing:
             if self._document.status is Status.STOPPED:
                 self._document.status, self._document.ended_at = Status.RUNNING, 0
+
+    async def resume_with_workers(self, request: RunRequest) -> None:
+        """Resume the run if it was stopped, and start the workers it lacks. Raises HiveRefused."""
+        was_over = self._document.is_over
+        await self.reopen()
+        await self.start()
+        try:
+            await self.workers.start(request)
+        except HiveRefused:
+            if was_over:
+                await self.stop(for_all=False)
+            raise
+
+    async def require_learner(self, seconds: float) -> None:
+        """Wait for the learner's first message. Raises HiveRefused if it cannot begin."""
+        waiting = (Status.PENDING, Status.UNHEALTHY)
+        await self.changes.wait_for(lambda: self.is_ending or self.status not in waiting, seconds)
+        document = self._document
+        if document.status is Status.ABORTED:
+            raise HiveRefused(f"run {document.request.name} is aborted: {document.reason}", 503)
 
     async def stop(self, *, for_all: bool, aborted: str = "") -> None:
         """
@@ -177,7 +213,7 @@ class Lifecycle:
     def maintain(self) -> None:
         """Sync the log from now on, and pause or stop the run when it is not used."""
         if self._maintaining is None or self._maintaining.done():
-            self._last_used = time.monotonic()
+            self._last_used = self._last_attended = time.monotonic()
             self._maintaining = asyncio.create_task(self._maintain())
 
     async def save(self) -> None:
@@ -197,7 +233,9 @@ class Lifecycle:
         )
 
     async def _deactivate(self, seconds: float) -> None:
-        await self.supervisor.stop(seconds)
+        ending = asyncio.create_task(self.workers.stop(seconds))
+        await self.supervisor.stop(seconds)  # by this task, which may be the supervisor's own
+        await ending
         await self.log.close()
 
     async def _maintain(self) -> None:
@@ -217,11 +255,16 @@ class Lifecycle:
     async def _stop_or_pause_unused(self) -> None:
         now, document, timeouts = time.monotonic(), self._document, self._timeouts
         seconds = document.request.seconds
+        is_left = self.workers.have_ended and not document.sessions.has_vanished
         if seconds and time.time_ns() - document.started_at > seconds * _SECOND:
             await self.stop(for_all=True)
-        elif document.sessions.count_alive(timeouts.lease):
+        elif document.sessions.count_alive(timeouts.lease, workers=False):
+            self._last_used = self._last_attended = now
+        elif self.workers.are_kept:
             self._last_used = now
-        elif now - self._last_used > timeouts.idle_stop:
+            if now - self._last_attended > self.workers.minutes * 60:
+                await self.stop(for_all=False)
+        elif is_left or now - self._last_used > timeouts.idle_stop:
             await self.stop(for_all=False)
         elif now - self._last_used > timeouts.pause:
             self.supervisor.pause(paused=True)

@@ -17,12 +17,13 @@ from typing import Any
 import msgspec
 
 from arkml.hive.protocol.rows import CONTENT_TYPE
-from arkml.hive.protocol.runs import PROTOCOL, Refusal
+from arkml.hive.protocol.runs import PROTOCOL, ModuleReply, Refusal
 from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
 from arkml.hive.protocol.wire import Nothing, WireStruct
 from arkml.server.app import OPERATIONS, ROWS_PATH
 from arkml.server.auth import OPEN_PATH
-from arkml.server.routes import JSON, PREFIX, Operation
+from arkml.server.module_routes import MODULE_PATH
+from arkml.server.routes import JSON, PREFIX, WASM, Operation
 
 PATH = "docs/hive_openapi.json"
 
@@ -38,13 +39,16 @@ Json = dict[str, Any]
 
 def document() -> Json:
     """Return the OpenAPI document, as dicts and lists."""
-    kinds: set[type] = {RowsReply, OutOfTurn, Refusal}
+    kinds: set[type] = {RowsReply, OutOfTurn, ModuleReply, Refusal}
     for operation in OPERATIONS:
         kinds |= {kind for kind in (operation.takes, operation.gives) if isinstance(kind, type)}
     structs = sorted(kinds - {Nothing}, key=lambda kind: kind.__name__)
     references, schemas = msgspec.json.schema_components(structs, ref_template=_REFERENCE)
     named: dict[type, Json] = dict(zip(structs, references, strict=True))
-    paths: dict[str, Json] = {PREFIX + ROWS_PATH: {"post": _rows(named)}}
+    paths: dict[str, Json] = {
+        PREFIX + ROWS_PATH: {"post": _rows(named)},
+        PREFIX + MODULE_PATH: {"put": _module(named)},
+    }
     for operation in OPERATIONS:
         path = paths.setdefault(PREFIX + operation.path, {})
         path[operation.method.lower()] = _described(operation, named, schemas)
@@ -101,6 +105,8 @@ def _described(operation: Operation[Any], named: dict[type, Json], schemas: Json
         match operation.gives:
             case _ if status == 204:
                 responses[str(status)] = {"description": "nothing newer"}
+            case _ if operation.method == "HEAD":
+                responses[str(status)] = {"description": summary}
             case str(media_type):
                 file = {"description": summary, "content": {media_type: {}}}
                 responses[str(status)] = file
@@ -118,6 +124,21 @@ def _rows(named: dict[type, Json]) -> Json:
         "responses": {
             "200": _response(named[RowsReply], _summary(RowsReply)),
             "409": _response(named[OutOfTurn], _summary(OutOfTurn)),
+            "default": _response(named[Refusal], "refused: one sentence"),
+        },
+    }
+
+
+def _module(named: dict[type, Json]) -> Json:
+    """Return the description of the route that takes modules."""
+    kept = _response(named[ModuleReply], _summary(ModuleReply))
+    return {
+        "summary": "Keep a module for rollout workers, by its SHA-256.",
+        "parameters": _path_parameters(MODULE_PATH),
+        "requestBody": {"required": True, "content": {WASM: {}}},
+        "responses": {
+            "200": kept,
+            "201": kept,
             "default": _response(named[Refusal], "refused: one sentence"),
         },
     }

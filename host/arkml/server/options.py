@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from arkml.hive.protocol.runs import DEFAULT_PORT
+from arkml.workers.placement import RunnerName
 
 LEARNER = ("-m", "arkml.learning.worker")
 """The learner, as arguments of the Python that serves."""
+
+ROLLOUT_WORKER = "arkml.training.rollout_worker"
+"""The program of a rollout worker, a module of Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,34 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """
+    The rollout workers that a hive starts for runs, and the modules that it takes for them.
+
+    There are `total` workers at most, and `per_run` for one run, 0 for no limit but the total. They
+    run as local processes or on the Ray cluster at `ray_address`, a cluster of this machine if that
+    is None. Workers continue for `minutes` without any other session in their run. A module has
+    `module_bytes` at most, and `modules` of them are kept. The first worker of a run is ready
+    within `start` seconds. `program` is the module of Python that is started.
+    """
+
+    total: int = 0
+    per_run: int = 0
+    runner: RunnerName = "processes"
+    ray_address: str | None = None
+    minutes: float = 60.0
+    module_bytes: int = 64 << 20
+    modules: int = 64
+    start: float = 45.0
+    program: str = ROLLOUT_WORKER
+
+    @property
+    def most_per_run(self) -> int:
+        """The largest number of workers of one run."""
+        return min(self.per_run or self.total, self.total)
+
+
+@dataclass(frozen=True, slots=True)
 class ServeOptions:
     """
     The address of a hive, and its limits.
@@ -42,6 +74,7 @@ class ServeOptions:
     kept ready, which has imported everything. `device` is that of runs that leave it open.
     `memory_max_size` caps the rows that every run keeps, 0 for no cap. `segment_bytes` is the part
     of a log that is allocated at once. `learner` are the arguments for Python that start a learner.
+    `workers` are the rollout workers that runs may have.
     """
 
     data: Path
@@ -55,3 +88,4 @@ class ServeOptions:
     segment_bytes: int = 64 << 20
     timeouts: Timeouts = Timeouts()
     learner: tuple[str, ...] = LEARNER
+    workers: WorkerOptions = WorkerOptions()

@@ -14,7 +14,7 @@ from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.results import EvaluationReport
 from arkml.hive.protocol.rows import Header
-from arkml.hive.protocol.runs import LEAST_AHEAD, Best, Role, RunInfo, Status
+from arkml.hive.protocol.runs import LEAST_AHEAD, Best, Role, RunInfo, RunRequest, Status
 from arkml.hive.protocol.sessions import SessionState
 from arkml.server.best_policy import BestPolicy, mean, standard_deviation
 from arkml.server.document import Document
@@ -38,6 +38,7 @@ from arkml.server.policy_versions import RESERVED, PolicyVersion, PolicyVersions
 from arkml.server.row_checks import CheckedRows, check_rows
 from arkml.server.session_counts import SessionCounts
 from arkml.server.sessions import RunSession
+from arkml.server.worker_pool import WorkerPool
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class Run:
         index: Index,
         learners: LearnerPool,
         options: ServeOptions,
+        workers: WorkerPool,
     ) -> None:
         self.directory = directory
         self.document = document
@@ -67,8 +69,9 @@ class Run:
         self.metrics = RunMetrics(document.id, directory, index)
         self._best = BestPolicy(document, self.policies)
         self._lifecycle = Lifecycle(
-            directory, document, self.policies, index, learners, options, self._apply
+            directory, document, self.policies, index, learners, options, workers, self._apply
         )
+        self.workers = self._lifecycle.workers
         self._log = self._lifecycle.log
         self._supervisor = self._lifecycle.supervisor
         self._changes = self._lifecycle.changes
@@ -110,6 +113,8 @@ class Run:
             seed=settings.seed,
             branches=settings.branches,
             latest={name: value for name, (value, _) in self.metrics.latest.items()},
+            workers=self.workers.living,
+            module_id=request.module_id,
         )
 
     async def restore(self) -> None:
@@ -123,6 +128,10 @@ class Run:
         """Open the log and start the learner, as far as needed. Raises HiveRefused and OSError."""
         await self._lifecycle.start()
 
+    async def resume_with_workers(self, request: RunRequest) -> None:
+        """Resume the run if it was stopped, and start the workers it lacks. Raises HiveRefused."""
+        await self._lifecycle.resume_with_workers(request)
+
     async def stop(self) -> None:
         """Save a checkpoint and stop the run for all of its present sessions. Raises OSError."""
         await self._lifecycle.stop(for_all=True)
@@ -132,19 +141,26 @@ class Run:
         await self._lifecycle.close(seconds)
 
     async def join(
-        self, join_key: object, features: object, actions: object, role: Role
+        self,
+        join_key: object,
+        features: object,
+        actions: object,
+        role: Role,
+        *,
+        is_worker: bool = False,
     ) -> tuple[RunSession, bool]:
         """
-        Join the run, which is resumed if it was stopped.
+        Join the run, which is resumed if it was stopped, but not for a rollout worker.
 
         Returns the session, and whether it had joined before. Raises HiveRefused and OSError.
         """
         self.document.check_widths(features, actions, 409)
         sessions = self.document.sessions
         known = sessions.find(join_key) if isinstance(join_key, str) else None
-        if self.document.status is Status.ABORTED or (known and known.ended):
+        is_refused = self.document.is_over if is_worker else self.document.status is Status.ABORTED
+        if is_refused or (known and known.ended):
             raise self._lifecycle.refusal()
-        session = known or sessions.add(join_key, role)
+        session = known or sessions.add(join_key, role, is_worker=is_worker)
         session.left, session.seen = False, time.monotonic()
         await self._lifecycle.reopen()
         try:
@@ -166,11 +182,7 @@ class Run:
 
     async def leave(self, session: RunSession, *, stop: bool) -> None:
         """End a session; the run stops with its last one, or with `stop`. Raises OSError."""
-        session.left = True
-        if stop or not self.document.sessions.count_alive(self._lease):
-            await self._lifecycle.stop(for_all=stop)
-        else:
-            await self._lifecycle.save()
+        await self._lifecycle.leave(session, stop=stop)
 
     def session_state(self, session: RunSession) -> SessionState:
         """Return the state of a session, which every answer to it holds."""
@@ -206,6 +218,10 @@ class Run:
         if end is not None and self._is_in_lockstep:
             await self._wait_for(lambda: self._progress.cursor >= end, _SYNC_TIMEOUT)
         return checked, is_new
+
+    async def require_learner(self, seconds: float) -> None:
+        """Wait for the learner's first message. Raises HiveRefused if it cannot begin."""
+        await self._lifecycle.require_learner(seconds)
 
     async def newer_policy(self, after: int, seconds: float) -> PolicyVersion | None:
         """Return the newest policy version if it is above `after`, waiting for one if needed."""

@@ -40,7 +40,10 @@ async def _show(hive: Hive, run_id: str, _: Nothing) -> RunDetails:
     """Show one run, with its settings and its best policy."""
     run = hive.run(run_id)
     document = run.document
-    return RunDetails(run.info(), document.request.settings, document.best)
+    request = document.request
+    return RunDetails(
+        run.info(), request.settings, document.best, request.module, run.workers.infos()
+    )
 
 
 async def _config(hive: Hive, run_id: str, _: Nothing) -> Response:
@@ -73,9 +76,9 @@ async def _names(hive: Hive, run_id: str, request: NamesRequest) -> NamesReply:
 RUN_OPERATIONS: tuple[Operation[Any], ...] = (
     Operation("POST", "/runs", RunRequest, CreatedRun, _create, (200, 201)),
     Operation("GET", "/runs", Nothing, RunList, _list),
-    Operation("GET", "/runs/{run_id}", Nothing, RunDetails, _show),
+    Operation("GET", "/runs/{run_id}", Nothing, RunDetails, _show, worker=_show),
     Operation("DELETE", "/runs/{run_id}", DeleteQuery, DeletedRun, _delete),
-    Operation("GET", "/runs/{run_id}/config", Nothing, TEXT, _config),
+    Operation("GET", "/runs/{run_id}/config", Nothing, TEXT, _config, worker=_config),
     Operation("POST", "/runs/{run_id}/stop", Nothing, RunReply, _stop),
-    Operation("POST", "/runs/{run_id}/names", NamesRequest, NamesReply, _names),
+    Operation("POST", "/runs/{run_id}/names", NamesRequest, NamesReply, _names, worker=_names),
 )

@@ -20,6 +20,7 @@ import uvicorn
 from arkml.errors import HiveError, UsageError
 from arkml.parent_watch import watch_parent
 from arkml.server.app import make_app
+from arkml.server.auth import is_loopback
 from arkml.server.errors import FULL
 from arkml.server.hive import Hive
 from arkml.server.options import ServeOptions
@@ -29,6 +30,9 @@ Announce = Callable[[str, int], None]
 
 _LAST_PORT = 65_535
 _STDIN = 0
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+"""Hosts that stand for all addresses of a machine, and the one that it reaches itself at."""
+
 _HURRIED_STOP = 0.5
 """Seconds that learners have for a checkpoint once the parent has exited."""
 
@@ -58,7 +62,8 @@ class HiveService:
         options = self._options
         listening = _listen(options.host, options.port)
         with contextlib.closing(listening):
-            self._hive = hive = await _open_hive(options)
+            port = listening.getsockname()[1]
+            self._hive = hive = await _open_hive(options, _worker_address(options, port))
             try:
                 self._server = server = _Server(_config(hive))
                 serving = asyncio.create_task(server.serve(sockets=[listening]))
@@ -67,7 +72,7 @@ class HiveService:
                 if self._is_ending:
                     server.should_exit = True
                 elif announce is not None and not serving.done():
-                    announce(options.host, listening.getsockname()[1])
+                    announce(options.host, port)
                 await serving
             finally:
                 await hive.close()
@@ -141,9 +146,26 @@ def _config(hive: Hive) -> uvicorn.Config:
     )
 
 
-async def _open_hive(options: ServeOptions) -> Hive:
+def _worker_address(options: ServeOptions, port: int) -> str:
+    """
+    Return "HOST:PORT" at which rollout workers reach a hive that listens at a port.
+
+    Raises UsageError if those on another machine cannot know it.
+    """
+    host, ray = options.host, options.workers.ray_address
+    is_elsewhere = ray is not None and not is_loopback(ray.rpartition(":")[0])
+    if is_elsewhere and (host in _ANY_ADDRESS or is_loopback(host)):
+        raise UsageError(
+            f"the nodes of the Ray cluster at {ray} cannot reach a hive at {host}: give --host the"
+            " address by which they reach this machine"
+        )
+    host = _ANY_ADDRESS.get(host, host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _open_hive(options: ServeOptions, address: str) -> Hive:
     try:
-        return await Hive.open(options)
+        return await Hive.open(options, address)
     except sqlite3.Error as error:
         problem = _write_problem(options.data) or f"its index cannot be used ({error})"
         raise HiveError(f"the data directory {options.data}: {problem}") from error

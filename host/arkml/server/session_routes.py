@@ -17,13 +17,22 @@ from arkml.hive.protocol.sessions import (
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.hive import Hive
 from arkml.server.routes import Operation
+from arkml.server.run import Run
 
 
 async def _join(hive: Hive, run_id: str, request: JoinRequest) -> Joined:
     """Join a run, or come back to it with the key of before."""
-    run = hive.run(run_id)
+    return await _joined(hive.run(run_id), request, is_worker=False)
+
+
+async def _join_as_worker(hive: Hive, run_id: str, request: JoinRequest) -> Joined:
+    """Join the run that a rollout worker was started for."""
+    return await _joined(hive.run(run_id), request, is_worker=True)
+
+
+async def _joined(run: Run, request: JoinRequest, *, is_worker: bool) -> Joined:
     session, rejoined = await run.join(
-        request.join_key, request.features, request.actions, request.role
+        request.join_key, request.features, request.actions, request.role, is_worker=is_worker
     )
     learner = run.document.request.settings.learner
     return Joined(
@@ -52,8 +61,17 @@ async def _leave(hive: Hive, sid: str, request: LeaveRequest) -> LeaveReply:
     return LeaveReply(run.status)
 
 
+async def _leave_as_worker(hive: Hive, sid: str, _: LeaveRequest) -> LeaveReply:
+    """Leave a run, which a rollout worker cannot stop for others."""
+    return await _leave(hive, sid, LeaveRequest())
+
+
 SESSION_OPERATIONS: tuple[Operation[Any], ...] = (
-    Operation("POST", "/runs/{run_id}/sessions", JoinRequest, Joined, _join),
-    Operation("POST", "/sessions/{sid}/beat", Nothing, SessionState, _beat),
-    Operation("POST", "/sessions/{sid}/leave", LeaveRequest, LeaveReply, _leave),
+    Operation(
+        "POST", "/runs/{run_id}/sessions", JoinRequest, Joined, _join, worker=_join_as_worker
+    ),
+    Operation("POST", "/sessions/{sid}/beat", Nothing, SessionState, _beat, worker=_beat),
+    Operation(
+        "POST", "/sessions/{sid}/leave", LeaveRequest, LeaveReply, _leave, worker=_leave_as_worker
+    ),
 )

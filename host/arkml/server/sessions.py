@@ -23,7 +23,8 @@ class RunSession:
 
     A host that joins with a `join_key` of before gets the session of before. A session that has
     `left` may join again, one that has `ended`, because its run was stopped for all, may not.
-    `seen` is the time of its last request, by the monotonic clock.
+    `seen` is the time of its last request, by the monotonic clock. `is_worker` is true for a
+    rollout worker that the hive has started.
     """
 
     sid: str
@@ -32,6 +33,7 @@ class RunSession:
     role: Role
     left: bool = False
     ended: bool = False
+    is_worker: bool = False
     seen: float = field(default_factory=time.monotonic)
 
     def as_json(self) -> dict[str, Any]:
@@ -43,6 +45,7 @@ class RunSession:
             "role": self.role,
             "left": self.left,
             "ended": self.ended,
+            "is_worker": self.is_worker,
         }
 
     @classmethod
@@ -52,8 +55,9 @@ class RunSession:
             session = cls(**{**values, "role": Role(values["role"])}, seen=float("-inf"))
         except (KeyError, TypeError, ValueError) as error:
             raise HiveError(f"{values!r} is not a session: {error}") from error
-        kinds = (str, int, str, bool, bool)
-        fields = (session.sid, session.index, session.join_key, session.left, session.ended)
+        kinds = (str, int, str, bool, bool, bool)
+        flags = (session.left, session.ended, session.is_worker)
+        fields = (session.sid, session.index, session.join_key, *flags)
         if tuple(map(type, fields)) != kinds or not 0 <= session.index <= _LAST_INDEX:
             raise HiveError(f"{values!r} is not a session: it has other values than one")
         return session
@@ -72,12 +76,12 @@ class Sessions:
         """Return the session that joined with that key, None without one."""
         return next((one for one in self._sessions if one.join_key == join_key), None)
 
-    def add(self, join_key: object, role: Role) -> RunSession:
+    def add(self, join_key: object, role: Role, *, is_worker: bool = False) -> RunSession:
         """Add a session. Raises HiveRefused for an invalid key."""
         if not isinstance(join_key, str) or not 8 <= len(join_key) <= _MAX_KEY:
             raise HiveRefused(f"join_key is {join_key!r}: it takes 8 to {_MAX_KEY} letters", 422)
         index = max((one.index for one in self._sessions), default=-1) + 1
-        session = RunSession(secrets.token_hex(16), index, join_key, role)
+        session = RunSession(secrets.token_hex(16), index, join_key, role, is_worker=is_worker)
         self._sessions.append(session)
         return session
 
@@ -85,10 +89,22 @@ class Sessions:
         """Remove a session that could not join."""
         self._sessions.remove(session)
 
-    def count_alive(self, lease: float) -> int:
-        """Return the number of sessions with a request in the last `lease` seconds."""
+    def count_alive(self, lease: float, *, workers: bool = True) -> int:
+        """
+        Return the number of sessions with a request in the last `lease` seconds.
+
+        Those of rollout workers count with `workers` only.
+        """
         since = time.monotonic() - lease
-        return sum(not one.left and one.seen >= since for one in self._sessions)
+        return sum(
+            not one.left and one.seen >= since and (workers or not one.is_worker)
+            for one in self._sessions
+        )
+
+    @property
+    def has_vanished(self) -> bool:
+        """True if a session other than a rollout worker's has not left, alive or not."""
+        return any(not one.left and not one.is_worker for one in self._sessions)
 
     def end(self) -> None:
         """End all sessions for good."""

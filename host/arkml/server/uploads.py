@@ -7,16 +7,16 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.rows import CONTENT_TYPE, MAX_BODY
+from arkml.hive.protocol.rows import CONTENT_TYPE
 from arkml.hive.protocol.runs import Role
 from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
-from arkml.server.bodies import read_rows
-from arkml.server.errors import refusal
+from arkml.server.bodies import declared_size, header_of, read_rows, refuse_body
 from arkml.server.hive import Hive
 from arkml.server.routes import reply
 from arkml.server.row_checks import CheckedRows
 from arkml.server.run import Run
 from arkml.server.sessions import RunSession
+from arkml.server.worker_tokens import grant_in
 
 
 class Uploads:
@@ -29,20 +29,20 @@ class Uploads:
         try:
             answer = await self._answer(scope, receive)
         except Exception as error:  # noqa: BLE001 -- it is the answer to the sender
-            answer = refusal(error)
-            if _size(scope) is None or (_size(scope) or 0) > 2 * MAX_BODY:
-                answer.headers["connection"] = "close"  # the rest of the body is not worth reading
+            answer = refuse_body(scope, error)
         await answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
         run, session = self._hive.session(scope["path_params"]["sid"])
+        if (grant := grant_in(scope)) is not None:
+            grant.require_run(run.document.id)
         run.touch(session)
         if session.role is Role.EVALUATE:
             raise HiveRefused("a session that evaluates keeps its rows", 422)
-        kind = _header(scope, b"content-type").split(b";")[0].strip()
+        kind = header_of(scope, b"content-type").split(b";")[0].strip()
         if kind != CONTENT_TYPE.encode():
             raise HiveRefused(f"rows are {CONTENT_TYPE}, not {kind.decode('latin-1')!r}", 415)
-        header, body = await read_rows(_size(scope), receive)
+        header, body = await read_rows(declared_size(scope), receive)
         run.document.check_widths(header.features, header.actions, 422)
         if header.seq < 1:
             raise HiveRefused("bodies are counted from 1", 422)
@@ -66,12 +66,3 @@ def _acknowledge(run: Run, session: RunSession, checked: CheckedRows, *, is_new:
         duplicate=not is_new,
         **asdict(run.session_state(session)),
     )
-
-
-def _header(scope: Scope, name: bytes) -> bytes:
-    return next((value for key, value in scope["headers"] if key == name), b"")
-
-
-def _size(scope: Scope) -> int | None:
-    size = _header(scope, b"content-length")
-    return int(size) if size.isdigit() else None

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from arkml.abi.codes import HardwareType
-from arkml.errors import Unavailable
 from arkml.sessions import results
 from arkml.sessions.hive_requests import HiveRequests
 from arkml.sessions.run import settled
@@ -80,9 +79,8 @@ class HiveV2(HiveRequests):
     __slots__ = ()
 
     def set_worker_module_link(self, cid: str) -> None:
-        raise Unavailable(
-            f"guest {self._guest.name} sets worker module {cid!r}: there are no remote workers"
-        )
+        hives = self._hives(f"set the module of remote workers to {cid!r}")
+        self._guest.worker_module = hives.linked_module(cid)
 
     def connect_to_experiment(self, hive_url: str, hive_port: int, run_id: str) -> int:
         address = HiveAddress(hive_url, hive_port)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from arkml.errors import AbiError, Unavailable
@@ -35,6 +36,9 @@ class HiveRequests(Family):
     def _start_training(self, request: TrainingRequest) -> int:
         hives = self._hives(f"start experiment {request.experiment!r} on {request.hive}")
         self._guest.sessions.require_room()
+        if request.workers:
+            guest = self._guest
+            request = replace(request, worker_module=guest.worker_module, input=guest.input)
         return self._bring(results.TRAINING, lambda: hives.start(request))
 
     def _own(self, context: int, purpose: str) -> GuestRun:

@@ -32,7 +32,9 @@ class TrainingRequest:
 
     `experiment` is the name of the run and `namespace` that of the game. `configuration` comes back
     to the guest byte for byte. The run starts from `checkpoint` if it is not empty, and ends after
-    `seconds`, never for None.
+    `seconds`, never for None. The `workers` that a hive is to start run the guest's own module, or
+    the uploaded one whose SHA-256 is `worker_module`; `input` is that of the guest's call. `module`
+    is a name of a module, which the hive keeps and shows.
     """
 
     hive: HiveAddress
@@ -47,6 +49,8 @@ class TrainingRequest:
     protocol: Mapping[str, Any] | None = None
     module: str = ""
     hardware: HardwareType = HardwareType.CPU
+    worker_module: str = ""
+    input: bytes = b""
 
     def __post_init__(self) -> None:
         if self.configuration:

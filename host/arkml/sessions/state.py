@@ -26,6 +26,7 @@ class GuestState:
     toward one limit. `snapshots` limits the bytes of models in use. `clock` returns the time of
     day in nanoseconds, `stopwatch` a time in seconds, and `background` runs a job on this or
     another thread. `hives` is the access to the hives that the guest may use, if there are any.
+    `worker_module` is the SHA-256 of the module that remote workers run, empty for the guest's own.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class GuestState:
         self.futures = FutureTable(self.handles, limit=limits.futures, changes=self.changes)
         self.keys = Keys(number)
         self.sessions = SessionTable(self.keys, self.handles, open_queue)
+        self.worker_module = ""
         self.non_finite_actions = 0
         self.pending_polls = 0
         self.input = b""

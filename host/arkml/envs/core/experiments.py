@@ -142,6 +142,10 @@ class Experiments:
         self.started[run.id] = run
         return settled(self._opened(run))
 
+    def linked_module(self, link: str) -> str:
+        """Raise Unavailable: an environment has no remote workers."""
+        raise Unavailable(f"an environment has no remote workers that could run {link[:80]!r}")
+
     def connect(self, address: HiveAddress, run_id: str) -> Pending[TrainingStart]:
         """Open another session of an experiment. Raises NotFound."""
         del address

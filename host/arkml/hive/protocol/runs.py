@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -40,6 +41,7 @@ It is not the name of a run, which has no dot.
 """
 
 _MAX_NAME_BYTES = 512
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class Status(StrEnum):
@@ -102,7 +104,11 @@ class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
 
     `configuration` is the guest's own, kept byte for byte. `checkpoint` is empty, or
     `run_id[@step]` or ORIGIN_FILE to start from. `seconds` is how long it may run, 0 for as long
-    as it is used.
+    as it is used. With `requires_device` the run is refused if its learner does not find the device
+    of the settings. The hive starts `workers` rollout workers, each a host with a guest of the
+    uploaded `module`, the SHA-256 of one in hex, which is called `module_name`. `arguments` are
+    those of a cmdlet, None for the entry point that its exports suggest. `module_id` is a name that
+    the guest has for a module; it is kept and shown.
     """
 
     name: str
@@ -112,18 +118,38 @@ class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
     checkpoint: str = ""
     seconds: Annotated[int, Meta(ge=0, le=MAX_SECONDS)] = 0
     on_conflict: OnConflict = OnConflict.NUMBER
+    requires_device: bool = False
+    workers: Count = 0
+    module: str = ""
+    module_name: str = ""
+    module_id: str = ""
+    arguments: str | None = None
 
     @classmethod
     def from_json(cls, values: object) -> Self:
         """Return the request with these values. Raises ProtocolError and InvalidSettings."""
         request = super().from_json(values)
-        for name, text in (("name", request.name), ("game", request.game)):
+        named = ("name", "game", "module_name", "module_id")
+        for name, text in ((one, getattr(request, one)) for one in named):
             if len(text.encode()) > _MAX_NAME_BYTES:
                 raise ProtocolError(
                     f"{name} is {text[:80]!r}... of {len(text.encode())} bytes: it takes a text of"
                     f" at most {_MAX_NAME_BYTES}"
                 )
+        if request.module:
+            require_sha256("module", request.module)
+        elif request.workers:
+            raise ProtocolError(
+                f"workers is {request.workers}, and module is empty: it takes the SHA-256 of the"
+                " uploaded module that they run"
+            )
         return request
+
+
+def require_sha256(name: str, text: str) -> None:
+    """Raise ProtocolError unless `text`, the value called `name`, is a SHA-256 in lower hex."""
+    if not _SHA256.fullmatch(text):
+        raise ProtocolError(f"{name} is {text[:80]!r}: it takes a SHA-256, 64 digits of lower hex")
 
 
 class RunInfo(WireStruct, frozen=True, forbid_unknown_fields=True):
@@ -134,7 +160,8 @@ class RunInfo(WireStruct, frozen=True, forbid_unknown_fields=True):
     was aborted, or why its last learner ended. Of its `rows`, `lost` ones were acknowledged and are
     damaged in the log. `sessions` is the number that take part now. `branches` are the numbers of
     choices of the discrete actions, the last of the `actions`. `latest` is the newest value of each
-    metric.
+    metric. `workers` rollout workers that the hive has started are alive. `module_id` is the name
+    that the guest has for a module.
     """
 
     id: str
@@ -155,6 +182,26 @@ class RunInfo(WireStruct, frozen=True, forbid_unknown_fields=True):
     seed: Count = 0
     branches: tuple[Count, ...] = ()
     latest: dict[str, float] = field(default_factory=dict)
+    workers: Count = 0
+    module_id: str = ""
+
+
+class WorkerInfo(WireStruct, frozen=True):
+    """
+    One rollout worker that a hive keeps running for a run.
+
+    `number` counts from 0, `incarnation` the programs that were started in the place of dead ones.
+    It has delivered `rows`, now `rows_per_second`, by policy version `policy_version`. `reason`
+    says why it ended, or why its last incarnation did.
+    """
+
+    number: Count
+    incarnation: Count = 0
+    is_alive: bool = False
+    rows: Count = 0
+    rows_per_second: float = 0.0
+    policy_version: PolicyVersion = 0
+    reason: str = ""
 
 
 class Best(WireStruct, frozen=True, forbid_unknown_fields=True):
@@ -171,11 +218,25 @@ class Best(WireStruct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunDetails(WireStruct, frozen=True):
-    """One run with its settings; `best` is None before any policy was rated."""
+    """
+    One run with its settings; `best` is None before any policy was rated.
+
+    `module` is the SHA-256 of the uploaded module that its `workers` run, empty without any.
+    """
 
     run: RunInfo
     settings: Settings
     best: Best | None
+    module: str = ""
+    workers: list[WorkerInfo] = field(default_factory=list)
+
+
+class ModuleReply(WireStruct, frozen=True):
+    """An uploaded module: its SHA-256 and its bytes; `created` is false if it was there before."""
+
+    sha256: str
+    size: Count
+    created: bool
 
 
 class RunList(WireStruct, frozen=True):

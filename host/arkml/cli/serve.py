@@ -1,0 +1,162 @@
+"""`arkml hive serve`: a hive that serves until it is ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from arkml.cli import options
+from arkml.cli.exits import GOOD, Job
+from arkml.cli.launch import TOKEN, require_hive
+from arkml.cli.logs import LogOptions
+from arkml.cli.values import whole_number
+from arkml.errors import UsageError
+
+if TYPE_CHECKING:
+    from arkml.server.options import ServeOptions, WorkerOptions
+    from arkml.workers.placement import RunnerName
+
+_MOST_WORKERS = 100_000
+
+
+def serve(
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="The address to listen at.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(metavar="PORT", parser=whole_number("--port", 0, 65_535), help="0 picks one."),
+    ] = 12356,
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="The directory that keeps the runs.")
+    ] = Path("hive"),
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda", help="The device of the learners.")
+    ] = "auto",
+    idle_stop: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="Stop a run that was not used for that long."),
+    ] = 600.0,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Answer requests for that name too; may be given more than once."
+        ),
+    ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            parser=whole_number("--workers", 0, _MOST_WORKERS),
+            help="Remote workers that guests may ask for, in all runs together.",
+        ),
+    ] = 0,
+    workers_a_run: Annotated[
+        int | None,
+        typer.Option(
+            metavar="M",
+            parser=whole_number("--workers-a-run", 1, _MOST_WORKERS),
+            help="Those that one run may have.",
+            show_default="N",
+        ),
+    ] = None,
+    runner: Annotated[
+        str, typer.Option(metavar="processes|ray", help="The place of remote workers.")
+    ] = "processes",
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="The Ray cluster of the workers; none: one of this machine."
+        ),
+    ] = None,
+    worker_minutes: Annotated[
+        float,
+        typer.Option(
+            metavar="M", help="Minutes that workers continue after the last host has left."
+        ),
+    ] = 60.0,
+    debug: options.Debug = False,
+) -> Job:
+    """
+    Serve a hive until Ctrl-C.
+
+    The token that clients need is read from the variable ARKML_HIVE_TOKEN; without one only this
+    machine may be served. At a loopback address, requests for other names than those of loopback
+    and of --allow-host are refused; elsewhere only if there is an --allow-host.
+
+    With --workers guests that ask for remote workers get them, if their host uploads their module:
+    the hive then runs modules of others, in processes without WASI and network.
+    """
+    names = tuple(allow_host or ())
+
+    def job() -> int:
+        token = os.environ.pop(TOKEN, None)  # so that learners and workers do not inherit it
+        _check_serve_options(host, device, idle_stop, token)
+        per_run = workers_a_run or 0
+        allowed = _worker_options(workers, per_run, runner, ray_address, worker_minutes)
+        require_hive()
+        LogOptions(debug=debug).start()
+        from arkml.server.options import ServeOptions, Timeouts
+
+        return _serve(
+            ServeOptions(
+                data=data,
+                host=host,
+                port=port,
+                token=token or "",
+                allow_hosts=names,
+                device=device,
+                timeouts=Timeouts(idle_stop=idle_stop),
+                workers=allowed,
+            )
+        )
+
+    return job
+
+
+def _check_serve_options(host: str, device: str, idle_stop: float, token: str | None) -> None:
+    """Raise UsageError for an option that is out of range."""
+    from arkml.hive.protocol.settings import DEVICES
+
+    if device not in DEVICES:
+        raise UsageError(f"--device {device}: it takes one of {', '.join(DEVICES)}")
+    if not idle_stop > 0:
+        raise UsageError(f"--idle-stop {idle_stop:g}: it takes a number of seconds above 0")
+    if token is None and host not in ("127.0.0.1", "localhost", "::1"):
+        raise UsageError(f"--host {host} is open to others: set {TOKEN} to the token they need")
+
+
+def _worker_options(
+    workers: int, per_run: int, runner: str, ray_address: str | None, minutes: float
+) -> WorkerOptions:
+    """Return the options of remote workers. Raises UsageError for one that is out of range."""
+    from arkml.server.options import WorkerOptions
+
+    if runner not in ("processes", "ray"):
+        raise UsageError(f"--runner {runner}: it takes one of processes, ray")
+    if ray_address is not None and runner != "ray":
+        raise UsageError(f"--ray-address {ray_address}: it takes --runner ray")
+    if not minutes > 0:
+        raise UsageError(f"--worker-minutes {minutes:g}: it takes a number of minutes above 0")
+    if per_run > workers:
+        raise UsageError(f"--workers-a-run {per_run}: it is above --workers {workers}")
+    name: RunnerName = "ray" if runner == "ray" else "processes"
+    return WorkerOptions(workers, per_run, name, ray_address, minutes)
+
+
+def _serve(options: ServeOptions) -> int:
+    """Serve until SIGINT or SIGTERM. Raises UsageError and HiveError if that cannot begin."""
+    from arkml.server.service import serve as serve_hive
+
+    def announce(host: str, port: int) -> None:
+        secret = "with the token" if options.token else "without a token"
+        address = f"http://{host}:{port} {secret}"
+        sys.stderr.write(f"hive: {address}, runs in {options.data.resolve()}\n")
+        sys.stderr.flush()
+
+    serve_hive(options, announce)
+    return GOOD

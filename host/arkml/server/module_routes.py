@@ -1,0 +1,60 @@
+"""Routes of the modules that rollout workers run: upload one, ask for it, and fetch it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import FileResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from arkml.errors import HiveRefused
+from arkml.hive.protocol.wire import Nothing
+from arkml.server.bodies import declared_size, refuse_body
+from arkml.server.hive import Hive
+from arkml.server.routes import WASM, Operation, reply
+from arkml.server.worker_tokens import grant_in
+
+MODULE_PATH = "/modules/{sha256}"
+
+
+class ModuleUploads:
+    """`PUT /v1/modules/{sha256}`."""
+
+    def __init__(self, hive: Hive) -> None:
+        self._hive = hive
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._answer(scope, receive)
+        except Exception as error:  # noqa: BLE001 -- it is the answer to the sender
+            answer = refuse_body(scope, error)
+        await answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+        if grant_in(scope) is not None:
+            raise HiveRefused("a rollout worker may not upload a module", 403)
+        store, sha256 = self._hive.modules, scope["path_params"]["sha256"]
+        kept = await store.receive(sha256, declared_size(scope), receive)
+        return reply(kept, 201 if kept.created else 200)
+
+
+async def _has(hive: Hive, sha256: str, _: Nothing) -> Response:
+    """
+    Say that a module was uploaded.
+
+    404 if it was not, 503 if this hive takes none.
+    """
+    hive.modules.path(sha256)
+    return Response()
+
+
+async def _fetch(hive: Hive, sha256: str, _: Nothing) -> Response:
+    """Return an uploaded module."""
+    return FileResponse(hive.modules.path(sha256), media_type=WASM)
+
+
+MODULE_OPERATIONS: tuple[Operation[Any], ...] = (
+    # Before GET, which Starlette answers HEAD by, too.
+    Operation("HEAD", MODULE_PATH, Nothing, WASM, _has, worker=_has),
+    Operation("GET", MODULE_PATH, Nothing, WASM, _fetch, worker=_fetch),
+)

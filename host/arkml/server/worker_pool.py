@@ -1,0 +1,84 @@
+"""The places of rollout workers that all runs of a hive share, and their starts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from arkml.errors import AbiError, HiveError, HiveRefused, UsageError
+from arkml.hive.protocol.workers import WorkerJob
+from arkml.server.options import WorkerOptions
+from arkml.server.worker_tokens import WorkerTokens
+from arkml.workers.local import LocalPlacement
+from arkml.workers.placement import Placement, Worker
+
+
+class WorkerPool:
+    """
+    The rollout workers of all runs of a hive, at most `options.total`.
+
+    They reach the hive at `address`, "HOST:PORT", with one of the `tokens`.
+    """
+
+    def __init__(self, options: WorkerOptions, address: str) -> None:
+        self.options = options
+        self.address = address
+        self.tokens = WorkerTokens()
+        self._placement: Placement | None = None
+        self._taken = 0
+
+    async def open(self) -> None:
+        """Open the place where workers run, if there may be any. Raises HiveError."""
+        if self.options.total:
+            self._placement = await asyncio.to_thread(_open_placement, self.options)
+
+    def take(self, count: int, *, running: int) -> None:
+        """
+        Take the places of `count` workers for a run that has `running` already.
+
+        Raises HiveRefused if the run or the hive may not have that many.
+        """
+        self.require(count, running=running)
+        self._taken += count
+
+    def require(self, count: int, *, running: int = 0) -> None:
+        """Raise HiveRefused if `take` would."""
+        options, wanted = self.options, count + running
+        asked = f"{wanted} remote workers were asked for"
+        if not options.total:
+            raise HiveRefused(
+                f"{asked}, and this hive starts none: arkml hive serve --workers N allows them", 503
+            )
+        if wanted > options.most_per_run:
+            most = options.most_per_run
+            raise HiveRefused(f"{asked}, and a run of this hive may have {most} at most", 503)
+        if self._taken + count > options.total:
+            free = options.total - self._taken
+            raise HiveRefused(
+                f"{asked}, and {free} of the {options.total} of this hive are free", 503
+            )
+
+    def give_back(self) -> None:
+        """Give the place of one worker back."""
+        self._taken -= 1
+
+    async def start(self, job: WorkerJob) -> Worker:
+        """Start a program. Raises HiveRefused with the reason if it cannot be started."""
+        assert self._placement is not None
+        name = f"worker {job.worker} of run {job.run_id}"
+        start, program = self._placement.start, self.options.program
+        try:
+            return await asyncio.to_thread(start, program, job.as_json(), name)
+        except (AbiError, UsageError) as error:
+            raise HiveRefused(str(error), 503) from error
+
+    async def close(self) -> None:
+        """End all programs, and free the place where they ran."""
+        placement, self._placement = self._placement, None
+        if placement is not None:
+            await asyncio.to_thread(placement.close)
+
+
+def _open_placement(options: WorkerOptions) -> Placement:
+    if options.runner == "processes":
+        return LocalPlacement()
+    raise HiveError("no rollout workers can be started: the runner ray is not there yet")
