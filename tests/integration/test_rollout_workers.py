@@ -148,7 +148,7 @@ def test_a_worker_ends_after_its_minutes(hive, client, placement):
 def test_a_worker_that_is_killed_from_elsewhere_has_failed(hive, client, placement):
     worker = Worker(placement, hive, create(client, "killed"))
     worker.waits_for_rows()
-    os.kill(worker.program.pid, signal.SIGTERM)
+    os.kill(worker.events("ready")[0]["pid"], signal.SIGTERM)
 
     assert worker.ended() == (1, "it was interrupted")
     assert worker.program.reason == "it was interrupted"
