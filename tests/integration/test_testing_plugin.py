@@ -16,7 +16,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.errors import InvalidArguments, Unavailable
 from arkml.sessions.session import InferenceSession, Origin, TrainingSession
 from arkml.testing import ConstantPolicy, MemoryQueue, RecordingPolicies, RecordingSink
-from arkml.testing.worker import Worker
+from arkml.testing.worker import WorkThread
 
 APPLET = GUESTS / "c_applet.wasm"
 ALARM = """
@@ -181,7 +181,7 @@ def test_a_signal_handler_that_raises_ends_the_test_alone(run_pytest, tmp_path, 
 
 
 def test_work_that_was_not_begun_is_not_done_after_the_wait_for_it_ended():
-    worker = Worker()
+    worker = WorkThread()
     done = []
     result = worker.run(lambda: done.append(1) or 5)
     with pytest.raises(ZeroDivisionError):

@@ -1,15 +1,14 @@
 """Worker programs are started, watched and ended."""
 
-import contextlib
 import hashlib
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from tests.integration.command_line import ENVIRONMENT, ROOT
+from tests.integration.processes_alive import is_running
 from tests.waiting import eventually
 
 import arkml
@@ -25,13 +24,6 @@ def placement(monkeypatch):
     monkeypatch.chdir(ROOT)
     with LocalPlacement() as made:
         yield made
-
-
-def is_running(pid):
-    """True for a process that has not ended, a zombie left out."""
-    with contextlib.suppress(OSError), Path(f"/proc/{pid}/stat").open() as file:
-        return file.read().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 def start(placement, name="worker 0", **job):

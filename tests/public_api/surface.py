@@ -47,10 +47,20 @@ SURFACE: Mapping[str, tuple[str, ...]] = {
     f"{_LLAPI}.envs.unity_aec_env": ("UnityAECEnv",),
     f"{_LLAPI}.envs.unity_gym_env": ("UnityToGymWrapper",),
     f"{_LLAPI}.envs.unity_parallel_env": ("UnityParallelEnv",),
+    # The asynchronous trainer.
+    "arkml.async_trainer": (
+        "Actor", "ActorManager", "ActorManagerConfig", "ActorStat", "AsyncTrainStat",
+        "AsyncTrainer", "AsyncTrainerConfig", "BorderAsyncTrainerError", "PushedItemMessage",
+        "ReplayBufferProxy", "ReplayBufferProxyConfig", "SendMsgForPush", "SyncModel",
+        "actor_stats_fmt",
+    ),
+    "arkml.async_trainer.core": EVERYTHING,
+    "arkml.async_trainer.util": ("AsyncTrainResult", "train_async"),
+    "arkml.testing.async_trainer": EVERYTHING,
     # Tests of guests.
     "arkml.testing": EVERYTHING,
     "arkml.testing.relayrl": ("check_scalar", "check_vector"),
-}
+}  # fmt: skip
 
 MEMBERS: Mapping[str, tuple[str, ...]] = {
     "arkml.Batch": ("__len__", "actions", "features", "given", "keys", "rows", "scratch", "values"),

@@ -14,6 +14,7 @@ from arkml.hive.protocol.segments import Place
 from arkml.learning.learner import Learner
 from arkml.learning.reporter import Reporter
 from arkml.learning.server_connection import ServerConnection
+from arkml.turns import LearningLoop, take_turn
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ CHECKPOINT_EVERY = 30.0
 _MESSAGE_SECONDS = 0.25
 
 
-class Trainer:
+class Trainer(LearningLoop):
     """
     Learns until a `stop` message, in turns of about a tenth of a second.
 
@@ -42,7 +43,7 @@ class Trainer:
         self._answers: dict[str, Callable[[Message], None]] = {
             "rows": self._rows,
             "names": self._names,
-            "record": self._record,
+            "record": self._record_points,
             "version": self._version,
             "export": self._export,
             "checkpoint": self._checkpoint,
@@ -71,28 +72,55 @@ class Trainer:
             messages = self._server.receive(self._seconds_to_wait(worked=self._turn()))
         self._finish()
 
-    def _turn(self) -> bool:
-        """Read, train and publish. Return True if there may be more to do at once."""
-        learner = self._learner
-        rows = learner.ingest()
-        updates = 0 if self._paused else self._learn()
-        is_read = learner.experience.log.is_read
+    def drain(self) -> int:
+        """Read the next rows of the log, and return their number."""
+        return self._learner.ingest()
+
+    @property
+    def is_ready(self) -> bool:
+        """True unless the learner is paused; `optimize` makes the updates that rows allow."""
+        return not self._paused
+
+    def optimize(self) -> int:
+        """Make some of the updates that are due, and return their number."""
+        return self._learner.train()
+
+    @property
+    def is_sync_due(self) -> bool:
+        """True if the policy is to be published."""
+        new = self._learner.n_opts - self._published_opts
+        if self._learner.algorithm.is_on_policy:
+            return new > 0
+        if self._sync:
+            return new > 0 and not self._learner.due
+        due = self._learner.publisher.is_due(time.monotonic())
+        return due and new >= self._learner.settings.sync_interval
+
+    def sync(self) -> None:
+        """Publish the policy, with the newest normalization statistics."""
+        self._publish(adopt=True)
+
+    @property
+    def is_record_due(self) -> bool:
+        """True: the reporter knows what to send."""
+        return True
+
+    def record(self) -> None:
+        """Save where that is due, answer audits, and report the end of the turn."""
+        if not self._paused and time.monotonic() - self._saved >= CHECKPOINT_EVERY:
+            self._save_if_changed()
+        is_read = self._learner.experience.log.is_read
         if is_read:
             self._answer_audits()
-        settled = (self._sync or is_read) and not learner.due
+        settled = (self._sync or is_read) and not self._learner.due
         self._reporter.end_turn(settled=settled)
         self._reporter.report(at_once=self._sync and settled)
-        return bool(rows or updates or not (is_read or self._paused))
 
-    def _learn(self) -> int:
-        """Train, publish and save where that is due. Return the number of updates."""
-        learner = self._learner
-        updates = learner.train()
-        if self._is_publishable():
-            self._publish(adopt=True)
-        if time.monotonic() - self._saved >= CHECKPOINT_EVERY:
-            self._save_if_changed()
-        return updates
+    def _turn(self) -> bool:
+        """Read, train, publish and report. Return True if there may be more to do at once."""
+        turn = take_turn(self)
+        is_read = self._learner.experience.log.is_read
+        return bool(turn.samples or turn.updates or not (is_read or self._paused))
 
     def _seconds_to_wait(self, *, worked: bool) -> float | None:
         """Return the seconds to wait for a message, None without a limit."""
@@ -102,15 +130,6 @@ class Trainer:
         if self._paused or (reported and self._saved_opts == self._learner.n_opts):
             return None
         return _MESSAGE_SECONDS
-
-    def _is_publishable(self) -> bool:
-        new = self._learner.n_opts - self._published_opts
-        if self._learner.algorithm.is_on_policy:
-            return new > 0
-        if self._sync:
-            return new > 0 and not self._learner.due
-        due = self._learner.publisher.is_due(time.monotonic())
-        return due and new >= self._learner.settings.sync_interval
 
     def _publish(self, *, adopt: bool) -> None:
         """Publish the policy; `adopt` takes the newest normalization statistics into use before."""
@@ -175,7 +194,7 @@ class Trainer:
     def _names(self, message: Message) -> None:
         self._learner.name_metrics(message["names"])
 
-    def _record(self, message: Message) -> None:
+    def _record_points(self, message: Message) -> None:
         self._reporter.record(message["points"])
 
     def _version(self, message: Message) -> None:

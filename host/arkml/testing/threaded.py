@@ -20,7 +20,7 @@ from arkml.policies.policy import Policy
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.wasi.linking import WasiGrant
-from arkml.testing.worker import Worker
+from arkml.testing.worker import WorkThread
 
 if TYPE_CHECKING:
     from arkml.runs.access import HiveGrant
@@ -37,7 +37,7 @@ class ThreadedGuest(Closing):
     where no signal handler raises.
     """
 
-    def __init__(self, guest: Guest, worker: Worker) -> None:
+    def __init__(self, guest: Guest, worker: WorkThread) -> None:
         self.guest = guest
         self._worker = worker
 
@@ -146,7 +146,7 @@ class ThreadedHost:
     """A host whose guests run on a thread, with the arguments of `arkml.Host`."""
 
     def __init__(self, **options: Unpack[HostOptions]) -> None:
-        self._worker = Worker()
+        self._worker = WorkThread()
         self._host = self._worker.run(partial(Host, **options))
         self._programs: dict[tuple[str, bytes], CompiledModule] = {}
 

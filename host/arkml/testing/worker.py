@@ -39,7 +39,7 @@ class _Job:
             self.running.release()
 
 
-class Worker:
+class WorkThread:
     """
     One daemon thread and a queue of jobs for it.
 

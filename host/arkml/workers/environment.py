@@ -23,6 +23,10 @@ They are read when a library is loaded. Sessions of onnxruntime are made with on
 """
 
 
+PARENT = "ARKML_PARENT"
+"""Variable with the process id of the process that started a worker."""
+
+
 def environment() -> dict[str, str]:
     """Return the environment of a process of this package, which imports it from here."""
     root = Path(__file__).parents[2]
@@ -32,4 +36,4 @@ def environment() -> dict[str, str]:
 
 def worker_environment() -> dict[str, str]:
     """Return the environment of a process that runs beside others of its kind, with one thread."""
-    return {**environment(), **ONE_THREAD}
+    return {**environment(), **ONE_THREAD, PARENT: str(os.getpid())}

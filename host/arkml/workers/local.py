@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +16,7 @@ from typing import IO, Any
 from arkml.closing import Closing
 from arkml.errors import Unavailable, UsageError
 from arkml.workers.environment import worker_environment
+from arkml.workers.process_group import ProcessGroup, ended_by
 from arkml.workers.program import package_version
 
 _MAX_EVENTS = 1_000
@@ -37,19 +36,18 @@ class LocalWorker:
     def __init__(self, module: str, job: bytes, name: str) -> None:
         """Start the program. Raises OSError."""
         self.name = name
-        self.status: int | None = None
-        self._process = subprocess.Popen(
+        self._group = ProcessGroup(
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
             env=worker_environment(),
-            start_new_session=True,  # Ctrl-C is for the process that started it
         )
+        self._process = self._group.process
         self._events: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
         self._last_line = ""
-        self._ended_by = ""
+        self._reason = ""
         self._has_job = self._is_stopped = False
         self._changing = threading.Lock()
         self._timer: threading.Timer | None = None
@@ -62,9 +60,9 @@ class LocalWorker:
         self._thread("end", self._wait_for_end, threads)
 
     @property
-    def pid(self) -> int:
-        """The process id, which is that of its process group, too."""
-        return self._process.pid
+    def status(self) -> int | None:
+        """The exit status, negative for a signal; None before the end."""
+        return None if self.is_alive else self._group.status
 
     @property
     def is_alive(self) -> bool:
@@ -74,14 +72,13 @@ class LocalWorker:
     @property
     def reason(self) -> str:
         """A sentence on an end that was not asked for, empty before and otherwise."""
-        if self.is_alive or self._is_stopped or self.status == 0:
+        status = self.status
+        if status is None or self._is_stopped or status == 0:
             return ""
-        assert self.status is not None
-        if self._ended_by:
-            return self._ended_by
-        if self.status < 0:
-            return f"{self.name} was killed by {_signal_name(-self.status)}"
-        return f"{self.name} ended with status {self.status}: {self._last_line or 'no message'}"
+        if self._reason:
+            return self._reason
+        message = "" if status < 0 else f": {self._last_line or 'no message'}"
+        return f"{self.name} {ended_by(status)}{message}"
 
     def events(self) -> list[dict[str, Any]]:
         """Return the JSON objects that the program has printed since the last call. Never waits."""
@@ -98,7 +95,7 @@ class LocalWorker:
                 return
             self._is_stopped = True
             if not self._has_job:  # its thread writes to the standard input
-                self._kill()
+                self._group.kill()
                 return
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -110,16 +107,11 @@ class LocalWorker:
         """End the program by force, with what it has started. Does not wait."""
         with self._changing:
             self._is_stopped = True
-            self._kill()
+        self._group.kill()
 
     def wait(self, seconds: float) -> bool:
         """Wait for the end of the program. Returns False if it has not ended after `seconds`."""
         return self._ended.wait(seconds)
-
-    def _kill(self) -> None:
-        if self.status is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
 
     def _thread(self, name: str, target: Any, argument: Any) -> threading.Thread:
         thread = threading.Thread(
@@ -143,7 +135,7 @@ class LocalWorker:
                 event = json.loads(line)
                 if isinstance(event, dict):
                     if event.get("event") == "ended":
-                        self._ended_by = str(event.get("reason") or "")
+                        self._reason = str(event.get("reason") or "")
                     self._events.append(event)
 
     def _read_output(self, output: IO[bytes]) -> None:
@@ -151,11 +143,8 @@ class LocalWorker:
             self._last_line = line.decode(errors="replace").strip()[-_QUOTED:] or self._last_line
 
     def _wait_for_end(self, threads: list[threading.Thread]) -> None:
-        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        with self._changing:  # from here on the process id may be another process's
-            self._kill()  # what the program has started
-            status = self._process.wait()
-            self.status = status
+        self._group.wait()
+        with self._changing:
             if self._timer is not None:
                 self._timer.cancel()
         deadline = time.monotonic() + _OUTPUT_TIMEOUT
@@ -200,9 +189,12 @@ class LocalPlacement(Closing):
             workers, self._workers = self._workers, []
         for worker in workers:
             worker.stop(seconds)
-        deadline = time.monotonic() + seconds + _KILLED_WITHIN
+        deadline = time.monotonic() + seconds
         for worker in workers:
-            worker.wait(max(0.0, deadline - time.monotonic()))
+            if not worker.wait(max(0.0, deadline - time.monotonic())):
+                worker.kill()
+        for worker in workers:
+            worker.wait(_KILLED_WITHIN)
 
 
 def job_line(job: Mapping[str, Any]) -> bytes:
@@ -220,10 +212,3 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
     with io.BufferedReader(file) as lines:
         while line := lines.readline(_MAX_LINE):
             yield line
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

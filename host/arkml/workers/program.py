@@ -17,6 +17,7 @@ from typing import Any
 
 from arkml.errors import Unavailable, UsageError
 from arkml.parent_watch import watch_parent
+from arkml.workers.environment import PARENT
 
 REFUSED = 2
 """The exit status of a program that refuses its job."""
@@ -54,12 +55,9 @@ def run_program(main: Callable[[Program], int], on_stop: Callable[[], None] | No
 
     The job is the first line of the standard input. A job that was made by another version of this
     package, or whose module has another content here, is refused: the reason is printed as the
-    event `ended`. After the job, `on_stop` is called once, on another thread, when the input is
-    closed or the parent process ends. If the parent has ended, the process group of this process is
-    killed at the end of this process, or after five seconds. The standard output belongs to the
+    event `ended`. The program ends as `end_with_parent` says. The standard output belongs to the
     events: everything else that is printed goes to the standard error.
     """
-    parent = os.getppid()
     program = Program()
     os.dup2(2, 1)
     try:
@@ -74,6 +72,22 @@ def run_program(main: Callable[[Program], int], on_stop: Callable[[], None] | No
         program.is_stopping.set()
         if on_stop is not None:
             on_stop()
+
+    end_with_parent(stop)
+    return main(program)
+
+
+def end_with_parent(on_stop: Callable[[], None]) -> None:
+    """
+    Call `on_stop` once, on another thread, when the standard input is closed or the parent ends.
+
+    If the parent has ended, the process group of this process is killed at the end of this process,
+    or after five seconds.
+    """
+    parent = int(os.environ.get(PARENT, os.getppid()))
+
+    def stop() -> None:
+        on_stop()
         while os.getppid() == parent:
             time.sleep(_CHECK_EVERY)
         time.sleep(_ORPHANED)
@@ -85,7 +99,6 @@ def run_program(main: Callable[[Program], int], on_stop: Callable[[], None] | No
 
     atexit.register(end)
     watch_parent(0, parent, stop)
-    return main(program)
 
 
 def package_version() -> str:

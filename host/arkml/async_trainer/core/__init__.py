@@ -1,1 +1,66 @@
 """The core of the asynchronous trainer: agents, environments, buffers, records and evaluators."""
+
+from __future__ import annotations
+
+from arkml.async_trainer.core.agent import Agent, Policy
+from arkml.async_trainer.core.batches import ArrayBatch, GenericTransitionBatch, TransitionBatch
+from arkml.async_trainer.core.buffers import (
+    BatchBase,
+    ExperienceBufferBase,
+    ReplayBufferBase,
+    StepProcessor,
+)
+from arkml.async_trainer.core.configurable import Configurable
+from arkml.async_trainer.core.env import Act, Env, Info, Obs, Step
+from arkml.async_trainer.core.evaluator import DefaultEvaluator, Evaluator
+from arkml.async_trainer.core.priorities import IwScheduler, PerConfig
+from arkml.async_trainer.core.record import LrrError, Record, RecordStorage
+from arkml.async_trainer.core.recorders import (
+    BufferedRecorder,
+    NullRecorder,
+    Recorder,
+    TensorBoardRecorder,
+)
+from arkml.async_trainer.core.sampler import Sampler
+from arkml.async_trainer.core.simple_replay_buffer import (
+    SimpleReplayBuffer,
+    SimpleReplayBufferConfig,
+)
+from arkml.async_trainer.core.step_processor import SimpleStepProcessor, SimpleStepProcessorConfig
+from arkml.async_trainer.core.trainer import Trainer, TrainerConfig
+
+__all__ = [
+    "Act",
+    "Agent",
+    "ArrayBatch",
+    "BatchBase",
+    "BufferedRecorder",
+    "Configurable",
+    "DefaultEvaluator",
+    "Env",
+    "Evaluator",
+    "ExperienceBufferBase",
+    "GenericTransitionBatch",
+    "Info",
+    "IwScheduler",
+    "LrrError",
+    "NullRecorder",
+    "Obs",
+    "PerConfig",
+    "Policy",
+    "Record",
+    "RecordStorage",
+    "Recorder",
+    "ReplayBufferBase",
+    "Sampler",
+    "SimpleReplayBuffer",
+    "SimpleReplayBufferConfig",
+    "SimpleStepProcessor",
+    "SimpleStepProcessorConfig",
+    "Step",
+    "StepProcessor",
+    "TensorBoardRecorder",
+    "Trainer",
+    "TrainerConfig",
+    "TransitionBatch",
+]

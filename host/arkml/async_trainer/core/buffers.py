@@ -1,4 +1,4 @@
-"""What the trainers ask of replay buffers, of their batches, and of the way from steps to items."""
+"""Interfaces of replay buffers, of batches, and of step processors, which make items of steps."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, Self, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from arkml.errors import UsageError
 
@@ -14,10 +15,22 @@ Built = TypeVar("Built")
 class Configurable(ABC, Generic[Config]):
     """A class whose objects are built from a configuration, in any thread or process."""
 
+    config_class: ClassVar[Any] = None
+    """The class of configurations, with `load(path)`, for `build_from_path`."""
+
     @classmethod
     @abstractmethod
     def build(cls, config: Config) -> Self:
         """Return an object made by the configuration."""
+
+    @classmethod
+    def build_from_path(cls, path: str | Path) -> Self:
+        """Return an object made by the configuration in a YAML file. Raises UsageError."""
+        if cls.config_class is None:
+            raise UsageError(
+                f"{cls.__name__} cannot be built from {path}: set its attribute `config_class`"
+            )
+        return cls.build(cls.config_class.load(path))
 
 
 def class_of(config: object, given: type[Built] | None, keyword: str) -> type[Built]:

@@ -26,7 +26,7 @@ class Act(Protocol):
 
 
 class Info(Protocol):
-    """Anything else that an environment says of a step."""
+    """Anything else that an environment tells about a step."""
 
 
 ObsT = TypeVar("ObsT", bound=Obs)
@@ -54,7 +54,8 @@ class Step(Generic[ObsT, ActT]):
     @property
     def is_done(self) -> bool:
         """True if the episode of any environment ended."""
-        return bool(np.any(self.is_terminated) or np.any(self.is_truncated))
+        # Lists of one or a few numbers are searched faster than arrays.
+        return 1 in self.is_terminated.tolist() or 1 in self.is_truncated.tolist()
 
 
 class Env(ABC, Generic[ObsT, ActT]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from arkml.async_trainer.error import SendMsgForPush
 from arkml.async_trainer.messages import PushedItemMessage
 
 OnFull = Literal["wait", "raise"]
@@ -48,13 +49,15 @@ class ActorEnded:
     """
     The end of an incarnation of an actor; all of its messages that arrive have been received.
 
-    `reason` is a sentence, empty if the actor was asked to stop.
+    `reason` is a sentence, empty if the actor was asked to stop. `is_channel_full` is true where
+    it is SendMsgForPush.
     """
 
     actor: int
     incarnation: int
     stat: ActorStat
     reason: str = ""
+    is_channel_full: bool = False
 
 
 @dataclass(slots=True)
@@ -79,7 +82,11 @@ class ActorLink(Protocol):
         """Return the newest model if it has more optimization steps. Never waits."""
 
     def may_step(self, made: int) -> bool:
-        """Wait while an actor that made so many samples is ahead; False if stopped."""
+        """
+        Wait while an actor that has made `made` items has no more admitted; False if stopped.
+
+        An actor for which nothing was ever admitted is not held.
+        """
 
     def send(self, message: PushedItemMessage) -> None:
         """
@@ -93,7 +100,9 @@ class ActorLink(Protocol):
 class Runner(Protocol):
     """A place where actors run: threads, processes or a Ray cluster. One thread calls it."""
 
-    waits: Waits
+    @property
+    def waits(self) -> Waits:
+        """Times that actors met a full channel and waited, and the seconds of it."""
 
     def start(self, job: ActorJob) -> None:
         """Start an incarnation of an actor. Raises UsageError if pickle cannot take the job."""
@@ -101,8 +110,13 @@ class Runner(Protocol):
     def publish(self, n_opts: int, model_info: Any) -> None:
         """Give a model to all actors, also to those that start later; older ones are dropped."""
 
-    def admit(self, actor: int, samples: int) -> None:
-        """Allow an actor to make so many samples in all, its earlier incarnations not counted."""
+    def admit(self, actor: int, items: int) -> None:
+        """
+        Allow an actor to make `items` items in all, its earlier incarnations not counted.
+
+        The manager admits the first items of an incarnation before its `start`, which does not
+        change what is admitted.
+        """
 
     def receive(self, seconds: float) -> list[PushedItemMessage | ActorEnded]:
         """Return what has arrived; wait for at most `seconds` if there is nothing."""
@@ -112,3 +126,11 @@ class Runner(Protocol):
 
     def close(self, seconds: float) -> None:
         """End what still runs after `seconds` by force, and free everything. Safe to repeat."""
+
+
+def channel_full(message: PushedItemMessage) -> SendMsgForPush:
+    """Return the error of a message for which the channel has no room."""
+    return SendMsgForPush(
+        f"the channel to the trainer is full: {CHANNEL} messages wait there, and a message of"
+        f" {len(message.pushed_items)} items of actor {message.id} was not sent"
+    )

@@ -1,0 +1,69 @@
+"""Evaluators of agents."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from arkml.async_trainer.core.agent import Policy
+from arkml.async_trainer.core.config_files import check_whole
+from arkml.async_trainer.core.configurable import class_of
+from arkml.async_trainer.core.env import Env
+from arkml.async_trainer.core.record import Record
+
+EPISODE_RETURN = "Episode return"
+"""The name of the score of DefaultEvaluator in its records."""
+
+
+class Evaluator(ABC):
+    """Tells how good an agent is."""
+
+    @abstractmethod
+    def evaluate(self, agent: Policy) -> tuple[float, Record]:
+        """
+        Return the score of an agent, the larger the better, and what is to be recorded.
+
+        The caller has switched the agent to evaluation.
+        """
+
+
+class DefaultEvaluator(Evaluator):
+    """
+    Plays episodes in an environment of its own; the score is the mean of their returns.
+
+    Episode number i begins with `reset_with_index(i)`; an environment of n side by side plays n
+    episodes at each. The class of the environment is `env`, or the one that `config` names.
+    """
+
+    def __init__(
+        self, config: Any, seed: int, n_episodes: int, *, env: type[Env[Any, Any]] | None = None
+    ) -> None:
+        check_whole("n_episodes", n_episodes, 1)
+        self._env = class_of(config, env, "env").build(config, seed)
+        self._n_episodes = n_episodes
+
+    def evaluate(self, agent: Policy) -> tuple[float, Record]:
+        """Return the mean return, which is recorded as EPISODE_RETURN."""
+        score = sum(self._play(agent, ix) for ix in range(self._n_episodes)) / self._n_episodes
+        return score, Record.from_scalar(EPISODE_RETURN, score)
+
+    def close(self) -> None:
+        """Close the environment. Safe to call again."""
+        self._env.close()
+
+    def _play(self, agent: Policy, ix: int) -> float:
+        """Return the return of an episode, the mean of n of them side by side."""
+        env = self._env
+        obs = env.reset_with_index(ix)
+        returns = np.zeros(len(obs))
+        is_playing = np.ones(len(obs), bool)
+        while True:
+            step, _ = env.step(agent.sample(obs))
+            returns += np.where(is_playing, step.reward, 0.0)
+            ended = np.asarray(step.is_terminated) | np.asarray(step.is_truncated)
+            is_playing &= ended == 0
+            if not is_playing.any():
+                return float(returns.mean())
+            obs = env.reset(ended) if ended.any() else step.obs

@@ -1,0 +1,107 @@
+"""Recorders: takers of records, and of models that are to be kept."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+
+from arkml.async_trainer.core.agent import Agent
+from arkml.async_trainer.core.record import Record, RecordStorage
+from arkml.errors import UsageError
+
+
+class Recorder(ABC):
+    """
+    Takes records: at once by `write`, or by `store` until `flush` summarizes them.
+
+    With a directory it keeps models below it, in a directory for each name.
+    """
+
+    def __init__(self, model_dir: str | Path | None = None) -> None:
+        self._model_dir = None if model_dir is None else Path(model_dir)
+        self._storage = RecordStorage()
+
+    @abstractmethod
+    def write(self, record: Record) -> None:
+        """Take a record as it is."""
+
+    def store(self, record: Record) -> None:
+        """Keep a record until the next flush."""
+        self._storage.store(record)
+
+    def flush(self, step: int) -> None:
+        """Write a summary of the stored records, as that of optimization step `step`."""
+        whole = self._storage.aggregate()
+        if not whole.is_empty:
+            self.write_step(whole, step)
+
+    def write_step(self, record: Record, step: int) -> None:
+        """Take a summary of stored records; it gets its optimization step as the value `step`."""
+        self.write(record.merge(Record.from_scalar("step", step)))
+
+    def save_model(self, name: str, agent: Agent) -> list[Path]:
+        """Write the parameters of an agent as the model `name`, and return the files."""
+        if self._model_dir is None:
+            return []
+        path = self._model_dir / name
+        path.mkdir(parents=True, exist_ok=True)
+        return agent.save_params(path)
+
+    def load_model(self, name: str, agent: Agent) -> None:
+        """Read the parameters of the model `name`. Raises UsageError without such a model."""
+        path = None if self._model_dir is None else self._model_dir / name
+        if path is None or not path.is_dir():
+            raise UsageError(f"there is no model {name!r} in {self._model_dir}")
+        agent.load_params(path)
+
+
+class NullRecorder(Recorder):
+    """A recorder that drops records; it keeps models if it has a directory for them."""
+
+    def write(self, record: Record) -> None:
+        """Drop a record."""
+
+    def store(self, record: Record) -> None:
+        """Drop a record."""
+
+
+class BufferedRecorder(Recorder):
+    """A recorder that keeps records in memory."""
+
+    def __init__(self, model_dir: str | Path | None = None) -> None:
+        super().__init__(model_dir)
+        self.records: list[Record] = []
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def write(self, record: Record) -> None:
+        """Keep a record."""
+        self.records.append(record)
+
+
+class TensorBoardRecorder(Recorder):
+    """
+    A recorder that writes numbers as events of TensorBoard in `directory`.
+
+    Summaries are at their optimization step, other records at the value `step` that they have, or
+    at 0. Texts, times, arrays and numbers that are not finite are left out. Models are kept in
+    `model_dir`, or else in `directory`. Raises UsageError without the extra `hive`.
+    """
+
+    def __init__(self, directory: str | Path, model_dir: str | Path | None = None) -> None:
+        super().__init__(directory if model_dir is None else model_dir)
+        try:
+            from arkml.learning.recorder import Recorder as EventFile
+        except ImportError as error:
+            raise UsageError(
+                f"events of TensorBoard need {error.name}: pip install 'arkml[hive]'"
+            ) from None
+        self._events = EventFile(Path(directory))
+
+    def write(self, record: Record) -> None:
+        """Write the numbers of a record."""
+        numbers = [(name, value) for name, value in record if isinstance(value, float)]
+        step = int(record.get_scalar("step")) if "step" in record else 0
+        self._events.record([(name, value) for name, value in numbers if name != "step"], step)
