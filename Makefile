@@ -10,10 +10,11 @@ ORIGINALS := .venv-mlagents
 PYTHON311 ?= python3.11
 TORCHRL := .venv-torchrl
 SBX := .venv-sbx
+RAY := .venv-ray
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test quick quick-tests lint check bench bench-sbx fixtures generate test-compilers test-faults \
-  test-mlagents test-torchrl test-slow docs clean
+  test-mlagents test-ray test-torchrl test-slow docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +62,16 @@ $(ORIGINALS)/.ready: tests/mlagents/originals.txt tests/mlagents/requirements.tx
 	  -r tests/mlagents/requirements.txt
 	@$(ORIGINALS)/bin/pip install --quiet --disable-pip-version-check --ignore-requires-python \
 	  --no-deps -r tests/mlagents/originals.txt
+	@touch $@
+
+test-ray: $(RAY)/.ready ## Actors and workers on Ray clusters of this machine, minutes
+	@$(RAY)/bin/python -m pytest -m ray tests/ray
+
+$(RAY)/.ready: pyproject.toml constraints.txt
+	@echo "Setting up $(RAY) (once, a few minutes) ..." >&2
+	@$(PYTHON) -m venv $(RAY)
+	@PIP_CONSTRAINT=constraints.txt $(RAY)/bin/pip install --quiet \
+	  --disable-pip-version-check -e '.[envs,hive,ray]' hypothesis pytest pytest-asyncio
 	@touch $@
 
 test-torchrl: $(TORCHRL)/.ready ## TorchRL and Ray step our guests
@@ -120,6 +131,6 @@ fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py
 
 clean: ## Remove .venv and every cache
-	rm -rf $(VENV) $(ORIGINALS) $(TORCHRL) $(SBX) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) $(ORIGINALS) $(RAY) $(TORCHRL) $(SBX) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	  .import_linter_cache
 	find host tests fixtures -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -60,6 +60,10 @@ class CountingEnv(Env):
         flags = np.zeros(1, np.int8)
         return Step(np.array([[act]]), self._obs(), reward, flags, flags, None), Record.empty()
 
+    def close(self):
+        if self._plan.reports:
+            self._report("closed")
+
     def _misbehave(self):
         match self._plan.act:
             case "raise":

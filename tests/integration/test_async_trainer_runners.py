@@ -153,41 +153,43 @@ def test_another_incarnation_counts_from_the_beginning(runner, inbox):
 
 @pytest.fixture
 def at_full_channel(runner, tmp_path):
-    """Start an actor that makes messages until the channel is full, and wait until it is."""
+    """Start an actor whose messages fill the channel; and wait until it reports `word`."""
+    reports = tmp_path / "reports"
 
-    def start(**options):
-        reports = tmp_path / "reports"
+    def start(word, **options):
         runner.start(job(n_buffer=1, plan=Plan("report", CHANNEL, reports=str(reports)), **options))
         runner.publish(0, 0)
-        eventually(lambda: reports.exists() and "here" in reports.read_text())
+        eventually(lambda: reports.exists() and word in reports.read_text())
 
     return start
 
 
 def test_an_actor_waits_at_a_full_channel_and_loses_nothing(runner, inbox, at_full_channel):
-    at_full_channel()
-    inbox.until(lambda seen: len(seen.messages) > 2 * CHANNEL)
+    at_full_channel("here")
+    eventually(lambda: runner.waits.count)
+    inbox.until(lambda seen: len(seen.messages) > CHANNEL + 100)
     runner.stop()
     inbox.until(lambda seen: seen.ended)
 
     assert is_prefix(inbox.items(), 0)
     assert inbox.ended[0].stat.env_steps == len(inbox.items())
-    assert runner.waits.count >= 1
     assert runner.waits.seconds > 0
 
 
 def test_an_actor_that_is_not_to_wait_ends_at_a_full_channel(runner, inbox, at_full_channel):
-    at_full_channel(on_full="raise")
+    at_full_channel("closed", on_full="raise")
     inbox.until(lambda seen: seen.ended)
 
     assert inbox.ended[0].is_channel_full
     assert inbox.ended[0].reason.startswith("SendMsgForPush: the channel to the trainer is full")
     assert is_prefix(inbox.items(), 0)
+    assert len(inbox.items()) >= CHANNEL
     assert runner.waits.count == 0
 
 
 def test_an_actor_that_waits_at_a_full_channel_is_stopped(runner, inbox, at_full_channel):
-    at_full_channel()
+    at_full_channel("here")
+    eventually(lambda: runner.waits.count)
     runner.stop()
     inbox.until(lambda seen: seen.ended)
 

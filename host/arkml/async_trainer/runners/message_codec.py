@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.async_trainer.core.batches import ArrayBatch, GenericTransitionBatch
+from arkml.async_trainer.error import BorderAsyncTrainerError
 from arkml.async_trainer.messages import PushedItemMessage
-from arkml.async_trainer.runners.runner import ActorJob
+from arkml.async_trainer.runners.runner import ActorEnded, ActorJob
 from arkml.errors import UsageError
 
 _PROTOCOL = 5
@@ -42,20 +43,50 @@ def decode_message(data: bytes | bytearray | memoryview) -> PushedItemMessage:
     return PushedItemMessage(actor, items, incarnation, sequence)
 
 
-def encode_job(job: ActorJob) -> bytes:
-    """Return the bytes of a job. Raises UsageError that names the part which pickle cannot take."""
+def decode_arrived(arrived: tuple[ActorJob, bytes] | ActorEnded) -> PushedItemMessage | ActorEnded:
+    """
+    Return the end of an actor as it is, and a message decoded.
+
+    Raises BorderAsyncTrainerError if pickle cannot read the message.
+    """
+    if isinstance(arrived, ActorEnded):
+        return arrived
+    job, data = arrived
     try:
-        return encode(job)
+        return decode_message(data)
+    except Exception as error:
+        raise BorderAsyncTrainerError(
+            f"a message of actor {job.actor} cannot be unpickled: {error}"
+        ) from error
+
+
+def encode_job(job: ActorJob, dumps: Callable[[Any], bytes] | None = None) -> bytes:
+    """
+    Return the bytes of a job, made by `dumps` instead of pickle if it is given.
+
+    Raises UsageError that names the part which cannot be pickled.
+    """
+    dumps = dumps or encode
+    try:
+        return dumps(job)
     except Exception as error:
         for field in fields(job):
             try:
-                encode(getattr(job, field.name))
+                dumps(getattr(job, field.name))
             except Exception:  # noqa: BLE001  pickle calls methods of any class
                 raise UsageError(
                     f"{field.name} cannot be pickled, which actors outside of this process need:"
                     f" {error}"
                 ) from error
         raise
+
+
+def encode_model(model_info: Any) -> bytes:
+    """Return the bytes of a model. Raises UsageError if pickle cannot take it."""
+    try:
+        return encode(model_info)
+    except Exception as error:
+        raise UsageError(f"the model info cannot be pickled: {error}") from error
 
 
 def encode(value: Any) -> bytes:

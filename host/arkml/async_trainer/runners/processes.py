@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from multiprocessing import spawn
 from typing import Any
 
-from arkml.async_trainer.error import BorderAsyncTrainerError
 from arkml.async_trainer.messages import PushedItemMessage
 from arkml.async_trainer.runners.actor_process import (
     ENDED,
@@ -24,7 +23,12 @@ from arkml.async_trainer.runners.actor_process import (
     MESSAGE,
     check_main_guard,
 )
-from arkml.async_trainer.runners.message_codec import decode_message, encode, encode_job
+from arkml.async_trainer.runners.message_codec import (
+    decode_arrived,
+    encode,
+    encode_job,
+    encode_model,
+)
 from arkml.async_trainer.runners.runner import ActorEnded, ActorJob, ActorStat, Waits
 from arkml.async_trainer.runners.shared_state import ActorCounters, SharedState, anonymous_file
 from arkml.closing import Closing
@@ -135,11 +139,7 @@ class ProcessRunner(Closing):
 
         Raises UsageError if pickle cannot take the model.
         """
-        try:
-            data = encode(model_info)
-        except Exception as error:
-            raise UsageError(f"the model info cannot be pickled: {error}") from error
-        self._state.write_model(n_opts, data)
+        self._state.write_model(n_opts, encode_model(model_info))
         self._wake()
 
     def admit(self, actor: int, items: int) -> None:
@@ -164,7 +164,7 @@ class ProcessRunner(Closing):
             self._arrived.clear()
             self._state.queued = 0
         self._wake()
-        return [one if isinstance(one, ActorEnded) else _message(*one) for one in arrived]
+        return [decode_arrived(one) for one in arrived]
 
     def stop(self) -> None:
         """Ask all actors to stop."""
@@ -313,12 +313,3 @@ def _next_frame(data: bytearray) -> tuple[int, bytes] | None:
     content = bytes(memoryview(data)[FRAME.size : end])
     del data[:end]
     return kind, content
-
-
-def _message(job: ActorJob, data: bytes) -> PushedItemMessage:
-    try:
-        return decode_message(data)
-    except Exception as error:
-        raise BorderAsyncTrainerError(
-            f"a message of actor {job.actor} cannot be unpickled: {error}"
-        ) from error

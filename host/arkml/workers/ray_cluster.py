@@ -1,0 +1,293 @@
+"""The Ray cluster that this process uses: one of its own, or another one that it joins."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import metadata
+from typing import Any
+
+from arkml.closing import Closing
+from arkml.errors import Unavailable, UsageError
+from arkml.workers.environment import ONE_THREAD
+from arkml.workers.local import LocalPlacement
+from arkml.workers.program import package_version
+
+RAY = "2.60"
+"""The minor version of Ray that this package works with."""
+
+_STARTING = 60.0
+_CONNECTING = 3.0
+_JOINING = 9.5
+_ENDING = 5.0
+
+_AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+_ADDRESS = "RAY_ADDRESS"
+
+
+class RayCluster(Closing):
+    """
+    A Ray cluster that this process has joined; a process has one at a time, which its users share.
+
+    Without an address it is one of its own on this machine, which listens on loopback only and
+    whose files and processes end with this process, however it ends. `ray` is the module. Each
+    `open` needs its `close`; the last one leaves the cluster, and ends it if it is the own one.
+    """
+
+    _current: RayCluster | None = None
+    _changing = threading.Lock()
+
+    def __init__(self, address: str | None, cpus: int) -> None:
+        """Start or join a cluster: `open` is what users call."""
+        self.address = address
+        self._users = 1
+        self._free = 0.0
+        self._programs = LocalPlacement()
+        try:
+            if address is None:
+                self._join_own()
+            else:
+                self._join_other(address, cpus)
+        except BaseException:
+            self._programs.close(_ENDING)
+            raise
+
+    @classmethod
+    def open(cls, address: str | None = None, *, cpus: int = 1) -> RayCluster:
+        """
+        Return the cluster at "HOST:PORT" with `cpus` free processors, or one of this process's own.
+
+        The environment variable RAY_ADDRESS is not read. Raises UsageError if Ray is not installed
+        or this process uses another cluster, and Unavailable, within ten seconds, if the cluster
+        does not answer, runs other versions or lacks free processors.
+        """
+        _check_installed()
+        with cls._changing:
+            current = cls._current
+            if current is None:
+                current = cls._current = cls(address, cpus)
+            elif current.address == address:
+                current._users += 1
+            else:
+                raise UsageError(
+                    f"this process uses {_named(current.address)}, and cannot use"
+                    f" {_named(address)} meanwhile"
+                )
+            return current
+
+    @property
+    def is_own(self) -> bool:
+        """True for a cluster that this process has started."""
+        return self.address is None
+
+    def close(self) -> None:
+        """Give up one use of the cluster."""
+        with RayCluster._changing:
+            self._users -= 1
+            if self._users == 0:
+                RayCluster._current = None
+                self.ray.shutdown()
+                self._programs.close(_ENDING)
+
+    def reserve(self, name: str) -> None:
+        """Count a processor of another cluster as used. Raises Unavailable if none is free."""
+        if self.is_own:
+            return
+        if self._free < 1:
+            raise Unavailable(
+                f"the Ray cluster has no free CPU for {name}: use fewer actors, or a larger cluster"
+            )
+        self._free -= 1
+
+    def place(self, target: str, *arguments: Any, threads: int = 4) -> Any:
+        """
+        Return a Ray actor that makes an object of `target`, "MODULE:CLASS", and never restarts.
+
+        Its method `begin` returns a sentence if it could not, such as about another version of this
+        package, otherwise an empty text. `call` calls a method of the object, by name.
+        """
+        options: dict[str, Any] = {"num_cpus": 0}
+        if not self.is_own:
+            options = {"num_cpus": 1, "runtime_env": {"env_vars": ONE_THREAD}}
+        actor = self.ray.remote(_host_class())
+        return actor.options(
+            max_restarts=0, max_task_retries=0, max_concurrency=threads, **options
+        ).remote(package_version(), target, arguments)
+
+    def _join_own(self) -> None:
+        token = secrets.token_hex(16)
+        head = self._programs.start("arkml.workers.ray_head", {"token": token}, "the Ray cluster")
+        deadline = time.monotonic() + _STARTING
+        while not (events := head.events()):
+            if not head.is_alive:
+                raise Unavailable(head.reason)
+            if time.monotonic() > deadline:
+                raise Unavailable(f"the Ray cluster does not start within {_STARTING:g} s")
+            time.sleep(0.02)
+        if "address" not in events[0]:
+            raise Unavailable(str(events[0]["reason"]))
+        authentication = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, _LOOPBACK: "0"}
+        with _environment({**dict.fromkeys(_AUTHENTICATION), **authentication}):
+            self._init(str(events[0]["address"]), _node_ip_address="127.0.0.1")
+
+    def _join_other(self, address: str, cpus: int) -> None:
+        began = time.monotonic()
+        _check_address(address)
+        with _environment({_ADDRESS: None}):
+            probe = self._programs.start("arkml.workers.ray_probe", {"address": address}, "Ray")
+            found: dict[str, Any] = {}
+            while not found and probe.is_alive:
+                if time.monotonic() > began + _JOINING:
+                    raise Unavailable(
+                        f"the Ray cluster at {address} does not answer within {_JOINING:g} s"
+                    )
+                time.sleep(0.02)
+                found = next(iter(probe.events()), {})
+            found = found or next(iter(probe.events()), {})
+            if found.get("event") != "ready":
+                raise Unavailable(found.get("reason") or probe.reason)
+            if found["free"] < cpus:
+                raise Unavailable(
+                    f"the Ray cluster at {address} has {found['free']:g} of {found['total']:g} CPUs"
+                    f" free, and {cpus} are needed: use fewer actors, or a larger cluster"
+                )
+            self._free = found["free"]
+            probe.kill()
+            self._init(address)
+
+    def _init(self, address: str, **options: Any) -> None:
+        import ray
+        from ray._private import ray_constants
+
+        if ray.is_initialized():
+            raise UsageError("this process uses Ray already: call ray.shutdown() before")
+        is_cluster = ray_constants.ENABLE_RAY_CLUSTER
+        if self.is_own:
+            ray_constants.ENABLE_RAY_CLUSTER = False  # read from the environment at import
+        try:
+            with _kept_signal_handler(signal.SIGTERM):
+                ray.init(address, configure_logging=False, log_to_driver=False, **options)
+        except Exception as error:
+            words = " ".join(str(error).split())
+            raise Unavailable(f"the Ray cluster cannot be joined: {words[:400]}") from error
+        finally:
+            ray_constants.ENABLE_RAY_CLUSTER = is_cluster
+        self.ray = ray
+
+
+def _named(address: str | None) -> str:
+    return "a Ray cluster of its own" if address is None else f"the Ray cluster at {address}"
+
+
+def lost(error: BaseException) -> str:
+    """Return the reason why a Ray actor was lost, in words that follow "was lost: "."""
+    text = " ".join(str(error).split())
+    for mark, reason in (
+        ("node has died", "its node has died"),
+        ("node was terminated", "its node has died"),
+        ("Killed", "its process was killed"),
+        ("worker process has died", "its process has died"),
+    ):
+        if mark in text:
+            return reason
+    return text[:300]
+
+
+def _host_class() -> type[Any]:
+    """
+    Return the class of Ray actors of this package.
+
+    It is pickled by value: a node with another version of the package, or without it, runs it, too.
+    """
+
+    class Host:
+        def __init__(self, version: str, target: str, arguments: tuple[Any, ...]) -> None:
+            from importlib import import_module, metadata
+
+            try:
+                here = f"arkml {metadata.version('arkml')}"
+            except metadata.PackageNotFoundError:
+                here = "no arkml"
+            self.object: Any = None
+            self.refusal = ""
+            if here != f"arkml {version}":
+                self.refusal = (
+                    f"a node of the Ray cluster has {here}, and this process arkml {version}:"
+                    " install one version everywhere"
+                )
+                return
+            module, _, name = target.partition(":")
+            try:
+                self.object = getattr(import_module(module), name)(*arguments)
+            except Exception as error:  # noqa: BLE001  it may be of a class of the node
+                self.refusal = f"{type(error).__name__}: {error}"
+
+        def begin(self) -> str:
+            return self.refusal
+
+        def call(self, name: str, *arguments: Any) -> Any:
+            return getattr(self.object, name)(*arguments)
+
+    return Host
+
+
+def _check_installed() -> None:
+    try:
+        version = metadata.version("ray")
+    except metadata.PackageNotFoundError:
+        raise UsageError("Ray is not installed: pip install 'arkml[ray]'") from None
+    if not version.startswith(f"{RAY}."):
+        raise UsageError(
+            f"Ray {version} is installed, and arkml {package_version()} works with Ray {RAY}: pip"
+            " install 'arkml[ray]'"
+        )
+
+
+def _check_address(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdigit():
+        raise UsageError(
+            f"the address of a Ray cluster is {address!r}, expected HOST:PORT of its GCS, such as"
+            " 10.0.0.5:6379"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECTING).close()
+    except (OSError, OverflowError) as error:
+        raise Unavailable(f"there is no Ray cluster at {address}: {error}") from error
+
+
+@contextmanager
+def _environment(values: dict[str, str | None]) -> Iterator[None]:
+    """Set environment variables, or remove those that are None, and restore them at the end."""
+    before = {name: os.environ.get(name) for name in values}
+    _set(values)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextmanager
+def _kept_signal_handler(number: signal.Signals) -> Iterator[None]:
+    """Restore the handler of a signal at the end, if this is the main thread."""
+    handler = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            signal.signal(number, handler)
