@@ -164,14 +164,19 @@ class ActorManager:
         MOST_REPLACEMENTS times within REPLACEMENT_SECONDS, and SendMsgForPush if one found the
         channel full and was not to wait.
         """
-        messages = []
+        messages, failure = [], None
         for arrived in self._runner.receive(seconds):
             if isinstance(arrived, ActorEnded):
-                self._end(arrived)
+                try:
+                    self._end(arrived)
+                except BorderAsyncTrainerError as error:
+                    failure = failure or error  # the ends of other actors count, too
             else:
                 messages.append(arrived)
                 if self._admitted is not None:
                     self._admitted.take(arrived.id, arrived.incarnation, len(arrived.pushed_items))
+        if failure is not None:
+            raise failure
         return messages
 
     def stop(self) -> None:

@@ -199,13 +199,13 @@ class RunWorkers:
             self._watching = asyncio.create_task(self._watch())
         deadline = time.monotonic() + self._pool.options.start
         while not any(place.is_ready for place in new):
-            if self._is_stopped:
-                raise HiveRefused(f"run {self._run_id} was stopped while its workers started", 410)
-            over = next((place for place in new if place.is_over), None)
-            if over is not None:
+            over = next((place for place in new if place.is_over and place.reason), None)
+            if over is not None:  # for which the run may have been stopped, too
                 raise HiveRefused(
                     f"the remote workers of run {self._run_id} do not start: {over.reason}", 503
                 )
+            if self._is_stopped:
+                raise HiveRefused(f"run {self._run_id} was stopped while its workers started", 410)
             if time.monotonic() > deadline:
                 seconds = self._pool.options.start
                 raise HiveRefused(
