@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -119,8 +120,10 @@ class RayCluster(Closing):
         """
         Return a Ray actor that makes an object of `target`, "MODULE:CLASS", and never restarts.
 
-        Its method `begin` returns a sentence if it could not, such as about another version of this
-        package, otherwise an empty text. `call` calls a method of the object, by name.
+        In the own cluster, modules are looked for where this process finds them, too. The method
+        `begin` of the actor returns a sentence if the object could not be made, such as about
+        another version of this package, otherwise an empty text. `call` calls a method of the
+        object, by name.
         """
         options: dict[str, Any] = {"num_cpus": 0}
         if not self.is_own:
@@ -128,7 +131,7 @@ class RayCluster(Closing):
         actor = self.ray.remote(_host_class())
         return actor.options(
             max_restarts=0, max_task_retries=0, max_concurrency=threads, **options
-        ).remote(package_version(), target, arguments)
+        ).remote(package_version(), sys.path if self.is_own else [], target, arguments)
 
     def _join_own(self) -> None:
         token = secrets.token_hex(16)
@@ -225,8 +228,13 @@ def _host_class() -> type[Any]:
     """
 
     class Host:
-        def __init__(self, version: str, target: str, arguments: tuple[Any, ...]) -> None:
+        def __init__(
+            self, version: str, paths: list[str], target: str, arguments: tuple[Any, ...]
+        ) -> None:
+            import sys
             from importlib import import_module, metadata
+
+            sys.path += [path for path in paths if path not in sys.path]
 
             try:
                 here = f"arkml {metadata.version('arkml')}"
