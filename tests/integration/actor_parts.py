@@ -83,7 +83,7 @@ class CountingEnv(Env):
             file.write(f"{line}\n")
 
     def _obs(self):
-        return np.array([[self._seed, self._count]], np.float32)
+        return np.array([[self._seed, self._count]], np.float64)
 
 
 class ModelAgent(Agent, SyncModel):

@@ -7,7 +7,7 @@ import pytest
 collect_ignore_glob = [] if find_spec("ray") else ["test_*.py"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def own_cluster():
     """The cluster of this process, which the runners of all tests share: it starts for seconds."""
     from arkml.workers.ray_cluster import RayCluster

@@ -93,6 +93,7 @@ SHORT = {
     "arkml.sessions.snapshots": "what two families of imports share",
     "arkml.terminal": "what everything that prints untrusted text shares",
     "arkml.testing.short_names": "a pytest plugin of its own, which users may leave out",
+    "arkml.workers.choice": "imports Ray late, which the places that it chooses from are free of",
     "arkml.workers.environment": "everything that starts processes shares it",
 }
 """Modules of fewer lines than SHORTEST, each with the reason why it is not part of another."""

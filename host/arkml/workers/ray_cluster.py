@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import signal
 import socket
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from typing import Any
@@ -19,6 +21,8 @@ from arkml.workers.environment import ONE_THREAD
 from arkml.workers.local import LocalPlacement
 from arkml.workers.program import package_version
 
+_log = logging.getLogger(__name__)
+
 RAY = "2.60"
 """The minor version of Ray that this package works with."""
 
@@ -26,6 +30,7 @@ _STARTING = 60.0
 _CONNECTING = 3.0
 _JOINING = 9.5
 _ENDING = 5.0
+_HIGHEST_PORT = 65_535
 
 _AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -44,19 +49,22 @@ class RayCluster(Closing):
     _current: RayCluster | None = None
     _changing = threading.Lock()
 
-    def __init__(self, address: str | None, cpus: int) -> None:
+    def __init__(
+        self, address: str | None, host_and_port: tuple[str, int] | None, cpus: int
+    ) -> None:
         """Start or join a cluster: `open` is what users call."""
         self.address = address
         self._users = 1
         self._free = 0.0
         self._programs = LocalPlacement()
         try:
-            if address is None:
+            if address is None or host_and_port is None:
                 self._join_own()
             else:
+                _check_listening(address, host_and_port)
                 self._join_other(address, cpus)
         except BaseException:
-            self._programs.close(_ENDING)
+            self._programs.close(_ENDING if self.is_own else 0.0)
             raise
 
     @classmethod
@@ -69,10 +77,11 @@ class RayCluster(Closing):
         does not answer, runs other versions or lacks free processors.
         """
         _check_installed()
+        host_and_port = None if address is None else _host_and_port(address)
         with cls._changing:
             current = cls._current
             if current is None:
-                current = cls._current = cls(address, cpus)
+                current = cls._current = cls(address, host_and_port, cpus)
             elif current.address == address:
                 current._users += 1
             else:
@@ -94,6 +103,7 @@ class RayCluster(Closing):
             if self._users == 0:
                 RayCluster._current = None
                 self.ray.shutdown()
+                _read_authentication()
                 self._programs.close(_ENDING)
 
     def reserve(self, name: str) -> None:
@@ -110,8 +120,10 @@ class RayCluster(Closing):
         """
         Return a Ray actor that makes an object of `target`, "MODULE:CLASS", and never restarts.
 
-        Its method `begin` returns a sentence if it could not, such as about another version of this
-        package, otherwise an empty text. `call` calls a method of the object, by name.
+        In the own cluster, modules are looked for where this process finds them, too. The method
+        `begin` of the actor returns a sentence if the object could not be made, such as about
+        another version of this package, otherwise an empty text. `call` calls a method of the
+        object, by name.
         """
         options: dict[str, Any] = {"num_cpus": 0}
         if not self.is_own:
@@ -119,7 +131,7 @@ class RayCluster(Closing):
         actor = self.ray.remote(_host_class())
         return actor.options(
             max_restarts=0, max_task_retries=0, max_concurrency=threads, **options
-        ).remote(package_version(), target, arguments)
+        ).remote(package_version(), sys.path if self.is_own else [], target, arguments)
 
     def _join_own(self) -> None:
         token = secrets.token_hex(16)
@@ -139,7 +151,6 @@ class RayCluster(Closing):
 
     def _join_other(self, address: str, cpus: int) -> None:
         began = time.monotonic()
-        _check_address(address)
         with _environment({_ADDRESS: None}):
             probe = self._programs.start("arkml.workers.ray_probe", {"address": address}, "Ray")
             found: dict[str, Any] = {}
@@ -165,12 +176,15 @@ class RayCluster(Closing):
     def _init(self, address: str, **options: Any) -> None:
         import ray
         from ray._private import ray_constants
+        from ray._private import worker as ray_worker
 
         if ray.is_initialized():
             raise UsageError("this process uses Ray already: call ray.shutdown() before")
+        ray_worker.print_to_stdstream = _log_lines  # it prints errors of nodes to standard output
         is_cluster = ray_constants.ENABLE_RAY_CLUSTER
         if self.is_own:
             ray_constants.ENABLE_RAY_CLUSTER = False  # read from the environment at import
+        _read_authentication()
         try:
             with _kept_signal_handler(signal.SIGTERM):
                 ray.init(address, configure_logging=False, log_to_driver=False, **options)
@@ -192,12 +206,18 @@ def lost(error: BaseException) -> str:
     for mark, reason in (
         ("node has died", "its node has died"),
         ("node was terminated", "its node has died"),
-        ("Killed", "its process was killed"),
+        ("temporarily unavailable", "its node or its process does not answer"),
         ("worker process has died", "its process has died"),
     ):
         if mark in text:
             return reason
     return text[:300]
+
+
+def _log_lines(data: Mapping[str, Any], **_: Any) -> None:
+    """Log messages of the nodes."""
+    for line in data["lines"]:
+        _log.debug("%s: %s", data["pid"], line)
 
 
 def _host_class() -> type[Any]:
@@ -208,8 +228,13 @@ def _host_class() -> type[Any]:
     """
 
     class Host:
-        def __init__(self, version: str, target: str, arguments: tuple[Any, ...]) -> None:
+        def __init__(
+            self, version: str, paths: list[str], target: str, arguments: tuple[Any, ...]
+        ) -> None:
+            import sys
             from importlib import import_module, metadata
+
+            sys.path += [path for path in paths if path not in sys.path]
 
             try:
                 here = f"arkml {metadata.version('arkml')}"
@@ -228,6 +253,11 @@ def _host_class() -> type[Any]:
                 self.object = getattr(import_module(module), name)(*arguments)
             except Exception as error:  # noqa: BLE001  it may be of a class of the node
                 self.refusal = f"{type(error).__name__}: {error}"
+
+        def pid(self) -> int:
+            from os import getpid
+
+            return getpid()
 
         def begin(self) -> str:
             return self.refusal
@@ -250,17 +280,29 @@ def _check_installed() -> None:
         )
 
 
-def _check_address(address: str) -> None:
+def _host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    if not host or "/" in host or not port.isdigit():
+    if not host or "/" in host or not port.isdigit() or int(port) > _HIGHEST_PORT:
         raise UsageError(
             f"the address of a Ray cluster is {address!r}, expected HOST:PORT of its GCS, such as"
             " 10.0.0.5:6379"
         )
+    return host.strip("[]"), int(port)
+
+
+def _check_listening(address: str, host_and_port: tuple[str, int]) -> None:
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECTING).close()
-    except (OSError, OverflowError) as error:
+        socket.create_connection(host_and_port, _CONNECTING).close()
+    except OSError as error:
         raise Unavailable(f"there is no Ray cluster at {address}: {error}") from error
+
+
+def _read_authentication() -> None:
+    """Make Ray read the environment variables again, which it has kept since it was imported."""
+    from ray._raylet import AuthenticationTokenLoader, Config
+
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
 
 
 @contextmanager

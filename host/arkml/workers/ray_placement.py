@@ -88,13 +88,20 @@ class RayWorker:
             if self._has_begun:
                 self._handle.call.remote("stop", seconds)
             else:
-                self._end("")
+                self.drop()
 
     def kill(self) -> None:
         """End the program by force. Does not wait."""
         self._is_stopped = True
-        if self.is_alive:
-            self._end("")
+        if self.is_alive and self._has_begun:
+            self._handle.call.remote("kill")  # Ray would leave what the program has started
+        else:
+            self.drop()
+
+    def drop(self) -> None:
+        """Give up the node, with which the program ends, but not what it has started."""
+        self._is_stopped = True
+        self._end("")
 
     def answered(self) -> None:
         """Handle the answer to the call on its way, and make the next one."""
@@ -172,6 +179,9 @@ class RayPlacement(Closing):
             self._changed.wait_for(lambda: not self._workers, seconds)
             for worker in self._workers:
                 worker.kill()
+            self._changed.wait_for(lambda: not self._workers, _KILLED_WITHIN)
+            for worker in self._workers:
+                worker.drop()
             self._changed.notify_all()
         self._thread.join(_KILLED_WITHIN)
         self._cluster.close()

@@ -184,8 +184,9 @@ class RayRunner(Closing):
         if not remote.has_begun:
             remote.has_begun = True
             if returned:
-                self._refusal = self._refusal or returned
-                self._end(remote, self._ended(remote, returned))
+                reason = f"actor {remote.job.actor} cannot begin on its node: {returned}"
+                self._refusal = self._refusal or reason
+                self._end(remote, self._ended(remote, reason))
                 return
         else:
             remote.counts = returned.counts
