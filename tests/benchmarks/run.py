@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.benchmarks import (
+    actors,
+    async_learning,
     costs,
     environments,
     fleet,
@@ -46,6 +48,8 @@ TOPICS: dict[str, Callable[[Bench], Iterator[Row]]] = {
         updates,
         learner_start,
         learning,
+        actors,
+        async_learning,
         live,
         suite_learned,
         environments,

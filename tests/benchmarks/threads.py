@@ -67,7 +67,7 @@ def rows(bench: Bench) -> Iterator[Row]:
     ):
         turns = _turns(first)
         blocks: dict[str, Block] = {
-            "control": lambda: _control(left, right),
+            "control": lambda: two_over_one(left, right),
             "one": lambda: _seconds([first], turns),
             "two": lambda: _seconds([first, second], turns),
         }
@@ -121,7 +121,7 @@ def _turns(fleet: Fleet) -> int:
     return int(tried * WORK / best)
 
 
-def _control(left: Companion, right: Companion) -> float:
+def two_over_one(left: Companion, right: Companion) -> float:
     """How much more two processes do than one."""
     alone = left.measure()
     left.begin()

@@ -182,7 +182,7 @@ def test_actors_train_an_agent_and_end(n, ratio, tmp_path):
     last = recorder.records[-1]
     assert last.get_scalar("Episode return_max") == 15
     for name in ("samples_total", "opt_steps_per_sec", "samples_per_sec", "samples_per_opt_steps"):
-        assert last.get_scalar(f"{name}_max") > 0
+        assert last.get_scalar(f"{name}_max") >= 0
     assert threads() == []
 
 

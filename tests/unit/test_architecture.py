@@ -37,7 +37,7 @@ OWNERS = {
     "safetensors": ("arkml.learning",),
     "jax": ("arkml.learning",),
     "optax": ("arkml.learning",),
-    "gymnasium": ("arkml.envs",),
+    "gymnasium": ("arkml.envs", "arkml.async_trainer.adaptors"),
     "pettingzoo": ("arkml.envs",),
     "grpc": ("arkml.envs.llapi",),
     "grpc_tools": ("arkml.envs.llapi",),

@@ -51,6 +51,7 @@ class Actor:
         """
         job = self._job
         agent = job.agent.build(job.agent_config)
+        agent.seed(job.seed)
         with _one_at_a_time(link) as may_build:
             if not may_build:
                 return self.stat

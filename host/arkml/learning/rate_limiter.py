@@ -51,12 +51,12 @@ class RateLimiter:
     It is the `SampleToInsertRatio` of Reverb (Cassirer et al., "Reverb: A Framework for Experience
     Replay", 2021; `reverb/rate_limiters.py`): an insert is a row, a sample is an update,
     `samples_per_insert` is `Settings.updates_per_row`, and `min_size_to_sample` is
-    `Settings.memory_min_size`, which the learner observes. Both sides are bounded by
+    `Settings.memory_min_size`. Both sides are bounded by
 
-        error = rows * updates_per_row - updates
+        error = (rows - memory_min_size) * updates_per_row - updates
 
     - An update is allowed while the error stays at 0 or above (`min_diff`): never more updates than
-      rows ask for.
+      rows ask for, and none for the first ones: that would be many updates on few rows.
     - A row is allowed while the error stays at or below `max_diff`: the updates of the rows that
       the learner has in advance, LEAST_AHEAD to MOST_AHEAD of them. Those are also allowed where no
       update is, so one of the two always is (Reverb bounds its `error_buffer` from below instead).
@@ -67,7 +67,8 @@ class RateLimiter:
     `min(updates_per_row, 1 / (update_seconds * LEAST_ROWS_PER_SECOND))` updates for each row.
 
     In lockstep (`Settings.sync`) nothing is forgotten, and nothing depends on the clock: after
-    every step of the log there have been `floor(rows * updates_per_row)` updates.
+    every step of the log there have been `floor((rows - memory_min_size) * updates_per_row)`
+    updates.
 
     `updates` counts those of this run: the policy that it began with may have had some before.
     `admitted` may be called from any thread, the other methods from one.
@@ -78,7 +79,8 @@ class RateLimiter:
         """Seconds of one update, the median of the last turns; 0 before the second turn."""
         self._ratio = settings.updates_per_row
         self._sync = settings.sync
-        self._origin = _Origin(0, 0, 0.0)
+        self._first_rows = settings.memory_min_size
+        self._origin = _Origin(0, 0, self._error(0, 0))
         self._rows = 0
         self._updates = 0
         self._admitted = float(settings.memory_min_size + LEAST_AHEAD)
@@ -98,7 +100,7 @@ class RateLimiter:
         checkpoint: those of MOST_AHEAD rows at most are due again.
         """
         self._note(rows, updates)
-        error = rows * self._ratio - updates
+        error = self._error(rows, updates)
         if updates:
             error = min(error, MOST_AHEAD * self._ratio)
         self._origin = _Origin(rows, updates, error)
@@ -119,7 +121,7 @@ class RateLimiter:
         Those beyond BACKLOG_SECONDS are forgotten.
         """
         if self._sync:
-            return max(0, math.floor(rows * self._ratio) - updates)
+            return max(0, math.floor(self._error(rows, updates)))
         self._note(rows, updates)
         origin = self._origin
         error = origin.error + (rows - origin.rows) * self._ratio - (updates - origin.updates)
@@ -166,6 +168,9 @@ class RateLimiter:
             return LEAST_AHEAD
         rows = _AHEAD_SECONDS / (self.update_seconds * self._ratio)
         return min(max(rows, LEAST_AHEAD), MOST_AHEAD)
+
+    def _error(self, rows: int, updates: int) -> float:
+        return (rows - self._first_rows) * self._ratio - updates
 
     @property
     def _backlog(self) -> float:

@@ -91,7 +91,7 @@ def _work(job: WorkerJob, report: Report) -> Ending | None:
         runner = make_runner(made, module, task, instances=job.instances, budget=budget)
         hives = hives_of(made)
         assert hives is not None
-        report({"event": "ready"})
+        report({"event": "ready", "pid": os.getpid()})
         with WorkerWatch(job, hives, runner.subject, report) as watch:
             ending = _play(job, runner, hives, watch, is_repeatable=task.is_repeatable)
             _ignore_signals()

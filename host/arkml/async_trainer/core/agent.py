@@ -33,6 +33,9 @@ class Agent(Policy, Configurable[Any]):
     def is_train(self) -> bool:
         """Return True in training."""
 
+    def seed(self, seed: int) -> None:
+        """Determine what `sample` draws from now on, by the seed of an actor."""
+
     def opt(self, buffer: Any) -> None:
         """Make one optimization step from the replay buffer."""
         self.opt_with_record(buffer)

@@ -41,6 +41,10 @@ class Step(Generic[ObsT, ActT]):
     `reward` is float32, [n]; `is_terminated` and `is_truncated` are int8, [n], 0 or 1. `obs` is the
     observation after the action, the last of an episode included. `init_obs`, None if no episode
     ended, has the rows of all n: the first observation of the next episode where one ended.
+
+    Where environments come and go, as the agents of one guest do, `init_obs` has the rows of those
+    that act next, and `continues`, intp, [len(init_obs)], has for each of them the row of `obs`
+    whose episode it continues, -1 for a new one.
     """
 
     act: ActT
@@ -50,6 +54,7 @@ class Step(Generic[ObsT, ActT]):
     is_truncated: Flags
     info: Any
     init_obs: ObsT | None = None
+    continues: npt.NDArray[np.intp] | None = None
 
     @property
     def is_done(self) -> bool:

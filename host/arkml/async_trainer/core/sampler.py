@@ -40,11 +40,11 @@ class Sampler:
             self._begin()
         act = agent.sample(self._prev_obs)
         step, record = self._env.step_with_reset(act)
-        is_done = self._check(step)
+        is_changed = self._check(step)
         item = self._step_processor.process(step)
         buffer.push(item)
         self.samples += samples_of(item)
-        if is_done:
+        if is_changed:
             # Others of several environments are in the middle of their episodes, as in `obs`.
             self._prev_obs = step.init_obs
             self._step_processor.reset(step.init_obs)
@@ -66,7 +66,7 @@ class Sampler:
         self._prev_obs = obs
 
     def _check(self, step: Step[Any, Any]) -> bool:
-        """Return True if an episode has ended. Raises UsageError."""
+        """Return True if `init_obs` is next, as where an episode has ended. Raises UsageError."""
         shape = _shape_of(step.obs)
         if shape != self._shape:
             raise self._wrong("an observation", shape, self._shape)
@@ -86,7 +86,9 @@ class Sampler:
                 f"the environment {type(self._env).__name__} returned the reward {reward!r}, which"
                 " is not finite"
             )
-        if not step.is_done:
+        if step.continues is not None:
+            shape = self._shape = (len(step.continues), *shape[1:])
+        elif not step.is_done:
             return False
         init_shape = None if step.init_obs is None else _shape_of(step.init_obs)
         if init_shape != shape:

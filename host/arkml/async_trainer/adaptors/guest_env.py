@@ -1,0 +1,340 @@
+"""Guests as environments of the trainer: one guest, many in lockstep, or the agents of one."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.async_trainer.core.env import Env, Flags, Step
+from arkml.async_trainer.core.record import Record
+from arkml.batches import Floats
+from arkml.envs import showing
+from arkml.envs.core import decisions
+from arkml.envs.core.decisions import Behavior, Decision, Ids, Marks
+from arkml.envs.core.fleet_env import FleetEnv
+from arkml.envs.core.fleet_step import FleetStep
+from arkml.envs.core.guest_env import IDLE_CALLS, GuestEnv, core_of
+from arkml.envs.core.options import GuestEnvOptions
+from arkml.errors import GuestStalled, InvalidActions, UsageError
+from arkml.host import Source
+
+GuestStep = Step[Floats, Floats]
+
+_WHO = "an environment of the trainer"
+
+
+class GuestsAsEnv(Env[Floats, Floats]):
+    """
+    Steps n guests of one module, each with one agent, in lockstep.
+
+    Observations are float32, [n, num_features], actions float32, [n, num_actions], within [-1, 1]
+    unless the module declares others. After the end of an episode a guest plays on to its next one;
+    a guest that has finished is replaced by a new instance. A guest that fails raises its
+    GuestError from `step` or `reset`.
+    """
+
+    @classmethod
+    def build(cls, config: GuestsConfig, seed: int) -> Self:
+        """
+        Return an environment whose guests have seeds that follow from `seed`.
+
+        Raises ModuleError and UsageError, also if the module is another one than configured.
+        """
+        return cls(FleetEnv(config.module, config.count, **config.checked()), config.spread(seed))
+
+    def __init__(self, fleet: FleetEnv, seed: int) -> None:
+        self._fleet = fleet
+        try:
+            # The first instances begin here, so that their widths are known.
+            self._fresh: FleetStep | None = fleet.reset(seed)
+        except BaseException:
+            fleet.close()
+            raise
+        self._last: FleetStep = self._fresh
+        self._seen: Floats = self._fresh.observations
+        self._no = np.zeros(fleet.num_guests, np.int8)
+
+    @property
+    def behavior(self) -> Behavior:
+        """The behavior of every agent."""
+        return self._fleet.behavior
+
+    def reset(self, is_done: Flags | None = None) -> Floats:
+        """Begin new episodes where `is_done`, int8, [n], is 1, or everywhere in new instances."""
+        if is_done is not None:
+            self._begin(is_done != 0)
+            return self._seen
+        self._last, self._fresh = self._fresh or self._fleet.reset(), None
+        self._seen = self._last.observations
+        return self._seen
+
+    def reset_with_index(self, ix: int) -> Floats:
+        """Begin episode `ix` in new instances: guest k has the seed `ix` * n + k."""
+        self._fresh = None
+        self._last = self._fleet.reset(ix * self._fleet.num_guests)
+        self._seen = self._last.observations
+        return self._seen
+
+    def step(self, act: Floats) -> tuple[GuestStep, Record]:
+        """Act in every guest. Raises InvalidActions and GuestError."""
+        behavior, before = self.behavior, self._seen
+        actions = _checked(act, len(before), behavior)
+        self._fresh = None
+        step = self._last = self._fleet.step(actions, before)
+        self._seen = step.observations
+        if not step.steps:  # all agents keep running
+            no = self._no
+            return Step(actions, self._seen, step.rewards, no, no, None), Record()
+        _require_sound(step)
+        if not step.present.all():
+            guest = int(np.flatnonzero(~step.present)[0])
+            raise UsageError(
+                f"guest {guest} submitted no row of its agent in the middle of an episode:"
+                f" {_WHO} needs one from each agent until it ends"
+            )
+        terminated, truncated = step.terminated.astype(np.int8), step.truncated.astype(np.int8)
+        return Step(actions, self._seen, step.rewards, terminated, truncated, None), Record()
+
+    def close(self) -> None:
+        """Free the guests."""
+        self._fleet.close()
+
+    def _begin(self, waiting: Marks) -> None:
+        """Play the guests marked in `waiting`, bool, [n], on to the next episodes."""
+        last, seen = self._last, self._seen.copy()
+        begun = waiting & last.replaced
+        seen[begun] = last.next_observations[begun]
+        waiting = waiting & ~begun
+        for _ in range(IDLE_CALLS):
+            if not waiting.any():
+                self._seen = seen
+                return
+            over = waiting & ~self._fleet.alive
+            if over.any():
+                step = self._fleet.renew(np.flatnonzero(over).tolist())
+                going = over
+            else:
+                idle = np.zeros((len(seen), self.behavior.num_actions), np.float32)
+                step = self._fleet.step(idle, seen, waiting)
+                going = waiting
+            _require_sound(step)
+            begun = going & step.present & step.started & ~step.ended
+            seen[begun] = step.observations[begun]
+            waiting = waiting & ~begun
+        raise GuestStalled(
+            f"guest {int(np.flatnonzero(waiting)[0])} began no episode in {IDLE_CALLS:,} submits"
+        )
+
+
+class AgentsAsEnv(Env[Floats, Floats]):
+    """
+    Steps the agents of one guest, which may come and go.
+
+    Rows are those of the agents that decide, in the order of the guest: observations float32,
+    [n, num_features], actions float32, [n, num_actions]. They share a world, so none can wait for
+    another one: where agents ended or began, `step_with_reset` returns the rows of those that
+    decide next in `init_obs`, and which agents they are in `continues`. An agent that lives and is
+    not in a submit is refused.
+    """
+
+    @classmethod
+    def build(cls, config: AgentsConfig, seed: int) -> Self:
+        """
+        Return an environment of one guest whose seeds follow from `seed`.
+
+        Raises ModuleError and UsageError, also if the module is another one than configured.
+        """
+        return cls(GuestEnv(config.module, **config.checked()), config.spread(seed))
+
+    def __init__(self, env: GuestEnv, seed: int) -> None:
+        self._env = env
+        try:
+            self._fresh: decisions.Step | None = env.reset(seed)
+            self._now: Decision = _only(self._fresh)
+        except BaseException:
+            env.close()
+            raise
+        self._behavior = self._now.behavior
+
+    @property
+    def behavior(self) -> Behavior:
+        """The behavior of the agents."""
+        return self._behavior
+
+    def reset(self, is_done: Flags | None = None) -> Floats:
+        """Return the rows that follow where agents ended (`is_done`), or those of a new guest."""
+        if is_done is None:
+            step, self._fresh = self._fresh, None
+            self._now = _only(step if step is not None else self._env.reset(), self._behavior)
+        return self._following()
+
+    def reset_with_index(self, ix: int) -> Floats:
+        """Return the first rows of a new guest with the seed `ix`."""
+        self._fresh = None
+        self._now = _only(self._env.reset(ix), self._behavior)
+        return self._following()
+
+    def step(self, act: Floats) -> tuple[GuestStep, Record]:
+        """Act with all agents. Raises InvalidActions, GuestError and UsageError."""
+        before = self._now
+        agents = before.agents if self._is_steady else before.deciding
+        actions = _checked(act, len(agents), self._behavior)
+        self._fresh = None
+        running = core_of(self._env).running_agents
+        now = self._now = _only(self._env.step(actions), self._behavior)
+        if running is not None and now.agents is running:
+            no = np.zeros(len(actions), np.int8)
+            return Step(actions, now.observations, now.rewards, no, no, None), Record()
+        rows = _rows_of(agents, now.agents)
+        if (rows < 0).any():
+            raise UsageError(
+                f"{self._behavior.name}: agent {agents[rows < 0][0]} lives and is not in this"
+                f" submit: {_WHO} needs a row of each agent until it ends"
+            )
+        terminated = now.terminated[rows].astype(np.int8)
+        truncated = now.truncated[rows].astype(np.int8)
+        observations, rewards = now.observations[rows], now.rewards[rows]
+        return Step(actions, observations, rewards, terminated, truncated, None), Record()
+
+    def step_with_reset(self, act: Floats) -> tuple[GuestStep, Record]:
+        """Act with all agents; `init_obs` has the rows that follow where agents ended or began."""
+        agents = self._now.deciding
+        step, record = self.step(act)
+        if not self._is_steady or not np.array_equal(agents, self._now.agents):
+            step.init_obs = self._following()
+            step.continues = _rows_of(self._now.deciding, agents)
+        return step, record
+
+    def close(self) -> None:
+        """Free the guest."""
+        self._env.close()
+
+    @property
+    def _is_steady(self) -> bool:
+        """True if all rows of the latest submit are of agents that decide."""
+        return core_of(self._env).running_agents is self._now.agents
+
+    def _following(self) -> Floats:
+        """Return the rows of the agents that decide next; the guest plays on until there are."""
+        for _ in range(IDLE_CALLS):
+            if self._env.decision is None:  # it has finished
+                step = self._env.reset()
+            elif not len(self._now.deciding):
+                step = self._env.step(np.zeros((0, self._behavior.num_actions), np.float32))
+            else:
+                return self._now.observations[~self._now.ended]
+            if step.error is not None:
+                raise step.error
+            if step.decisions:
+                self._now = _only(step, self._behavior)
+        raise GuestStalled(f"no agent of the guest decided in {IDLE_CALLS:,} submits")
+
+
+def _rows_of(agents: Ids, among: Ids) -> npt.NDArray[np.intp]:
+    """Return the place of each agent among others, intp, [n]; -1 for those that are not there."""
+    rows = {agent: row for row, agent in enumerate(among.tolist())}
+    return np.array([rows.get(agent, -1) for agent in agents.tolist()], np.intp)
+
+
+@dataclass(frozen=True)
+class _GuestConfig:
+    """
+    The configuration of guests: their module and the options of `GuestEnv`.
+
+    `module` is a path or the bytes of a module; pickle takes the absolute path, so bytes are for
+    machines that do not have the file. `options` are keyword arguments of `GuestEnv`, such as
+    `args`, `configure` and `limits`, without `host` and `digest`. The seeds of guests follow from
+    `seed` and from that of the actor, which is a small number. `module_hash` is the SHA-256 of the
+    module, which an environment compares. Raises UsageError, also for a file that cannot be read.
+    """
+
+    module: Source
+    options: GuestEnvOptions = field(default_factory=lambda: GuestEnvOptions())
+    seed: int = 0
+    module_hash: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        if unfit := {"host", "digest"} & set(self.options):
+            raise UsageError(
+                f"options has {min(unfit)!r}: environments of actors have hosts of their own,"
+                " and compare the hash of the module"
+            )
+        if self.seed < 0:
+            raise UsageError(f"seed is {self.seed}: 0 or more")
+        if not isinstance(self.module, bytes):
+            object.__setattr__(self, "module", str(Path(self.module).resolve()))
+        object.__setattr__(self, "module_hash", self._hash())
+
+    def spread(self, seed: int) -> int:
+        """Return the seed of the first guest of an actor, far from those of other actors."""
+        words = np.random.SeedSequence([self.seed, seed]).generate_state(1)
+        return int(words[0]) >> 2  # guests may take an i32
+
+    def checked(self) -> GuestEnvOptions:
+        """Return the options. Raises UsageError if the module is not the one configured."""
+        found = self._hash()
+        if found != self.module_hash:
+            raise UsageError(
+                f"{self.module!r} has the SHA-256 {found}, and the environment was configured with"
+                f" {self.module_hash}: give all machines the same file, or the bytes of the module"
+            )
+        return self.options
+
+    def _hash(self) -> str:
+        if isinstance(self.module, bytes):
+            return hashlib.sha256(self.module).hexdigest()
+        try:
+            return hashlib.sha256(Path(self.module).read_bytes()).hexdigest()
+        except OSError as error:
+            raise UsageError(f"the guest {str(self.module)!r} cannot be read: {error}") from error
+
+
+@dataclass(frozen=True)
+class GuestsConfig(_GuestConfig):
+    """The configuration of `GuestsAsEnv`: `count` guests with one agent each."""
+
+    count: int = 1
+    builds: ClassVar[type[GuestsAsEnv]] = GuestsAsEnv
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.count < 1:
+            raise UsageError(f"count is {self.count}: 1 at least")
+
+
+@dataclass(frozen=True)
+class AgentsConfig(_GuestConfig):
+    """The configuration of `AgentsAsEnv`: one guest with all its agents."""
+
+    builds: ClassVar[type[AgentsAsEnv]] = AgentsAsEnv
+
+
+def _checked(act: Any, count: int, behavior: Behavior) -> Floats:
+    """Return actions as float32, [count, num_actions]. Raises InvalidActions."""
+    actions = np.asarray(act, np.float32)
+    if actions.shape != (count, behavior.num_actions):
+        raise InvalidActions(
+            f"{behavior.name} takes actions of shape {(count, behavior.num_actions)}, not"
+            f" {actions.shape}"
+        )
+    behavior.spec.actions.check(actions, behavior.name)
+    return actions
+
+
+def _require_sound(step: FleetStep) -> None:
+    """Raise the error of the first guest that failed."""
+    for _, outcome in sorted(step.steps.items()):
+        if outcome.error is not None:
+            raise outcome.error
+
+
+def _only(step: decisions.Step, behavior: Behavior | None = None) -> Decision:
+    """Return the one decision of a step. Raises GuestError, and UsageError for several."""
+    if step.error is not None:
+        raise step.error
+    return showing.only_decision(step, _WHO, behavior)

@@ -1,0 +1,177 @@
+"""Any Gymnasium environment, one or several side by side, as an environment of the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.wrappers import RescaleAction
+
+from arkml.async_trainer.core.env import Env, Flags, Step
+from arkml.async_trainer.core.record import Record
+from arkml.errors import UsageError
+
+_CHOICES = (spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+class GymnasiumAsEnv(Env[npt.NDArray[Any], npt.NDArray[Any]]):
+    """
+    Steps n Gymnasium environments one after the other.
+
+    Observations of a Box are arrays [n, *shape] of its dtype; other spaces are flattened by
+    `gymnasium.spaces.flatten` to float32, [n, width]. Actions are arrays with one row for each
+    environment: [n, *shape] for a Box, [n] or [n, 1] for a Discrete, [n, width] for others, which
+    are unflattened. `Step.info` has the info of each environment.
+    """
+
+    @classmethod
+    def build(cls, config: GymnasiumConfig, seed: int) -> Self:
+        """Return environments; the first one's seed is `seed`, those of the others follow."""
+        made: list[gymnasium.Env[Any, Any]] = []
+        try:
+            while len(made) < config.count:
+                made.append(config.make())
+            return cls(made, seed)
+        except BaseException:
+            for env in made:
+                env.close()
+            raise
+
+    def __init__(self, envs: list[gymnasium.Env[Any, Any]], seed: int) -> None:
+        self._envs = envs
+        self.observation_space: spaces.Space[Any] = envs[0].observation_space
+        """The space of one environment's observations."""
+        self.action_space: spaces.Space[Any] = envs[0].action_space
+        """The space of one environment's actions."""
+        for name, space in (
+            ("observations", self.observation_space), ("actions", self.action_space)
+        ):  # fmt: skip
+            if not space.is_np_flattenable:
+                raise UsageError(
+                    f"the {name} of {envs[0]} are of {space}, whose values have no fixed size: wrap"
+                    " the environment so that they have"
+                )
+        # Seeds of environments do not meet those of other actors, which count from 0.
+        others = np.random.SeedSequence([seed, len(envs)]).generate_state(len(envs)) >> 1
+        self._seeds: list[int | None] = [seed, *others[1:].tolist()]
+        self._seen: npt.NDArray[Any] = np.zeros(0)
+
+    @property
+    def envs(self) -> list[gymnasium.Env[Any, Any]]:
+        """The environments."""
+        return list(self._envs)
+
+    def reset(self, is_done: Flags | None = None) -> npt.NDArray[Any]:
+        """Begin new episodes where `is_done`, int8, [n], is 1, everywhere without it."""
+        if is_done is None:
+            firsts = [self._begun(place, None) for place in range(len(self._envs))]
+            self._seen = np.stack(firsts)
+            return self._seen
+        self._seen = self._seen.copy()
+        for place in np.flatnonzero(is_done).tolist():
+            self._seen[place] = self._begun(place, None)
+        return self._seen
+
+    def reset_with_index(self, ix: int) -> npt.NDArray[Any]:
+        """Begin episode `ix`: environment k with the seed `ix` * n + k."""
+        count = len(self._envs)
+        self._seen = np.stack([self._begun(k, ix * count + k) for k in range(count)])
+        return self._seen
+
+    def step(
+        self, act: npt.NDArray[Any]
+    ) -> tuple[Step[npt.NDArray[Any], npt.NDArray[Any]], Record]:
+        """Act in each environment. Raises UsageError for actions of another shape."""
+        actions = np.asarray(act)
+        if len(actions) != len(self._envs):
+            raise UsageError(f"{len(actions)} actions for {len(self._envs)} environments")
+        count = len(self._envs)
+        rewards = np.empty(count, np.float32)
+        terminated, truncated = np.zeros((2, count), np.int8)
+        seen, infos = [], []
+        for place, env in enumerate(self._envs):
+            observation, reward, terminated[place], truncated[place], info = env.step(
+                self._action(actions[place])
+            )
+            seen.append(self._row(observation))
+            rewards[place] = reward
+            infos.append(info)
+        self._seen = np.stack(seen)
+        return Step(act, self._seen, rewards, terminated, truncated, infos), Record()
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self._envs:
+            env.close()
+
+    def _begun(self, place: int, seed: int | None) -> npt.NDArray[Any]:
+        first, self._seeds[place] = self._seeds[place], None
+        observation, _ = self._envs[place].reset(seed=first if seed is None else seed)
+        return self._row(observation)
+
+    def _row(self, observation: Any) -> npt.NDArray[Any]:
+        space = self.observation_space
+        if isinstance(space, spaces.Box):
+            row = np.asarray(observation, space.dtype)
+            if row.shape != space.shape:
+                raise UsageError(
+                    f"an observation has the shape {row.shape}: expected {space.shape}"
+                )
+            return row
+        return np.asarray(spaces.flatten(space, observation), np.float32)
+
+    def _action(self, row: npt.NDArray[Any]) -> Any:
+        space = self.action_space
+        try:
+            if isinstance(space, spaces.Box):
+                return np.asarray(row, space.dtype).reshape(space.shape)
+            if isinstance(space, spaces.Discrete):
+                return np.asarray(row, space.dtype).reshape(())[()]
+            if isinstance(space, _CHOICES):
+                return np.asarray(row, space.dtype).reshape(space.shape)
+            return spaces.unflatten(space, row)
+        except (ValueError, IndexError) as error:
+            raise UsageError(f"{row!r} is not an action of {space}: {error}") from error
+
+
+@dataclass(frozen=True)
+class GymnasiumConfig:
+    """
+    The configuration of `GymnasiumAsEnv`.
+
+    `env` is an id, as `gymnasium.make` takes it, or a function that makes an environment and that
+    pickle can take to other processes; both get `arguments`. With `rescales` actions in [-1, 1]
+    stand for the bounds of a Box, as `SacAgent` acts.
+    """
+
+    env: str | Callable[..., gymnasium.Env[Any, Any]]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    count: int = 1
+    rescales: bool = False
+    builds: ClassVar[type[GymnasiumAsEnv]] = GymnasiumAsEnv
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise UsageError(f"count is {self.count}: 1 at least")
+
+    def make(self) -> gymnasium.Env[Any, Any]:
+        """Return a new environment. Raises what it raises, and UsageError for a wrong result."""
+        env: Any = (
+            gymnasium.make(self.env, **self.arguments)
+            if isinstance(self.env, str)
+            else self.env(**self.arguments)
+        )
+        if not isinstance(env, gymnasium.Env):
+            raise UsageError(f"{self.env!r} made {type(env).__name__}, not a gymnasium.Env")
+        if not self.rescales:
+            return env
+        if not isinstance(env.action_space, spaces.Box):
+            raise UsageError(f"rescales is for actions of a Box, and these are {env.action_space}")
+        lowest, highest = np.float32(-1.0), np.float32(1.0)
+        rescaled: gymnasium.Env[Any, Any] = RescaleAction(env, lowest, highest)
+        return rescaled

@@ -1,0 +1,254 @@
+"""The learner's soft actor-critic as an agent: numpy acts, JAX learns in the trainer's process."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from zipfile import BadZipFile
+
+import numpy as np
+
+from arkml.async_trainer.adaptors.sac_rows import SacReplayBuffer
+from arkml.async_trainer.core.agent import Agent
+from arkml.async_trainer.core.record import Record
+from arkml.async_trainer.sync_model import SyncModel
+from arkml.batches import Floats
+from arkml.errors import UsageError
+from arkml.files import write_atomic
+from arkml.hive.protocol.settings import Settings
+from arkml.learning.algorithm import State
+from arkml.learning.networks import Network, answer
+from arkml.learning.normalizer import Normalizer, Scaling
+from arkml.learning.sac_state import LOG_STD, first_state
+
+if TYPE_CHECKING:
+    from arkml.learning.sac import Sac
+
+PARAMETERS = "sac.npz"
+"""The file of everything that learning continues from, but for the rows."""
+
+POLICY = "policy.onnx"
+"""The file of the policy, which `arkml run GUEST --policy` takes."""
+
+_PLAIN = "plain"
+_TOGETHER = 16
+
+
+class SacModel(NamedTuple):
+    """
+    A policy without its critics, as it travels to the actors.
+
+    The actor takes scaled features and ends in 2 * A outputs: means, then logarithms of deviations.
+    """
+
+    scaling: Scaling
+    actor: Network
+
+
+class SacAgent(Agent, SyncModel):
+    """
+    Soft actor-critic with the settings, the networks and the updates of a hive's learner.
+
+    It learns from a `SacReplayBuffer`. Observations are float32, [n, features], actions float32,
+    [n, actions], within [-1, 1]. Statistics of features and rewards come into use with each
+    `model_info`, as they do with each policy that a hive publishes. JAX is imported by the first
+    `model_info` or optimization step, so that actors do without.
+
+    A call of compiled code costs as much as an update, so `opt` makes 16 of them together: they
+    wait for each other, or for whatever shows their result.
+    """
+
+    @classmethod
+    def build(cls, config: SacAgentConfig) -> Self:
+        """Return an agent before its first optimization step."""
+        return cls(config)
+
+    def __init__(self, config: SacAgentConfig) -> None:
+        settings = self._settings = config.settings
+        self._threads = config.threads
+        self._normalizer = Normalizer(settings.features, active=settings.normalize)
+        self._model = SacModel(self._normalizer.current, first_state(settings).actor)
+        self._acts_as = 0
+        self._learner: Sac | None = None
+        self._buffer: SacReplayBuffer | None = None
+        self._due = 0  # optimization steps that were asked for and wait
+        self._random = np.random.default_rng(settings.seed)
+        self._is_train = False
+
+    def train(self) -> None:
+        """Switch to training: `sample` explores."""
+        self._is_train = True
+
+    def eval(self) -> None:
+        """Switch to evaluation: `sample` returns the mode of the policy."""
+        self._is_train = False
+
+    def is_train(self) -> bool:
+        """Return True in training."""
+        return self._is_train
+
+    def seed(self, seed: int) -> None:
+        """Determine the exploration that follows."""
+        self._random = np.random.default_rng([self._settings.seed, seed])
+
+    def sample(self, obs: Any) -> Floats:
+        """
+        Return actions, float32, [n, actions], at observations, [n, features].
+
+        Raises UsageError for observations of another shape.
+        """
+        observations = np.asarray(obs, np.float32)
+        if observations.ndim != 2 or observations.shape[1] != self._settings.features:
+            raise UsageError(
+                f"observations have the shape {observations.shape}: the agent takes"
+                f" [environments, {self._settings.features}]"
+            )
+        model = self._current()
+        outputs = answer(model.actor, model.scaling.features(observations))
+        mean = outputs[:, : self._settings.actions]
+        if not self._is_train:
+            return np.tanh(mean)
+        deviation = np.exp(np.clip(outputs[:, self._settings.actions :], *LOG_STD))
+        return np.tanh(mean + deviation * self._random.standard_normal(mean.shape, np.float32))
+
+    def opt_with_record(self, buffer: SacReplayBuffer) -> Record:
+        """Make one optimization step, and return its losses. Raises Diverged and UsageError."""
+        self._ask(buffer)
+        return Record(self._update())
+
+    def opt(self, buffer: SacReplayBuffer) -> None:
+        """Make one optimization step. Raises Diverged and UsageError."""
+        self._ask(buffer)
+        if self._due >= _TOGETHER:
+            self._update()
+
+    def model_info(self) -> tuple[int, SacModel]:
+        """Return the number of optimization steps, and a copy of the policy with its scaling."""
+        learner = self._learning()
+        learner.prepare()
+        self._normalizer.adopt()
+        self._model = SacModel(self._normalizer.current, learner.weights().actor)
+        self._acts_as = learner.n_opts
+        return learner.n_opts, self._model
+
+    def sync_model(self, model_info: SacModel) -> None:
+        """Act by a policy from now on."""
+        self._model = model_info
+
+    def save_params(self, path: Path) -> list[Path]:
+        """
+        Write the state of learning and the policy as ONNX below a directory.
+
+        Raises OSError, and Diverged if weights are not finite.
+        """
+        learner = self._learning()
+        state = learner.state()
+        plain = {"learner": dict(state.plain), "normalizer": self._normalizer.as_json()}
+        files = {
+            PARAMETERS: _archive({**state.tensors, _PLAIN: np.array(json.dumps(plain))}),
+            POLICY: learner.policy().model,
+        }
+        path.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            write_atomic(path / name, data, durable=False)
+        return [path / name for name in files]
+
+    def load_params(self, path: Path) -> None:
+        """
+        Continue from what `save_params` wrote below a directory.
+
+        Raises OSError, and CheckpointDamaged or UsageError if it does not fit the settings.
+        """
+        learner = self._learning()
+        data = io.BytesIO((path / PARAMETERS).read_bytes())
+        try:
+            with np.load(data, allow_pickle=False) as archive:
+                tensors = {name: archive[name] for name in archive.files}
+            plain = json.loads(str(tensors.pop(_PLAIN)))
+            normalizer, state = plain["normalizer"], State(tensors, plain["learner"])
+        except (ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+            raise UsageError(f"{path / PARAMETERS} is not of SacAgent: {error}") from error
+        learner.restore(state)
+        self._normalizer.restore(normalizer)
+        self._acts_as = -1  # of no step
+
+    def _ask(self, buffer: SacReplayBuffer) -> None:
+        """Note that an optimization step is due."""
+        if not self._due and not buffer.rows.transitions:
+            raise UsageError("no transition in the replay buffer: set a longer warm-up")
+        self._buffer = buffer
+        self._due += 1
+
+    def _update(self) -> dict[str, float]:
+        """Make the optimization steps that are due, and return their losses by tag."""
+        learner, buffer = self._made(), self._buffer
+        if buffer is None or not self._due:
+            return {}
+        learner.buffer = buffer.rows
+        for features, added in buffer.take_added():
+            self._normalizer.observe(features, added.returns)
+        if not learner.n_opts:
+            self._normalizer.adopt()
+        due, self._due = self._due, 0
+        return learner.train(due)
+
+    def _current(self) -> SacModel:
+        """Return the policy that acts, after the newest optimization step if it learns here."""
+        if self._learner is not None:
+            learner = self._learning()
+            if learner.n_opts != self._acts_as:
+                self._model = SacModel(self._normalizer.current, learner.weights().actor)
+                self._acts_as = learner.n_opts
+        return self._model
+
+    def _learning(self) -> Sac:
+        """Return the learner, after all optimization steps that are due."""
+        self._update()
+        return self._made()
+
+    def _made(self) -> Sac:
+        """Return the learner, which actors do without."""
+        if self._learner is None:
+            from arkml.learning.engine import limit_threads
+            from arkml.learning.sac import Sac
+
+            if "jax" not in sys.modules:
+                limit_threads(self._threads)
+            self._learner = Sac(self._settings, self._normalizer)
+        return self._learner
+
+
+@dataclass(frozen=True)
+class SacAgentConfig:
+    """
+    The configuration of a `SacAgent`.
+
+    `settings` are those of a hive's run, of which `features` and `actions` have no default; the
+    pace of updates is the trainer's. JAX computes on `threads` threads if this agent is the first
+    to import it. Raises UsageError for settings of another algorithm, and InvalidSettings.
+    """
+
+    settings: Settings
+    threads: int = 1
+    builds: ClassVar[type[SacAgent]] = SacAgent
+
+    def __post_init__(self) -> None:
+        Settings.from_json(self.settings.as_json())
+        if self.settings.learner != "sac":
+            raise UsageError(
+                f"algorithm is {self.settings.learner!r}: SacAgent learns by 'sac', with"
+                " continuous actions only"
+            )
+        if self.threads < 1:
+            raise UsageError(f"threads is {self.threads}: 1 at least")
+
+
+def _archive(arrays: dict[str, Any]) -> bytes:
+    """Return arrays as the bytes of a NumPy archive."""
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()

@@ -1,0 +1,294 @@
+"""Rows of soft actor-critic: steps become rows in the actors, and rows fill the replay buffer."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.abi.codes import EpisodeState
+from arkml.async_trainer.core.batches import TransitionBatch
+from arkml.async_trainer.core.buffers import ReplayBufferBase, StepProcessor
+from arkml.batches import Floats
+from arkml.errors import UsageError
+from arkml.hive.protocol.rows import META, RowColumns, RowKind
+from arkml.hive.protocol.settings import Settings
+from arkml.learning.algorithm import Added
+from arkml.learning.batch_block import BatchBlock, empty_block
+from arkml.learning.replay_buffer import ReplayBuffer
+
+Rows = npt.NDArray[Any]
+"""Rows of agents as one array of records, which pickle takes in one piece: see `row_type`."""
+
+_INITIAL, _RUNNING = int(EpisodeState.INITIAL), int(EpisodeState.RUNNING)
+_TERMINAL, _INTERRUPTED = int(EpisodeState.TERMINAL), int(EpisodeState.INTERRUPTED)
+_SESSION = 0
+_NO_META = np.zeros(0, META)
+
+
+def row_type(features: int, actions: int) -> np.dtype[Any]:
+    """
+    Return the type of a row, whose fields mean what those of a `RowColumns` do.
+
+    The reward led to the row; `action` was chosen at it, zero where the episode ended.
+    """
+    return np.dtype([
+        ("agent", "<u8"), ("step", "<u4"), ("state", "u1"), ("reward", "<f4"),
+        ("features", "<f4", (features,)), ("action", "<f4", (actions,)),
+    ])  # fmt: skip
+
+
+class _Agents(NamedTuple):
+    """The agents of the environment at their present rows, each array with one entry for each."""
+
+    agent: npt.NDArray[np.uint64]
+    step: npt.NDArray[np.uint32]
+    state: npt.NDArray[np.uint8]
+    reward: Floats
+    features: Floats
+
+    def chosen(self, marks: npt.NDArray[np.bool_]) -> _Agents:
+        """Return some of the agents. marks: bool, [n]."""
+        return _Agents(
+            self.agent[marks],
+            self.step[marks],
+            self.state[marks],
+            self.reward[marks],
+            self.features[marks],
+        )
+
+
+@dataclass(slots=True)
+class SacItem(TransitionBatch):
+    """
+    The rows of one step: one for each environment, and another one for each episode that ended.
+
+    `records` are of `row_type`. The length is the number of environments.
+    """
+
+    records: Rows
+    samples: int
+
+    def __len__(self) -> int:
+        return self.samples
+
+
+class SacStepProcessor(StepProcessor):
+    """
+    Turns steps into the rows that a `SacReplayBuffer` takes.
+
+    Observations and actions are float32, [n, width]. A transition is whole with the item after it,
+    or with its own where the episode ends.
+    """
+
+    @classmethod
+    def build(cls, config: SacStepProcessorConfig) -> Self:
+        """Return a processor of one actor."""
+        del config
+        return cls()
+
+    def __init__(self) -> None:
+        self._next = secrets.randbits(63)  # other actors have other agents
+        self._now: _Agents | None = None
+        self._init_obs: Any = None
+        self._type: np.dtype[Any] | None = None
+
+    def reset(self, init_obs: Any) -> None:
+        """
+        Begin with the first observations, [n, features].
+
+        Does nothing after a step with these as its `init_obs`: its other environments are in the
+        middle of their episodes. Raises UsageError for other shapes and numbers that are not
+        finite.
+        """
+        if self._now is not None and init_obs is self._init_obs:
+            return
+        features = _numbers("observations", init_obs)
+        count = len(features)
+        self._now = _Agents(
+            self._new_agents(count),
+            np.zeros(count, np.uint32),
+            np.full(count, _INITIAL, np.uint8),
+            np.zeros(count, np.float32),
+            features,
+        )
+
+    def process(self, step: Any) -> SacItem:
+        """
+        Return the rows of a step.
+
+        Raises UsageError before a reset, for other shapes and for numbers that are not finite.
+        """
+        now = self._now
+        if now is None:
+            raise UsageError("the step processor was not reset: it needs the first observation")
+        actions, features = _numbers("actions", step.act), _numbers("observations", step.obs)
+        count = len(now.agent)
+        if not len(actions) == len(features) == len(step.reward) == count:
+            raise UsageError(
+                f"{len(actions)} actions, {len(features)} observations and {len(step.reward)}"
+                f" rewards of a step in {count} environments"
+            )
+        rows = self._rows(now, actions)
+        terminated = step.is_terminated != 0
+        ended = terminated | (step.is_truncated != 0)
+        state = np.full(count, _RUNNING, np.uint8)
+        after = _Agents(now.agent, now.step + np.uint32(1), state, step.reward, features)
+        is_changed = step.continues is not None
+        if not (is_changed or ended.any()):
+            self._now = after
+            return SacItem(rows, count)
+        state[ended] = np.where(terminated[ended], _TERMINAL, _INTERRUPTED)
+        last = self._rows(after.chosen(ended), np.zeros((int(ended.sum()), actions.shape[1])))
+        continues = step.continues if is_changed else np.where(ended, -1, np.arange(count))
+        self._init_obs, self._now = step.init_obs, None
+        if step.init_obs is not None:
+            self._now = self._following(after, continues, _numbers("init_obs", step.init_obs))
+        return SacItem(np.concatenate([rows, last]), count)
+
+    def _following(self, after: _Agents, continues: npt.NDArray[np.intp], first: Floats) -> _Agents:
+        """Return the agents at their rows after a step; `continues` is as in `Step`."""
+        begun = continues < 0
+        agents = after.agent[continues]
+        agents[begun] = self._new_agents(int(begun.sum()))
+        return _Agents(
+            agents,
+            np.where(begun, 0, after.step[continues]).astype(np.uint32),
+            np.where(begun, _INITIAL, _RUNNING).astype(np.uint8),
+            np.where(begun, np.float32(0), after.reward[continues]),
+            first,
+        )
+
+    def _rows(self, agents: _Agents, actions: npt.NDArray[Any]) -> Rows:
+        widths = agents.features.shape[1], actions.shape[1]
+        if self._type is None:
+            self._type = row_type(*widths)
+        expected = self._type["features"].shape + self._type["action"].shape
+        if widths != expected:
+            raise UsageError(
+                f"{widths[0]} features and {widths[1]} actions: the actor began with {expected[0]}"
+                f" and {expected[1]}"
+            )
+        rows = np.empty(len(actions), self._type)
+        rows["agent"], rows["step"], rows["state"] = agents.agent, agents.step, agents.state
+        rows["reward"], rows["features"], rows["action"] = agents.reward, agents.features, actions
+        return rows
+
+    def _new_agents(self, count: int) -> npt.NDArray[np.uint64]:
+        first, self._next = self._next, self._next + count
+        return np.arange(first, first + count, dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class SacStepProcessorConfig:
+    """The configuration of a `SacStepProcessor`, which needs none."""
+
+    builds: ClassVar[type[SacStepProcessor]] = SacStepProcessor
+
+
+class SacReplayBuffer(ReplayBufferBase):
+    """
+    The replay buffer of the learner's SAC, filled by items of `SacStepProcessor`.
+
+    Items are added together when they are needed, since a row alone costs as much as a hundred.
+    """
+
+    @classmethod
+    def build(cls, config: SacReplayBufferConfig) -> Self:
+        """Return an empty buffer. Raises MemoryError if there are not enough addresses for it."""
+        return cls(config.settings)
+
+    def __init__(self, settings: Settings) -> None:
+        self.capacity = settings.memory_max_size
+        """Rows that the buffer holds at most."""
+        self._settings = settings
+        self._type = row_type(settings.features, settings.actions)
+        self._rows = ReplayBuffer(
+            settings.memory_max_size,
+            settings.features,
+            settings.actions,
+            gamma=settings.gamma,
+            masking=settings.use_terminal_masking,
+        )
+        self._random = np.random.default_rng(settings.seed)
+        self._pending: list[Rows] = []
+        self._pending_rows = 0
+        self._added: list[tuple[Floats, Added]] = []
+
+    def push(self, item: Any) -> None:
+        """Add the rows of an item. Raises UsageError if it is not of `SacStepProcessor`."""
+        records = item.records if isinstance(item, SacItem) else None
+        if records is None or records.dtype != self._type:
+            shown = type(item).__name__ if records is None else f"rows {records.dtype}"
+            raise UsageError(
+                f"an item of {shown}: the buffer takes those of SacStepProcessor with"
+                f" {self._settings.features} features and {self._settings.actions} actions"
+            )
+        self._pending.append(records)
+        self._pending_rows += len(records)
+
+    def __len__(self) -> int:
+        """Return the number of rows held, the last ones of episodes included."""
+        return min(self._rows.held + self._pending_rows, self.capacity)
+
+    def batch(self, size: int) -> BatchBlock:
+        """
+        Return a batch of transitions, each array [size, …].
+
+        Raises UsageError if there is none yet.
+        """
+        settings = self._settings
+        block = empty_block(1, size, settings.features, settings.actions)
+        rows = self.rows
+        if not rows.transitions:
+            raise UsageError("no transition in the replay buffer: set a longer warm-up")
+        rows.gather(rows.draw(self._random, 1, size), settings.rollout_length, block)
+        return BatchBlock(*(column[0] for column in block))
+
+    @property
+    def rows(self) -> ReplayBuffer:
+        """The learner's buffer, with all items that were pushed."""
+        if self._pending:
+            records = np.concatenate(self._pending)
+            columns = RowColumns(
+                records["agent"],
+                records["step"],
+                np.zeros(len(records), np.uint32),
+                records["reward"],
+                records["state"],
+                records["features"],
+                records["action"],
+                _NO_META,
+            )
+            added = self._rows.add(_SESSION, RowKind.TRAINING, columns)
+            self._pending, self._pending_rows = [], 0
+            self._added.append((columns.features, added))
+        return self._rows
+
+    def take_added(self) -> list[tuple[Floats, Added]]:
+        """Return features and discounted rewards of the rows added since the last call."""
+        added, self._added = self._added, []
+        return added
+
+
+@dataclass(frozen=True)
+class SacReplayBufferConfig:
+    """The configuration of a `SacReplayBuffer`; of the settings, those of rows and memory count."""
+
+    settings: Settings
+    builds: ClassVar[type[SacReplayBuffer]] = SacReplayBuffer
+
+
+def _numbers(name: str, values: Any) -> Floats:
+    """Return float32, [n, width]. Raises UsageError for other shapes and numbers not finite."""
+    array = np.asarray(values, np.float32)
+    if array.ndim != 2:
+        raise UsageError(
+            f"{name} have the shape {array.shape}: SAC takes [environments, width]; flatten them"
+        )
+    if not np.isfinite(array).all():
+        raise UsageError(f"{name} are not finite: {array[~np.isfinite(array)][0]}")
+    return array
