@@ -7,6 +7,7 @@ and incarnation, and then waits for its end.
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -26,7 +27,10 @@ def main(program: Program) -> int:
     file.write_text(json.dumps({**job, "pid": os.getpid()}))
     file.rename(Path(directory, f"{name}.json"))
     if wish == "die":
+        program.report({"event": "ended", "reason": "its guest trapped"})
         return 1
+    if wish == "compile":
+        os.kill(os.getpid(), signal.SIGXCPU)
     program.report({"event": "ready"})
     progress = {"frames": 9, "rows": 7, "rows_per_second": 3.5, "version": 2}
     program.report({"event": "progress", **progress})

@@ -166,12 +166,25 @@ def test_workers_without_a_module_that_was_uploaded_are_refused(
     assert service.get("/runs").json()["runs"] == []
 
 
-def test_a_worker_that_refuses_its_job_fails_the_start_with_its_reason(service, jobs):
-    answer = ask(service, jobs, 2, wish="refuse")
+@pytest.mark.parametrize(
+    ("wish", "told", "programs"),
+    [
+        ("refuse", "do not start: its module imports env.unknown", 0),
+        ("compile", "do not start: its module takes too long to compile", 1),
+        ("die", "it died 6 times within 60 s, the last time because: its guest trapped", 6),
+    ],
+)
+def test_a_worker_that_cannot_start_fails_the_start_with_its_reason(
+    service, jobs, wish, told, programs
+):
+    answer = ask(service, jobs, 1, wish=wish)
 
     code, sentence = refusal(answer)
     assert code == 503
-    assert sentence.endswith("do not start: its module imports env.unknown")
+    assert told in sentence
+    assert len(list(jobs.folder.iterdir())) == programs
+    for path in jobs.folder.iterdir():
+        path.unlink()
     assert service.get("/runs").json()["runs"] == []
     start(service, jobs, 4)  # its places are free again
 

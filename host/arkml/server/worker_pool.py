@@ -8,7 +8,7 @@ from arkml.errors import AbiError, HiveError, HiveRefused, UsageError
 from arkml.hive.protocol.workers import WorkerJob
 from arkml.server.options import WorkerOptions
 from arkml.server.worker_tokens import WorkerTokens
-from arkml.workers.local import LocalPlacement
+from arkml.workers.choice import make_placement
 from arkml.workers.placement import Placement, Worker
 
 
@@ -79,6 +79,7 @@ class WorkerPool:
 
 
 def _open_placement(options: WorkerOptions) -> Placement:
-    if options.runner == "processes":
-        return LocalPlacement()
-    raise HiveError("no rollout workers can be started: the runner ray is not there yet")
+    try:
+        return make_placement(options.runner, options.ray_address, cpus=options.total)
+    except (AbiError, UsageError) as error:
+        raise HiveError(f"no rollout workers can be started: {error}") from error
