@@ -16,6 +16,7 @@ from arkml.hive.protocol.workers import WorkerJob, environment_seed
 from arkml.limits import Limits
 from arkml.training.delivered_rows import DeliveredRows
 from arkml.training.results import WorkerProgress
+from arkml.workers.choice import make_placement
 from arkml.workers.local import LocalPlacement
 from arkml.workers.program import REFUSED
 
@@ -236,9 +237,9 @@ class RolloutWorkers(Closing):
 
 def placement_of(options: TrainingOptions) -> Placement:
     """Return the place of the workers beside the first. Raises Unavailable and UsageError."""
-    if options.runner == "processes" or options.actors == 1:
+    if options.actors == 1:
         return LocalPlacement()
-    raise Unavailable("the runner ray is not there yet")
+    return make_placement(options.runner, options.ray_address, cpus=options.actors - 1)
 
 
 def changed_limits(limits: Limits) -> dict[str, Any]:
