@@ -29,6 +29,7 @@ from tests.benchmarks import (
     threads,
     training_costs,
     updates,
+    workers,
 )
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import ROOT
@@ -50,6 +51,7 @@ TOPICS: dict[str, Callable[[Bench], Iterator[Row]]] = {
         learning,
         actors,
         async_learning,
+        workers,
         live,
         suite_learned,
         environments,
