@@ -27,9 +27,14 @@ class WorkerPool:
         self._taken = 0
 
     async def open(self) -> None:
-        """Open the place where workers run, if there may be any. Raises HiveError."""
+        """
+        Open the place where workers run, if there may be any. Raises HiveError.
+
+        It blocks the event loop, before anything is served: Ray takes over SIGTERM when it is
+        joined, and only the main thread can take it back.
+        """
         if self.options.total:
-            self._placement = await asyncio.to_thread(_open_placement, self.options)
+            self._placement = _open_placement(self.options)
 
     def take(self, count: int, *, running: int) -> None:
         """
