@@ -47,9 +47,9 @@ def test_each_update_admits_the_rows_that_ask_for_one():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "ahead"), [(0.0000625, MOST_AHEAD), (0.00025, 800), (1.0, LEAST_AHEAD)]
+    ("seconds", "ahead"), [(0.00001, MOST_AHEAD), (0.00005, 800), (1.0, LEAST_AHEAD)]
 )
-def test_rows_of_a_tenth_of_a_second_are_admitted_in_advance(seconds, ahead):
+def test_rows_of_a_fiftieth_of_a_second_are_admitted_in_advance(seconds, ahead):
     pace = limiter(seconds=seconds)
     pace.due(3_000, 1_000)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from arkml.files import write_atomic
 from arkml.learning.algorithm import PolicyModel
 
-INTERVAL = 0.1
+INTERVAL = 0.05
 """
 Least seconds from one published policy to the next.
 
