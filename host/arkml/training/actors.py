@@ -237,9 +237,10 @@ class RolloutWorkers(Closing):
 
 def placement_of(options: TrainingOptions) -> Placement:
     """Return the place of the workers beside the first. Raises Unavailable and UsageError."""
-    if options.actors == 1:
+    others = (options.actors or 1) - 1
+    if not others:
         return LocalPlacement()
-    return make_placement(options.runner, options.ray_address, cpus=options.actors - 1)
+    return make_placement(options.runner, options.ray_address, cpus=others)
 
 
 def changed_limits(limits: Limits) -> dict[str, Any]:
