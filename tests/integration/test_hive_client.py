@@ -525,7 +525,7 @@ def test_a_hive_that_is_away_costs_64_mib_and_the_oldest_rows(hive, away):
         where[0] = hive.locate()
         hive.scripts.clear()
         hive.gate.set()
-        eventually(lambda: session.outbox.is_empty and not session.must_wait())
+        eventually(lambda: not (session.outbox.outstanding or session.must_wait()))
         rewards = hive.rewards()
 
     assert peak < 3 * LIMIT
