@@ -81,8 +81,8 @@ def end_with_parent(on_stop: Callable[[], None]) -> None:
     """
     Call `on_stop` once, on another thread, when the standard input is closed or the parent ends.
 
-    If the parent has ended, the process group of this process is killed at the end of this process,
-    or after five seconds.
+    At the end of this process its process group is killed; if the parent has ended, that is after
+    five seconds at the latest.
     """
     parent = int(os.environ.get(PARENT, os.getppid()))
 
@@ -94,8 +94,9 @@ def end_with_parent(on_stop: Callable[[], None]) -> None:
         _kill_group()
 
     def end() -> None:
-        if os.getppid() != parent:  # otherwise the parent does so
+        if os.getppid() != parent:
             _kill_group()
+        _kill_others()  # the parent may be ending, too, and kill nothing any more
 
     atexit.register(end)
     watch_parent(0, parent, stop)
@@ -136,6 +137,18 @@ def _kill_group() -> None:
     """Kill this process, and what it has started if it leads a process group, as workers do."""
     is_leader = os.getpgrp() == os.getpid()
     (os.killpg if is_leader else os.kill)(os.getpid(), signal.SIGKILL)
+
+
+def _kill_others() -> None:
+    """Kill the other processes of the group that this process leads, where /proc lists them."""
+    own = os.getpid()
+    if os.getpgrp() != own:
+        return
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            pid = int(folder.name)
+            if pid != own and os.getpgid(pid) == own:
+                os.kill(pid, signal.SIGKILL)
 
 
 def _read_job() -> dict[str, Any]:
