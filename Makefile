@@ -14,7 +14,7 @@ RAY := .venv-ray
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test quick quick-tests lint check bench bench-sbx fixtures generate test-compilers test-faults \
-  test-mlagents test-ray test-torchrl test-slow docs clean
+  test-mlagents test-ray test-torchrl test-slow test-workers docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ $(TORCHRL)/.ready: pyproject.toml constraints.txt tests/torchrl/requirements.txt
 	@PIP_CONSTRAINT=constraints.txt $(TORCHRL)/bin/pip install --quiet \
 	  --disable-pip-version-check -e '.[envs]' pytest pytest-asyncio -r tests/torchrl/requirements.txt
 	@touch $@
+
+test-workers: $(READY) ## Kill workers, actors and their parents, two minutes
+	@$(RUN) -m pytest $(SIDE_BY_SIDE) -m workers tests/integration
 
 test-slow: $(READY) ## PPO of stable-baselines3 learns from a guest, a minute
 	@$(RUN) -m pytest -s -m slow tests/learners

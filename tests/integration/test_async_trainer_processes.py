@@ -110,6 +110,7 @@ def test_closing_ends_actors_that_do_not_stop(reports):
     assert not any(map(is_running, started))
 
 
+@pytest.mark.workers
 @pytest.mark.parametrize("act", ["", "hang", "start a process"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_parent_leaves_no_process_and_no_file(number, act, reports):

@@ -327,6 +327,7 @@ def test_a_training_with_actors_counts_every_row_once(tmp_path):
     assert any("takes no seed" in warning for warning in result.warnings)
 
 
+@pytest.mark.workers
 def test_a_training_is_resumed_with_actors(tmp_path):
     options = {"settings": QUICK, "directory": tmp_path / "out"}
     first = train(REACH, frames=30, **options)
@@ -393,6 +394,7 @@ def senders(client, run_id):
     return sum(counts.rows > 0 for counts in sessions)
 
 
+@pytest.mark.workers
 def test_a_worker_that_is_killed_is_reported_and_replaced_and_no_row_is_lost(
     actors, tmp_path_factory
 ):
@@ -422,6 +424,7 @@ def test_a_worker_that_is_killed_is_reported_and_replaced_and_no_row_is_lost(
     assert sum(one["rows"] for one in document["workers"]) <= document["rows"]
 
 
+@pytest.mark.workers
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_training_with_actors_leaves_no_process_however_it_ends(actors, number):
     training = actors("--actors", "3")
@@ -439,6 +442,7 @@ def test_a_training_with_actors_leaves_no_process_however_it_ends(actors, number
         assert sum(one["rows"] for one in document["workers"]) == document["rows"]
 
 
+@pytest.mark.workers
 def test_workers_of_a_training_outlive_a_hive_that_is_started_again(actors):
     training = actors("--actors", "2")
     training.wait_until_it_learns()
@@ -541,6 +545,7 @@ def test_the_command_refuses_actors_in_lockstep(tmp_path):
     assert "actors is 2 and sync is set: in lockstep a learner has one host" in refused.err
 
 
+@pytest.mark.workers
 def test_the_command_shows_the_rows_of_each_worker(tmp_path):
     config = tmp_path / "quick.json"
     config.write_text(json.dumps(QUICK))

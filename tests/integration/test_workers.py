@@ -220,6 +220,7 @@ def test_closing_ends_a_program_that_does_not_stop():
     assert not worker.is_alive
 
 
+@pytest.mark.workers
 @pytest.mark.parametrize("do", ["wait", "hang", "spawn"])
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_program_ends_with_the_process_that_started_it(number, do):
