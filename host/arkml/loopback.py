@@ -1,0 +1,54 @@
+"""Names and addresses that requests to a server may be made for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
+from typing import Final
+
+_AUTHORITY: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::\d*)?")
+_MOST_SHOWN = 200
+
+
+class HostRule:
+    """
+    The Host headers that a server answers to.
+
+    At a loopback address these are loopback names and the `allowed` ones, since a web page may have
+    its own name resolve to that address. At another address any name will do, unless there are
+    `allowed` ones.
+    """
+
+    def __init__(self, host: str, allowed: Sequence[str]) -> None:
+        self._names: frozenset[str] | None = None
+        if allowed or is_loopback(host):
+            self._names = frozenset(host_in(one) or one.lower() for one in (host, *allowed))
+
+    def refused(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+        """Return the refused names of a request, for a message, or None if it may pass."""
+        if self._names is None:
+            return None
+        names = [value.decode("latin-1") for key, value in headers if key == b"host"]
+        if names and all(self._answers_to(name) for name in names):
+            return None
+        return ", ".join(names)[:_MOST_SHOWN]
+
+    def _answers_to(self, authority: str) -> bool:
+        assert self._names is not None
+        name = host_in(authority)
+        return name in self._names or is_loopback(name)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a name or an address is that of this machine for itself."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def host_in(authority: str) -> str:
+    """Return the host in HOST or HOST:PORT, in lower case; empty if it is neither."""
+    match = _AUTHORITY.fullmatch(authority)
+    return (match[1] or match[2]).lower() if match else ""

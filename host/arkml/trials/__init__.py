@@ -1,0 +1,111 @@
+"""Trials: environments and actors, people among them, joined tick by tick by Cogment's protocol."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from arkml.trials.core.error import ActorTaken, TrialError
+    from arkml.trials.sdk.actor_parameters import ActorParameters
+    from arkml.trials.sdk.actor_session import ActorSession
+    from arkml.trials.sdk.addresses import Endpoint, ServedEndpoint
+    from arkml.trials.sdk.context import Context
+    from arkml.trials.sdk.controller import Controller
+    from arkml.trials.sdk.environment_session import EnvironmentSession
+    from arkml.trials.sdk.events import (
+        ActorStatus,
+        EventType,
+        RecvAction,
+        RecvEvent,
+        RecvMessage,
+        RecvObservation,
+        RecvReward,
+        RecvRewardSource,
+        Reward,
+        RewardSource,
+    )
+    from arkml.trials.sdk.parameters import PrehookSession, TrialParameters
+    from arkml.trials.sdk.session import Session
+    from arkml.trials.sdk.specs import ActorClass, ActorClassList, CogSettings
+    from arkml.trials.sdk.trial_info import ActorInfo, TrialInfo, TrialState
+    from arkml.trials.server.options import TrialsOptions
+    from arkml.trials.server.server import Server
+
+__all__ = [
+    "ActorClass",
+    "ActorClassList",
+    "ActorInfo",
+    "ActorParameters",
+    "ActorSession",
+    "ActorStatus",
+    "ActorTaken",
+    "CogSettings",
+    "Context",
+    "Controller",
+    "Endpoint",
+    "EnvironmentSession",
+    "EventType",
+    "PrehookSession",
+    "RecvAction",
+    "RecvEvent",
+    "RecvMessage",
+    "RecvObservation",
+    "RecvReward",
+    "RecvRewardSource",
+    "Reward",
+    "RewardSource",
+    "ServedEndpoint",
+    "Server",
+    "Session",
+    "TrialError",
+    "TrialInfo",
+    "TrialParameters",
+    "TrialState",
+    "TrialsOptions",
+]
+
+# Imported when first asked for: the core and its messages are used without gRPC.
+_HOMES = {
+    "ActorClass": "arkml.trials.sdk.specs",
+    "ActorClassList": "arkml.trials.sdk.specs",
+    "ActorInfo": "arkml.trials.sdk.trial_info",
+    "ActorParameters": "arkml.trials.sdk.actor_parameters",
+    "ActorSession": "arkml.trials.sdk.actor_session",
+    "ActorStatus": "arkml.trials.sdk.events",
+    "ActorTaken": "arkml.trials.core.error",
+    "CogSettings": "arkml.trials.sdk.specs",
+    "Context": "arkml.trials.sdk.context",
+    "Controller": "arkml.trials.sdk.controller",
+    "Endpoint": "arkml.trials.sdk.addresses",
+    "EnvironmentSession": "arkml.trials.sdk.environment_session",
+    "EventType": "arkml.trials.sdk.events",
+    "PrehookSession": "arkml.trials.sdk.parameters",
+    "RecvAction": "arkml.trials.sdk.events",
+    "RecvEvent": "arkml.trials.sdk.events",
+    "RecvMessage": "arkml.trials.sdk.events",
+    "RecvObservation": "arkml.trials.sdk.events",
+    "RecvReward": "arkml.trials.sdk.events",
+    "RecvRewardSource": "arkml.trials.sdk.events",
+    "Reward": "arkml.trials.sdk.events",
+    "RewardSource": "arkml.trials.sdk.events",
+    "ServedEndpoint": "arkml.trials.sdk.addresses",
+    "Server": "arkml.trials.server.server",
+    "Session": "arkml.trials.sdk.session",
+    "TrialError": "arkml.trials.core.error",
+    "TrialInfo": "arkml.trials.sdk.trial_info",
+    "TrialParameters": "arkml.trials.sdk.parameters",
+    "TrialState": "arkml.trials.sdk.trial_info",
+    "TrialsOptions": "arkml.trials.server.options",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'arkml.trials' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

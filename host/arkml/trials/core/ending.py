@@ -1,0 +1,73 @@
+"""The end of a trial: its last observations, and the acknowledgements that it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from arkml.trials.core.places import ActorPlace, EnvironmentPlace
+from arkml.trials.core.states import Phase
+
+ENVIRONMENT_LEAVES: Final = 60.0
+"""Seconds that an environment has for its last observations and its LAST_ACK (CG-7)."""
+
+ACTOR_LEAVES: Final = 30.0
+"""Seconds that actors have for their LAST_ACK."""
+
+
+class TrialEnding:
+    """
+    The steps of a trial to its end.
+
+    `is_requested` says that the next actions are the last, `is_last_due` that the next observations
+    are. `leaving` is the number of actors that have not acknowledged the last ones.
+    """
+
+    def __init__(self, actors: Sequence[ActorPlace], environment: EnvironmentPlace) -> None:
+        self._actors = actors
+        self._environment = environment
+        self._environment_due: float | None = None
+        self._actors_due = 0.0
+        self.is_requested = False
+        self.is_last_due = False
+        self.leaving = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """True once no actions are awaited any more."""
+        return self._environment_due is not None
+
+    @property
+    def is_complete(self) -> bool:
+        """True once environment and actors have acknowledged the end."""
+        is_awaited = self.leaving or self.is_last_due
+        return not is_awaited and self._environment.phase is Phase.OVER
+
+    @property
+    def due(self) -> float | None:
+        """Time by which the environment or an actor is late, None if neither is awaited."""
+        times = [self._actors_due] if self.leaving else []
+        if self._environment_due is not None and self._environment.is_present:
+            times.append(self._environment_due)
+        return min(times, default=None)
+
+    def await_last(self, now: float) -> None:
+        """Wait for the last observations."""
+        self.is_last_due = True
+        self._environment_due = now + ENVIRONMENT_LEAVES
+
+    def await_actors(self, leaving: int, now: float) -> None:
+        """Wait for the acknowledgements of the last observations, which have arrived."""
+        self.is_last_due = False
+        self.leaving = leaving
+        self._actors_due = now + ACTOR_LEAVES
+
+    def late(self, now: float) -> list[str]:
+        """Return the names of those that should have acknowledged the end by now."""
+        names = []
+        if self.leaving and self._actors_due <= now:
+            names = [actor.name for actor in self._actors if actor.phase is Phase.LEAVING]
+        due = self._environment_due
+        if due is not None and due <= now and self._environment.is_present:
+            names.append(self._environment.name)
+        return names

@@ -1,0 +1,299 @@
+"""One tick of a hosted trial: players act in time, are held, or leave it to their stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from arkml.trials.core.hosting import Acted, ActionNote, Pacing, StandIn
+from arkml.trials.core.mail import AUTO
+from arkml.trials.core.observations import PresentObservations
+from arkml.trials.core.outgoing import Outgoing
+from arkml.trials.core.places import ActorPlace, Breach
+from arkml.trials.core.states import Move, Phase
+from arkml.trials.wire.common_pb2 import Action, TrialState
+from arkml.trials.wire.players_pb2 import Player, PlayerKind, View
+
+LATE: Final = 1e-6
+"""Seconds that timers of event loops may be early."""
+
+_STAND_IN, _DEFAULT = ActionNote.STAND_IN, ActionNote.DEFAULT
+
+
+class HostedPlayer:
+    """
+    The player of an actor: a client of Cogment's protocol or a person, and the last action.
+
+    `has_acted` says that there is an action for the present tick, `is_held` that the last one was
+    repeated in the tick before, `is_away` that the stand-in acts.
+    """
+
+    __slots__ = (
+        "_acted_at",
+        "_content",
+        "_silent_since",
+        "has_acted",
+        "is_away",
+        "is_held",
+        "kind",
+        "user_id",
+    )
+
+    def __init__(self, kind: PlayerKind, user_id: str, now: float) -> None:
+        self.kind = kind
+        self.user_id = user_id
+        self.has_acted = self.is_held = self.is_away = False
+        self._content: bytes | None = None
+        self._acted_at = now
+        self._silent_since: float | None = None
+
+    def observe(self, now: float) -> float:
+        """Take in an observation; return the time of the first one that is not answered."""
+        if self._silent_since is None:
+            self._silent_since = now
+        return self._silent_since
+
+    def take(self, content: bytes, now: float) -> None:
+        """Take in an action."""
+        self._content, self._acted_at, self._silent_since = content, now, None
+
+    def silence(self, now: float) -> float:
+        """Return the seconds since the first observation that is not answered."""
+        return 0.0 if self._silent_since is None else now - self._silent_since
+
+    def shown(self) -> Player:
+        """Return the player as those who look at the trial see it."""
+        name, is_held, is_away = self.user_id, self.is_held, self.is_away
+        return Player(kind=self.kind, name=name, is_held=is_held, is_away=is_away)
+
+    def acted(self, now: float) -> Acted | None:
+        """Return the action in a tick that ends, None if the stand-in acts."""
+        has_acted, self.has_acted, self.is_held = self.has_acted, False, False
+        if self._content is None or self.is_away:
+            return None
+        if has_acted:
+            return Acted(self._content, ActionNote.GIVEN, self.user_id)
+        self.is_held = True
+        return Acted(self._content, ActionNote.HELD, self.user_id, now - self._acted_at)
+
+
+class HostedTurn:
+    """
+    A tick that ends in time; see Pacing.
+
+    Actors without a player cost next to nothing. `due` is the time at which the tick ends, or by
+    which a player is late, None if there is no such time. `most_ahead` is the number of ticks that
+    the environment may play ahead where there are no players and no rate.
+    """
+
+    def __init__(
+        self,
+        actors: Sequence[ActorPlace],
+        observations: PresentObservations,
+        outgoing: Outgoing,
+        pacing: Pacing,
+        user_id: str,
+    ) -> None:
+        self._actors = actors
+        self._names = [actor.name for actor in actors]
+        self._observations = observations
+        self._outgoing = outgoing
+        self._pacing = pacing
+        self._user_id = user_id  # of the one who started the trial: the user of its clients
+        self._players: dict[int, HostedPlayer] = {}
+        self._offered: Sequence[StandIn] | None = None  # for the observations that come next
+        self._stand_ins: Sequence[StandIn] = ()
+        self._acted: Sequence[Acted] = ()
+        self._made_of: Sequence[StandIn] = ()  # stand-ins, and what was made of them
+        self._made: Sequence[Acted] = ()
+        self._is_open = self._is_time = False
+        self._paced_at = 0.0  # the time at which the last tick was to end
+        self._missing: dict[int, float] = {}  # players that are waited for, and until when
+        self.due: float | None = None
+        self.most_ahead = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the time of the tick has come, or no player is waited for."""
+        return self._is_open and (self._is_time if self._pacing.rate else not self._missing)
+
+    def offer(self, stand_ins: Sequence[StandIn]) -> None:
+        """Take in an action for each actor in the next tick."""
+        self._offered = stand_ins
+
+    def check(self) -> None:
+        """Raise Breach unless there is a stand-in for each actor."""
+        count = 0 if self._offered is None else len(self._offered)
+        if count != len(self._actors):
+            raise Breach(f"it offered {count} stand-ins for {len(self._actors)} actors")
+
+    def begin(self, now: float) -> None:
+        """Give players their observations, and look for the time at which the tick ends."""
+        self._stand_ins, self._offered = self._offered or (), None
+        if not self._outgoing.tick:
+            self._take_in_clients(now)
+            self._paced_at = now
+        self._is_open = True
+        for index, player in self._players.items():
+            self._observe(index, player, now)
+        rate = self._pacing.rate
+        if rate:
+            self._paced_at = self.due = max(self._paced_at + 1 / rate, now)
+            self._is_time = self.due <= now + LATE
+        else:
+            self._set_due()
+
+    def take(self, actor: ActorPlace, action: Action, now: float) -> None:
+        """
+        Take in an action, the last of which counts in a tick.
+
+        With a rate it counts in the tick that ends next, without one in the tick that it is for;
+        one that comes late is held.
+        """
+        outgoing, tick, index = self._outgoing, action.tick_id, actor.index
+        player = self._players.get(index)
+        is_begun = self._observations.has_begun
+        if player is None or not (is_begun and AUTO <= tick <= outgoing.tick):
+            if actor.phase is not Phase.LEAVING:
+                outgoing.note(
+                    f"an action of {actor.name!r} for tick {tick} was ignored in tick"
+                    f" {outgoing.tick}: there is no such tick yet"
+                )
+            return
+        player.take(action.content, now)
+        if player.is_away:
+            player.is_away = False
+            self._note(index, player, "is back")
+        if self._pacing.rate:
+            player.has_acted = True
+        elif self._is_open and tick in (AUTO, outgoing.tick):
+            player.has_acted = True
+            self._missing.pop(index, None)
+
+    def late(self, now: float) -> list[tuple[ActorPlace, str]]:
+        """Wait no longer for players that are late, of which none is lost."""
+        if self._pacing.rate:
+            self._is_time = self.due is not None and self.due <= now
+        else:
+            for index in [index for index, due in self._missing.items() if due <= now]:
+                del self._missing[index]
+            self._set_due()
+        return []
+
+    def take_over(self, actor: ActorPlace, user_id: str, now: float) -> None:
+        """Take in a person as the player of an actor, who gets the present observation."""
+        player = self._players[actor.index] = HostedPlayer(PlayerKind.PERSON, user_id, now)
+        self._note(actor.index, player, "was taken over")
+        if self._observations.has_begun:
+            self._observe(actor.index, player, now)
+            if not self._pacing.rate:
+                self._set_due()
+
+    def release(self, actor: ActorPlace, reason: str) -> None:
+        """Leave an actor to its stand-in, since its player was lost or has handed it back."""
+        player = self._players.pop(actor.index, None)
+        if player is None:
+            self._outgoing.note(f"actor {actor.name!r} was lost: {reason}", name=actor.name)
+            return
+        what = "was handed back" if player.kind == PlayerKind.PERSON else "was lost"
+        self._note(actor.index, player, what, f": {reason}")
+        self._missing.pop(actor.index, None)
+
+    def leave(self, now: float) -> None:
+        """End the tick: give the environment the actions of all actors."""
+        acted = self._by_stand_ins()
+        if self._players:
+            acted = self._with_players(acted, now)
+        self.finish()
+        self._keep(acted)
+        is_alone = not (self._players or self._pacing.rate)
+        self._outgoing.act(acted, self.most_ahead if is_alone else 0)
+
+    def _with_players(self, stand_ins: Sequence[Acted], now: float) -> list[Acted]:
+        """Return the actions of a tick that ends, those of the players who act among them."""
+        acted = [*stand_ins]
+        for index, player in self._players.items():
+            silence = player.silence(now)
+            if not (player.has_acted or player.is_away) and silence >= self._pacing.away:
+                player.is_away = True
+                self._note(index, player, "is away", f": no action for {silence:.1f} s")
+            acted[index] = player.acted(now) or acted[index]
+        return acted
+
+    def pass_over(self) -> None:
+        """End a tick that the environment has played by the stand-ins that it offered last."""
+        self._stand_ins, self._offered = self._offered or (), None
+        self._keep(self._by_stand_ins())
+
+    def finish(self) -> None:
+        """Await no more actions."""
+        self._is_open = self._is_time = False
+        self._missing.clear()
+        self.due = None
+
+    def is_away(self, index: int) -> bool:
+        """Return whether an actor has a player, and that one is away."""
+        player = self._players.get(index)
+        return player is not None and player.is_away
+
+    def people(self) -> int:
+        """Return the number of people who play."""
+        return sum(player.kind == PlayerKind.PERSON for player in self._players.values())
+
+    def view(self, rewards: Sequence[float], state: TrialState, reason: str) -> View:
+        """Return the present tick, with the rewards and the actions of the tick before."""
+        stand_ins = self._offered or self._stand_ins or [StandIn(b"")] * len(self._actors)
+        players = [
+            Player(kind=PlayerKind.STAND_IN, name=origin)
+            if (player := self._players.get(index)) is None
+            else player.shown()
+            for index, (_, origin) in enumerate(stand_ins)
+        ]
+        return View(
+            tick_id=self._outgoing.tick,
+            observations=self._observations.latest(),
+            players=players,
+            rewards=rewards,
+            actions=[one.content for one in self._acted],
+            state=state,
+            reason=reason,
+        )
+
+    def _by_stand_ins(self) -> Sequence[Acted]:
+        """Return the actions of the stand-ins, made once for those that are offered again."""
+        if self._made_of is not self._stand_ins:
+            self._made_of = self._stand_ins
+            self._made = [
+                Acted(content, _STAND_IN if origin else _DEFAULT, origin)
+                for content, origin in self._stand_ins
+            ]
+        return self._made
+
+    def _keep(self, acted: Sequence[Acted]) -> None:
+        self._acted = acted
+        self._outgoing.log_acted(self._names, acted)
+
+    def _take_in_clients(self, now: float) -> None:
+        """Take in the actors that were called or joined before the first tick as players."""
+        for actor in self._actors:
+            if actor.is_present and actor.index not in self._players:
+                player = HostedPlayer(PlayerKind.CLIENT, self._user_id, now)
+                self._players[actor.index] = player
+
+    def _observe(self, index: int, player: HostedPlayer, now: float) -> None:
+        actor = self._actors[index]
+        actor.take(Move.OBSERVE)
+        self._outgoing.to_actor(index, self._observations.message_for(index))
+        silent_since = player.observe(now)
+        if self._is_open and not (self._pacing.rate or player.is_away):
+            timeout = actor.params.response_timeout
+            away_at = silent_since + self._pacing.away
+            self._missing[index] = min(now + timeout, away_at) if timeout else away_at
+
+    def _set_due(self) -> None:
+        self.due = min(self._missing.values(), default=None)
+
+    def _note(self, index: int, player: HostedPlayer, what: str, more: str = "") -> None:
+        name = self._names[index]
+        text = f"actor {name!r} of {player.user_id!r} {what}{more}"
+        self._outgoing.note(text, name=name, origin=player.user_id)

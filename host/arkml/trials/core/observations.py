@@ -1,0 +1,91 @@
+"""The observations of the present tick of a trial, for its actors and its log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from arkml.trials.core.outgoing import Outgoing
+from arkml.trials.core.places import ActorPlace, Breach
+from arkml.trials.core.states import Move
+from arkml.trials.wire.actor_pb2 import ActorRunTrialInput
+from arkml.trials.wire.common_pb2 import CommunicationState
+from arkml.trials.wire.environment_pb2 import ObservationSet
+
+NORMAL = CommunicationState.NORMAL
+
+
+class PresentObservations:
+    """The last observations of an environment, which are not changed."""
+
+    def __init__(self, actors: Sequence[ActorPlace], outgoing: Outgoing) -> None:
+        self._actors = actors
+        self._outgoing = outgoing
+        self._observed = ObservationSet()
+        self._timestamp = 0
+        self._messages: dict[int, ActorRunTrialInput] = {}
+        self.has_begun = False
+
+    def check(self, observed: ObservationSet) -> None:
+        """Raise Breach unless there is an observation for each actor (CG-18)."""
+        indices, count = observed.actors_map, len(observed.observations)
+        if len(indices) != len(self._actors):
+            raise Breach(f"it sent observations for {len(indices)} of {len(self._actors)} actors")
+        if indices and not (min(indices) >= 0 and max(indices) < count):
+            raise Breach(f"its actors_map names an observation that is not one of its {count}")
+
+    def take(self, observed: ObservationSet) -> None:
+        """Take in the observations of the present tick, which were checked."""
+        self.has_begun = True
+        self._observed = observed
+        self._timestamp = observed.timestamp or self._outgoing.wall()
+        self._messages.clear()
+
+    def latest(self) -> ObservationSet | None:
+        """Return a copy of the observations, with their tick and time, None before the first."""
+        if not self.has_begun:
+            return None
+        copy = ObservationSet()
+        copy.CopyFrom(self._observed)
+        copy.tick_id, copy.timestamp = self._outgoing.tick, self._timestamp
+        return copy
+
+    def serialized(self) -> bytes:
+        """Return the observations as the log has them, with their tick and time."""
+        observed = self._observed
+        if observed.timestamp and observed.tick_id == self._outgoing.tick:
+            return observed.SerializeToString()
+        latest = self.latest()
+        return b"" if latest is None else latest.SerializeToString()
+
+    def messages(self) -> list[ActorRunTrialInput]:
+        """Return messages for all actors; those that observe one thing share one."""
+        observed = self._observed
+        messages = [self._message(content) for content in observed.observations]
+        return [messages[one] for one in observed.actors_map]
+
+    def message_for(self, index: int) -> ActorRunTrialInput:
+        """Return the message for one actor, which those that observe one thing share."""
+        one = self._observed.actors_map[index]
+        message = self._messages.get(one)
+        if message is None:
+            message = self._messages[one] = self._message(self._observed.observations[one])
+        return message
+
+    def give_last(self) -> int:
+        """Send the last observations to actors; return how many have to acknowledge them."""
+        last = ActorRunTrialInput(state=CommunicationState.LAST)
+        leaving = 0
+        for actor in self._actors:
+            if actor.is_present:
+                actor.take(Move.LAST)
+                leaving += 1
+                self._outgoing.to_actor(actor.index, last)
+                self._outgoing.to_actor(actor.index, self.message_for(actor.index))
+        return leaving
+
+    def _message(self, content: bytes) -> ActorRunTrialInput:
+        message = ActorRunTrialInput(state=NORMAL)
+        observation = message.observation  # filled in place, which takes half the time
+        observation.tick_id, observation.timestamp = self._outgoing.tick, self._timestamp
+        observation.content = content
+        return message

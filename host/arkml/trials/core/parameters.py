@@ -1,0 +1,103 @@
+"""The parameters of a trial, checked before anything is called."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from arkml.trials.core.endpoints import CLIENT, TrialEndpoint
+from arkml.trials.core.error import TrialError
+from arkml.trials.wire.common_pb2 import ActorParams, TrialParams
+
+ENVIRONMENT_NAME: Final = "env"
+"""The name of an environment that is given none."""
+
+MOST_ACTORS = 4_096
+MOST_PROPERTIES = 256
+RESERVED = "__"
+"""The beginning of the names of properties that are the server's own."""
+
+DEFAULT_INACTIVITY = 30
+"""Seconds after which a trial in which nothing happens is cut off, where parameters say nothing."""
+
+LEAST_BUFFERED_TICKS = 2
+
+
+def checked(params: TrialParams, classes: Sequence[str] | None = None) -> TrialParams:
+    """
+    Return a copy of parameters with the defaults filled in.
+
+    `classes` are the known actor classes, None if any is. Raises TrialError, which names the value,
+    for parameters that no trial can have (CG-4, CG-5b).
+    """
+    params, copy = TrialParams(), params
+    params.CopyFrom(copy)
+    environment = params.environment
+    environment.name = environment.name or ENVIRONMENT_NAME
+    _check_environment(params)
+    if not params.actors:
+        raise TrialError("the parameters have no actors: a trial needs at least one")
+    if len(params.actors) > MOST_ACTORS:
+        raise TrialError(
+            f"the parameters have {len(params.actors)} actors, more than {MOST_ACTORS}"
+        )
+    names = {environment.name}
+    for actor in params.actors:
+        _check_actor(actor, classes)
+        if actor.name in names:
+            of = "the environment" if actor.name == environment.name else "another actor"
+            raise TrialError(f"actor {actor.name!r} has the name of {of}")
+        names.add(actor.name)
+    _check_properties(params)
+    params.nb_buffered_ticks = max(params.nb_buffered_ticks, LEAST_BUFFERED_TICKS)
+    return params
+
+
+def _check_environment(params: TrialParams) -> None:
+    environment = params.environment
+    if not environment.endpoint:
+        raise TrialError(f"environment {environment.name!r} has no endpoint")
+    if TrialEndpoint.parse(environment.endpoint).scheme == CLIENT:
+        raise TrialError(
+            f"environment {environment.name!r} has the endpoint {environment.endpoint!r}, which"
+            " only actors may have: give it grpc://HOST:PORT"
+        )
+    _check_word("the name of an environment", environment.name)
+
+
+def _check_actor(actor: ActorParams, classes: Sequence[str] | None) -> None:
+    _check_word("the name of an actor", actor.name)
+    _check_word("the class of an actor", actor.actor_class)
+    if classes is not None and actor.actor_class not in classes:
+        known = ", ".join(classes) or "none"
+        raise TrialError(
+            f"actor {actor.name!r} has the unknown class {actor.actor_class!r}; known: {known}"
+        )
+    if not actor.endpoint:
+        raise TrialError(f"actor {actor.name!r} has no endpoint")
+    TrialEndpoint.parse(actor.endpoint)
+    for name in ("initial_connection_timeout", "response_timeout"):
+        seconds = getattr(actor, name)
+        if not (math.isfinite(seconds) and seconds >= 0):
+            raise TrialError(f"{name} of actor {actor.name!r} is {seconds}, not seconds >= 0")
+    if actor.HasField("default_action") and not actor.optional:
+        actor.ClearField("default_action")  # a required actor is never replaced (CG-17)
+
+
+def _check_word(what: str, word: str) -> None:
+    if not word or word.strip() != word or not word.isprintable() or "*" in word or "," in word:
+        raise TrialError(
+            f"{word!r} cannot be {what}: it needs printable characters without '*', ',' and"
+            " spaces around it"
+        )
+
+
+def _check_properties(params: TrialParams) -> None:
+    if len(params.properties) > MOST_PROPERTIES:
+        raise TrialError(
+            f"the parameters have {len(params.properties)} properties, more than {MOST_PROPERTIES}"
+        )
+    for name in params.properties:
+        if name.startswith(RESERVED):
+            raise TrialError(f"property {name!r} begins with {RESERVED!r}, which is reserved")

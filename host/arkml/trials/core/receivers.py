@@ -1,0 +1,31 @@
+"""The actors that the name of a receiver means: a name, a class, or all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from arkml.trials.wire.common_pb2 import ActorParams
+
+
+class Receivers:
+    """
+    The actors of a trial by the names that rewards, messages and observations have for them.
+
+    `"*"` and `"*.*"` are all actors, `"class.*"` those of a class, `"class.name"` and `"name"` one
+    actor. The environment is never among them.
+    """
+
+    def __init__(self, actors: Sequence[ActorParams]) -> None:
+        everyone = tuple(range(len(actors)))
+        self._indices: dict[str, tuple[int, ...]] = {"*": everyone, "*.*": everyone}
+        for index, actor in enumerate(actors):
+            of_class = f"{actor.actor_class}.*"
+            self._indices[of_class] = (*self._indices.get(of_class, ()), index)
+        for index, actor in enumerate(actors):
+            self._indices[f"{actor.actor_class}.{actor.name}"] = (index,)
+        for index, actor in enumerate(actors):  # a plain name wins over everything else
+            self._indices[actor.name] = (index,)
+
+    def find(self, name: str) -> tuple[int, ...]:
+        """Return the indices of the actors that a name means, in trial order; none if unknown."""
+        return self._indices.get(name, ())

@@ -1,0 +1,155 @@
+"""The states of a trial and of those that take part in it, as tables of their transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, StrEnum
+
+from arkml.trials.wire.common_pb2 import TrialState
+
+INITIALIZING, PENDING, RUNNING, TERMINATING, ENDED = (
+    TrialState.INITIALIZING,
+    TrialState.PENDING,
+    TrialState.RUNNING,
+    TrialState.TERMINATING,
+    TrialState.ENDED,
+)
+"""The states of TrialState, which looks each of them up by its name."""
+
+
+class TrialCause(Enum):
+    """Causes of a change of the state of a trial."""
+
+    PARAMETERS = "the parameters are final"
+    FIRST_OBSERVATION = "the environment sent its first observations"
+    SOFT_END = "the end was requested, or the environment announced it"
+    ALL_LEFT = "all acknowledged the end"
+    HARD_END = "the trial was cut off"
+
+
+TRIAL: Mapping[TrialState, Mapping[TrialCause, TrialState]] = {
+    INITIALIZING: {
+        TrialCause.PARAMETERS: PENDING,
+        TrialCause.HARD_END: ENDED,
+    },
+    PENDING: {
+        TrialCause.FIRST_OBSERVATION: RUNNING,
+        TrialCause.HARD_END: ENDED,
+    },
+    RUNNING: {
+        TrialCause.SOFT_END: TERMINATING,
+        TrialCause.HARD_END: ENDED,
+    },
+    TERMINATING: {
+        TrialCause.ALL_LEFT: ENDED,
+        TrialCause.HARD_END: ENDED,
+    },
+    ENDED: {},
+}
+"""For each state of a trial, the state after each cause; other causes change nothing."""
+
+
+class Phase(StrEnum):
+    """
+    Phases of the environment or an actor in its trial.
+
+    Values are the words of errors and of the documentation.
+    """
+
+    ABSENT = "absent"
+    STANDBY = "standby"
+    CALLED = "called"
+    READY = "ready"
+    PLAYING = "playing"
+    LEAVING = "leaving"
+    OVER = "over"
+
+
+class Move(StrEnum):
+    """Moves of the environment or an actor from one phase to another."""
+
+    STAND_BY = "it is left to its stand-in"
+    TAKE_OVER = "a person takes it over"
+    CALL = "it is called"
+    JOIN = "it joins by itself"
+    ACCEPT = "it sends init_output"
+    OBSERVE = "it gets, or sends, an observation"
+    PLAY = "it sends an action"
+    TALK = "it sends a reward or a message"
+    LAST = "it gets LAST"
+    ANNOUNCE = "it sends LAST"
+    ACKNOWLEDGE = "it sends LAST_ACK"
+    LOSE = "its connection is lost"
+
+
+ACTOR: Mapping[Phase, dict[Move, Phase]] = {
+    Phase.ABSENT: {Move.CALL: Phase.CALLED, Move.JOIN: Phase.READY, Move.LOSE: Phase.OVER},
+    Phase.STANDBY: {},
+    Phase.CALLED: {Move.ACCEPT: Phase.READY, Move.LOSE: Phase.OVER},
+    Phase.READY: {
+        Move.OBSERVE: Phase.PLAYING,
+        Move.PLAY: Phase.READY,
+        Move.TALK: Phase.READY,
+        Move.LOSE: Phase.OVER,
+    },
+    Phase.PLAYING: {
+        Move.OBSERVE: Phase.PLAYING,
+        Move.PLAY: Phase.PLAYING,
+        Move.TALK: Phase.PLAYING,
+        Move.LAST: Phase.LEAVING,
+        Move.LOSE: Phase.OVER,
+    },
+    Phase.LEAVING: {
+        Move.PLAY: Phase.LEAVING,
+        Move.TALK: Phase.LEAVING,
+        Move.ACKNOWLEDGE: Phase.OVER,
+        Move.LOSE: Phase.OVER,
+    },
+    Phase.OVER: {},
+}
+"""For each phase of an actor, the phase after each step; another step is a breach of protocol."""
+
+HOSTED_ACTOR: Mapping[Phase, Mapping[Move, Phase]] = {
+    **{
+        phase: {
+            step: Phase.STANDBY if step is Move.LOSE else after for step, after in moves.items()
+        }
+        for phase, moves in ACTOR.items()
+    },
+    Phase.ABSENT: {
+        Move.STAND_BY: Phase.STANDBY,
+        Move.CALL: Phase.CALLED,
+        Move.JOIN: Phase.READY,
+        Move.LOSE: Phase.STANDBY,
+    },
+    Phase.STANDBY: {Move.TAKE_OVER: Phase.READY},
+    Phase.LEAVING: ACTOR[Phase.LEAVING],
+}
+"""The phases of an actor of a hosted trial: one that is lost is left to its stand-in."""
+
+ENVIRONMENT: Mapping[Phase, Mapping[Move, Phase]] = {
+    Phase.ABSENT: {Move.CALL: Phase.CALLED, Move.LOSE: Phase.OVER},
+    Phase.STANDBY: {},
+    Phase.CALLED: {Move.ACCEPT: Phase.READY, Move.LOSE: Phase.OVER},
+    Phase.READY: {
+        Move.OBSERVE: Phase.PLAYING,
+        Move.TALK: Phase.READY,
+        Move.LOSE: Phase.OVER,
+    },
+    Phase.PLAYING: {
+        Move.OBSERVE: Phase.PLAYING,
+        Move.TALK: Phase.PLAYING,
+        Move.LAST: Phase.LEAVING,
+        Move.ANNOUNCE: Phase.LEAVING,
+        Move.LOSE: Phase.OVER,
+    },
+    Phase.LEAVING: {
+        Move.OBSERVE: Phase.LEAVING,
+        Move.TALK: Phase.LEAVING,
+        Move.ANNOUNCE: Phase.LEAVING,
+        Move.ACKNOWLEDGE: Phase.OVER,
+        Move.LOSE: Phase.OVER,
+    },
+    Phase.OVER: {},
+}
+"""For each phase of an environment, the phase after each step."""

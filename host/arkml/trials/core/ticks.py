@@ -1,0 +1,97 @@
+"""The ticks of a trial: the observations of its environment, and the actions that answer them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from arkml.trials.core.ending import TrialEnding
+from arkml.trials.core.mail import AUTO, Mail
+from arkml.trials.core.observations import PresentObservations
+from arkml.trials.core.outgoing import Outgoing
+from arkml.trials.core.outputs import EntryKind
+from arkml.trials.core.places import Breach, EnvironmentPlace
+from arkml.trials.core.states import Move, TrialCause
+from arkml.trials.core.turn import TurnRules
+from arkml.trials.wire.common_pb2 import CommunicationState
+from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, ObservationSet
+
+
+class Ticks:
+    """
+    Counts the ticks of a trial, begins each of them and ends it once its turn is complete.
+
+    `change` is called with the causes of changes of the trial's state.
+    """
+
+    def __init__(
+        self,
+        environment: EnvironmentPlace,
+        turn: TurnRules,
+        observations: PresentObservations,
+        mail: Mail,
+        ending: TrialEnding,
+        outgoing: Outgoing,
+        change: Callable[[TrialCause], None],
+    ) -> None:
+        self._environment = environment
+        self._turn = turn
+        self._observations = observations
+        self._mail = mail
+        self._ending = ending
+        self._outgoing = outgoing
+        self._change = change
+        self._is_observing = False  # the environment is to send observations
+
+    def start(self) -> None:
+        """Await the first observations."""
+        self._is_observing = True
+
+    def observe(self, observed: ObservationSet) -> None:
+        """Take in the observations of the next tick. Raises Breach if they are not due."""
+        outgoing = self._outgoing
+        if not (self._is_observing or self._ending.is_last_due):
+            tick = outgoing.tick
+            raise Breach(f"it sent observations again in tick {tick}, before the actions")
+        self._observations.check(observed)
+        following = outgoing.tick + 1 if self._observations.has_begun else 0
+        if observed.tick_id not in (AUTO, following):
+            raise Breach(f"it sent observations of tick {observed.tick_id} instead of {following}")
+        if not self._ending.is_last_due:
+            self._turn.check()
+        self._environment.take(Move.OBSERVE)
+        self._mail.deliver_rewards()
+        outgoing.tick, self._is_observing = following, False
+        self._observations.take(observed)
+        if not following:
+            self._change(TrialCause.FIRST_OBSERVATION)
+        if outgoing.is_logged:
+            outgoing.log(EntryKind.OBSERVATIONS, content=self._observations.serialized())
+
+    def pass_over(self, observed: ObservationSet) -> None:
+        """Take in the observations of a tick that needs no actions. Raises Breach as `observe`."""
+        self.observe(observed)
+        self._is_observing = True
+
+    def begin(self, max_steps: int, now: float) -> None:
+        """Give actors the observations that were taken in; `max_steps` of 0 is without end."""
+        if self._ending.is_last_due:
+            self._turn.finish()
+            self._ending.await_actors(self._observations.give_last(), now)
+            return
+        self._turn.begin(now)
+        if 0 < max_steps <= self._outgoing.tick:
+            self._ending.is_requested = True
+            self._change(TrialCause.SOFT_END)
+        self.act_if_complete(now)
+
+    def act_if_complete(self, now: float) -> None:
+        """Give the environment the actions of the tick, once there are all."""
+        ending = self._ending
+        if self._is_observing or ending.has_begun or not self._turn.is_complete:
+            return
+        self._is_observing = True
+        if ending.is_requested:
+            self._environment.take(Move.LAST)
+            self._outgoing.to_environment(EnvRunTrialInput(state=CommunicationState.LAST))
+            ending.await_last(now)
+        self._turn.leave(now)

@@ -1,0 +1,49 @@
+"""The message types of actor classes, by the spec file of their project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from arkml.trials.core.error import TrialError
+
+
+class Spaces(NamedTuple):
+    """The types of the observations and of the actions of an actor class."""
+
+    observation: type[Message]
+    action: type[Message]
+
+
+def read_spaces(spec: Path) -> dict[str, Spaces]:
+    """
+    Return the message types of each actor class of a spec file, cogment.yaml.
+
+    They are made in this process only, in a pool of their own. Raises TrialError if the spec file
+    or a .proto file is missing or wrong.
+    """
+    from arkml.trials.generate.messages import compile_messages
+    from arkml.trials.generate.spec_file import read_spec
+
+    read = read_spec(spec)
+    compiled = compile_messages(spec.parent, read.protos)
+    compiled.named(read)
+    pool = DescriptorPool()
+    try:
+        for file in compiled.files.values():  # imported ones come first
+            pool.AddSerializedFile(file.SerializeToString())
+    except TypeError as error:
+        raise TrialError(f"{spec}: its .proto files cannot be used: {error}") from None
+
+    def found(name: str) -> type[Message]:
+        kind: type[Message] = GetMessageClass(pool.FindMessageTypeByName(name))
+        return kind
+
+    return {
+        one.name: Spaces(found(one.observation_space), found(one.action_space))
+        for one in read.actor_classes
+    }

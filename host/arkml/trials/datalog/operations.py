@@ -1,0 +1,198 @@
+"""Everything that is written to the log of trials, in transactions of one turn."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from itertools import repeat
+from typing import NamedTuple, TypeAlias
+
+from arkml.trials.core.outputs import Entries
+from arkml.trials.datalog.database import KINDS
+from arkml.trials.wire.common_pb2 import TrialState
+
+CUT_OFF = "cut off"
+"""The reason of trials that ended with the process of their server."""
+
+_COLUMNS = 9
+_SIZES = (512, 64, 8, 1)  # rows of one statement: each statement gives up the interpreter's lock
+_BLANK = repeat("")
+_OVERHEAD = 256  # bytes of a queued entry beside its content
+
+
+class Begin(NamedTuple):
+    """The beginning of a trial; `params` are serialized TrialParams."""
+
+    trial_id: str
+    user_id: str
+    params: bytes
+    began_ns: int
+
+    @property
+    def size(self) -> int:
+        """Bytes in the queue."""
+        return len(self.params) + _OVERHEAD
+
+    @property
+    def entries(self) -> int:
+        """The number of entries that it counts as."""
+        return 1
+
+
+Row: TypeAlias = tuple[str, int, int, str, str, bytes, str, str]
+"""The fields of an Entry; the kind is one of KINDS."""
+
+
+class Add(NamedTuple):
+    """
+    Entries of a trial, one or many in a part, and their number.
+
+    `size` are the bytes that they take in the queue, `largest` those of the largest content, and
+    `tick` is the last of their ticks.
+    """
+
+    trial_id: str
+    parts: Sequence[Row | Entries]
+    entries: int
+    size: int
+    largest: int
+    tick: int
+
+    @classmethod
+    def of(cls, trial_id: str, parts: Sequence[Row | Entries]) -> Add:
+        """Return the operation that adds entries."""
+        entries = size = largest = last = 0
+        for part in parts:
+            if isinstance(part, Entries):
+                _, tick, _, _, _, contents, notes, origins = part
+                lengths = [*map(len, contents)]
+                size += sum(lengths) + sum(map(len, notes)) + sum(map(len, origins))
+                entries += len(lengths)
+                length = max(lengths, default=0)
+            else:
+                _, tick, _, _, _, content, note, origin = part
+                length = len(content)
+                size += length + len(note) + len(origin)
+                entries += 1
+            largest, last = max(largest, length), max(last, tick)
+        return cls(trial_id, parts, entries, size + entries * _OVERHEAD, largest, last)
+
+
+class Change(NamedTuple):
+    """Another state of a trial, with the time and a reason if it is the last one."""
+
+    trial_id: str
+    state: TrialState
+    ended_ns: int | None = None
+    reason: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes in the queue."""
+        return len(self.reason) + _OVERHEAD
+
+    @property
+    def entries(self) -> int:
+        """The number of entries that it counts as."""
+        return 1
+
+
+Operation: TypeAlias = Begin | Add | Change
+
+
+class Numbers(dict[str, int]):
+    """The numbers in the file of the trials that run, by their ids."""
+
+
+def write(
+    connection: sqlite3.Connection, operations: Sequence[Operation], numbers: Numbers
+) -> Numbers:
+    """
+    Write operations in their order, in one transaction, and return the numbers after them.
+
+    Raises sqlite3.Error; nothing was written then.
+    """
+    after = Numbers(numbers)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        _apply(connection, operations, after)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return after
+
+
+def _apply(
+    connection: sqlite3.Connection, operations: Sequence[Operation], numbers: Numbers
+) -> None:
+    values: list[int | str | bytes] = []
+    for operation in operations:
+        if isinstance(operation, Begin):
+            cursor = connection.execute(
+                "INSERT INTO trials (id, user_id, params, state, began_ns) VALUES (?, ?, ?, ?, ?)",
+                (*operation[:3], TrialState.INITIALIZING, operation.began_ns),
+            )
+            assert cursor.lastrowid is not None
+            numbers[operation.trial_id] = cursor.lastrowid
+        elif isinstance(operation, Add):
+            _add_values(values, numbers[operation.trial_id], operation.parts)
+        else:
+            connection.execute(
+                "UPDATE trials SET state = ?, ended_ns = ?, reason = ? WHERE number = ?",
+                (*operation[1:], numbers[operation.trial_id]),
+            )
+            if operation.ended_ns is not None:
+                del numbers[operation.trial_id]
+    _insert(connection, values)
+
+
+def _add_values(
+    values: list[int | str | bytes], number: int, parts: Sequence[Row | Entries]
+) -> None:
+    """Add the values of all columns, entry by entry, of the trial of that number."""
+    for part in parts:
+        if isinstance(part, Entries):
+            kind, tick, timestamp, names, sender, contents, notes, origins = part
+            columns = zip(names, contents, notes or _BLANK, origins or _BLANK, strict=False)
+            head = number, KINDS[kind], tick, timestamp
+            for name, content, note, origin in columns:
+                values += (*head, name, sender, content, note, origin)
+        else:
+            values += (number, KINDS[part[0]], *part[1:])
+
+
+def _insert(connection: sqlite3.Connection, values: Sequence[int | str | bytes]) -> None:
+    most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
+    start = 0
+    for rows in _SIZES:
+        count = rows * _COLUMNS
+        if count > most:
+            continue
+        while len(values) - start >= count:
+            connection.execute(_statement(rows), values[start : start + count])
+            start += count
+
+
+def _statement(rows: int) -> str:
+    row = f"({', '.join('?' * _COLUMNS)})"
+    return (
+        "INSERT INTO entries (trial, kind, tick, timestamp, name, sender, content, note, origin)"
+        f" VALUES {', '.join([row] * rows)}"
+    )
+
+
+def cut_off(connection: sqlite3.Connection) -> int:
+    """
+    End the trials whose server was killed, at the time of their last entries.
+
+    Returns their number. Raises sqlite3.Error.
+    """
+    cursor = connection.execute(
+        "UPDATE trials SET state = ?, reason = ?, ended_ns = coalesce((SELECT timestamp FROM"
+        " entries WHERE trial = trials.number ORDER BY tick DESC, number DESC LIMIT 1), began_ns)"
+        " WHERE ended_ns IS NULL",
+        (TrialState.ENDED, CUT_OFF),
+    )
+    return cursor.rowcount

@@ -1,0 +1,63 @@
+"""The removal of trials by their user, also while a server writes to the log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from arkml.trials.core.error import TrialError
+from arkml.trials.datalog.database import FAILURES, FILE, connect, lock, problem
+from arkml.trials.datalog.operations import cut_off
+from arkml.trials.datalog.reader import DatalogReader, TrialRecord
+from arkml.trials.datalog.retention import mark, remove_some
+
+_LOCKED = 10.0  # seconds
+
+
+def remove(
+    directory: Path, choose: Callable[[DatalogReader], list[TrialRecord]]
+) -> list[TrialRecord]:
+    """
+    Remove the trials that `choose` names, and return them.
+
+    Trials that run are refused, all are kept then. Raises TrialError.
+    """
+    with DatalogReader(directory):
+        pass  # there is a log, or this raises before anything is made
+    _end_those_of_a_killed_server(directory)
+    with DatalogReader(directory) as reader:
+        chosen = choose(reader)
+    running = [record.id for record in chosen if record.ended_ns is None]
+    if running:
+        raise TrialError(f"trial {running[0]!r} is running: end it first")
+    path = directory / FILE
+    try:
+        connection = connect(path, "rw", _LOCKED)
+        try:
+            mark(connection, [record.number for record in chosen])
+            while remove_some(connection):
+                continue
+        finally:
+            connection.close()
+    except FAILURES as error:
+        raise TrialError(problem(path, error)) from None
+    return chosen
+
+
+def _end_those_of_a_killed_server(directory: Path) -> None:
+    """End the trials that only seem to run, unless a server is there, which did that itself."""
+    try:
+        descriptor = lock(directory)
+    except TrialError:
+        return
+    try:
+        connection = connect(directory / FILE, "rw", _LOCKED)
+        try:
+            cut_off(connection)
+        finally:
+            connection.close()
+    except FAILURES as error:
+        raise TrialError(problem(directory / FILE, error)) from None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,112 @@
+"""The log of a trial, tick by tick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.json_format import MessageToDict
+
+from arkml.trials.core.error import TrialError
+from arkml.trials.core.outputs import EntryKind
+from arkml.trials.core.receivers import Receivers
+from arkml.trials.core.rewards import aggregate
+from arkml.trials.datalog.database import STATE
+from arkml.trials.datalog.reader import MOST_SAMPLE, DatalogReader, LoggedEntry, TrialRecord
+from arkml.trials.wire.common_pb2 import Message, Reward, RewardSource, TrialParams
+from arkml.trials.wire.environment_pb2 import ObservationSet
+
+GIVEN = "given"
+"""The note of an action that its actor has sent."""
+
+
+class LoggedAction(NamedTuple):
+    """
+    An action of an actor.
+
+    `note` is one of ActionNote, followed by seconds for one that is held; `origin` is the policy
+    version or the person that it is from, empty if unknown.
+    """
+
+    content: bytes
+    note: str
+    origin: str
+
+
+@dataclass(slots=True)
+class TickSample:
+    """
+    Everything that is logged of a tick.
+
+    `rewards` are those of each actor, aggregated, also those that came later for this tick.
+    `states` are the states that the trial reached in it.
+    """
+
+    tick: int
+    timestamp: int
+    observations: ObservationSet | None = None
+    actions: dict[str, LoggedAction] = field(default_factory=dict)
+    rewards: dict[str, Reward] = field(default_factory=dict)
+    messages: list[Message] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+    states: list[str] = field(default_factory=list)
+
+
+def samples(
+    reader: DatalogReader, trial: TrialRecord, params: TrialParams, first_tick: int = 0
+) -> Iterator[TickSample]:
+    """
+    Iterate over the ticks of a trial from one on.
+
+    Raises TrialError where the file is not as it should be.
+    """
+    receivers = Receivers(params.actors)
+    names = [actor.name for actor in params.actors]
+    entries = reader.entries(trial, first_tick)
+    for tick, group in groupby(entries, lambda entry: entry.tick):
+        sample, total = TickSample(tick, 0), 0
+        sources: dict[int, list[RewardSource]] = {}
+        for entry in group:
+            total += len(entry.content) + len(entry.note) + len(entry.origin) + 256
+            if total > MOST_SAMPLE:
+                raise TrialError(f"tick {tick} of trial {trial.id!r} has too many entries to show")
+            sample.timestamp = sample.timestamp or entry.timestamp
+            if entry.kind == EntryKind.REWARD:
+                source = reader.parsed(RewardSource, entry.content)
+                for actor in receivers.find(entry.name):
+                    sources.setdefault(actor, []).append(source)
+            else:
+                _take(reader, sample, entry)
+        for actor, given in sorted(sources.items()):
+            sample.rewards[names[actor]] = aggregate(tick, names[actor], given)
+        yield sample
+
+
+def _take(reader: DatalogReader, sample: TickSample, entry: LoggedEntry) -> None:
+    match entry.kind:
+        case EntryKind.OBSERVATIONS:
+            sample.observations = reader.parsed(ObservationSet, entry.content)
+            sample.timestamp = entry.timestamp
+        case EntryKind.ACTION:
+            sample.actions[entry.name] = LoggedAction(entry.content, entry.note, entry.origin)
+        case EntryKind.MESSAGE:
+            message = Message(
+                tick_id=entry.tick,
+                sender_name=entry.sender,
+                receiver_name=entry.name,
+                payload=reader.parsed(AnyMessage, entry.content),
+            )
+            sample.messages.append(message)
+        case EntryKind.EVENT:
+            sample.events.append(entry.note)
+        case _ if entry.kind == STATE:
+            sample.states.append(entry.note)
+
+
+def document(params: TrialParams) -> dict[str, Any]:
+    """Return parameters as an object of JSON, with the names of the .proto file."""
+    made: dict[str, Any] = MessageToDict(params, preserving_proto_field_name=True)
+    return made

@@ -1,0 +1,82 @@
+"""Streams of gRPC: sending without waiting, reading to the end, and cancelling."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Generic, TypeVar
+
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+M = TypeVar("M")
+
+UNREADABLE = "sent bytes that are not a message of the protocol"
+ENDED = "ended its stream"
+"""Ends of sentences about the other end of a stream."""
+
+
+class QueuedSender(Generic[M]):
+    """A Sender whose messages wait until the stream asks for them, by iteration."""
+
+    def __init__(self) -> None:
+        self._queue: deque[M] = deque()
+        self._is_closed = False
+        self._arrived = asyncio.Event()
+
+    def send(self, message: M) -> None:
+        """Queue a message. Does nothing once the stream is closed."""
+        if not self._is_closed:
+            self._queue.append(message)
+            self._arrived.set()
+
+    def close(self) -> None:
+        """End the stream after what is queued. Safe to call again."""
+        self._is_closed = True
+        self._arrived.set()
+
+    async def __aiter__(self) -> AsyncGenerator[M, None]:
+        while True:
+            while self._queue:
+                yield self._queue.popleft()
+            if self._is_closed:
+                return
+            self._arrived.clear()
+            await self._arrived.wait()
+
+
+async def read_all(stream: Any, receive: Callable[[Any], object]) -> str:
+    """
+    Give all messages of a call, or of the context of one, to `receive`.
+
+    Returns the end of a sentence about the other end, which is ENDED after a whole stream.
+    """
+    try:
+        while (message := await stream.read()) is not grpc.aio.EOF:
+            if message is None:  # what a call gives, and logs, for bytes that it cannot parse
+                return UNREADABLE
+            receive(message)
+    except grpc.aio.AioRpcError as error:
+        return failure(error)
+    except DecodeError as error:  # what the context of a call raises for them
+        return f"{UNREADABLE}: {error}"
+    except (grpc.aio.UsageError, grpc.aio.InternalError):
+        pass  # the stream is over
+    return ENDED
+
+
+def failure(error: grpc.aio.AioRpcError) -> str:
+    """Return the end of a sentence about the other end of a call that failed."""
+    return f"failed: {error.code().name}: {error.details()}"
+
+
+def cancel(call: Any) -> None:
+    """
+    Cancel a call, also one whose write has failed.
+
+    grpc.aio counts that one as done, and leaves it and a task of its own to wait for a status that
+    never comes, since messages before it are not read any more.
+    """
+    if not call.cancel():
+        call._cython_call.cancel("it is not used any more")  # noqa: SLF001

@@ -1,0 +1,145 @@
+"""The parameters of actors, and the list of them that a trial has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, MutableSequence
+from typing import Any, overload
+
+from google.protobuf.message import Message
+
+from arkml.trials.core.error import TrialError
+from arkml.trials.sdk.raw_fields import RawContent, RawField, decoded, encoded, set_all
+from arkml.trials.sdk.specs import ActorClass, CogSettings
+from arkml.trials.wire.common_pb2 import ActorParams, TrialParams
+
+
+class ActorParameters:
+    """
+    The parameters of an actor of class `class_name`.
+
+    Other attributes may be given by keyword: `name`, `endpoint`, `implementation`, `config`,
+    `initial_connection_timeout` and `response_timeout` (seconds, 0 for ever), `optional`,
+    `default_action`; with `cog_settings` None, messages can be set and only read `_serialized`.
+    `raw_params` is what the attributes read and write. Raises TrialError for an unknown attribute
+    or a value of another type.
+    """
+
+    name: RawField[str] = RawField(str, "name")
+    endpoint: RawField[str] = RawField(str, "endpoint")
+    implementation: RawField[str] = RawField(str, "implementation")
+    initial_connection_timeout: RawField[float] = RawField(float, "initial_connection_timeout")
+    response_timeout: RawField[float] = RawField(float, "response_timeout")
+    optional: RawField[bool] = RawField(bool, "optional")
+    config_serialized: RawContent = RawContent("config")
+    default_action_serialized: RawContent = RawContent("default_action")
+
+    def __init__(
+        self, cog_settings: CogSettings | None, class_name: str, **attributes: Any
+    ) -> None:
+        if not isinstance(class_name, str):
+            raise TrialError(f"Wrong type for 'class_name' [{type(class_name)}]")
+        self._cog_settings = cog_settings
+        self.raw_params: ActorParams = ActorParams(actor_class=class_name)
+        set_all(self, attributes)
+
+    @classmethod
+    def of(cls, cog_settings: CogSettings | None, raw: ActorParams) -> ActorParameters:
+        """Return parameters that read and write `raw`."""
+        made = cls(cog_settings, raw.actor_class)
+        made.raw_params = raw
+        return made
+
+    def __repr__(self) -> str:
+        return f"ActorParameters(name={self.name!r}, class_name={self.class_name!r})"
+
+    @property
+    def class_name(self) -> str:
+        """Name of the actor's class."""
+        return self.raw_params.actor_class
+
+    @property
+    def actor_class_spec(self) -> ActorClass | None:
+        """Class of the actor, None without settings. Raises TrialError for an unknown class."""
+        return self._cog_settings.actor_classes[self.class_name] if self._cog_settings else None
+
+    @property
+    def config(self) -> Message | None:
+        """Configuration of the actor."""
+        return decoded(self.config_serialized, self._kind("config_type"))
+
+    @config.setter
+    def config(self, value: Message | None) -> None:
+        self.config_serialized = encoded(value, self._kind("config_type"))
+
+    @property
+    def default_action(self) -> Message | None:
+        """Action of an optional actor that is not there."""
+        return decoded(self.default_action_serialized, self._kind("action_space"))
+
+    @default_action.setter
+    def default_action(self, value: Message | None) -> None:
+        self.default_action_serialized = encoded(value, self._kind("action_space"))
+
+    def _kind(self, name: str) -> type[Message] | None:
+        spec = self.actor_class_spec
+        kind: type[Message] | None = None if spec is None else getattr(spec, name)
+        return kind
+
+
+class ActorsList(MutableSequence[ActorParameters]):
+    """
+    The actors of a trial's parameters, by their index or by their name.
+
+    Items read and write the parameters of the trial; parameters that are put in are copied.
+    """
+
+    def __init__(self, cog_settings: CogSettings | None, raw: TrialParams) -> None:
+        self._cog_settings = cog_settings
+        self.raw_params = raw
+
+    def __len__(self) -> int:
+        return len(self.raw_params.actors)
+
+    @overload
+    def __getitem__(self, key: int | str) -> ActorParameters: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[ActorParameters]: ...
+    def __getitem__(self, key: int | str | slice) -> ActorParameters | list[ActorParameters]:
+        raw = self.raw_params.actors
+        if isinstance(key, slice):
+            return [ActorParameters.of(self._cog_settings, actor) for actor in raw[key]]
+        if isinstance(key, int):
+            return ActorParameters.of(self._cog_settings, raw[key])
+        for actor in raw:
+            if actor.name == key:
+                return ActorParameters.of(self._cog_settings, actor)
+        raise TrialError(f"Unknown actor name [{key}]")
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not isinstance(key, int):
+            raise TrialError(f"actors are set one by one, not with [{key}]")
+        self.raw_params.actors[key].CopyFrom(_raw(value))
+
+    def __delitem__(self, key: int | slice) -> None:
+        del self.raw_params.actors[key]
+
+    def insert(self, index: int, value: ActorParameters) -> None:
+        """Put parameters before those at `index`."""
+        actors = [*self.raw_params.actors]
+        actors.insert(index, _raw(value))
+        self._replace(actors)
+
+    def set(self, values: Iterable[ActorParameters]) -> None:
+        """Put in other actors for all that are there."""
+        self._replace([_raw(value) for value in values])
+
+    def _replace(self, actors: list[ActorParams]) -> None:
+        copy = TrialParams(actors=actors)
+        self.raw_params.ClearField("actors")
+        self.raw_params.actors.MergeFrom(copy.actors)
+
+
+def _raw(value: object) -> ActorParams:
+    if not isinstance(value, ActorParameters):
+        raise TrialError(f"Wrong type for actor parameter [{type(value)}]")
+    return value.raw_params

@@ -1,0 +1,152 @@
+"""The controller, which starts trials, ends them and watches them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Generator, Sequence
+
+from google.protobuf.message import Message
+
+from arkml.trials.core.error import TrialError
+from arkml.trials.sdk.parameters import TrialParameters
+from arkml.trials.sdk.trial_info import ActorInfo, TrialInfo, TrialState
+from arkml.trials.service import PlayersService, TrialService
+from arkml.trials.wire.lifecycle_pb2 import TrialInfoRequest, TrialListRequest, TrialStartRequest
+from arkml.trials.wire.players_pb2 import Description, View
+
+_log = logging.getLogger(__name__)
+
+
+class Controller:
+    """
+    Controls the trials of one server. Contexts make it.
+
+    Its methods raise TrialError where the server refuses or cannot be reached.
+    """
+
+    def __init__(self, trials: TrialService, players: PlayersService, user_id: str) -> None:
+        self._trials = trials
+        self._players = players
+        self._user_id = user_id
+
+    def __repr__(self) -> str:
+        return f"Controller(user_id={self._user_id!r})"
+
+    def __await__(self) -> Generator[None, None, Controller]:
+        """Return the controller, since published examples await `get_controller`."""
+        return self
+        yield
+
+    async def start_trial(
+        self,
+        trial_config: Message | bytes | None = None,
+        trial_id_requested: str | None = None,
+        trial_params: TrialParameters | None = None,
+    ) -> str:
+        """
+        Start a trial and return its id.
+
+        `trial_config` is for the pre-trial hooks; `trial_params` take the place of the server's
+        parameters and of its hooks. The id is `trial_id_requested` if it is free; otherwise no
+        trial is started and the returned id is empty. Raises TrialError if both a configuration and
+        parameters are given.
+        """
+        if trial_config is not None and trial_params is not None:
+            raise TrialError("Cannot provide both a start config and start parameters")
+        request = TrialStartRequest(
+            user_id=self._user_id, trial_id_requested=trial_id_requested or ""
+        )
+        if isinstance(trial_config, bytes):
+            request.config.content = trial_config
+        elif trial_config is not None:
+            request.config.content = trial_config.SerializeToString()
+        elif trial_params is not None:
+            request.params.CopyFrom(trial_params.raw_params)
+        reply = await self._trials.start(request)
+        if not reply.trial_id:
+            _log.warning("Requested trial id [%s] could not be used", trial_id_requested)
+        return reply.trial_id
+
+    async def terminate_trial(self, trial_ids: Sequence[str], hard: bool = False) -> None:
+        """
+        Request the end of trials.
+
+        With `hard` they end at once; otherwise after the next full set of actions and the
+        observations that answer it. Raises TrialError without an id.
+        """
+        ids = _ids(trial_ids)
+        if not ids:
+            raise TrialError("terminate_trial needs the id of at least one trial")
+        await self._trials.terminate(ids, is_hard=hard)
+
+    async def get_trial_info(self, trial_ids: Sequence[str] = ()) -> list[TrialInfo]:
+        """Return the details of trials, of all without an id; ended ones are kept for a while."""
+        reply = await self._trials.info(_ids(trial_ids), TrialInfoRequest())
+        return [TrialInfo.of(info) for info in reply.trial]
+
+    async def watch_trials(
+        self, trial_state_filters: Sequence[TrialState] = (), full_info: bool = False
+    ) -> AsyncGenerator[TrialInfo, bool | None]:
+        """
+        Iterate over the present states of all trials, and then over their changes.
+
+        `trial_state_filters` are the states that count, all if it is empty. Ends when it is sent
+        False. Raises TrialError for a filter that is not a TrialState.
+        """
+        for state in trial_state_filters:
+            if not isinstance(state, TrialState):
+                raise TrialError(f"filter {state!r} is not a TrialState")
+        filters = [int(state) for state in trial_state_filters]
+        entries = self._trials.watch(
+            TrialListRequest(filter=filters, full_info=full_info)  # type: ignore[arg-type]
+        )
+        try:
+            async for entry in entries:
+                if entry.HasField("info"):
+                    info = TrialInfo.of(entry.info)
+                else:
+                    info = TrialInfo(entry.trial_id, TrialState(entry.state))
+                is_continued = yield info
+                if is_continued is not None and not is_continued:
+                    return
+        finally:
+            if isinstance(entries, AsyncGenerator):
+                await entries.aclose()
+
+    async def get_actors(self, trial_id: str) -> list[ActorInfo]:
+        """Return the actors of a trial. Raises TrialError for an unknown one."""
+        reply = await self._trials.info([trial_id], TrialInfoRequest(get_actor_list=True))
+        for info in reply.trial:
+            if info.trial_id == trial_id:
+                return [ActorInfo(actor.name, actor.actor_class) for actor in info.actors_in_trial]
+        raise TrialError(f"Unknown trial [{trial_id}]")
+
+    async def describe(self) -> Description:
+        """Return the guest that trials of the server play, and the live trials."""
+        return await self._players.describe()
+
+    async def look(self, trial_id: str) -> AsyncGenerator[View, bool | None]:
+        """
+        Iterate over the ticks of a trial of a guest, until it ends or the iteration is sent False.
+
+        A reader that is slow misses ticks. A View has everything by actor, in the order of the
+        trial: players, rewards of the tick before and actions of it, each an encoded Action. Its
+        observations are an ObservationSet of encoded Observations, see `guest.proto`.
+        """
+        views = self._players.look(trial_id)
+        try:
+            async for view in views:
+                is_continued = yield view
+                if is_continued is not None and not is_continued:
+                    return
+        finally:
+            if isinstance(views, AsyncGenerator):
+                await views.aclose()
+
+    async def get_remote_versions(self) -> dict[str, str]:
+        """Return the versions of the components of the server by their names."""
+        return await self._trials.versions()
+
+
+def _ids(trial_ids: Sequence[str]) -> list[str]:
+    return [trial_ids] if isinstance(trial_ids, str) else list(trial_ids)

@@ -1,0 +1,210 @@
+"""The session of an environment."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from google.protobuf.message import DecodeError, Message
+
+from arkml.trials.core.error import TrialError
+from arkml.trials.core.mail import AUTO
+from arkml.trials.core.receivers import Receivers
+from arkml.trials.sdk.events import ActorStatus, RecvAction, RecvEvent
+from arkml.trials.sdk.session import LAST, NORMAL, Session
+from arkml.trials.sdk.specs import CogSettings, parsed_config
+from arkml.trials.sdk.trial_info import ActorInfo
+from arkml.trials.streams import Sender
+from arkml.trials.wire.common_pb2 import ActorParams
+from arkml.trials.wire.environment_pb2 import (
+    ActionSet,
+    EnvInitialInput,
+    EnvInitialOutput,
+    EnvRunTrialInput,
+    EnvRunTrialOutput,
+)
+
+_log = logging.getLogger(__name__)
+
+_ALL = ("*", "*.*")
+
+
+class EnvironmentSession(Session[EnvRunTrialInput, EnvRunTrialOutput]):
+    """
+    The part of the environment in one trial.
+
+    Observations are pairs of a target and a message: `"*"` for all actors, `"class.*"` for those of
+    a class, `"class.name"` or `"name"` for one. Every actor needs exactly one.
+    """
+
+    def __init__(
+        self,
+        trial_id: str,
+        init: EnvInitialInput,
+        settings: CogSettings,
+        sender: Sender[EnvRunTrialOutput],
+        *,
+        impl_name: str,
+    ) -> None:
+        where = f"Trial [{trial_id}] - Environment [{init.name}]"
+        config = None
+        if init.HasField("config"):
+            kind = settings.environment.config_type
+            config = parsed_config(init.config.content, kind, where)
+        classes = settings.actor_classes
+        for actor in init.actors_in_trial:
+            if actor.actor_class not in classes:
+                raise TrialError(
+                    f"class [{actor.actor_class}] of actor [{actor.name}] cannot be found."
+                )
+        super().__init__(
+            EnvRunTrialOutput,
+            sender,
+            trial_id=trial_id,
+            name=init.name,
+            impl_name=impl_name,
+            config=config,
+        )
+        self._tick = init.tick_id
+        self._is_last_sent = False
+        actors = init.actors_in_trial
+        self._actors = [ActorInfo(actor.name, actor.actor_class) for actor in actors]
+        self._spaces = [classes[actor.actor_class].action_space for actor in actors]
+        self._targets = Receivers(
+            [ActorParams(name=actor.name, actor_class=actor.actor_class) for actor in actors]
+        )
+
+    def get_active_actors(self) -> list[ActorInfo]:
+        """Return the actors of the trial, in the order of their actions."""
+        return list(self._actors)
+
+    def start(
+        self,
+        observations: Sequence[tuple[str, Message]] | None = None,
+        auto_done_sending: bool = True,
+    ) -> None:
+        """
+        Begin to take part, and produce the first observations if they are given.
+
+        This comes before every other method. With `auto_done_sending` the session acknowledges the
+        end of the trial after its final observations; otherwise `sending_done` has to be called.
+        Raises TrialError for observations that do not fit the actors, if it was called before, or
+        if the trial is over.
+        """
+        self._check_start()
+        packed = None if observations is None else self._pack(observations)
+        self._begin(is_automatic=auto_done_sending)
+        init = EnvInitialOutput()
+        self._sender.send(EnvRunTrialOutput(state=NORMAL, init_output=init))
+        if packed is not None:
+            self._sender.send(packed)
+
+    def produce_observations(self, observations: Sequence[tuple[str, Message]]) -> None:
+        """
+        Send the observations of the next tick.
+
+        Where the trial is ending they are the final ones. Raises TrialError for observations that
+        do not fit the actors.
+        """
+        packed = self._pack(observations)
+        if self._can_observe():
+            self._send_observations(packed)
+
+    def end(self, final_observations: Sequence[tuple[str, Message]]) -> None:
+        """
+        End the trial with its final observations.
+
+        Raises TrialError for observations that do not fit the actors.
+        """
+        packed = self._pack(final_observations)
+        if self._can_observe():
+            if not self._is_ending:
+                self._become_ending()
+                self._sender.send(EnvRunTrialOutput(state=LAST))
+            self._send_observations(packed)
+
+    def _can_observe(self) -> bool:
+        if self._is_last_sent and not self._is_done:
+            self._warn("Cannot send observations after the final ones")
+            return False
+        return self._can_send()
+
+    def _send_observations(self, packed: EnvRunTrialOutput) -> None:
+        self._is_last_sent = self._is_ending
+        self._sender.send(packed)
+        if self._is_last_sent and self._is_automatic and not self._is_over:
+            self._acknowledge()
+
+    def _pack(self, observations: Sequence[tuple[str, Message]]) -> EnvRunTrialOutput:
+        """Return observations for all actors; an object that several get is sent once."""
+        message = EnvRunTrialOutput(state=NORMAL)
+        packed = message.observation_set  # filled in place, which takes half the time
+        packed.tick_id = AUTO
+        packed.timestamp = time.time_ns()
+        contents = packed.observations
+        numbers: dict[int, int] = {}
+        given = [-1] * len(self._actors)
+        for target, observation in observations:
+            indices = self._find(target, len(observations))
+            number = numbers.get(id(observation))
+            if number is None:
+                numbers[id(observation)] = number = len(contents)
+                contents.append(observation.SerializeToString())
+            for index in indices:
+                if given[index] >= 0:
+                    name = self._name_in(target, index)
+                    raise TrialError(f"Duplicate actor [{name}] in observations list")
+                given[index] = number
+        if -1 in given:
+            name = self._actors[given.index(-1)].actor_name
+            raise TrialError(f"Actor [{name}] is missing an observation")
+        packed.actors_map.extend(given)
+        return message
+
+    def _find(self, target: str, listed: int) -> tuple[int, ...]:
+        if not isinstance(target, str):
+            raise TrialError(f"Target actor name [{target}] must be a string")
+        if target in _ALL and listed > 1:
+            raise TrialError("Duplicate actors in observations list when using a wildcard")
+        indices = self._targets.find(target)
+        if not indices and self._actors:
+            raise TrialError(f"Unknown actor [{target}] in observations list")
+        return indices
+
+    def _name_in(self, target: str, index: int) -> str:
+        actor = self._actors[index]
+        is_plain = target == actor.actor_name
+        return actor.actor_name if is_plain else f"{actor.actor_class_name}.{actor.actor_name}"
+
+    def _take(self, message: EnvRunTrialInput) -> None:
+        kind = message.WhichOneof("data")
+        if kind == "action_set":
+            received = self._actions(message.action_set)
+            self._tick = message.action_set.tick_id
+            self._put(RecvEvent(self._event_type, actions=received))
+        elif kind == "message":
+            self._take_message(message.message)
+        else:
+            raise TrialError(f"environments do not receive {kind or 'messages without data'}")
+
+    def _actions(self, acted: ActionSet) -> list[RecvAction]:
+        contents, tick, timestamp = acted.actions, acted.tick_id, acted.timestamp
+        if len(contents) != len(self._spaces):
+            raise TrialError(
+                f"Received {len(contents)} actions but have {len(self._spaces)} actors"
+            )
+        unavailable = frozenset(acted.unavailable_actors)
+        received = []
+        for index, (space, content) in enumerate(zip(self._spaces, contents, strict=True)):
+            action = None
+            if index not in unavailable:
+                try:
+                    action = space.FromString(content)
+                except DecodeError:  # the others play on without it
+                    name = self._actors[index].actor_name
+                    _log.warning("%r: the action of actor [%s] cannot be read", self, name)
+            status = ActorStatus.UNAVAILABLE if action is None else ActorStatus.ACTIVE
+            moment = 0 if action is None else timestamp
+            received.append(RecvAction(index, tick, status, moment, action))
+        return received

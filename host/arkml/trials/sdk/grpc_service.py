@@ -1,0 +1,243 @@
+"""The services of a server that is asked over gRPC: trials, and people in them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from arkml.trials.core.error import ActorTaken, TrialError
+from arkml.trials.grpc_streams import QueuedSender, cancel, read_all
+from arkml.trials.streams import Receiver, Sender
+from arkml.trials.user_ids import USER_ID, encoded_user_id
+from arkml.trials.wire.actor_pb2 import (
+    ActorInitialOutput,
+    ActorRunTrialInput,
+    ActorRunTrialOutput,
+)
+from arkml.trials.wire.actor_pb2_grpc import ClientActorSPStub
+from arkml.trials.wire.common_pb2 import CommunicationState, VersionRequest
+from arkml.trials.wire.lifecycle_pb2 import (
+    TerminateTrialRequest,
+    TrialInfoReply,
+    TrialInfoRequest,
+    TrialListEntry,
+    TrialListRequest,
+    TrialStartReply,
+    TrialStartRequest,
+)
+from arkml.trials.wire.lifecycle_pb2_grpc import TrialLifecycleSPStub
+from arkml.trials.wire.players_pb2 import DescribeRequest, Description, LookRequest, View
+from arkml.trials.wire.players_pb2_grpc import PlayersSPStub
+
+_log = logging.getLogger(__name__)
+
+_client_actor_stub: Any = ClientActorSPStub
+_lifecycle_stub: Any = TrialLifecycleSPStub
+_players_stub: Any = PlayersSPStub
+
+LEAVING_SECONDS: Final = 10.0
+"""Seconds that a server has to end a stream that this program has left."""
+
+
+class GrpcTrials:
+    """
+    A TrialService and a PlayersService over gRPC, at `authority`, which is HOST:PORT.
+
+    Its connection opens at the first request and belongs to the event loop of that; `close` ends it
+    with all its streams.
+    """
+
+    def __init__(self, authority: str) -> None:
+        self._authority = authority
+        self._channel: Any = None
+        self._streams: set[asyncio.Task[None]] = set()
+
+    async def start(self, request: TrialStartRequest) -> TrialStartReply:
+        """Start a trial; the id of the reply is empty if the requested one is taken."""
+        reply: TrialStartReply = await self._asked(self._lifecycle().StartTrial(request))
+        return reply
+
+    async def terminate(self, trial_ids: Sequence[str], *, is_hard: bool) -> None:
+        """Request the end of trials."""
+        request = TerminateTrialRequest(hard_termination=is_hard)
+        stub = self._lifecycle()
+        await self._asked(stub.TerminateTrial(request, metadata=_metadata(trial_ids)))
+
+    async def info(self, trial_ids: Sequence[str], request: TrialInfoRequest) -> TrialInfoReply:
+        """Return what is known of trials, of all of them without an id."""
+        stub = self._lifecycle()
+        call = stub.GetTrialInfo(request, metadata=_metadata(trial_ids))
+        reply: TrialInfoReply = await self._asked(call)
+        return reply
+
+    def watch(self, request: TrialListRequest) -> AsyncIterator[TrialListEntry]:
+        """Iterate over the present states of all trials, and then over changes."""
+        return self._streamed(lambda: self._lifecycle().WatchTrials(request))
+
+    async def versions(self) -> dict[str, str]:
+        """Return the versions of the components of the server by name."""
+        info = await self._asked(self._lifecycle().Version(VersionRequest()))
+        return {version.name: version.version for version in info.versions}
+
+    async def join(
+        self, trial_id: str, slot: ActorInitialOutput, sender: Sender[ActorRunTrialInput]
+    ) -> Receiver[ActorRunTrialOutput]:
+        """Join a trial as an actor, which `sender` reaches, and return once it is let in."""
+        method = _client_actor_stub(self._opened()).RunTrial
+        return await self._enter(method, trial_id, slot, sender)
+
+    async def describe(self) -> Description:
+        """Return what the trials of the server play, and the live trials."""
+        stub = _players_stub(self._opened())
+        description: Description = await self._asked(stub.Describe(DescribeRequest()))
+        return description
+
+    async def take_over(
+        self,
+        trial_id: str,
+        slot: ActorInitialOutput,
+        user_id: str,
+        sender: Sender[ActorRunTrialInput],
+    ) -> Receiver[ActorRunTrialOutput]:
+        """Take an actor over, which `sender` reaches, and return once the person is let in."""
+        method = _players_stub(self._opened()).TakeOver
+        user = (USER_ID, encoded_user_id(user_id))
+        return await self._enter(method, trial_id, slot, sender, user)
+
+    def look(self, trial_id: str) -> AsyncIterator[View]:
+        """Iterate over the ticks of a trial until it ends."""
+        metadata = _metadata([trial_id])
+        return self._streamed(
+            lambda: _players_stub(self._opened()).Look(LookRequest(), metadata=metadata)
+        )
+
+    async def close(self) -> None:
+        """End the connection and all streams on it."""
+        for stream in self._streams:
+            stream.cancel()
+        await asyncio.gather(*self._streams, return_exceptions=True)
+        if self._channel is not None:
+            channel, self._channel = self._channel, None
+            await channel.close()
+
+    async def _streamed(self, opened: Callable[[], Any]) -> AsyncIterator[Any]:
+        """Iterate over the messages of a call, which is opened when the first one is asked for."""
+        call = opened()
+        try:
+            async for message in call:
+                yield message
+        except grpc.aio.AioRpcError as error:
+            raise self._refused(error) from error
+        finally:
+            cancel(call)
+
+    async def _enter(
+        self,
+        method: Any,
+        trial_id: str,
+        slot: ActorInitialOutput,
+        sender: Sender[ActorRunTrialInput],
+        *metadata: tuple[str, str],
+    ) -> Receiver[ActorRunTrialOutput]:
+        """Open a stream of an actor, and return once the trial has introduced it."""
+        outgoing: QueuedSender[ActorRunTrialOutput] = QueuedSender()
+        outgoing.send(ActorRunTrialOutput(state=CommunicationState.NORMAL, init_output=slot))
+        call = method(aiter(outgoing), metadata=(*_metadata([trial_id]), *metadata))
+        try:
+            first = await self._introduction(trial_id, call, outgoing)
+        except BaseException:
+            outgoing.close()
+            cancel(call)
+            raise
+        sender.send(first)
+        stream = asyncio.create_task(self._read(call, sender, outgoing))
+        self._streams.add(stream)
+        stream.add_done_callback(self._streams.discard)
+        return _Joined(call, outgoing, stream)
+
+    async def _introduction(
+        self, trial_id: str, call: Any, outgoing: QueuedSender[ActorRunTrialOutput]
+    ) -> ActorRunTrialInput:
+        """Return the first message, which is the init_input. Raises TrialError if refused."""
+        while True:
+            try:
+                message = await call.read()
+            except grpc.aio.AioRpcError as error:
+                raise self._refused(error) from error
+            if message is None:
+                raise TrialError(f"trial {trial_id} sent a message that could not be decoded")
+            if message is grpc.aio.EOF:
+                status = await call.code()
+                details = await call.details()
+                raise TrialError(f"trial {trial_id} let no actor in: {details or status}")
+            state = message.state
+            if state == CommunicationState.HEARTBEAT:
+                outgoing.send(ActorRunTrialOutput(state=state))
+            elif state == CommunicationState.END:
+                raise TrialError(f"Trial [{trial_id}] - Ended before start [{message.details}]")
+            else:
+                first: ActorRunTrialInput = message
+                return first
+
+    async def _read(
+        self,
+        call: Any,
+        sender: Sender[ActorRunTrialInput],
+        outgoing: QueuedSender[ActorRunTrialOutput],
+    ) -> None:
+        try:
+            reason = await read_all(call, sender.send)
+            _log.info("%s %s", self._authority, reason)
+        finally:
+            cancel(call)
+            outgoing.close()
+            sender.close()
+
+    async def _asked(self, call: Any) -> Any:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: Any) -> TrialError:
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            return TrialError(f"the server at {self._authority} is not reached: {error.details()}")
+        if error.code() is grpc.StatusCode.ALREADY_EXISTS:
+            return ActorTaken(error.details())
+        return TrialError(error.details() or f"the server refused with {error.code().name}")
+
+    def _lifecycle(self) -> Any:
+        return _lifecycle_stub(self._opened())
+
+    def _opened(self) -> Any:
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self._authority)
+        return self._channel
+
+
+class _Joined:
+    """The Receiver of what a joined actor sends."""
+
+    def __init__(
+        self, call: Any, outgoing: QueuedSender[ActorRunTrialOutput], stream: asyncio.Task[None]
+    ) -> None:
+        self._call = call
+        self._outgoing = outgoing
+        self._stream = stream
+        self.receive = outgoing.send
+
+    def lose(self, reason: str) -> None:  # noqa: ARG002
+        self._outgoing.close()
+        if not self._stream.done():
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(LEAVING_SECONDS, cancel, self._call)
+            self._stream.add_done_callback(lambda _: timer.cancel())
+
+
+def _metadata(trial_ids: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple(("trial-id", trial_id) for trial_id in trial_ids)

@@ -1,0 +1,132 @@
+"""The parameters of a trial, as controllers and pre-trial hooks write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import Any
+
+from google.protobuf.message import Message
+
+from arkml.trials.core.error import TrialError
+from arkml.trials.sdk.actor_parameters import ActorParameters, ActorsList
+from arkml.trials.sdk.raw_fields import RawContent, RawField, decoded, encoded, set_all
+from arkml.trials.sdk.specs import CogSettings
+from arkml.trials.wire.common_pb2 import TrialParams
+
+
+class TrialParameters:
+    """
+    The parameters of a trial; attributes may be given by keyword.
+
+    `max_steps` ends the trial after that many ticks, 0 never; `max_inactivity` is in seconds, 0 for
+    ever. With `cog_settings` None, messages can be set and only read `_serialized`. `raw_params` is
+    what the attributes read and write. Raises TrialError for an unknown attribute or a value of
+    another type.
+    """
+
+    max_steps: RawField[int] = RawField(int, "max_steps")
+    max_inactivity: RawField[int] = RawField(int, "max_inactivity")
+    nb_buffered_ticks: RawField[int] = RawField(int, "nb_buffered_ticks")
+    datalog_endpoint: RawField[str] = RawField(str, "datalog.endpoint")
+    environment_name: RawField[str] = RawField(str, "environment.name")
+    environment_endpoint: RawField[str] = RawField(str, "environment.endpoint")
+    environment_implementation: RawField[str] = RawField(str, "environment.implementation")
+    config_serialized: RawContent = RawContent("trial_config")
+    environment_config_serialized: RawContent = RawContent("environment.config")
+
+    def __init__(self, cog_settings: CogSettings | None, **attributes: Any) -> None:
+        self._cog_settings = cog_settings
+        self.raw_params: TrialParams = TrialParams()
+        set_all(self, attributes)
+
+    @classmethod
+    def of(cls, cog_settings: CogSettings | None, raw: TrialParams) -> TrialParameters:
+        """Return parameters that read and write `raw`."""
+        made = cls(cog_settings)
+        made.raw_params = raw
+        return made
+
+    def __repr__(self) -> str:
+        return f"TrialParameters({self.raw_params})"
+
+    @property
+    def config(self) -> Message | None:
+        """Configuration of the trial, for pre-trial hooks."""
+        return decoded(self.config_serialized, self._kind("trial"))
+
+    @config.setter
+    def config(self, value: Message | None) -> None:
+        self.config_serialized = encoded(value, self._kind("trial"))
+
+    @property
+    def environment_config(self) -> Message | None:
+        """Configuration of the environment."""
+        return decoded(self.environment_config_serialized, self._kind("environment"))
+
+    @environment_config.setter
+    def environment_config(self, value: Message | None) -> None:
+        self.environment_config_serialized = encoded(value, self._kind("environment"))
+
+    @property
+    def properties(self) -> MutableMapping[str, str]:
+        """Properties of the trial, which can be changed."""
+        properties: MutableMapping[str, str] = self.raw_params.properties
+        return properties
+
+    @properties.setter
+    def properties(self, value: Mapping[str, str] | None) -> None:
+        wanted = TrialParams(properties=value or {})
+        self.raw_params.properties.clear()
+        self.raw_params.properties.update(wanted.properties)
+
+    @property
+    def datalog_exclude_fields(self) -> tuple[str, ...]:
+        """Names of the fields that a datalog is not sent."""
+        return tuple(self.raw_params.datalog.exclude_fields)
+
+    @datalog_exclude_fields.setter
+    def datalog_exclude_fields(self, value: Iterable[str] | None) -> None:
+        wanted = list(value or ())
+        for name in wanted:
+            if not isinstance(name, str):
+                raise TrialError(f"Wrong type for field name [{type(name)}]")
+        self.raw_params.datalog.exclude_fields[:] = wanted
+
+    @property
+    def actors(self) -> ActorsList:
+        """Actors of the trial, which can be changed."""
+        return ActorsList(self._cog_settings, self.raw_params)
+
+    @actors.setter
+    def actors(self, value: Iterable[ActorParameters] | None) -> None:
+        self.actors.set(value or ())
+
+    def _kind(self, section: str) -> type[Message] | None:
+        if self._cog_settings is None:
+            return None
+        kind: type[Message] | None = getattr(self._cog_settings, section).config_type
+        return kind
+
+
+class PrehookSession:
+    """
+    The part of a pre-trial hook in the start of one trial.
+
+    `trial_parameters` is what the trial, or the next hook, gets; the hook changes or replaces it.
+    """
+
+    def __init__(self, trial_id: str, user_id: str, trial_parameters: TrialParameters) -> None:
+        self._trial_id = trial_id
+        self._user_id = user_id
+        self.trial_parameters = trial_parameters
+
+    def __repr__(self) -> str:
+        return f"PrehookSession(trial_id={self._trial_id!r}, user_id={self._user_id!r})"
+
+    def get_trial_id(self) -> str:
+        """Return the id of the trial that starts."""
+        return self._trial_id
+
+    def get_user_id(self) -> str:
+        """Return the id of the user that starts the trial."""
+        return self._user_id

@@ -1,0 +1,145 @@
+"""The gRPC server of a context: actors, environments and the hook that trials call."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from arkml.trials.core.error import TrialError
+from arkml.trials.grpc_streams import QueuedSender, read_all
+from arkml.trials.sdk.addresses import ServedEndpoint
+from arkml.trials.sdk.implementations import RegisteredImplementations
+from arkml.trials.streams import Receiver, Sender
+from arkml.trials.wire import actor_pb2_grpc, environment_pb2_grpc, hooks_pb2_grpc
+from arkml.trials.wire.common_pb2 import StatusReply, StatusRequest, VersionInfo, VersionRequest
+from arkml.trials.wire.hooks_pb2 import PreTrialParams
+
+_add_actors: Any = actor_pb2_grpc.add_ServiceActorSPServicer_to_server
+_add_environments: Any = environment_pb2_grpc.add_EnvironmentSPServicer_to_server
+_add_hook: Any = hooks_pb2_grpc.add_TrialHooksSPServicer_to_server
+
+STOPPING_SECONDS: Final = 1.0
+"""Seconds in which streams of sessions that were cancelled have to end."""
+
+
+class ServedImplementations:
+    """
+    A gRPC server of what a context has registered.
+
+    `port` is known from the start. Sessions that run when it stops are cancelled.
+    """
+
+    def __init__(
+        self, implementations: RegisteredImplementations, endpoint: ServedEndpoint
+    ) -> None:
+        self._implementations = implementations
+        # A port that another server uses is refused, not shared.
+        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        self._add_services()
+        address = f"{endpoint.host}:{endpoint.port}"
+        try:
+            self.port: int = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise TrialError(f"{address} cannot be served on: {error}") from error
+
+    async def run(self) -> None:
+        """Serve until this is cancelled, or `stop` is called."""
+        await self._server.start()
+        try:
+            await self._server.wait_for_termination()
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Take no new streams, cancel the sessions, which tell their trials, and stop."""
+        await asyncio.gather(self._server.stop(STOPPING_SECONDS), self._implementations.close())
+
+    def _add_services(self) -> None:
+        parts, server = self._implementations, self._server
+        if parts.actors:
+            _add_actors(_Actors(parts), server)
+        if parts.environments:
+            _add_environments(_Environments(parts), server)
+        if parts.has_hook:
+            _add_hook(_Hook(parts), server)
+
+
+class _Service:
+    """The two methods of every service of Cogment."""
+
+    def __init__(self, implementations: RegisteredImplementations) -> None:
+        self._implementations = implementations
+
+    async def Version(self, request: VersionRequest, context: Any) -> VersionInfo:  # noqa: ARG002, N802
+        """Return the versions of what answers here."""
+        info = VersionInfo()
+        info.versions.add(name="arkml", version=version("arkml"))
+        info.versions.add(name="grpc", version=grpc.__version__)
+        return info
+
+    async def Status(self, request: StatusRequest, context: Any) -> StatusReply:  # noqa: ARG002, N802
+        """Return the statuses that are asked for, of all that there are."""
+        load = os.getloadavg()[0] / (os.cpu_count() or 1) * 100
+        statuses = {
+            "overall_load": str(min(int(load), 254)),
+            "nb_sessions": str(self._implementations.session_count),
+        }
+        asked = set(request.names)
+        wanted = {name: text for name, text in statuses.items() if asked & {name, "*"}}
+        return StatusReply(statuses=wanted)
+
+
+class _Actors(_Service, actor_pb2_grpc.ServiceActorSPServicer):
+    async def RunTrial(self, requests: Any, context: Any) -> None:  # noqa: ARG002, N802
+        """Take part in a trial as an actor."""
+        await _run(context, self._implementations.open_actor)
+
+
+class _Environments(_Service, environment_pb2_grpc.EnvironmentSPServicer):
+    async def RunTrial(self, requests: Any, context: Any) -> None:  # noqa: ARG002, N802
+        """Take part in a trial as its environment."""
+        await _run(context, self._implementations.open_environment)
+
+
+class _Hook(_Service, hooks_pb2_grpc.TrialHooksSPServicer):
+    async def OnPreTrial(self, request: PreTrialParams, context: Any) -> PreTrialParams:  # noqa: N802
+        """Call the hook."""
+        user_id = dict(context.invocation_metadata()).get("user-id", "")
+        trial_id = await _trial_id(context)
+        try:
+            return await self._implementations.pre_trial(request, trial_id, user_id)
+        except TrialError as error:
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+            raise
+
+
+async def _run(context: Any, open_stream: Callable[[str, str, Sender[Any]], Receiver[Any]]) -> None:
+    """Join a gRPC stream to one of implementations until it ends."""
+    trial_id = await _trial_id(context)
+    outgoing: QueuedSender[Any] = QueuedSender()
+    receiver = open_stream("", trial_id, outgoing)
+    reader = asyncio.create_task(_read(context, receiver))
+    try:
+        async for message in outgoing:
+            await context.write(message)
+    finally:
+        outgoing.close()
+        reader.cancel()
+        receiver.lose("the stream was closed")
+
+
+async def _read(context: Any, receiver: Receiver[Any]) -> None:
+    receiver.lose(f"the trial {await read_all(context, receiver.receive)}")
+
+
+async def _trial_id(context: Any) -> str:
+    trial_id = dict(context.invocation_metadata()).get("trial-id", "")
+    if not trial_id:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the metadata have no trial-id")
+    return str(trial_id)

@@ -1,0 +1,294 @@
+"""The part that sessions of actors and of environments share: sending, and the loop of events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from typing import Generic, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from arkml.trials.core.error import TrialError
+from arkml.trials.core.mail import AUTO
+from arkml.trials.sdk.events import EventType, RecvEvent, RecvMessage, pack
+from arkml.trials.streams import Sender
+from arkml.trials.wire import common_pb2 as common
+from arkml.trials.wire.actor_pb2 import ActorRunTrialInput, ActorRunTrialOutput
+from arkml.trials.wire.common_pb2 import CommunicationState, Reward, RewardSource
+from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput
+
+_log = logging.getLogger(__name__)
+
+In = TypeVar("In", ActorRunTrialInput, EnvRunTrialInput)
+Out = TypeVar("Out", ActorRunTrialOutput, EnvRunTrialOutput)
+
+NORMAL, HEARTBEAT, LAST, LAST_ACK, END = (
+    CommunicationState.NORMAL,
+    CommunicationState.HEARTBEAT,
+    CommunicationState.LAST,
+    CommunicationState.LAST_ACK,
+    CommunicationState.END,
+)
+
+
+class Session(ABC, Generic[In, Out]):
+    """
+    The part of one actor, or of the environment, in one trial.
+
+    It is the Receiver of what the trial sends. `name`, `impl_name` and `config` are those of the
+    trial's parameters. Sessions are made by contexts and belong to one event loop.
+    """
+
+    def __init__(
+        self,
+        output: type[Out],
+        sender: Sender[Out],
+        *,
+        trial_id: str,
+        name: str,
+        impl_name: str,
+        config: Message | None,
+    ) -> None:
+        self.name = name
+        self.impl_name = impl_name
+        self.config = config
+        self._trial_id = trial_id
+        self._output: type[Out] = output
+        self._sender: Sender[Out] = sender
+        self._events: deque[RecvEvent] = deque()
+        self._waiter: asyncio.Future[None] | None = None  # of the loop of events
+        self._tick = -1
+        self._delivered_tick = -1
+        self._is_started = False
+        self._is_automatic = True
+        self._is_ending = False  # LAST was received, or sent
+        self._is_done = False  # LAST_ACK was sent
+        self._is_over = False  # END was received, or the stream is lost
+        self._event_type = EventType.ACTIVE
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r}, trial_id={self._trial_id!r})"
+
+    def get_trial_id(self) -> str:
+        """Return the id of the trial."""
+        return self._trial_id
+
+    def get_tick_id(self) -> int:
+        """Return the present tick, -1 before the first one."""
+        return self._tick
+
+    def is_trial_over(self) -> bool:
+        """Return True once the trial has ended for this session, or the connection is lost."""
+        return self._is_over
+
+    def is_ending(self) -> bool:
+        """Return True once the trial ends: there will be no further tick."""
+        return self._is_ending or self._is_over
+
+    def sending_done(self) -> None:
+        """
+        Tell the trial that nothing more will be sent.
+
+        Raises TrialError unless the session was started with `auto_done_sending=False` and the
+        trial is ending.
+        """
+        if self._is_automatic:
+            raise TrialError("Cannot manually end sending as it is set to automatic")
+        if not self._is_ending:
+            raise TrialError("Cannot stop sending before trial is ready to end")
+        if self._is_over:
+            self._warn("end sending ignored because the trial has already ended.")
+        elif not self._is_done:
+            self._acknowledge()
+
+    async def all_events(self) -> AsyncGenerator[RecvEvent, bool | None]:
+        """
+        Iterate over the events of the session.
+
+        Ends after the FINAL event, when the trial is cut off or the connection is lost (without a
+        FINAL event), and when it is sent False; after that it can be called again. Raises
+        TrialError if two loops wait for events at once.
+        """
+        if not self._is_started:
+            _log.warning("Cannot retrieve events until [%s] is started.", self.name)
+            return
+        events = self._events
+        while events or not self._is_over:
+            if not events:
+                waiter = self._new_waiter()
+                try:
+                    await waiter
+                finally:
+                    if self._waiter is waiter:
+                        self._waiter = None
+                continue
+            event = events.popleft()
+            if event.observation is not None:
+                self._delivered_tick = event.observation.tick_id
+            is_continued = yield event
+            if is_continued is not None and not is_continued:
+                return
+
+    def event_loop(self) -> AsyncGenerator[RecvEvent, bool | None]:
+        """Return `all_events()`, by the older of its two published names."""
+        return self.all_events()
+
+    def add_reward(
+        self,
+        value: float,
+        confidence: float,
+        to: Sequence[str],
+        tick_id: int = AUTO,
+        user_data: Message | None = None,
+    ) -> None:
+        """
+        Give a reward to actors.
+
+        `to` has their names, `"*"` for all actors, or `"class.*"` for those of a class. The reward
+        is for `tick_id`, -1 for the present one. Raises TrialError if `to` is not a list.
+        """
+        receivers = _listed(to)
+        if not self._can_send():
+            return
+        for receiver in receivers:
+            source = RewardSource(value=value, confidence=confidence)
+            if user_data is not None:
+                pack(user_data, source.user_data)
+            reward = Reward(tick_id=tick_id, receiver_name=receiver, value=value, sources=(source,))
+            self._sender.send(self._output(state=NORMAL, reward=reward))
+
+    def send_message(self, payload: Message, to: Sequence[str]) -> None:
+        """
+        Send a message of any type.
+
+        `to` has the names of actors or of the environment, `"*"` for all actors, or `"class.*"` for
+        those of a class; these two leave out the environment. Raises TrialError if `to` is not a
+        list, or `payload` not a message.
+        """
+        if not isinstance(payload, Message):
+            raise TrialError(f"the payload of a message is a protobuf message, not {payload!r}")
+        receivers = _listed(to)
+        if not self._can_send():
+            return
+        for receiver in receivers:
+            message = common.Message(tick_id=AUTO, receiver_name=receiver)
+            pack(payload, message.payload)
+            self._sender.send(self._output(state=NORMAL, message=message))
+
+    # What the trial sends
+
+    def receive(self, message: In) -> None:
+        """Take in a message of the trial."""
+        state = message.state
+        if self._is_over:
+            _log.debug("%r received %s after the end", self, state)
+        elif state == NORMAL:
+            try:
+                self._take(message)
+            except (DecodeError, TrialError) as error:
+                self.leave(f"it received what it cannot read: {error}")
+        elif state == HEARTBEAT:
+            self._sender.send(self._output(state=HEARTBEAT))
+        elif state == LAST:
+            self._become_ending()
+        elif state == END:
+            self._take_end(message.details)
+        else:
+            _log.error("%r received the unexpected state %s", self, state)
+
+    def lose(self, reason: str) -> None:
+        """Take in the loss of the connection, which ends the loop of events."""
+        if not self._is_over:
+            if not self._is_done:
+                self._warn(f"the connection was lost: {reason}")
+            self._end()
+
+    def leave(self, reason: str) -> None:
+        """End the stream after the implementation; the trial gets `reason` if it still runs."""
+        if not (self._is_over or self._is_done):
+            self._warn(f"it leaves: {reason}")
+            self._sender.send(self._output(state=END, details=reason))
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """End the stream after what was sent, without a word to the trial."""
+        if not self._is_over:
+            self._end()
+        self._sender.close()
+
+    @abstractmethod
+    def _take(self, message: In) -> None:
+        """Take in a message with data. Raises DecodeError or TrialError for a wrong one."""
+
+    def _take_message(self, message: common.Message) -> None:
+        self._put(RecvEvent(self._event_type, messages=[RecvMessage.of(message)]))
+
+    def _take_end(self, details: str) -> None:
+        if self._is_ending:
+            self._put(RecvEvent(EventType.FINAL))
+        else:
+            self._warn(f"the trial was cut off: {details}")
+        self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._wake()
+
+    def _become_ending(self) -> None:
+        self._is_ending = True
+        self._event_type = EventType.ENDING
+
+    def _put(self, event: RecvEvent) -> None:
+        self._events.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _new_waiter(self) -> asyncio.Future[None]:
+        """Return a future of the next event, or of the end."""
+        if self._waiter is not None:
+            raise TrialError(f"the events of [{self.name}] are waited for already")
+        self._waiter = waiter = asyncio.get_running_loop().create_future()
+        return waiter
+
+    # What is sent to the trial
+
+    def _begin(self, *, is_automatic: bool) -> None:
+        self._check_start()
+        self._is_automatic = is_automatic
+        self._is_started = True
+
+    def _check_start(self) -> None:
+        if self._is_started:
+            raise TrialError(f"Cannot start [{self.name}] more than once.")
+        if self._is_over:
+            raise TrialError(f"Cannot start [{self.name}] because the trial has ended.")
+
+    def _can_send(self) -> bool:
+        """Return whether the trial takes anything now, with a warning where it does not."""
+        if not self._is_started:
+            self._warn("Cannot send until session is started.")
+        elif self._is_done:
+            self._warn("Cannot send after acknowledging ending")
+        elif not self._is_over:
+            return True
+        return False
+
+    def _acknowledge(self) -> None:
+        self._is_done = True
+        self._sender.send(self._output(state=LAST_ACK))
+
+    def _warn(self, text: str) -> None:
+        _log.warning("Trial [%s] - Session for [%s]: %s", self._trial_id, self.name, text)
+
+
+def _listed(to: Sequence[str]) -> Sequence[str]:
+    if isinstance(to, str):
+        raise TrialError(f"receivers are a list of names, such as [{to!r}], not the text {to!r}")
+    return to

@@ -1,0 +1,99 @@
+"""The message types of a project: those of its actor classes and of its configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from google.protobuf.message import Message
+
+from arkml.trials.core.error import TrialError
+
+
+class ActorClass:
+    """
+    A class of actors: its name, and the message types of its spaces and of its configuration.
+
+    `config_type` is None for actors that are not configured.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config_type: type[Message] | None,
+        action_space: type[Message],
+        observation_space: type[Message],
+    ) -> None:
+        self.name = name
+        self.config_type = config_type
+        self.action_space = action_space
+        self.observation_space = observation_space
+
+    def __repr__(self) -> str:
+        return f"ActorClass({self.name!r})"
+
+
+class ActorClassList:
+    """The actor classes of a project, by name: as items, and as attributes."""
+
+    def __init__(self, *classes: ActorClass) -> None:
+        self._classes = {actor_class.name: actor_class for actor_class in classes}
+
+    def __iter__(self) -> Iterator[ActorClass]:
+        return iter(self._classes.values())
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes
+
+    def __getitem__(self, name: str) -> ActorClass:
+        if name not in self._classes:
+            known = ", ".join(self._classes) or "none"
+            raise TrialError(f"the project has no actor class {name!r}; known: {known}")
+        return self._classes[name]
+
+    def __getattr__(self, name: str) -> ActorClass:
+        if name.startswith("_") or name not in self._classes:
+            raise AttributeError(f"the project has no actor class {name!r}")
+        return self._classes[name]
+
+    def get(self, name: str, default: ActorClass | None = None) -> ActorClass | None:
+        """Return the class of that name, or `default`."""
+        return self._classes.get(name, default)
+
+
+class ConfigSection(Protocol):
+    """A section of a project's settings with the type of a configuration, None without one."""
+
+    @property
+    def config_type(self) -> type[Message] | None:
+        """Message type of the configuration."""
+
+
+class CogSettings(Protocol):
+    """The settings of a project, such as a module that `arkml trials generate` has written."""
+
+    @property
+    def actor_classes(self) -> ActorClassList:
+        """Classes that actors of trials may have."""
+
+    @property
+    def trial(self) -> ConfigSection:
+        """Section of the trial's configuration."""
+
+    @property
+    def environment(self) -> ConfigSection:
+        """Section of the environment's configuration."""
+
+
+def parsed_config(content: bytes, config_type: type[Message] | None, where: str) -> Message:
+    """Return a configuration. Raises TrialError, with `where` in front, without its type."""
+    if config_type is None:
+        raise TrialError(
+            f"{where} received config data of unknown type (was it defined in cogment.yaml?)"
+        )
+    config = config_type()
+    config.ParseFromString(content)
+    return config

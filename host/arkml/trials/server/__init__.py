@@ -1,0 +1,1 @@
+"""The server of trials: their state machines, what it calls, and what calls it."""

@@ -1,0 +1,162 @@
+"""Calls of environments, actors and hooks over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote
+
+import grpc
+
+from arkml.trials.core.endpoints import TrialEndpoint
+from arkml.trials.core.error import TrialError
+from arkml.trials.grpc_streams import ENDED, cancel, failure, read_all
+from arkml.trials.server.bounded_sender import FAREWELL, BoundedSender
+from arkml.trials.server.options import TrialLimits, grpc_options
+from arkml.trials.streams import Receiver, Sender
+from arkml.trials.wire import actor_pb2_grpc, environment_pb2_grpc, hooks_pb2_grpc
+from arkml.trials.wire.actor_pb2 import ActorRunTrialInput, ActorRunTrialOutput
+from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput
+from arkml.trials.wire.hooks_pb2 import PreTrialParams
+
+_environment_stub: Any = environment_pb2_grpc.EnvironmentSPStub  # generated without types
+_actor_stub: Any = actor_pb2_grpc.ServiceActorSPStub
+_hooks_stub: Any = hooks_pb2_grpc.TrialHooksSPStub
+
+
+class SharedChannels:
+    """
+    One channel an endpoint, for all that use it at a time.
+
+    A channel is closed after its last use. One that is kept waits longer and longer after each
+    failure to connect, so that a process that has come back would not be called for minutes.
+    """
+
+    def __init__(self, limits: TrialLimits) -> None:
+        self._options = grpc_options(limits)
+        self._channels: dict[str, tuple[grpc.aio.Channel, int]] = {}
+
+    @contextlib.asynccontextmanager
+    async def use(self, endpoint: TrialEndpoint) -> AsyncIterator[grpc.aio.Channel]:
+        """Enter with the channel to an endpoint."""
+        authority = endpoint.authority
+        if authority in self._channels:
+            channel, users = self._channels[authority]
+        else:
+            channel, users = grpc.aio.insecure_channel(authority, options=self._options), 0
+        self._channels[authority] = channel, users + 1
+        try:
+            yield channel
+        finally:
+            _, users = self._channels.pop(authority)
+            if users > 1:
+                self._channels[authority] = channel, users - 1
+            else:
+                await channel.close()
+
+
+class GrpcCallers:
+    """Callers for grpc:// endpoints. Belongs to one event loop."""
+
+    def __init__(self, limits: TrialLimits) -> None:
+        self._limits = limits
+        self._channels = SharedChannels(limits)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def environment(
+        self,
+        endpoint: TrialEndpoint,
+        implementation: str,  # noqa: ARG002  init_input has it
+        trial_id: str,
+        receiver: Receiver[EnvRunTrialOutput],
+    ) -> Sender[EnvRunTrialInput]:
+        """Open a stream to an environment; see Callers."""
+        return self._open(_environment_stub, endpoint, trial_id, receiver)
+
+    def actor(
+        self,
+        endpoint: TrialEndpoint,
+        implementation: str,  # noqa: ARG002  init_input has it
+        trial_id: str,
+        receiver: Receiver[ActorRunTrialOutput],
+    ) -> Sender[ActorRunTrialInput]:
+        """Open a stream to an actor; see Callers."""
+        return self._open(_actor_stub, endpoint, trial_id, receiver)
+
+    async def pre_trial(
+        self, endpoint: TrialEndpoint, params: PreTrialParams, trial_id: str, user_id: str
+    ) -> PreTrialParams:
+        """Call a pre-trial hook; see Callers."""
+        metadata = (("trial-id", trial_id), ("user-id", _printable(user_id)))
+        try:
+            async with self._channels.use(endpoint) as channel:
+                reply = await _hooks_stub(channel).OnPreTrial(params, metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            raise TrialError(f"{endpoint.authority} {failure(error)}") from error
+        assert isinstance(reply, PreTrialParams)
+        return reply
+
+    async def close(self) -> None:
+        """End all streams, by force after some seconds."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=FAREWELL)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _open(
+        self, stub: Any, endpoint: TrialEndpoint, trial_id: str, receiver: Receiver[Any]
+    ) -> Sender[Any]:
+        sender: BoundedSender[Any] = BoundedSender(self._limits, receiver.lose)
+        work = self._run(stub, endpoint, trial_id, receiver, sender)
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return sender
+
+    async def _run(
+        self,
+        stub: Any,
+        endpoint: TrialEndpoint,
+        trial_id: str,
+        receiver: Receiver[Any],
+        sender: BoundedSender[Any],
+    ) -> None:
+        """Carry the messages of one stream, and tell the receiver of its end."""
+        reason = "did not end its stream"
+        try:
+            async with self._channels.use(endpoint) as channel:
+                call = stub(channel).RunTrial(metadata=(("trial-id", trial_id),))
+                reason = await _converse(call, receiver, sender)
+        finally:
+            receiver.lose(f"{endpoint.authority} {reason}")
+
+
+async def _converse(call: Any, receiver: Receiver[Any], sender: BoundedSender[Any]) -> str:
+    """Carry messages until both ends have ended the stream; return the end of a sentence on it."""
+
+    async def write() -> None:
+        with contextlib.suppress(TimeoutError):
+            await sender.pump(call.write)
+            await call.done_writing()
+            await asyncio.sleep(FAREWELL)
+        call.cancel()
+
+    writing = asyncio.create_task(write())
+    try:
+        reason = await read_all(call, receiver.receive)
+        if reason is ENDED and (code := await call.code()) is not grpc.StatusCode.OK:
+            return f"failed: {code.name}: {await call.details()}"
+        return reason
+    finally:
+        cancel(call)
+        writing.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await writing  # its failure is that of the stream, which the sentence is about
+
+
+def _printable(text: str) -> str:
+    """Return a text as metadata can carry it: what is not printable ASCII is percent-encoded."""
+    return "".join(one if " " <= one <= "~" else quote(one) for one in text)

@@ -1,0 +1,216 @@
+"""The services that a server offers over gRPC: to controllers, actors that join, and people."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, NoReturn, TypeAlias
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from arkml.trials.core.error import ActorTaken, TrialError
+from arkml.trials.grpc_streams import UNREADABLE, read_all
+from arkml.trials.server.bounded_sender import BoundedSender
+from arkml.trials.server.options import TrialLimits
+from arkml.trials.server.orchestrator import Orchestrator
+from arkml.trials.service import PlayersService
+from arkml.trials.streams import Receiver, Sender
+from arkml.trials.user_ids import USER_ID, user_id_in
+from arkml.trials.wire.actor_pb2 import ActorInitialOutput, ActorRunTrialInput, ActorRunTrialOutput
+from arkml.trials.wire.actor_pb2_grpc import ClientActorSPServicer
+from arkml.trials.wire.common_pb2 import StatusReply, StatusRequest, VersionInfo, VersionRequest
+from arkml.trials.wire.lifecycle_pb2 import (
+    TerminateTrialReply,
+    TerminateTrialRequest,
+    TrialInfoReply,
+    TrialInfoRequest,
+    TrialListEntry,
+    TrialListRequest,
+    TrialStartReply,
+    TrialStartRequest,
+)
+from arkml.trials.wire.lifecycle_pb2_grpc import TrialLifecycleSPServicer
+from arkml.trials.wire.players_pb2 import DescribeRequest, Description, LookRequest, View
+from arkml.trials.wire.players_pb2_grpc import PlayersSPServicer
+
+HANDSHAKE_SECONDS: Final = 10.0
+"""Seconds that an actor has from its call to its first message."""
+
+_MOST_DETAILS: Final = 1_000  # characters: metadata have a limit of 16 KiB, percent-encoded
+
+_Admit: TypeAlias = Callable[
+    [str, ActorInitialOutput, Sender[ActorRunTrialInput]],
+    Awaitable[Receiver[ActorRunTrialOutput]],
+]
+
+
+class _Described:
+    """The methods that all services have."""
+
+    def __init__(self, trials: Orchestrator) -> None:
+        self._trials = trials
+
+    async def Version(self, _: VersionRequest, __: Any) -> VersionInfo:  # noqa: N802
+        """Return the versions of the server's components."""
+        versions = await self._trials.versions()
+        return VersionInfo(
+            versions=[
+                VersionInfo.Version(name=name, version=version)
+                for name, version in versions.items()
+            ]
+        )
+
+    async def Status(self, request: StatusRequest, _: Any) -> StatusReply:  # noqa: N802
+        """Return the statuses that are asked for."""
+        return StatusReply(statuses=self._trials.statuses(request.names))
+
+
+class LifecycleService(_Described, TrialLifecycleSPServicer):
+    """TrialLifecycleSP: starts, ends and describes trials."""
+
+    async def StartTrial(  # noqa: N802
+        self, request: TrialStartRequest, context: Any
+    ) -> TrialStartReply:
+        """Start a trial."""
+        try:
+            return await self._trials.start(request)
+        except TrialError as error:
+            await _refuse(context, error)
+
+    async def TerminateTrial(  # noqa: N802
+        self, request: TerminateTrialRequest, context: Any
+    ) -> TerminateTrialReply:
+        """Request the end of the trials in the metadata."""
+        try:
+            await self._trials.terminate(trial_ids(context), is_hard=request.hard_termination)
+        except TrialError as error:
+            await _refuse(context, error)
+        return TerminateTrialReply()
+
+    async def GetTrialInfo(  # noqa: N802
+        self, request: TrialInfoRequest, context: Any
+    ) -> TrialInfoReply:
+        """Describe the trials in the metadata, or all."""
+        return await self._trials.info(trial_ids(context), request)
+
+    async def WatchTrials(  # noqa: N802
+        self, request: TrialListRequest, _: Any
+    ) -> AsyncIterator[TrialListEntry]:
+        """Stream the states of trials."""
+        async with contextlib.aclosing(self._trials.watch(request)) as entries:  # type: ignore[type-var]
+            async for entry in entries:
+                yield entry
+
+
+class ClientActorService(_Described, ClientActorSPServicer):
+    """ClientActorSP: lets actors join trials."""
+
+    async def RunTrial(self, _: Any, context: Any) -> None:  # noqa: N802
+        """Carry the messages of an actor until its trial is over for it."""
+        await _carry(context, self._trials.options.limits, self._trials.join)
+
+
+class PlayersServicer(PlayersSPServicer):
+    """PlayersSP: lets people take actors over, and watch."""
+
+    def __init__(self, players: PlayersService, limits: TrialLimits) -> None:
+        self._players = players
+        self._limits = limits
+
+    async def Describe(self, _: DescribeRequest, context: Any) -> Description:  # noqa: N802
+        """Describe the guest and the live trials."""
+        try:
+            return await self._players.describe()
+        except TrialError as error:
+            await _refuse(context, error)
+
+    async def TakeOver(self, _: Any, context: Any) -> None:  # noqa: N802
+        """Carry the messages of a person until either side ends the stream."""
+        names = _metadata(context, USER_ID)
+
+        async def admit(
+            trial_id: str, slot: ActorInitialOutput, sender: Sender[ActorRunTrialInput]
+        ) -> Receiver[ActorRunTrialOutput]:
+            return await self._players.take_over(trial_id, slot, user_id_in(names), sender)
+
+        await _carry(context, self._limits, admit)
+
+    async def Look(self, _: LookRequest, context: Any) -> AsyncIterator[View]:  # noqa: N802
+        """Stream the ticks of the trial in the metadata."""
+        try:
+            views: Any = self._players.look(_one_trial(context, "a reader sees"))
+            async with contextlib.aclosing(views):
+                async for view in views:
+                    yield view
+        except TrialError as error:
+            await _refuse(context, error)
+
+
+async def _carry(context: Any, limits: TrialLimits, admit: _Admit) -> None:
+    """Carry the messages of an actor that `admit` lets in, until its trial is over for it."""
+    lost: list[str] = []
+    sender: BoundedSender[ActorRunTrialInput] = BoundedSender(limits, lost.append)
+    try:
+        trial_id = _one_trial(context, "an actor joins")
+        first = await _first_message(context)
+        receiver = await admit(trial_id, first.init_output, sender)
+    except TrialError as error:
+        await _refuse(context, error)
+    reading = asyncio.create_task(_read(context, receiver))
+    try:
+        await sender.pump(context.write)
+    except TimeoutError:
+        lost.append("it did not read what it was sent")
+        receiver.lose(lost[0])
+        await _refuse(context, TrialError(lost[0]))
+    finally:
+        reading.cancel()
+        receiver.lose("its stream was cut off")
+
+
+def _one_trial(context: Any, doing: str) -> str:
+    ids = trial_ids(context)
+    if len(ids) != 1:
+        raise TrialError(f"{doing} one trial, not {len(ids)} (metadata trial-id)")
+    return ids[0]
+
+
+async def _first_message(context: Any) -> ActorRunTrialOutput:
+    try:
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            first = await context.read()
+    except TimeoutError:
+        raise TrialError(f"the actor sent nothing for {HANDSHAKE_SECONDS:g} s") from None
+    except DecodeError as error:
+        raise TrialError(f"it {UNREADABLE}: {error}") from None
+    if first is grpc.aio.EOF or first.WhichOneof("data") != "init_output":
+        raise TrialError("the first message of an actor is to be its init_output")
+    assert isinstance(first, ActorRunTrialOutput)
+    return first
+
+
+async def _read(context: Any, receiver: Receiver[ActorRunTrialOutput]) -> None:
+    receiver.lose(f"it {await read_all(context, receiver.receive)}")
+
+
+def trial_ids(context: Any) -> list[str]:
+    """Return the ids in the metadata of a call."""
+    values = _metadata(context, "trial-id")
+    return [one.strip() for value in values for one in value.split(",") if one.strip()]
+
+
+def _metadata(context: Any, name: str) -> list[str]:
+    """Return metadata of a call, which are to be read before the first wait: gRPC may free them."""
+    return [value for key, value in context.invocation_metadata() or () if key == name]
+
+
+async def _refuse(context: Any, error: TrialError) -> NoReturn:
+    details = str(error)
+    if len(details) > _MOST_DETAILS:
+        details = f"{details[:_MOST_DETAILS]}..."
+    is_taken = isinstance(error, ActorTaken)
+    code = grpc.StatusCode.ALREADY_EXISTS if is_taken else grpc.StatusCode.FAILED_PRECONDITION
+    await context.abort(code, details)
+    raise AssertionError("abort raises")

@@ -1,0 +1,115 @@
+"""Durations of trials and of ticks, for Prometheus (CG-50)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from arkml.trials.core.error import TrialError
+from arkml.trials.core.outputs import EntryKind, Logged
+from arkml.trials.server.orchestrator import TrialLog
+from arkml.trials.wire.common_pb2 import TrialParams, TrialState
+
+_HEAD_SECONDS = 5.0
+_MOST_HEAD = 8 << 10  # bytes
+_HELP = {
+    "trial": "Duration of trials, from their start to their end.",
+    "tick": "Time from the observations of one tick to those of the next.",
+    "garbage_collection": "None: what is over is freed at once.",
+}
+
+
+@dataclass(slots=True)
+class _Total:
+    count: int = 0
+    seconds: float = 0.0
+
+    def add(self, nanoseconds: int) -> None:
+        self.count += 1
+        self.seconds += max(0, nanoseconds) / 1e9
+
+
+class MeasuredLog:
+    """A log of trials that measures them on their way to another log."""
+
+    def __init__(self, trial_log: TrialLog) -> None:
+        self._log = trial_log
+        self._totals = {name: _Total() for name in _HELP}
+        self._began: dict[str, int] = {}
+        self._observed: dict[str, int] = {}
+
+    @property
+    def failure(self) -> str:
+        """The reason why nothing can be written, empty if all is well."""
+        return self._log.failure
+
+    def begin(self, trial_id: str, user_id: str, params: TrialParams, began: int) -> None:
+        """Add a trial."""
+        self._began[trial_id] = began
+        self._log.begin(trial_id, user_id, params, began)
+
+    def add(self, trial_id: str, *entries: Logged) -> None:
+        """Add entries of a trial."""
+        for entry in entries:
+            if entry.kind is EntryKind.OBSERVATIONS:
+                before = self._observed.get(trial_id)
+                self._observed[trial_id] = entry.timestamp
+                if before is not None:
+                    self._totals["tick"].add(entry.timestamp - before)
+        self._log.add(trial_id, *entries)
+
+    def state(self, trial_id: str, state: TrialState, timestamp: int) -> None:
+        """Note a new state."""
+        self._log.state(trial_id, state, timestamp)
+
+    def end(self, trial_id: str, ended: int, reason: str) -> None:
+        """Note the end of a trial."""
+        began = self._began.pop(trial_id, None)
+        self._observed.pop(trial_id, None)
+        if began is not None:
+            self._totals["trial"].add(ended - began)
+        self._log.end(trial_id, ended, reason)
+
+    def text(self) -> str:
+        """Return all series in the format of Prometheus."""
+        lines = []
+        for name, total in self._totals.items():
+            series = f"orchestrator_{name}_duration_seconds"
+            lines += [
+                f"# HELP {series} {_HELP[name]}",
+                f"# TYPE {series} summary",
+                f"{series}_sum {total.seconds!r}",
+                f"{series}_count {total.count}",
+            ]
+        return "\n".join(lines) + "\n"
+
+
+async def serve_metrics(measured: MeasuredLog, host: str, port: int) -> asyncio.Server:
+    """Answer HTTP requests for the series. Raises TrialError if the port is in use."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_HEAD_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(_response(head, measured.text()))
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            writer.close()
+
+    try:
+        return await asyncio.start_server(answer, host, port, limit=_MOST_HEAD)
+    except OSError as error:
+        raise TrialError(
+            f"nothing can listen at {host} port {port} ({error.strerror}): take another port"
+        ) from None
+
+
+def _response(head: bytes, text: str) -> bytes:
+    is_known = head.startswith((b"GET /metrics ", b"GET / "))
+    status, body = ("200 OK", text.encode()) if is_known else ("404 Not Found", b"see /metrics\n")
+    return (
+        f"HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    ).encode() + body

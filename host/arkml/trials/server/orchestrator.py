@@ -1,0 +1,319 @@
+"""All trials of a server: their starts, what is known of them, and their ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from importlib import metadata
+from typing import Protocol
+
+from arkml.trials.core.endpoints import TrialEndpoint
+from arkml.trials.core.error import TrialError
+from arkml.trials.core.hosting import Hosting, is_hosted
+from arkml.trials.core.outputs import Logged
+from arkml.trials.core.parameters import checked
+from arkml.trials.core.states import ENDED
+from arkml.trials.core.trial import Trial
+from arkml.trials.server.options import TrialsOptions
+from arkml.trials.server.trial_task import TrialTask
+from arkml.trials.server.watchers import Watchers
+from arkml.trials.service import Callers
+from arkml.trials.streams import Receiver, Sender
+from arkml.trials.wire.actor_pb2 import ActorInitialOutput, ActorRunTrialInput, ActorRunTrialOutput
+from arkml.trials.wire.common_pb2 import TrialParams, TrialState
+from arkml.trials.wire.hooks_pb2 import PreTrialParams
+from arkml.trials.wire.lifecycle_pb2 import (
+    TrialInfo,
+    TrialInfoReply,
+    TrialInfoRequest,
+    TrialListEntry,
+    TrialListRequest,
+    TrialStartReply,
+    TrialStartRequest,
+)
+
+log = logging.getLogger(__name__)
+
+API_VERSION = "2.0.0"
+"""The version of Cogment's protocol."""
+
+_MOST_ID = 256
+_TRIAL_ID = re.compile(rf"(?! )[ -+\--~]{{1,{_MOST_ID}}}(?<! )")  # metadata carry it, in a list
+
+
+class TrialLog(Protocol):
+    """A log of trials. Its methods never wait."""
+
+    @property
+    def failure(self) -> str:
+        """The reason why nothing can be written, empty if all is well."""
+
+    def begin(self, trial_id: str, user_id: str, params: TrialParams, began: int) -> None:
+        """Add a trial."""
+
+    def add(self, trial_id: str, *entries: Logged) -> None:
+        """Add entries of a trial, in their order."""
+
+    def state(self, trial_id: str, state: TrialState, timestamp: int) -> None:
+        """Note a new state."""
+
+    def end(self, trial_id: str, ended: int, reason: str) -> None:
+        """Note the end of a trial."""
+
+
+class Orchestrator:
+    """
+    The trials of one server; it implements TrialService.
+
+    Belongs to one event loop. Ended trials stay visible until `TrialLimits.ended_kept` others have
+    ended after them.
+    """
+
+    def __init__(
+        self,
+        options: TrialsOptions,
+        callers: Callers,
+        trial_log: TrialLog | None = None,
+        hosting: Hosting | None = None,
+    ) -> None:
+        self.options = options
+        self._callers = callers
+        self._log = trial_log
+        self._hosting = hosting
+        self._live: dict[str, TrialTask] = {}
+        self._ended: dict[str, Trial] = {}
+        self._preparing: dict[str, asyncio.Task[TrialParams]] = {}
+        self._watchers = Watchers(self._describe)
+        self._is_closing = False
+        self._all_over = asyncio.Event()
+
+    @property
+    def is_logging(self) -> bool:
+        """True if its trials are written to a log."""
+        return self._log is not None
+
+    # TrialService
+
+    async def start(self, request: TrialStartRequest) -> TrialStartReply:
+        """Start a trial; see TrialService."""
+        if self._is_closing:
+            raise TrialError("the server is ending: it starts no trials")
+        if self._log is not None and self._log.failure:
+            raise TrialError(f"trials cannot be logged: {self._log.failure}")
+        if len(self._live) >= self.options.limits.live_trials:
+            raise TrialError(f"there are {len(self._live)} trials already, the most that may be")
+        wanted = request.trial_id_requested
+        if wanted and (wanted in self._live or wanted in self._ended):
+            return TrialStartReply()
+        if wanted and not _TRIAL_ID.fullmatch(wanted):
+            raise TrialError(
+                f"{wanted[:50]!r} cannot be the id of a trial: it needs at most {_MOST_ID}"
+                " printable characters of ASCII without ',' and spaces around it"
+            )
+        given = request.params if request.WhichOneof("start_data") == "params" else None
+        if given is not None:
+            given = self._checked(given)
+        trial = Trial(wanted or str(uuid.uuid4()), request.user_id, is_logged=self._log is not None)
+        task = TrialTask(trial, self._callers, self, self._hosting)
+        self._live[trial.id] = task
+        self._watchers.change(trial, trial.state)
+        try:
+            params = given or await self._prepared_while_live(trial, request)
+            hosting = self._hosting_of(params)
+            pacing = None if hosting is None else hosting.pacing(params)
+        except BaseException as error:
+            task.terminate(is_hard=True, reason=str(error) or type(error).__name__)
+            raise
+        if self._log is not None:
+            self._log.begin(trial.id, trial.user_id, params, trial.began)
+        task.begin(params, pacing)
+        return TrialStartReply(trial_id=trial.id)
+
+    async def terminate(self, trial_ids: Sequence[str], *, is_hard: bool) -> None:
+        """Request the end of trials; see TrialService."""
+        if not trial_ids:
+            raise TrialError("no trial is named: its id goes into the metadata trial-id")
+        unknown = [one for one in trial_ids if one not in self._live and one not in self._ended]
+        if unknown:
+            raise TrialError(f"there is no trial {unknown[0]!r}")
+        for trial_id in trial_ids:
+            task = self._live.get(trial_id)
+            if task is not None:
+                task.terminate(is_hard=is_hard)
+
+    async def info(self, trial_ids: Sequence[str], request: TrialInfoRequest) -> TrialInfoReply:
+        """Return what is known of trials; see TrialService. Unknown ones are left out."""
+        wanted = set(trial_ids)
+        trials = [one for one in self._trials() if not wanted or one.id in wanted]
+        reply = TrialInfoReply()
+        for trial in trials:
+            info = self._describe(trial)
+            latest = trial.latest if request.get_latest_observation else None
+            if latest is not None:
+                info.latest_observation.CopyFrom(latest)
+            if request.get_actor_list:
+                info.actors_in_trial.extend(trial.trial_actors())
+            reply.trial.append(info)
+        return reply
+
+    def watch(self, request: TrialListRequest) -> AsyncIterator[TrialListEntry]:
+        """Iterate over the states of trials; see TrialService."""
+        return self._watchers.watch(request, self._trials)
+
+    async def join(
+        self, trial_id: str, slot: ActorInitialOutput, sender: Sender[ActorRunTrialInput]
+    ) -> Receiver[ActorRunTrialOutput]:
+        """Join a trial as an actor; see TrialService."""
+        return await self.live(trial_id).join(slot, sender)
+
+    async def versions(self) -> dict[str, str]:
+        """Return versions by the names of components (CG-9)."""
+        return {
+            "orchestrator": metadata.version("arkml"),
+            "cogment-api": API_VERSION,
+            "grpc": metadata.version("grpcio"),
+        }
+
+    # The server's own
+
+    def live(self, trial_id: str) -> TrialTask:
+        """Return the task of a trial that has not ended. Raises TrialError if there is none."""
+        task = self._live.get(trial_id)
+        if task is not None:
+            return task
+        if trial_id in self._ended:
+            raise TrialError(f"trial {trial_id} has ended")
+        raise TrialError(f"there is no trial {trial_id!r}")
+
+    def live_trials(self) -> list[Trial]:
+        """Return the trials that have not ended, the oldest first."""
+        return [task.trial for task in self._live.values()]
+
+    def statuses(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the statuses that are asked for; `"*"` asks for all of them."""
+        share = len(self._live) / self.options.limits.live_trials
+        known = {"overall_load": str(round(100 * share))}
+        return {name: text for name, text in known.items() if name in names or "*" in names}
+
+    def end_running(self, reason: str) -> None:
+        """Request the end of all trials that there are; a reason goes into their log."""
+        for task in list(self._live.values()):
+            task.terminate(is_hard=False, reason=reason)
+
+    async def close(self, seconds: float) -> None:
+        """End all trials: softly for at most `seconds`, and then at once. Refuse new ones."""
+        self._is_closing = True
+        self.end_running("")
+        if not self._live:
+            self._all_over.set()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._all_over.wait()
+        except TimeoutError:
+            pass
+        for task in list(self._live.values()):
+            task.terminate(is_hard=True, reason="the server is ending")
+        self._watchers.close()
+
+    # TrialEvents
+
+    def changed(self, trial: Trial, state: TrialState) -> None:
+        """Take in a new state of a trial."""
+        self._watchers.change(trial, state)
+        trial_log = self._log if trial.actors else None  # it has begun one with its parameters
+        if trial_log is not None:
+            trial_log.state(trial.id, state, trial.ended)
+        if state != ENDED:
+            return
+        if trial_log is not None:
+            trial_log.end(trial.id, trial.ended, trial.reason)
+        log.info("trial %s ended in tick %d: %s", trial.id, trial.tick, trial.reason or "orderly")
+        self._live.pop(trial.id, None)
+        if trial.id in self._preparing:
+            self._preparing[trial.id].cancel()
+        self._ended[trial.id] = trial
+        while len(self._ended) > self.options.limits.ended_kept:
+            del self._ended[next(iter(self._ended))]
+        if self._is_closing and not self._live:
+            self._all_over.set()
+
+    def entries(self, trial: Trial, entries: Sequence[Logged]) -> None:
+        """Take in entries of the log of a trial."""
+        if self._log is not None:
+            self._log.add(trial.id, *entries)
+
+    def notice(self, trial: Trial, text: str) -> None:
+        """Take in a sentence about a trial."""
+        log.info("trial %s: %s", trial.id, text)
+
+    # Parts
+
+    async def _prepared_while_live(self, trial: Trial, request: TrialStartRequest) -> TrialParams:
+        """Return the parameters of a trial, or raise TrialError as soon as it ends."""
+        preparing = asyncio.create_task(self._prepared(trial, request))
+        self._preparing[trial.id] = preparing
+        try:
+            return await preparing
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if trial.is_over and not (task is not None and task.cancelling()):
+                raise TrialError(f"trial {trial.id}: {trial.reason}") from None
+            raise
+        finally:
+            del self._preparing[trial.id]
+
+    async def _prepared(self, trial: Trial, request: TrialStartRequest) -> TrialParams:
+        """Return the parameters of a trial after all hooks (CG-5)."""
+        params = TrialParams()
+        params.CopyFrom(self.options.params)
+        if request.WhichOneof("start_data") == "config":
+            params.trial_config.CopyFrom(request.config)
+        for hook in self.options.hooks:
+            try:
+                async with asyncio.timeout(self.options.limits.hook_seconds):
+                    reply = await self._callers.pre_trial(
+                        TrialEndpoint.parse(hook),
+                        PreTrialParams(params=params),
+                        trial.id,
+                        request.user_id,
+                    )
+            except TimeoutError:
+                seconds = self.options.limits.hook_seconds
+                raise TrialError(
+                    f"Pre-trial hook failure [{hook} did not answer within {seconds:g} s]"
+                ) from None
+            except TrialError as error:
+                raise TrialError(f"Pre-trial hook failure [{error}]") from error
+            params = reply.params
+        return self._checked(params)
+
+    def _hosting_of(self, params: TrialParams) -> Hosting | None:
+        return self._hosting if is_hosted(params) else None
+
+    def _checked(self, params: TrialParams) -> TrialParams:
+        hosting = self._hosting_of(params)
+        if hosting is not None:
+            params = hosting.completed(params)
+        params = checked(params, self.options.classes)
+        if params.datalog.endpoint:
+            raise TrialError(
+                f"the parameters name the datalog {params.datalog.endpoint!r}: trials are logged"
+                " by the server itself, see `arkml trials list`"
+            )
+        return params
+
+    def _trials(self) -> list[Trial]:
+        return [*self._ended.values(), *self.live_trials()]
+
+    def _describe(self, trial: Trial) -> TrialInfo:
+        return TrialInfo(
+            trial_id=trial.id,
+            state=trial.state,
+            env_name=trial.environment.name,
+            tick_id=trial.tick,
+            trial_duration=trial.duration,
+            properties=trial.params.properties,
+        )

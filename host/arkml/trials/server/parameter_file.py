@@ -1,0 +1,61 @@
+"""The file of default parameters of trials (CG-5b)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from google.protobuf.json_format import ParseDict, ParseError
+
+from arkml.trials.core.endpoints import TrialEndpoint
+from arkml.trials.core.error import TrialError
+from arkml.trials.core.parameters import DEFAULT_INACTIVITY, checked
+from arkml.trials.wire.common_pb2 import TrialParams
+
+MOST_BYTES = 1 << 20
+_SECTION = "trial_params"
+_UNSET = ("config", "default_action", "trial_config")
+
+
+def read_parameters(path: Path) -> TrialParams:
+    """
+    Return the parameters in a YAML file with the section `trial_params`; others are ignored.
+
+    Configurations and default actions cannot be set in a file: hooks and calls do. Raises
+    TrialError, which names the file and the value, for anything else.
+    """
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise TrialError(f"{path} has more than {MOST_BYTES} bytes")
+        document = yaml.safe_load(path.read_bytes())
+    except (OSError, yaml.YAMLError, RecursionError) as error:
+        raise TrialError(f"{path} cannot be read: {error}") from error
+    section = document.get(_SECTION) if isinstance(document, dict) else None
+    if not isinstance(section, dict):
+        raise TrialError(f"{path} has no section {_SECTION}")
+    _check_settable(path, section)
+    section.setdefault("max_inactivity", DEFAULT_INACTIVITY)
+    try:
+        params = ParseDict(section, TrialParams())
+        return checked(params)
+    except (ParseError, TrialError) as error:
+        raise TrialError(f"{path}: {error}") from error
+
+
+def endpoints_of(params: TrialParams) -> frozenset[TrialEndpoint]:
+    """Return all endpoints that parameters name."""
+    names = [params.environment.endpoint, *(actor.endpoint for actor in params.actors)]
+    return frozenset(TrialEndpoint.parse(name) for name in names if name)
+
+
+def _check_settable(path: Path, section: dict[Any, Any]) -> None:
+    actors = section.get("actors")
+    parts = [section, section.get("environment"), *(actors if isinstance(actors, list) else ())]
+    for part in parts:
+        for name in _UNSET:
+            if isinstance(part, dict) and name in part:
+                raise TrialError(
+                    f"{path} sets {name}, which is a message of the spec: a pre-trial hook, or the"
+                    " call that starts a trial, can set it"
+                )

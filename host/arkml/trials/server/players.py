@@ -1,0 +1,68 @@
+"""The service of people who play in the hosted trials of a server, and of those who watch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from arkml.trials.core.error import TrialError
+from arkml.trials.core.hosting import Hosting
+from arkml.trials.server.orchestrator import Orchestrator
+from arkml.trials.streams import Receiver, Sender
+from arkml.trials.user_ids import checked_user_id
+from arkml.trials.wire.actor_pb2 import ActorInitialOutput, ActorRunTrialInput, ActorRunTrialOutput
+from arkml.trials.wire.players_pb2 import Description, LiveTrial, View
+
+
+class TrialPlayers:
+    """
+    The people in the hosted trials of one server; it implements PlayersService.
+
+    Without a `hosting` there are no such trials, and every request is refused.
+    """
+
+    def __init__(self, trials: Orchestrator, hosting: Hosting | None) -> None:
+        self._trials = trials
+        self._hosting = hosting
+
+    async def describe(self) -> Description:
+        """Return what the trials of the server play, and the live trials; see PlayersService."""
+        if self._hosting is None:
+            raise TrialError("this server hosts no trials: there is nothing for people to play")
+        description = Description()
+        description.CopyFrom(self._hosting.describe())
+        description.is_recorded = self._trials.is_logging
+        for trial in self._trials.live_trials():
+            if trial.is_hosted:
+                actors = trial.trial_actors()
+                live = LiveTrial(trial_id=trial.id, state=trial.state, actors=actors)
+                description.trials.append(live)
+        return description
+
+    async def take_over(
+        self,
+        trial_id: str,
+        slot: ActorInitialOutput,
+        user_id: str,
+        sender: Sender[ActorRunTrialInput],
+    ) -> Receiver[ActorRunTrialOutput]:
+        """Play for an actor of a trial; see PlayersService."""
+        checked_user_id(user_id)
+        most = self._trials.options.limits.people
+        return await self._trials.live(trial_id).take_over(slot, user_id, sender, most)
+
+    def look(self, trial_id: str) -> AsyncIterator[View]:
+        """Iterate over the ticks of a trial; see PlayersService."""
+        return self._look(trial_id)
+
+    async def _look(self, trial_id: str) -> AsyncIterator[View]:
+        task = self._trials.live(trial_id)
+        await task.until_begun()
+        if not task.trial.is_hosted:
+            raise TrialError(f"trial {trial_id} is not hosted: it cannot be looked at")
+        most = self._trials.options.limits.lookers
+        if len(task.lookers) >= most:
+            raise TrialError(f"{most} look at trial {trial_id} already, the most of one trial")
+        async with contextlib.aclosing(task.lookers.look()) as views:
+            async for view in views:
+                yield view

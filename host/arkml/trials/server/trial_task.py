@@ -1,0 +1,349 @@
+"""One trial of a server: its state machine between the streams of its environment and actors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from arkml.trials.core.endpoints import TrialEndpoint
+from arkml.trials.core.error import TrialError
+from arkml.trials.core.hosted_side import HostedSide
+from arkml.trials.core.hosting import (
+    HostedEnvironment,
+    HostedRewards,
+    Hosting,
+    Pacing,
+    PlayedTick,
+    StandIn,
+)
+from arkml.trials.core.outputs import (
+    CallActor,
+    CallEnvironment,
+    Changed,
+    EndActor,
+    EndEnvironment,
+    Entries,
+    Entry,
+    GiveActions,
+    Logged,
+    Notice,
+    Output,
+    Show,
+    ToActor,
+    ToEnvironment,
+)
+from arkml.trials.core.states import ENDED
+from arkml.trials.core.trial import Trial
+from arkml.trials.server.local_callers import refused
+from arkml.trials.server.views import Lookers
+from arkml.trials.service import Callers
+from arkml.trials.streams import Passing, Sender
+from arkml.trials.wire.actor_pb2 import (
+    ActorInitialOutput,
+    ActorRunTrialInput,
+    ActorRunTrialOutput,
+)
+from arkml.trials.wire.common_pb2 import TrialParams, TrialState
+from arkml.trials.wire.environment_pb2 import EnvRunTrialInput, EnvRunTrialOutput
+
+
+class TrialEvents(Protocol):
+    """Events of trials, which a server takes in."""
+
+    def changed(self, trial: Trial, state: TrialState) -> None:
+        """Take in a new state."""
+
+    def entries(self, trial: Trial, entries: Sequence[Logged]) -> None:
+        """Take in entries of the log, in their order."""
+
+    def notice(self, trial: Trial, text: str) -> None:
+        """Take in a sentence for the operator."""
+
+
+class TrialTask:
+    """
+    Drives one trial: what arrives goes into its machine, what comes out is sent.
+
+    Belongs to one event loop. Nothing here waits, so a slow actor delays its own trial only.
+    """
+
+    def __init__(
+        self, trial: Trial, callers: Callers, events: TrialEvents, hosting: Hosting | None = None
+    ) -> None:
+        self.trial = trial
+        self.lookers = Lookers(trial)
+        self._callers = callers
+        self._events = events
+        self._hosting = hosting
+        self._loop = asyncio.get_running_loop()
+        self._actors: dict[int, tuple[Sender[ActorRunTrialInput], ActorReceiver]] = {}
+        self._environment: Sender[EnvRunTrialInput] | None = None
+        self._hosted: HostedEnvironment | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_sending = False
+        self._begun = asyncio.Event()
+
+    def begin(self, params: TrialParams, pacing: Pacing | None = None) -> None:
+        """Give the trial its parameters, and a hosted one the time of its ticks."""
+        self.trial.begin(params, self._loop.time(), pacing)
+        self._begun.set()
+        self._apply()
+
+    async def until_begun(self) -> None:
+        """Wait until the trial has its parameters, or is over."""
+        if not self.trial.is_over:
+            await self._begun.wait()
+
+    async def join(
+        self, slot: ActorInitialOutput, sender: Sender[ActorRunTrialInput]
+    ) -> ActorReceiver:
+        """Let an actor join once the trial has its parameters. Raises TrialError if it cannot."""
+        await self.until_begun()
+        index = self.trial.slot(slot)
+        receiver = self._admit(index, sender)
+        self._do(lambda now: self.trial.join(index, now))
+        return receiver
+
+    async def take_over(
+        self,
+        slot: ActorInitialOutput,
+        user_id: str,
+        sender: Sender[ActorRunTrialInput],
+        most_people: int,
+    ) -> ActorReceiver:
+        """Let a person play for an actor in a hosted trial. Raises TrialError if that cannot be."""
+        await self.until_begun()
+        index = self.trial.slot_to_take_over(slot)
+        assert self.trial.hosted is not None
+        if self.trial.hosted.people >= most_people:
+            raise TrialError(
+                f"{most_people} people play in trial {self.trial.id}, the most of one trial"
+            )
+        if index in self._actors:  # the stream of a player that is away
+            reason = f"{user_id!r} took it over"
+            self._do(lambda now: self.trial.lose_actor(index, reason, now))
+        receiver = self._admit(index, sender)
+        actor, hosted = self.trial.actors[index], self.trial.hosted
+        self._do(lambda now: hosted.take_over(actor, user_id, now))
+        return receiver
+
+    def terminate(self, *, is_hard: bool, reason: str = "") -> None:
+        """Request the end of the trial, or end it at once."""
+        if is_hard:
+            self._do(lambda _: self.trial.cut(reason or "the trial was terminated"))
+        else:
+            self._do(lambda now: self.trial.terminate(now, reason))
+
+    def from_actor(self, index: int, message: ActorRunTrialOutput) -> None:
+        """Take in a message of an actor."""
+        self.trial.from_actor(index, message, self._loop.time())
+        self._apply()
+
+    def from_environment(self, *messages: EnvRunTrialOutput) -> None:
+        """Take in messages of the environment."""
+        now = self._loop.time()
+        for message in messages:
+            self.trial.from_environment(message, now)
+        self._apply()
+
+    def take_played(self, hosted: HostedSide, played: PlayedTick) -> None:
+        """Take in a tick that the environment has played ahead; its messages follow."""
+        if not self.trial.is_over:
+            hosted.take_played(played, self._loop.time())
+
+    def lose_actor(self, index: int, reason: str) -> None:
+        """Take in the end of the stream of an actor."""
+        self._do(lambda now: self.trial.lose_actor(index, reason, now))
+
+    def lose_environment(self, reason: str) -> None:
+        """Take in the end of the stream of the environment."""
+        self._do(lambda _: self.trial.lose_environment(reason))
+
+    def _admit(self, index: int, sender: Sender[ActorRunTrialInput]) -> ActorReceiver:
+        receiver = ActorReceiver(self, index)
+        self._actors[index] = sender, receiver
+        return receiver
+
+    def _do(self, change: Callable[[float], object]) -> None:
+        change(self._loop.time())
+        self._apply()
+
+    def _apply(self) -> None:
+        """Send what is to be sent, until there is nothing more, and wait for the next deadline."""
+        if self._is_sending:
+            return  # a sender has called back: the loop below takes what came of it
+        self._is_sending = True
+        is_changed = False
+        try:
+            while outputs := self.trial.take():
+                is_changed = True
+                self._apply_all(outputs)
+        finally:
+            self._is_sending = False
+        if is_changed or self.trial.is_hosted:  # whose ticks may begin without any output
+            self._set_timer()
+
+    def _apply_all(self, outputs: Sequence[Output]) -> None:
+        """Apply outputs in their order; entries of the log only wait for a change of the state."""
+        entries: list[Logged] = []
+        for output in outputs:
+            if isinstance(output, Entry | Entries):
+                entries.append(output)
+                continue
+            if entries and isinstance(output, Changed):
+                self._events.entries(self.trial, entries)
+                entries = []
+            self._apply_one(output)
+        if entries:
+            self._events.entries(self.trial, entries)
+
+    def _apply_one(self, output: Output) -> None:
+        match output:
+            case ToActor(index, message):
+                self._actors[index][0].send(message)
+            case ToEnvironment(message):
+                assert self._environment is not None
+                self._environment.send(message)
+            case GiveActions(tick, acted, most_ahead):
+                if self._hosted is not None:
+                    self._hosted.act(tick, acted, most_ahead)
+            case Entry() | Entries():
+                self._events.entries(self.trial, [output])
+            case Show(view):
+                self.lookers.show(view)
+            case EndActor(index):
+                sender, receiver = self._actors.pop(index)
+                receiver.end()
+                sender.close()
+            case CallActor(index):
+                self._call_actor(index)
+            case CallEnvironment():
+                self._environment = self._called_environment()
+            case EndEnvironment():
+                assert self._environment is not None
+                self._environment.close()
+            case Changed(state):
+                if state == ENDED:
+                    self._begun.set()  # those that wait to join are refused
+                    self.lookers.close()
+                self._events.changed(self.trial, state)
+            case Notice(text):
+                self._events.notice(self.trial, text)
+
+    def _call_actor(self, index: int) -> None:
+        params, receiver = self.trial.params.actors[index], ActorReceiver(self, index)
+        endpoint = TrialEndpoint.parse(params.endpoint)
+        sender = self._callers.actor(endpoint, params.implementation, self.trial.id, receiver)
+        self._actors[index] = sender, receiver
+
+    def _called_environment(self) -> Sender[EnvRunTrialInput]:
+        params, receiver = self.trial.params.environment, EnvironmentReceiver(self)
+        hosted = self.trial.hosted
+        if hosted is None:
+            endpoint = TrialEndpoint.parse(params.endpoint)
+            return self._callers.environment(
+                endpoint, params.implementation, self.trial.id, receiver
+            )
+        assert self._hosting is not None
+        try:
+            self._hosted = self._hosting.open(HostedEnd(self, hosted))
+        except TrialError as error:
+            return refused(receiver, error)
+        return Passing(self._hosted, "the trial ended the stream")
+
+    def _set_timer(self) -> None:
+        """Have the trial told of its next deadline; a timer that is too early sets the next one."""
+        deadline = self.trial.deadline()
+        timer = self._timer
+        if deadline is None:
+            if timer is not None and self.trial.is_over:
+                timer.cancel()
+                self._timer = None
+        elif timer is None or deadline < timer.when():
+            if timer is not None:
+                timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._elapse)
+
+    def _elapse(self) -> None:
+        self._timer = None
+        self._do(self.trial.elapse)
+        self._set_timer()
+
+
+class ActorReceiver:
+    """
+    The end of an actor's stream where its messages arrive, until the trial ends the stream.
+
+    The actor may have another stream after that.
+    """
+
+    def __init__(self, task: TrialTask, index: int) -> None:
+        self._task: TrialTask | None = task
+        self._index = index
+
+    def receive(self, message: ActorRunTrialOutput) -> None:
+        """Give a message to the trial."""
+        if self._task is not None:
+            self._task.from_actor(self._index, message)
+
+    def lose(self, reason: str) -> None:
+        """Tell the trial of the end of the stream."""
+        if self._task is not None:
+            self._task.lose_actor(self._index, reason)
+
+    def end(self) -> None:
+        """Take in that the trial has ended the stream."""
+        self._task = None
+
+
+class EnvironmentReceiver:
+    """The end of an environment's stream where its messages arrive."""
+
+    def __init__(self, task: TrialTask) -> None:
+        self._task = task
+
+    def receive(self, message: EnvRunTrialOutput) -> None:
+        """Give a message to the trial."""
+        self._task.from_environment(message)
+
+    def lose(self, reason: str) -> None:
+        """Tell the trial of the end of the stream."""
+        self._task.lose_environment(reason)
+
+
+class HostedEnd:
+    """The end of a hosted trial that its environment uses; see HostedTrial."""
+
+    def __init__(self, task: TrialTask, hosted: HostedSide) -> None:
+        self._task = task
+        self._hosted = hosted
+
+    @property
+    def trial_id(self) -> str:
+        """The id of the trial."""
+        return self._task.trial.id
+
+    def stand_in(self, stand_ins: Sequence[StandIn]) -> None:
+        """Offer an action for each actor, in the tick of the observations that are sent next."""
+        self._hosted.stand_in(stand_ins)
+
+    def reward(self, rewards: HostedRewards) -> None:
+        """Give rewards for the present tick, ahead of the message that is sent next."""
+        self._hosted.reward(rewards)
+
+    def take_played(self, played: PlayedTick) -> None:
+        """Give a tick that was played ahead, before the message that is sent next."""
+        self._task.take_played(self._hosted, played)
+
+    def send(self, message: EnvRunTrialOutput) -> None:
+        """Send a message of the environment."""
+        self._task.from_environment(message)
+
+    def send_all(self, messages: Sequence[EnvRunTrialOutput]) -> None:
+        """Send messages, as one after another but in less time."""
+        self._task.from_environment(*messages)
+
+    def close(self) -> None:
+        """End the stream after what was sent."""
+        self._task.lose_environment("the environment ended its stream")

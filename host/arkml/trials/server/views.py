@@ -1,0 +1,76 @@
+"""Those who look at one hosted trial, tick by tick."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from arkml.trials.core.trial import Trial
+from arkml.trials.wire.players_pb2 import View
+
+
+class Lookers:
+    """
+    Gives the views of a trial to all who look at it.
+
+    Each of them has at most one view to read: a newer one takes its place.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+        self._lookers: set[_Looker] = set()
+
+    def __len__(self) -> int:
+        return len(self._lookers)
+
+    def show(self, view: View) -> None:
+        """Give a view to all."""
+        for looker in self._lookers:
+            looker.take(view)
+
+    def close(self) -> None:
+        """Give all the last view, of the trial that has ended."""
+        if self._lookers:
+            self.show(self._trial.view())
+
+    async def look(self) -> AsyncGenerator[View, None]:
+        """Iterate over the present tick and those that follow, until the trial ends."""
+        looker = _Looker()
+        looker.take(self._trial.view())
+        self._add(looker)
+        try:
+            while True:
+                await looker.arrived.wait()
+                yield looker.next()
+                if looker.view is None and self._trial.is_over:
+                    return
+        finally:
+            self._remove(looker)
+
+    def _add(self, looker: _Looker) -> None:
+        self._lookers.add(looker)
+        self._trial.is_shown = True
+
+    def _remove(self, looker: _Looker) -> None:
+        self._lookers.discard(looker)
+        self._trial.is_shown = bool(self._lookers)
+
+
+class _Looker:
+    """The newest view that one reader has not taken yet."""
+
+    def __init__(self) -> None:
+        self.view: View | None = None
+        self.arrived = asyncio.Event()
+
+    def take(self, view: View) -> None:
+        """Take in a view, in the place of one before."""
+        self.view = view
+        self.arrived.set()
+
+    def next(self) -> View:
+        """Return the view that has arrived, and forget it."""
+        assert self.view is not None
+        view, self.view = self.view, None
+        self.arrived.clear()
+        return view

@@ -1,0 +1,109 @@
+"""The application of a web port: its routes, and the watch over the end of its tokens."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket
+
+from arkml.trials.core.error import TrialError
+from arkml.trials.server.web.access import Access
+from arkml.trials.server.web.actor_calls import ActorCalls, ActorOpening
+from arkml.trials.server.web.calls import running
+from arkml.trials.server.web.gate import Gate
+from arkml.trials.server.web.lifecycle_calls import LifecycleMethods
+from arkml.trials.server.web.options import WebOptions
+from arkml.trials.server.web.page_files import PageFiles, to_folder
+from arkml.trials.server.web.player_calls import PlayerMethods
+from arkml.trials.server.web.rates import ReadingPaces
+from arkml.trials.server.web.stream_calls import StreamCalls
+from arkml.trials.server.web.unary_calls import UnaryCalls
+from arkml.trials.service import PlayersService, TrialService, TrialServices
+from arkml.trials.streams import Receiver, Sender
+from arkml.trials.wire.actor_pb2 import ActorRunTrialInput, ActorRunTrialOutput
+from arkml.trials.wire.common_pb2 import TrialState
+from arkml.trials.wire.lifecycle_pb2 import TrialListRequest
+
+log = logging.getLogger(__name__)
+
+LIFECYCLE = "/cogmentAPI.TrialLifecycleSP"
+ACTORS = "/cogmentAPI.ClientActorSP"
+PLAYERS = "/arkmlTrials.PlayersSP"
+PAGE = "/play"
+
+
+def make_web_app(services: TrialServices, options: WebOptions, access: Access) -> ASGIApp:
+    """Return the ASGI application by which browsers reach the services of a server."""
+    trials = services.trials
+    paces = ReadingPaces(options.limits)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with running(_end_tokens(trials, access)):
+            yield
+
+    routes = [
+        *_trial_routes(trials, options, access, paces),
+        *_player_routes(services.players, options, paces),
+        WebSocketRoute("/{path:path}", _unknown),
+    ]
+    return Gate(Starlette(routes=routes, lifespan=lifespan), access)
+
+
+def _trial_routes(
+    trials: TrialService, options: WebOptions, access: Access, paces: ReadingPaces
+) -> list[BaseRoute]:
+    limits = options.limits
+    methods = LifecycleMethods(trials, limits, access)
+    unary = UnaryCalls(methods.unary, limits, paces)
+    watch = StreamCalls(methods.watch, limits, paces)
+
+    async def join(
+        opening: ActorOpening, sender: Sender[ActorRunTrialInput]
+    ) -> Receiver[ActorRunTrialOutput]:
+        return await trials.join(opening.trial_id, opening.slot, sender)
+
+    return [
+        WebSocketRoute(f"{ACTORS}/RunTrial", ActorCalls(join, limits, paces)),
+        Route(f"{LIFECYCLE}/WatchTrials", watch, methods=["POST"]),
+        Route(f"{LIFECYCLE}/{{method}}", unary, methods=["POST"]),
+        Route(f"{ACTORS}/{{method}}", unary, methods=["POST"]),
+    ]
+
+
+def _player_routes(
+    players: PlayersService, options: WebOptions, paces: ReadingPaces
+) -> list[BaseRoute]:
+    limits = options.limits
+    methods = PlayerMethods(players)
+    routes: list[BaseRoute] = [
+        WebSocketRoute(f"{PLAYERS}/TakeOver", ActorCalls(methods.take_over, limits, paces)),
+        Route(f"{PLAYERS}/Look", StreamCalls(methods.look, limits, paces), methods=["POST"]),
+        Route(f"{PLAYERS}/{{method}}", UnaryCalls(methods.unary, limits, paces), methods=["POST"]),
+    ]
+    if options.page is not None:
+        page = PageFiles(options.page, paces)
+        routes += [Route(PAGE, to_folder), Route(f"{PAGE}/{{path:path}}", page, methods=["GET"])]
+    return routes
+
+
+async def _unknown(socket: WebSocket) -> None:
+    await socket.send_denial_response(PlainTextResponse("there is no such websocket\n", 404))
+
+
+async def _end_tokens(trials: TrialService, access: Access) -> None:
+    """Make the tokens of trials invalid as they end."""
+    entries: Any = trials.watch(TrialListRequest(filter=[TrialState.ENDED]))
+    try:
+        async with contextlib.aclosing(entries):
+            async for entry in entries:
+                access.end_trial(entry.trial_id)
+    except TrialError as error:
+        log.warning("the ends of trials are no longer seen: tokens stay valid: %s", error)

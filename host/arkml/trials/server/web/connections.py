@@ -1,0 +1,248 @@
+"""The connections of a web port, with the limits that uvicorn leaves to others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Any, Final
+
+import uvicorn
+from starlette.types import ASGIApp, Scope
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from arkml.trials.server.web.options import WebLimits, WebOptions
+
+SAFETY: Final = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
+"""Headers of all answers: browsers guess no types, and show addresses to no other site."""
+
+_KEY: Final = "arkml.trials.connection"
+_CLOSING_SECONDS: Final = 5.0  # for what was sent to a client before its connection is cut
+
+
+class Connection:
+    """One connection; `ending` is set once the server is about to end."""
+
+    def __init__(self, address: str, transport: asyncio.Transport | None = None) -> None:
+        self.address = address
+        self.ending = asyncio.Event()
+        self._transport = transport
+        self._timer: asyncio.TimerHandle | None = None
+
+    def abort(self) -> None:
+        """End the connection at once, whatever was not sent yet."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def abort_in(self, seconds: float) -> None:
+        """End the connection after a time, unless that is put off or called off before."""
+        self.keep()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def keep(self) -> None:
+        """Call off an end that was to come after a time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @property
+    def is_timed(self) -> bool:
+        """True while the connection is to end after a time."""
+        return self._timer is not None
+
+
+class Connections:
+    """All open connections of a web port."""
+
+    def __init__(self, limits: WebLimits) -> None:
+        self._limits = limits
+        self._open: set[Connection] = set()
+        self._by_address: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, connection: Connection) -> bool:
+        """Take in a connection, and return False if there are too many."""
+        limits, address = self._limits, connection.address
+        if len(self._open) >= limits.connections:
+            return False
+        if self._by_address[address] >= limits.connections_per_address:
+            return False
+        self._open.add(connection)
+        self._by_address[address] += 1
+        return True
+
+    def release(self, connection: Connection) -> None:
+        """Take in the end of a connection, also of one that was not admitted."""
+        connection.keep()
+        if connection in self._open:
+            self._open.remove(connection)
+            self._by_address[connection.address] -= 1
+            if not self._by_address[connection.address]:
+                del self._by_address[connection.address]
+
+    def abort_all(self) -> None:
+        """End all connections at once."""
+        for connection in list(self._open):
+            connection.abort()
+
+
+def connection_in(scope: Scope) -> Connection:
+    """Return the connection of a call; a server that is not of this package has unnamed ones."""
+    state: dict[str, Any] = scope.get("state", {})
+    connection = state.get(_KEY)
+    if not isinstance(connection, Connection):
+        connection = Connection(_address(scope.get("client")))
+    return connection
+
+
+def _address(client: tuple[str, int] | None) -> str:
+    """Return the address of a client, for IPv6 the network that one client has to itself."""
+    host = client[0] if client is not None else ""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, IPv6Address):
+        return str(ip_network((address, 64), strict=False))
+    return str(address)
+
+
+def _last_answer(status: str, text: str) -> bytes:
+    """Return an answer after which the connection is closed."""
+    headers = {"content-type": "text/plain", "connection": "close", **SAFETY}
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", text]).encode()
+
+
+class WebConfig(uvicorn.Config):
+    """The configuration of uvicorn for a web port, with its connections."""
+
+    def __init__(self, app: ASGIApp, options: WebOptions) -> None:
+        self.limits = options.limits
+        self.open_connections = Connections(options.limits)
+        super().__init__(
+            app,
+            http=_HttpProtocol,
+            ws=_WebsocketProtocol,
+            # A whole message behind the byte that begins one of a websocket and the frame's prefix.
+            ws_max_size=options.limits.message_bytes + 6,
+            ws_ping_interval=options.limits.stalled_seconds,
+            ws_ping_timeout=options.limits.stalled_seconds,
+            ws_per_message_deflate=False,
+            proxy_headers=False,  # anyone could send them
+            lifespan="on",
+            log_config=None,
+            log_level="warning",  # lines of a lower level show paths, and so tokens
+            access_log=False,
+            timeout_graceful_shutdown=5,
+            server_header=False,
+            date_header=False,
+            ssl_certfile=options.tls_cert,
+            ssl_keyfile=options.tls_key,
+        )
+
+
+class _HttpProtocol(H11Protocol):
+    """HTTP whose requests have to arrive in time, over a limited number of connections."""
+
+    config: WebConfig
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take in a connection, or refuse it."""
+        super().connection_made(transport)
+        self._connection = Connection(_address(self.client), transport)
+        self.app_state = {**self.app_state, _KEY: self._connection}
+        if self.config.open_connections.admit(self._connection):
+            self._connection.abort_in(self.config.limits.handshake_seconds)
+        else:
+            text = "this server has as many connections as it may have\n"
+            transport.write(_last_answer("503 Service Unavailable", text))
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take in the end of the connection."""
+        super().connection_lost(exc)
+        self.config.open_connections.release(self._connection)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in bytes; the time of a request begins with its first one."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        is_called = self.cycle is not None and not self.cycle.response_complete
+        if is_called:
+            self._connection.keep()
+        elif not self._connection.is_timed and isinstance(
+            self.transport.get_protocol(), H11Protocol
+        ):
+            self._connection.abort_in(self.config.limits.handshake_seconds)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are not HTTP, unless that would break another answer."""
+        if self.cycle is not None and self.cycle.response_started:
+            self._connection.abort()
+        else:
+            self.transport.write(_last_answer("400 Bad Request", f"{msg}\n"))
+            self.transport.close()
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        """Give the connection to the protocol of websockets."""
+        self._connection.keep()
+        super().handle_websocket_upgrade(event)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End a connection that is not used, even if its client does not read."""
+        super().timeout_keep_alive_handler()
+        self._connection.abort_in(_CLOSING_SECONDS)
+
+    def shutdown(self) -> None:
+        """Have the call end that the connection is used for."""
+        super().shutdown()
+        self._connection.ending.set()
+
+
+class _WebsocketProtocol(WebSocketsSansIOProtocol):
+    """Websockets that end in time, whatever their clients do."""
+
+    config: WebConfig
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take in a connection, of whose requests nothing is logged: paths have tokens."""
+        super().connection_made(transport)
+        self.conn.debug = False
+
+    @property
+    def _connection(self) -> Connection:
+        connection: Connection = self.app_state[_KEY]
+        return connection
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take in the end of the connection."""
+        super().connection_lost(exc)
+        self.config.open_connections.release(self._connection)
+
+    def handle_ping(self) -> None:
+        """Answer a ping, unless the client leaves the answers unread."""
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self._connection.abort()
+
+    def keepalive_timeout(self) -> None:
+        """End the connection of a client that does not answer pings."""
+        super().keepalive_timeout()
+        self._connection.abort()
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        """End the connection soon after its call, even if its client does not read."""
+        super().on_task_complete(task)
+        if not self.disconnected:
+            self._connection.abort_in(_CLOSING_SECONDS)
+
+    def shutdown(self) -> None:
+        """Tell the call of the end of the server."""
+        super().shutdown()
+        self._connection.ending.set()

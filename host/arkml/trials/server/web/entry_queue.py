@@ -1,0 +1,53 @@
+"""The states of trials that wait to be sent to a watcher."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from arkml.trials.wire.lifecycle_pb2 import TrialListEntry
+
+
+class EntryQueue:
+    """
+    A queue of the states of trials for one watcher.
+
+    Once there are more than `most`, earlier states of trials that have a later one are dropped, so
+    that a watcher which does not read costs an entry for each trial.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._limit = most
+        self._entries: deque[TrialListEntry] = deque()
+        self._is_ended = False
+        self._arrived = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def put(self, entry: TrialListEntry) -> None:
+        """Queue an entry."""
+        self._entries.append(entry)
+        self._arrived.set()
+        if len(self._entries) > self._limit:
+            last: dict[str, TrialListEntry] = {}
+            for one in self._entries:
+                last.pop(one.trial_id, None)
+                last[one.trial_id] = one
+            self._entries = deque(last.values())
+            self._limit = max(self._most, 2 * len(self._entries))
+
+    def end(self) -> None:
+        """End the stream after what is queued."""
+        self._is_ended = True
+        self._arrived.set()
+
+    async def next(self) -> TrialListEntry | None:
+        """Wait for an entry and take it; None after the end."""
+        while not self._entries:
+            if self._is_ended:
+                return None
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._entries.popleft()

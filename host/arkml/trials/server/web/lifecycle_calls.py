@@ -1,0 +1,89 @@
+"""The methods of TrialLifecycleSP over grpc-web."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from google.protobuf.message import Message
+
+from arkml.trials.server.web.access import Access
+from arkml.trials.server.web.calls import running
+from arkml.trials.server.web.entry_queue import EntryQueue
+from arkml.trials.server.web.options import WebLimits
+from arkml.trials.server.web.stream_calls import StreamCall, StreamMethod
+from arkml.trials.server.web.unary_calls import UnaryCall, UnaryMethod
+from arkml.trials.service import TrialService
+from arkml.trials.wire.common_pb2 import TrialState, VersionInfo, VersionRequest
+from arkml.trials.wire.lifecycle_pb2 import (
+    TerminateTrialReply,
+    TerminateTrialRequest,
+    TrialInfoRequest,
+    TrialListRequest,
+    TrialStartRequest,
+)
+
+
+class LifecycleMethods:
+    """The methods, which answer within the rights of a client."""
+
+    def __init__(self, trials: TrialService, limits: WebLimits, access: Access) -> None:
+        self._trials = trials
+        self._limits = limits
+        self._access = access
+
+    @property
+    def unary(self) -> Mapping[str, UnaryMethod]:
+        """Methods with one answer, by name."""
+        return {
+            "StartTrial": UnaryMethod(TrialStartRequest, self._start),
+            "TerminateTrial": UnaryMethod(TerminateTrialRequest, self._terminate),
+            "GetTrialInfo": UnaryMethod(TrialInfoRequest, self._info),
+            "Version": UnaryMethod(VersionRequest, self._version),
+        }
+
+    @property
+    def watch(self) -> StreamMethod:
+        """Method WatchTrials."""
+        return StreamMethod(TrialListRequest, lambda grant, _: grant.watched(()), self._watch)
+
+    async def _start(self, call: UnaryCall) -> Message:
+        call.grant.require_all(call.method)
+        if call.request.WhichOneof("start_data") == "params":
+            self._access.check_params(call.request.params)
+        return await self._trials.start(call.request)
+
+    async def _terminate(self, call: UnaryCall) -> Message:
+        call.grant.require_all(call.method)
+        await self._trials.terminate(call.trial_ids, is_hard=call.request.hard_termination)
+        return TerminateTrialReply()
+
+    async def _info(self, call: UnaryCall) -> Message:
+        return await self._trials.info(call.grant.watched(call.trial_ids), call.request)
+
+    async def _version(self, _: UnaryCall) -> Message:
+        versions = await self._trials.versions()
+        pairs = [VersionInfo.Version(name=name, version=one) for name, one in versions.items()]
+        return VersionInfo(versions=pairs)
+
+    async def _watch(self, call: StreamCall) -> AsyncGenerator[Message, None]:
+        """Yield states, of a grant's own trial until its end; see EntryQueue for slow clients."""
+        queue = EntryQueue(self._limits.queued_entries)
+        async with running(self._feed(call, queue)) as (feeding,):
+            while (entry := await queue.next()) is not None:
+                yield entry
+            await feeding
+
+    async def _feed(self, call: StreamCall, queue: EntryQueue) -> None:
+        entries: Any = self._trials.watch(call.request)
+        own = call.grant.trial_id
+        try:
+            async with contextlib.aclosing(entries):
+                async for entry in entries:
+                    if call.grant.covers(entry.trial_id):
+                        queue.put(entry)
+                        if own and entry.state == TrialState.ENDED:
+                            return
+        finally:
+            queue.end()

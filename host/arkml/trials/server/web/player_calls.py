@@ -1,0 +1,70 @@
+"""The methods of PlayersSP over the web: to describe, to take an actor over, and to look."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+
+from arkml.trials.core.error import TrialError
+from arkml.trials.server.web.access import Grant
+from arkml.trials.server.web.actor_calls import ActorOpening
+from arkml.trials.server.web.frames import CallRefused
+from arkml.trials.server.web.stream_calls import StreamCall, StreamMethod
+from arkml.trials.server.web.unary_calls import UnaryCall, UnaryMethod
+from arkml.trials.service import PlayersService
+from arkml.trials.streams import Receiver, Sender
+from arkml.trials.user_ids import USER_ID, user_id_in
+from arkml.trials.wire.actor_pb2 import ActorRunTrialInput, ActorRunTrialOutput
+from arkml.trials.wire.players_pb2 import DescribeRequest, Description, LookRequest
+
+
+class PlayerMethods:
+    """The methods, which answer within the rights of a client."""
+
+    def __init__(self, players: PlayersService) -> None:
+        self._players = players
+
+    @property
+    def unary(self) -> Mapping[str, UnaryMethod]:
+        """Method Describe, by name."""
+        return {"Describe": UnaryMethod(DescribeRequest, self._describe)}
+
+    @property
+    def look(self) -> StreamMethod:
+        """Method Look."""
+        return StreamMethod(LookRequest, _admit_look, self._look)
+
+    async def take_over(
+        self, opening: ActorOpening, sender: Sender[ActorRunTrialInput]
+    ) -> Receiver[ActorRunTrialOutput]:
+        """Have a person take an actor over; see PlayersService."""
+        user_ids = [opening.headers[USER_ID]] if USER_ID in opening.headers else []
+        try:
+            user_id = user_id_in(user_ids)
+        except TrialError as error:
+            raise CallRefused(str(error)) from error
+        return await self._players.take_over(opening.trial_id, opening.slot, user_id, sender)
+
+    async def _describe(self, call: UnaryCall) -> Message:
+        """Return the description, with the trials that the client may see alone."""
+        whole = await self._players.describe()
+        description = Description()
+        description.CopyFrom(whole)
+        del description.trials[:]
+        description.trials.extend(one for one in whole.trials if call.grant.covers(one.trial_id))
+        return description
+
+    async def _look(self, call: StreamCall) -> AsyncGenerator[Message, None]:
+        views: Any = self._players.look(call.trial_ids[0])
+        async with contextlib.aclosing(views):
+            async for view in views:
+                yield view
+
+
+def _admit_look(grant: Grant, trial_ids: Sequence[str]) -> None:
+    if len(trial_ids) != 1:
+        raise CallRefused(f"a reader sees one trial, not {len(trial_ids)} (header trial-id)")
+    grant.require_look(trial_ids[0])

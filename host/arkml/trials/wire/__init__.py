@@ -1,0 +1,1 @@
+"""Cogment's protocol, version 2: its messages and services, generated from the `.proto` files."""

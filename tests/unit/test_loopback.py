@@ -1,0 +1,40 @@
+"""The Host headers that servers answer to."""
+
+import pytest
+
+from arkml.loopback import HostRule, host_in, is_loopback
+
+
+def hosts(*names):
+    return [(b"accept", b"*/*"), *((b"host", name.encode()) for name in names)]
+
+
+@pytest.mark.parametrize(
+    "name", ["localhost", "127.0.0.1:80", "[::1]:9000", "LOCALHOST:1", "127.9.9.9"]
+)
+def test_a_loopback_server_answers_to_loopback_names(name):
+    assert HostRule("127.0.0.1", ()).refused(hosts(name)) is None
+
+
+@pytest.mark.parametrize("names", [["evil.example"], [], ["localhost", "evil.example"], ["a b"]])
+def test_a_loopback_server_refuses_other_names(names):
+    assert HostRule("127.0.0.1", ()).refused(hosts(*names)) == ", ".join(names)
+
+
+def test_allowed_names_pass_with_any_port():
+    rule = HostRule("127.0.0.1", ["Game.example"])
+
+    assert rule.refused(hosts("game.EXAMPLE:443")) is None
+    assert rule.refused(hosts("other.example")) == "other.example"
+
+
+def test_another_address_answers_to_any_name_unless_there_are_allowed_ones():
+    assert HostRule("0.0.0.0", ()).refused(hosts("any.example")) is None
+    assert HostRule("0.0.0.0", ["one.example"]).refused(hosts("any.example")) == "any.example"
+
+
+def test_hosts_are_taken_from_authorities():
+    assert host_in("[2001:DB8::1]:80") == "2001:db8::1"
+    assert host_in("user@host") == ""
+    assert is_loopback("::1")
+    assert not is_loopback("10.0.0.1")
