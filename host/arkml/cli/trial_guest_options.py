@@ -1,0 +1,327 @@
+"""The options of commands whose trials are played by a guest: the guest, and its stand-ins."""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from arkml.cli.files import read_module
+from arkml.cli.launch import HostGrants, open_host, read_policy
+from arkml.cli.trial_learning_options import learning_options
+from arkml.cli.values import one_of, rate, read_configuration, read_limits, whole_number
+from arkml.errors import UsageError
+
+if TYPE_CHECKING:
+    from arkml.envs.core.options import GuestEnvOptions
+    from arkml.guest_trials.hosting import GuestHosting
+    from arkml.guest_trials.learning.options import LearningOptions
+    from arkml.guest_trials.learning.trial_learning import TrialLearning
+    from arkml.guest_trials.options import GuestTrialsOptions
+    from arkml.guest_trials.stand_ins import StandIns
+    from arkml.host import Host
+    from arkml.trials.wire.common_pb2 import TrialParams
+
+PANEL = "Guest"
+AWAY = 10.0
+_MOST_RATE = 1_000.0  # that of arkml.trials.core.hosting, which is imported late
+LIMIT = "--guest-limit"
+
+_SWITCH = 0.001  # seconds
+_YOUNG = 20_000  # new objects, less those that were freed, before a look at them
+
+_LOCAL, _CLIENT = "local://", "cogment://client"
+_NAMES = {"numbers": "--configure-numbers", "limits": LIMIT, "runs": "--run"}
+
+_CLASS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.+)", re.DOTALL)
+
+
+def _option(*names: str, **settings: Any) -> Any:
+    return typer.Option(*names, show_default=False, rich_help_panel=PANEL, **settings)
+
+
+Guest = Annotated[
+    Path | None,
+    _option(
+        "--guest",
+        metavar="GUEST",
+        help="Play trials in instances of this module: with local:// and the implementation guest"
+        " it is their environment.",
+    ),
+]
+GuestLimits = Annotated[
+    list[str] | None,
+    _option(
+        LIMIT,
+        metavar="NAME=VALUE",
+        help="Change a limit of the guest: memory_bytes=64MiB, ... (any number of times).",
+    ),
+]
+Wasi = Annotated[bool, _option("--wasi", help="Grant the guest WASI, without files.")]
+Policies = Annotated[
+    list[str] | None,
+    _option(
+        "--policy",
+        metavar="[CLASS=]FILE",
+        help="Have an ONNX or Cervo file act for the actors of a class, or of all others"
+        " (any number of times).",
+    ),
+]
+Deterministic = Annotated[
+    bool, _option("--deterministic", help="Let these policies act without noise.")
+]
+TickRate = Annotated[
+    float | None,
+    _option(
+        "--tick-rate",
+        metavar="R",
+        parser=rate("--tick-rate", 0.0, _MOST_RATE),
+        help="Ticks a second; 0: each waits for all players. By default the guest's own clock"
+        " where people may play, else 0.",
+    ),
+]
+Away = Annotated[
+    float | None,
+    _option(
+        "--away",
+        metavar="S",
+        parser=rate("--away", 0.0),
+        help=f"Seconds without an action after which a stand-in acts for a player, {AWAY:g} by"
+        " default.",
+    ),
+]
+EndOn = Annotated[
+    Literal["first", "all"] | None,
+    _option(
+        "--end-on",
+        metavar="first|all",
+        parser=one_of("--end-on", ("first", "all")),
+        help="End a trial with the episode of the first, or of all of its agents.",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    _option(
+        "--seed",
+        metavar="N",
+        parser=whole_number("--seed", 0),
+        help="Seed from which those of the trials, and the noise of policies, are drawn.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class GuestChoice:
+    """The guest of a command with its options; texts are as the user gave them."""
+
+    guest: Path
+    entry: str | None = None
+    args: str = ""
+    configure: str | None = None
+    numbers: str | None = None
+    spec: Path | None = None
+    limits: tuple[str, ...] = ()
+    wasi: bool = False
+
+    def open_host(self, option: str = LIMIT) -> Host:
+        """
+        Open the host of the guest, whose output goes to stderr.
+
+        `option` gave the limits. Raises UsageError, and ModuleError for a file that is clearly not
+        a module.
+        """
+        read_module(self.guest)
+        read_limits(self.limits, option)
+        grants = HostGrants(limits=self.limits, wasi=self.wasi)
+        return open_host(grants, name=self.guest.name, keep_stdout=True)
+
+    def environment(self, host: Host) -> GuestEnvOptions:
+        """Return the options of its environments. Raises UsageError."""
+        return {
+            "entry": self.entry,
+            "args": self.args,
+            "configure": read_configuration(self.configure, self.numbers),
+            "spec": self.spec,
+            "host": host,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GuestTrialsChoice:
+    """The trials of a guest, as the options of a command describe them."""
+
+    guest: GuestChoice
+    policy: tuple[str, ...] = ()
+    deterministic: bool = False
+    tick_rate: float | None = None
+    away: float | None = None
+    end_on: Literal["first", "all"] | None = None
+    seed: int | None = None
+    hive: str | None = None
+    runs: tuple[str, ...] = ()
+    learn: str | None = None
+    learn_rewards: str | None = None
+
+    @property
+    def learning(self) -> LearningOptions | None:
+        """The part in the runs of a hive, None without one. Raises UsageError."""
+        return learning_options(self.hive, self.runs, self.learn, self.learn_rewards)
+
+    def require_guest(self) -> None:
+        """Raise UsageError if there is an option of a guest, where --guest names none."""
+        none = GuestTrialsChoice(GuestChoice(self.guest.guest))
+        for mine, default in ((self.guest, none.guest), (self, none)):
+            for field in fields(mine):
+                if field.name != "guest" and getattr(mine, field.name) != getattr(
+                    default, field.name
+                ):
+                    name = _NAMES.get(field.name, f"--{field.name.replace('_', '-')}")
+                    raise UsageError(f"{name} is about a guest: it takes --guest")
+
+    def options(self, host: Host, *, people: bool) -> GuestTrialsOptions:
+        """
+        Return the options of the trials, played in `host`.
+
+        Raises UsageError, and ModelRejected for a policy that is refused.
+        """
+        from arkml.guest_trials.options import GuestTrialsOptions
+
+        return GuestTrialsOptions(
+            module=self.guest.guest,
+            environment=self.guest.environment(host),
+            tick_rate=self.tick_rate,
+            away=AWAY if self.away is None else self.away,
+            people=people,
+            end_on=self.end_on,
+            seed=self.seed,
+            stand_ins=self._stand_ins(host),
+            learning="" if self.learning is None else self.learning.sentence,
+        )
+
+    def _stand_ins(self, host: Host) -> StandIns | None:
+        """Return the policies that stand in, None without any."""
+        from arkml.guest_trials.stand_ins import StandInFile, StandIns
+
+        files = []
+        for text in self.policy:
+            actor_class, path = _class_and_file(text)
+            data = read_policy(path, host.limits)
+            files.append(StandInFile(path.name, data, actor_class))
+        followed = () if self.learning is None else tuple(self.learning.runs)
+        if not (files or followed):
+            return None
+        return StandIns(
+            files,
+            run_classes=followed,
+            seed=self.seed or 0,
+            deterministic=self.deterministic,
+            limits=host.limits,
+        )
+
+
+@contextmanager
+def prompt_ticks() -> Iterator[None]:
+    """
+    Let what people wait for come sooner than Python does by default.
+
+    Threads change after a millisecond, not five. Python looks less often for cycles of objects that
+    nothing needs: for those of 1,000 trials it takes 0.2 s.
+    """
+    collected, switched = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(_YOUNG, *collected[1:])
+    sys.setswitchinterval(_SWITCH)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*collected)
+        sys.setswitchinterval(switched)
+
+
+@contextmanager
+def open_hosting(choice: GuestTrialsChoice, *, people: bool) -> Iterator[GuestHosting]:
+    """
+    Open the guest of a server with its policies, and free it at the end.
+
+    Raises UsageError, ModuleError, GuestError and ModelRejected for options that do not fit.
+    """
+    from arkml.guest_trials.hosting import GuestHosting
+
+    with (
+        prompt_ticks(),
+        choice.guest.open_host() as host,
+        GuestHosting(choice.options(host, people=people)) as hosting,
+    ):
+        yield hosting
+
+
+@contextmanager
+def open_learning(
+    choice: GuestTrialsChoice, hosting: GuestHosting
+) -> Iterator[TrialLearning | None]:
+    """
+    Take part in the runs of the hive that an option names, and leave them at the end.
+
+    Raises UsageError, NotTrainable for a run that the guest cannot take part in, and HiveError.
+    """
+    learning = choice.learning
+    if learning is None:
+        yield None
+        return
+    from arkml.guest_trials.learning.trial_learning import TrialLearning
+    from arkml.guest_trials.stand_ins import StandIns
+
+    stand_ins = hosting.options.stand_ins
+    assert isinstance(stand_ins, StandIns)
+    game, classes = hosting.describe().guest, hosting.classes
+    with TrialLearning(learning, game, classes, stand_ins.offer) as joined:
+        yield joined
+
+
+def hosted_params(hosting: GuestHosting, given: TrialParams | None = None) -> TrialParams:
+    """
+    Return the default parameters of a guest's trials, those of a file if they are `given`.
+
+    By default the actors are all slots of the guest: a stand-in where their class has a policy or
+    follows a run, and else an actor that joins. Raises TrialError for others that the guest cannot
+    have, and UsageError for those of another environment.
+    """
+    from arkml.trials.core.hosting import HOSTED, STAND_IN
+    from arkml.trials.core.parameters import DEFAULT_INACTIVITY
+    from arkml.trials.wire.common_pb2 import TrialParams
+
+    if given is not None:
+        environment = given.environment
+        if (environment.endpoint, environment.implementation) != (_LOCAL, HOSTED):
+            raise UsageError(
+                f"the environment of --params is {environment.implementation!r} at"
+                f" {environment.endpoint}: with --guest it is {HOSTED!r} at {_LOCAL}"
+            )
+        hosting.completed(given)
+        return given
+    params = TrialParams(max_inactivity=DEFAULT_INACTIVITY)
+    params.environment.endpoint, params.environment.implementation = _LOCAL, HOSTED
+    stand_ins = hosting.options.stand_ins
+    policies = {} if stand_ins is None else stand_ins.names
+    for one in hosting.classes:
+        is_stand_in = one.name in policies
+        for slot in range(one.slots):
+            params.actors.add(
+                name=one.actor(slot),
+                actor_class=one.name,
+                endpoint=_LOCAL if is_stand_in else _CLIENT,
+                implementation=STAND_IN if is_stand_in else "",
+            )
+    return params
+
+
+def _class_and_file(text: str) -> tuple[str | None, Path]:
+    """Return the class and the file of `[CLASS=]FILE`."""
+    match = _CLASS.fullmatch(text)
+    return (None, Path(text)) if match is None else (match[1], Path(match[2]))

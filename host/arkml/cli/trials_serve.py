@@ -1,0 +1,369 @@
+"""`arkml trials serve`: a server of trials by Cogment's protocol until it is ended."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arkml.cli import options
+from arkml.cli import trial_guest_options as guests
+from arkml.cli.exits import Job
+from arkml.cli.logs import LogOptions
+from arkml.cli.trial_learning_options import Learn, LearnRewards, TrialsHive, TrialsRuns
+from arkml.cli.trials_export import Data, require_trials
+from arkml.cli.trials_ports import (
+    WebPortOptions,
+    check_ports,
+    grpc_host,
+    refuse_directory,
+    refuse_tls,
+)
+from arkml.cli.values import LAST_PORT, read_count, whole_number
+from arkml.errors import UsageError
+
+if TYPE_CHECKING:
+    from arkml.trials.server.options import TrialsOptions
+
+_EPILOG = options.epilog(
+    "arkml trials serve --params params.yaml",
+    "arkml trials serve --lifecycle-port 0 --data played",
+    "arkml trials serve --pre-trial-hooks grpc://localhost:9010,grpc://localhost:9011",
+    "arkml trials serve --actor-web-port 8080 --params params.yaml",
+    "arkml trials serve --host 0.0.0.0 --grpc-open",
+    "arkml trials serve --guest walkers.wasm --policy walker=walker.onnx --actor-web-port 8080",
+    "arkml trials serve --guest c_reach.wasm --policy reach.onnx --tick-rate 0 --end-on all",
+    "arkml trials serve --guest c_reach.wasm --hive localhost --run reach=reach --learn people",
+    notes="""
+Options may be written with underscores, as Cogment does. There is no directory, model registry or
+datastore, no DatalogSP and no TLS of gRPC. The exit codes are 130 and 143 after Ctrl-C and SIGTERM,
+which end all trials.
+""",
+)
+
+_COGMENT, _ACCESS, _LOG = "Cogment's options", "Access", "Log of trials"
+_NOT_HERE = {
+    "launch": "start the processes of a project with a supervisor or a shell script",
+    "directory": "name environments and actors by grpc://HOST:PORT",
+    "model_registry": "`arkml hive` keeps the versions of policies",
+    "trial_datastore": "the server logs trials itself: `arkml trials list`, `show` and `export`",
+    "web_proxy": "`arkml trials serve --actor-web-port` serves browsers itself",
+}
+
+
+def register(trials: typer.Typer) -> None:
+    """Add the command, and those of Cogment that are refused."""
+    settings = {"token_normalize_func": lambda word: word.replace("_", "-")}
+    trials.command("serve", epilog=_EPILOG, context_settings=settings)(serve)
+    for name in _NOT_HERE:
+        trials.command(
+            name,
+            hidden=True,
+            context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+        )(_refusal(name))
+
+
+def _refusal(name: str) -> Any:
+    def refuse() -> Job:
+        raise UsageError(f"there is no {name.replace('_', ' ')} here: {_NOT_HERE[name]}")
+
+    return refuse
+
+
+def _port(name: str, variable: str, text: str) -> Any:
+    return typer.Option(
+        name,
+        metavar="PORT",
+        parser=whole_number(name, 0, LAST_PORT),
+        envvar=variable,
+        help=text,
+        show_default=True,
+        rich_help_panel=_COGMENT,
+    )
+
+
+def _web(metavar: str, text: str) -> Any:
+    return typer.Option(metavar=metavar, help=text, show_default=False, rich_help_panel=_ACCESS)
+
+
+def _refused(name: str, variable: str) -> Any:
+    return typer.Option(name, hidden=True, envvar=variable)
+
+
+def serve(
+    lifecycle_port: Annotated[
+        int,
+        _port("--lifecycle-port", "COGMENT_LIFECYCLE_PORT", "For controllers; 0: free."),
+    ] = 9000,
+    actor_port: Annotated[
+        int,
+        _port("--actor-port", "COGMENT_ACTOR_PORT", "For actors that join; 0: a free one."),
+    ] = 9000,
+    actor_web_port: Annotated[
+        int, _port("--actor-web-port", "COGMENT_WEB_PROXY_PORT", "For browsers; 0: off.")
+    ] = 0,
+    prometheus_port: Annotated[
+        int,
+        _port(
+            "--prometheus-port", "COGMENT_ORCHESTRATOR_PROMETHEUS_PORT", "For Prometheus; 0: off."
+        ),
+    ] = 0,
+    params: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="COGMENT_DEFAULT_PARAMS_FILE",
+            help="Default parameters: YAML with a section `trial_params`.",
+            show_default=False,
+            rich_help_panel=_COGMENT,
+        ),
+    ] = None,
+    pre_trial_hooks: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ENDPOINT[,...]",
+            envvar="COGMENT_PRE_TRIAL_HOOKS",
+            help="Hooks that change parameters, in order; may be given more than once.",
+            show_default=False,
+            rich_help_panel=_COGMENT,
+        ),
+    ] = None,
+    status_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="COGMENT_STATUS_FILE",
+            help="Add I, R and T to it: initializing, ready, terminated.",
+            show_default=False,
+            rich_help_panel=_COGMENT,
+        ),
+    ] = None,
+    gc_frequency: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            parser=whole_number("--gc-frequency", 1),
+            envvar="COGMENT_GC_FREQUENCY",
+            help="Changes nothing: what is over is freed at once.",
+            rich_help_panel=_COGMENT,
+        ),
+    ] = 10,
+    log_level: Annotated[
+        str,
+        typer.Option(
+            metavar="LEVEL",
+            envvar="COGMENT_LOG_LEVEL",
+            help="Lowest level to log: off, error, warning, info, debug, trace.",
+            rich_help_panel=_COGMENT,
+        ),
+    ] = "info",
+    log_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="COGMENT_LOG_FILE",
+            help="Log to a file a day, whose name ends with the date.",
+            show_default=False,
+            rich_help_panel=_COGMENT,
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="The address to listen at.", rich_help_panel=_ACCESS)
+    ] = "127.0.0.1",
+    guest: guests.Guest = None,
+    policy: guests.Policies = None,
+    deterministic: guests.Deterministic = False,
+    tick_rate: guests.TickRate = None,
+    away: guests.Away = None,
+    end_on: guests.EndOn = None,
+    seed: guests.Seed = None,
+    hive: TrialsHive = None,
+    run: TrialsRuns = None,
+    learn: Learn = None,
+    learn_rewards: LearnRewards = None,
+    entry: options.Entry = None,
+    args: options.CmdletArguments = "",
+    configure: options.Configure = None,
+    configure_numbers: options.ConfigureNumbers = None,
+    spec: options.Declaration = None,
+    guest_limit: guests.GuestLimits = None,
+    wasi: guests.Wasi = False,
+    grpc_open: Annotated[
+        bool,
+        typer.Option(
+            "--grpc-open",
+            help="Serve gRPC, which has no login, to other machines too.",
+            rich_help_panel=_ACCESS,
+        ),
+    ] = False,
+    tls_cert: Annotated[Path | None, _web("FILE", "The certificate of the web port, PEM.")] = None,
+    tls_key: Annotated[Path | None, _web("FILE", "The key of the certificate, PEM.")] = None,
+    allow_host: Annotated[
+        list[str] | None, _web("NAME", "Answer requests of browsers for that name too.")
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None, _web("ORIGIN", "Let pages of that origin use the web port.")
+    ] = None,
+    allow_endpoint: Annotated[
+        list[str] | None,
+        _web("ENDPOINT", "Let parameters from browsers name it, as those of --params."),
+    ] = None,
+    data: Data = Path("trials"),
+    kept_trials: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            parser=whole_number("--kept-trials", 1),
+            help="Ended trials in the log; the oldest are removed.",
+            rich_help_panel=_LOG,
+        ),
+    ] = 10_000,
+    most_bytes: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Bytes of the log; the oldest ended trials are removed.",
+            rich_help_panel=_LOG,
+        ),
+    ] = "8GiB",
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Change a limit: live_trials=100, message_bytes=1MiB, ... (any number of times).",
+            show_default=False,
+        ),
+    ] = None,
+    debug: options.Debug = False,
+    directory_endpoint: Annotated[
+        str | None, _refused("--directory-endpoint", "COGMENT_DIRECTORY_ENDPOINT")
+    ] = None,
+    private_key: Annotated[
+        str | None, _refused("--private-key", "COGMENT_PRIVATE_KEY_FILE")
+    ] = None,
+    root_cert: Annotated[str | None, _refused("--root-cert", "COGMENT_ROOT_CERT_FILE")] = None,
+    trust_chain: Annotated[
+        str | None, _refused("--trust-chain", "COGMENT_TRUST_CHAIN_FILE")
+    ] = None,
+) -> Job:
+    """
+    Serve trials until Ctrl-C, which ends them.
+
+    gRPC has no login: it is served to this machine alone, unless --grpc-open says otherwise. The
+    web port needs a token in the path of its endpoint where others can reach it: that of the
+    variable ARKML_TRIALS_TOKEN, or a new one, which is shown.
+
+    With --guest a guest is the environment. Its trials have all of its slots as actors by default:
+    policies act for the classes that have one, and actors join in the others.
+    """
+    del gc_frequency  # accepted, since Cogment's deployments give it
+    hooks = tuple(one for given in pre_trial_hooks or () for one in given.split(",") if one)
+    environment = guests.GuestChoice(
+        Path() if guest is None else guest,
+        entry,
+        args,
+        configure,
+        configure_numbers,
+        spec,
+        tuple(guest_limit or ()),
+        wasi,
+    )
+    played = guests.GuestTrialsChoice(
+        environment,
+        tuple(policy or ()),
+        deterministic,
+        tick_rate,
+        away,
+        end_on,
+        seed,
+        hive,
+        tuple(run or ()),
+        learn,
+        learn_rewards,
+    )
+    if guest is None:
+        played.require_guest()
+
+    def job() -> int:
+        refuse_directory(directory_endpoint)
+        refuse_tls(private_key or root_cert or trust_chain)
+        require_trials()
+        from arkml.cli import trials_service
+
+        address = grpc_host(host, is_open=grpc_open, has_web=actor_web_port > 0)
+        ports = trials_service.TrialPorts(address, lifecycle_port, actor_port, prometheus_port)
+        check_ports(ports, actor_web_port)
+        web = WebPortOptions(
+            host, actor_web_port, tls_cert, tls_key, allow_host, allow_origin, allow_endpoint
+        )
+        settings = trials_service.ServedTrials(
+            ports=ports,
+            trials=_trials_options(params, hooks, tuple(limit or ())),
+            datalog=_datalog_options(kept_trials, most_bytes),
+            data=data,
+            status_file=status_file,
+        )
+        LogOptions(level=log_level, debug=debug, file=log_file, is_daily=True).start()
+        with ExitStack() as stack:
+            if guest is not None:
+                # People play in browsers, so without the web port ticks wait for their players.
+                people = actor_web_port > 0
+                hosting = stack.enter_context(guests.open_hosting(played, people=people))
+                given = None if params is None else settings.trials.params
+                learning = stack.enter_context(guests.open_learning(played, hosting))
+                wanted = guests.hosted_params(hosting, given)
+                trials = replace(settings.trials, params=wanted)
+                settings = replace(settings, trials=trials, hosting=hosting, learning=learning)
+            port = web.options(settings.trials.params, has_page=guest is not None)
+            settings = replace(settings, web=port)
+            return 128 + trials_service.serve(settings, _announce)
+
+    return job
+
+
+def _announce(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def _trials_options(
+    params: Path | None, hooks: tuple[str, ...], limits: tuple[str, ...]
+) -> TrialsOptions:
+    """Return the options of the server. Raises UsageError and TrialError."""
+    from arkml.trials.core.endpoints import TrialEndpoint
+    from arkml.trials.server.options import TrialsOptions
+    from arkml.trials.server.parameter_file import read_parameters
+    from arkml.trials.wire.common_pb2 import TrialParams
+
+    for hook in hooks:
+        TrialEndpoint.parse(hook)
+    return TrialsOptions(
+        params=TrialParams() if params is None else read_parameters(params),
+        hooks=hooks,
+        limits=_trial_limits(limits),
+    )
+
+
+def _trial_limits(settings: tuple[str, ...]) -> Any:
+    from arkml.trials.server.options import TrialLimits
+
+    known = [one.name for one in fields(TrialLimits)]
+    changed: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or name not in known:
+            raise UsageError(f"--limit {setting}: it takes NAME=VALUE, of {', '.join(known)}")
+        changed[name] = read_count(name, value)
+    return TrialLimits(**changed)
+
+
+def _datalog_options(kept_trials: int, most_bytes: str) -> Any:
+    from arkml.trials.datalog.datalog import DatalogOptions
+    from arkml.trials.datalog.retention import Retention
+
+    return DatalogOptions(Retention(kept_trials, read_count("--most-bytes", most_bytes)))

@@ -1,0 +1,81 @@
+"""`arkml trials spec`: the files that programs of players need of a guest."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from arkml.cli import options
+from arkml.cli.exits import GOOD, Job, print_json
+from arkml.cli.logs import LogOptions
+from arkml.cli.trial_guest_options import GuestChoice
+from arkml.cli.trials_export import require_trials
+from arkml.cli.units import counted
+
+_EPILOG = options.epilog(
+    "arkml trials spec c_reach.wasm",
+    "arkml trials spec walkers.wasm --configure-numbers 4,{seed} -o players",
+    notes="""
+The directory gets cogment.yaml and guest.proto, from which Cogment's SDKs generate their files, and
+those of our own SDKs: python/cog_settings.py and javascript/CogSettings.js. One that this command
+wrote before is written anew; no other file is replaced.
+""",
+)
+
+
+def register(trials: typer.Typer) -> None:
+    """Add the command."""
+    trials.command("spec", epilog=_EPILOG)(spec)
+
+
+def spec(
+    guest: options.GuestFile,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="DIR",
+            help="The directory to write; by default one with the name of the guest, here.",
+            show_default=False,
+        ),
+    ] = None,
+    entry: options.Entry = None,
+    args: options.CmdletArguments = "",
+    configure: options.Configure = None,
+    configure_numbers: options.ConfigureNumbers = None,
+    declaration: options.Declaration = None,
+    limit: options.LimitValues = None,
+    wasi: options.Wasi = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> Job:
+    """Write the spec file of a guest's trials, its messages, and the settings of the SDKs."""
+    chosen = GuestChoice(
+        guest, entry, args, configure, configure_numbers, declaration, tuple(limit or ()), wasi
+    )
+
+    def job() -> int:
+        require_trials()
+        LogOptions(debug=debug).start()
+        from arkml.envs.core.guest_env import GuestEnv
+        from arkml.guest_trials.probe import probe
+        from arkml.guest_trials.spec import write_spec
+
+        folder = Path(guest.stem) if output is None else output
+        with chosen.open_host("--limit") as host:
+            with GuestEnv(guest, **chosen.environment(host)) as env:
+                classes = probe(env)
+            files = write_spec(guest.name, classes, folder)
+        slots = {one.name: one.slots for one in classes}
+        if as_json:
+            print_json({"classes": slots, "files": [str(file) for file in files]})
+            return GOOD
+        listed = ", ".join(f"{counted(count, 'actor')} {name}" for name, count in slots.items())
+        sys.stdout.write(f"{folder}: {listed}\n")
+        return GOOD
+
+    return job

@@ -1,0 +1,164 @@
+"""Environment of one trial that a guest plays, in the event loop of its server."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from arkml.errors import ArkmlError
+from arkml.guest_trials.trial_guest import TickResult, TrialGuest
+from arkml.guest_trials.workers import GuestWorker
+from arkml.trials.core.hosting import Acted, HostedTrial, PlayedTick
+from arkml.trials.wire.common_pb2 import CommunicationState, Message
+from arkml.trials.wire.environment_pb2 import (
+    EnvInitialInput,
+    EnvInitialOutput,
+    EnvRunTrialInput,
+    EnvRunTrialOutput,
+)
+from arkml.trials.wire.guest_pb2 import SideChannel
+
+log = logging.getLogger(__name__)
+
+MOST_MESSAGES: Final = 1_000
+"""Messages for a guest in one tick; more are dropped."""
+
+_NORMAL = CommunicationState.NORMAL
+_LAST, _LAST_ACK = CommunicationState.LAST, CommunicationState.LAST_ACK
+_END = CommunicationState.END
+
+
+class GuestEnvironment:
+    """
+    The environment of one trial: its guest is stepped by `worker`.
+
+    `make` returns the guest for the configuration of a trial and the names of its actors. `on_end`
+    is called once, when the trial has no guest any more. Belongs to the event loop of the trial; no
+    method waits for the guest.
+    """
+
+    def __init__(
+        self,
+        trial: HostedTrial,
+        worker: GuestWorker,
+        make: Callable[[EnvInitialInput], TrialGuest],
+        on_end: Callable[[], object],
+    ) -> None:
+        self._trial = trial
+        self._worker = worker
+        self._make = make
+        self._on_end = on_end
+        self._guest: TrialGuest | None = None
+        self._is_over = False
+        self._is_ending = False  # the trial has sent LAST: the next observations are the last
+        self._has_noted = False
+        self._messages = 0  # since the last tick
+
+    def receive(self, message: EnvRunTrialInput) -> None:
+        """Take in a message of the trial; see HostedEnvironment."""
+        kind = message.WhichOneof("data")
+        if self._is_over:
+            return
+        if message.state == _END:
+            self._end()
+        elif message.state == _LAST:
+            self._is_ending = True
+        elif message.state == _NORMAL and kind == "init_input":
+            self._begin(message.init_input)
+        elif message.state == _NORMAL and kind == "message":
+            self._tell(message.message)
+
+    def act(self, tick: int, acted: Sequence[Acted], most_ahead: int) -> None:
+        """Have the guest stepped with the actions of a tick; see HostedEnvironment."""
+        del tick
+        guest = self._guest
+        if guest is not None and not self._is_over:
+            self._messages = 0
+            most = 0 if self._is_ending else most_ahead
+            self._worker.step(
+                guest, lambda _: guest.step(acted), self._deliver, most, is_awaited=not most
+            )
+
+    def lose(self, reason: str) -> None:
+        """Free the guest; see HostedEnvironment."""
+        del reason
+        self._end()
+
+    def _begin(self, start: EnvInitialInput) -> None:
+        try:
+            guest = self._guest = self._make(start)
+        except ArkmlError as error:
+            self._fail(str(error))
+            return
+        self._send(EnvRunTrialOutput(state=_NORMAL, init_output=EnvInitialOutput()))
+        self._worker.step(guest, guest.begin, self._deliver)
+
+    def _tell(self, message: Message) -> None:
+        """Pass a message on to the guest; messages of other types are not for it."""
+        guest, channel = self._guest, SideChannel()
+        if guest is None:
+            return
+        try:
+            is_channel = message.payload.Unpack(channel)
+        except DecodeError:
+            is_channel = False
+        if not is_channel:
+            return
+        self._messages += 1
+        if self._messages > MOST_MESSAGES:
+            self._note("more than %d messages for it came in one tick", MOST_MESSAGES)
+        elif not guest.tell(message.sender_name, channel.content):
+            self._note("it takes no messages: it exports no arkml_side_channel, or is one call")
+
+    def _note(self, text: str, *values: object) -> None:
+        """Log why messages for the guest are dropped, once."""
+        if not self._has_noted:
+            self._has_noted = True
+            text = f"trial %s: messages for the guest are dropped: {text}"
+            log.warning(text, self._trial.trial_id, *values)
+
+    def _deliver(self, results: Sequence[TickResult]) -> None:
+        """Send what the guest did in a step, and in those that it has played ahead before it."""
+        for played in results[:-1]:
+            if not self._is_over and played.observations is not None:
+                observed = played.observations.observation_set
+                self._trial.take_played(PlayedTick(played.rewards, observed, played.stand_ins))
+        if not self._is_over:
+            self._deliver_last(results[-1])
+
+    def _deliver_last(self, result: TickResult) -> None:
+        if result.error or result.observations is None:
+            self._fail(result.error)
+            return
+        messages = result.answers
+        is_last = result.is_last or self._is_ending
+        if is_last and not self._is_ending:
+            messages.append(EnvRunTrialOutput(state=_LAST))  # the observations are the last
+        messages.append(result.observations)
+        self._trial.stand_in(result.stand_ins)
+        for rewards in result.rewards:
+            self._trial.reward(rewards)
+        self._trial.send_all(messages)
+        if is_last:
+            self._send(EnvRunTrialOutput(state=_LAST_ACK))
+            self._end()
+
+    def _fail(self, reason: str) -> None:
+        self._send(EnvRunTrialOutput(state=_END, details=reason))
+        self._trial.close()
+        self._end()
+
+    def _send(self, message: EnvRunTrialOutput) -> None:
+        if not self._is_over:
+            self._trial.send(message)
+
+    def _end(self) -> None:
+        """Free the guest, once."""
+        if not self._is_over:
+            self._is_over = True
+            if self._guest is not None:
+                self._worker.end(self._guest)
+            self._on_end()

@@ -1,0 +1,77 @@
+"""Handover of the results of threads to an event loop that has other things to do as well."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+_TURN: Final = 0.001  # seconds
+_PATIENCE: Final = 0.1  # seconds; then a busy loop, or one that does not run, is left alone
+
+
+class Handover:
+    """
+    Calls in the event loop, from one other thread, that do not keep it from what people wait for.
+
+    Awaited ones come in the next turn of the loop. The others wait in line, and are made for a
+    millisecond in each turn, however many there are.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._awaited: deque[Callable[[], object]] = deque()
+        self._others: deque[Callable[[], object]] = deque()
+        self._is_due = False  # a turn is scheduled
+        self._released = threading.Event()
+
+    def add(self, call: Callable[[], object], *, is_awaited: bool) -> None:
+        """Have a call made. Nothing is called once the loop is closed."""
+        self._released.clear()
+        (self._awaited if is_awaited else self._others).append(call)
+        if not self._is_due:
+            self._is_due = True
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._take_turn)
+
+    def wait(self) -> None:
+        """
+        Block until all calls are made, or `release` is called.
+
+        Two threads that run Python code at once only take it from each other.
+        """
+        if self._awaited or self._others:
+            self._released.wait(_PATIENCE)
+
+    def release(self) -> None:
+        """End a `wait` of the other thread. May be called from any thread."""
+        self._released.set()
+
+    def _take_turn(self) -> None:
+        self._is_due = False  # before the look at those that wait: more may be added meanwhile
+        until = time.monotonic() + _TURN
+        while self._awaited:
+            _make(self._awaited.popleft())
+        while self._others:
+            _make(self._others.popleft())
+            if time.monotonic() > until:
+                break
+        if not (self._awaited or self._others):
+            self.release()
+        elif not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._take_turn)
+
+
+def _make(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except Exception:
+        log.exception("the step of a guest could not be delivered, a bug of the host")

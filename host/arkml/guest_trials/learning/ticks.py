@@ -1,0 +1,158 @@
+"""
+Ticks of the actors of a hosted trial, made from the entries of its log.
+
+What is learned while a trial runs and what is exported from the log later come from the same
+entries by the code of this package, so that they are the same rows. Nothing else is asked of an
+environment or of a server than to log:
+
+- the observations of each tick, as arkmlTrials.Observation;
+- the actions, as arkmlTrials.Action, with `Acted.noted` as their note and their origin;
+- the rewards, before the observations that they led to;
+- the action spaces of all classes, in the GuestConfig of the environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from arkml.trials.core.error import TrialError
+from arkml.trials.core.outputs import Entry, EntryKind
+from arkml.trials.core.receivers import Receivers
+from arkml.trials.core.rewards import aggregate
+from arkml.trials.datalog.reader import LoggedEntry
+from arkml.trials.wire.common_pb2 import RewardSource, TrialParams
+from arkml.trials.wire.environment_pb2 import ObservationSet
+from arkml.trials.wire.guest_pb2 import Observation
+
+M = TypeVar("M", ObservationSet, RewardSource, Observation)
+
+
+class SlotAction(NamedTuple):
+    """
+    The action of a slot in one tick, as it was logged.
+
+    `content` is a serialized arkmlTrials.Action, `note` is `Acted.noted`, and `origin` the user or
+    the policy version.
+    """
+
+    content: bytes
+    note: str
+    origin: str
+
+
+class SlotTick(NamedTuple):
+    """
+    One tick of a slot.
+
+    `own` is the guest's reward and `aggregated` that of all senders: both led to `observation`.
+    `action` is None in the last tick of a trial.
+    """
+
+    actor: int
+    observation: Observation
+    own: float
+    aggregated: float
+    action: SlotAction | None
+
+
+class TrialTicks:
+    """
+    Collects the entries of one trial, in the order in which they were added.
+
+    A tick is complete with the observations of the next one, or with the end of the trial. `actors`
+    are the indices of those whose ticks are asked for.
+    """
+
+    def __init__(self, params: TrialParams, actors: Iterable[int]) -> None:
+        self._actors = tuple(actors)
+        self._names = [actor.name for actor in params.actors]
+        self._indices = {name: index for index, name in enumerate(self._names)}
+        self._environment = params.environment.name
+        self._receivers = Receivers(params.actors)
+        self._tick = -1
+        self._observed: ObservationSet | None = None
+        self._actions: dict[int, SlotAction] = {}
+        self._sources: dict[int, list[RewardSource]] = {}
+        self._led: dict[int, list[RewardSource]] = {}  # those that led to the observations
+
+    def add(self, entry: Entry | LoggedEntry) -> list[SlotTick]:
+        """
+        Take in an entry, and return the ticks of the actors that it completes.
+
+        Raises TrialError for an entry that cannot be parsed.
+        """
+        if entry.kind == EntryKind.OBSERVATIONS:
+            complete = self.end()
+            self._observed = _parsed(ObservationSet(), entry.content)
+            self._tick = entry.tick
+            return complete
+        if entry.tick != self._tick:  # rewards of earlier ticks are for the log alone
+            return []
+        if entry.kind == EntryKind.ACTION and entry.name in self._indices:
+            action = SlotAction(entry.content, entry.note, entry.origin)
+            self._actions[self._indices[entry.name]] = action
+        elif entry.kind == EntryKind.REWARD:
+            source = _parsed(RewardSource(), entry.content)
+            for actor in self._receivers.find(entry.name):
+                self._sources.setdefault(actor, []).append(source)
+        return []
+
+    def end(self) -> list[SlotTick]:
+        """Return the ticks of the actors in the tick that no other one follows."""
+        observed, actions, led = self._observed, self._actions, self._led
+        self._observed, self._actions = None, {}
+        self._led, self._sources = self._sources, {}
+        if observed is None:
+            return []
+        return [
+            SlotTick(
+                actor,
+                _observation(observed, actor),
+                self._reward(actor, [one for one in led.get(actor, ()) if self._is_own(one)]),
+                self._reward(actor, led.get(actor, ())),
+                actions.get(actor),
+            )
+            for actor in self._actors
+        ]
+
+    def _is_own(self, source: RewardSource) -> bool:
+        return source.sender_name == self._environment
+
+    def _reward(self, actor: int, sources: Iterable[RewardSource]) -> float:
+        return aggregate(self._tick, self._names[actor], sources).value if sources else 0.0
+
+
+def in_order(entries: Iterable[LoggedEntry]) -> Iterator[LoggedEntry]:
+    """
+    Iterate over the entries of a trial, by tick, without the rewards that came too late.
+
+    Those are rewards that were logged after the observations of the next tick.
+    """
+    earlier: list[LoggedEntry] = []
+    for _, group in groupby(entries, lambda entry: entry.tick):
+        present = list(group)
+        observed = [one.number for one in present if one.kind == EntryKind.OBSERVATIONS]
+        yield from (one for one in earlier if not observed or one.number < observed[0])
+        earlier = present
+    yield from earlier
+
+
+def _observation(observed: ObservationSet, actor: int) -> Observation:
+    if actor < len(observed.actors_map):
+        place = observed.actors_map[actor]
+        if 0 <= place < len(observed.observations):
+            return _parsed(Observation(), observed.observations[place])
+    raise TrialError(f"the log is damaged: there is no observation of actor {actor}")
+
+
+def _parsed(message: M, content: bytes) -> M:
+    try:
+        message.ParseFromString(content)
+    except DecodeError:
+        kind = type(message).__name__
+        raise TrialError(f"{content[:20]!r} cannot be parsed as a {kind}") from None
+    return message

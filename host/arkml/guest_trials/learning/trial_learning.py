@@ -1,0 +1,102 @@
+"""The part of a server of trials in the runs of a hive, from its start to its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
+
+from arkml.closing import Closing
+from arkml.errors import UsageError
+from arkml.guest_trials.learning.class_run import ClassRun, Offer, planned_run
+from arkml.guest_trials.learning.learned_log import LearnedLog
+from arkml.guest_trials.learning.options import LearningOptions
+from arkml.guest_trials.probe import GuestClass
+from arkml.hive import give_way
+from arkml.hive.client import HiveClient
+from arkml.hive.protocol.runs import RunRequest
+from arkml.runs.access import read_address
+from arkml.trials.server.orchestrator import TrialLog
+
+log = logging.getLogger(__name__)
+
+_LEAVING = 10.0  # seconds that the last rows have to get to the hive
+_LEAVING_GONE = 1.0  # seconds where the hive does not answer
+
+
+class TrialLearning(Closing):
+    """
+    Takes part in the runs of a hive, for the `classes` of a guest of the name `game`.
+
+    Runs are found by their names, the newest of a name; one that the hive does not have is started
+    with the default settings. Their versions are given to `offer`, on a thread of this object.
+    Blocks until all runs are joined. Raises UsageError for a class that the guest does not have,
+    NotTrainable for a run that the class cannot take part in, and HiveError.
+    """
+
+    def __init__(
+        self, options: LearningOptions, game: str, classes: Sequence[GuestClass], offer: Offer
+    ) -> None:
+        self.options = options
+        behaviors = {one.name: one.behavior for one in classes}
+        for name in options.runs:
+            if name not in behaviors:
+                raise UsageError(
+                    f"there is a run for class {name!r}, and the guest has the classes"
+                    f" {', '.join(behaviors)}"
+                )
+        self._behaviors, self._game = behaviors, game
+        self._runs: dict[str, ClassRun] = {}
+        self._logs: list[LearnedLog] = []
+        address = read_address(options.hive)
+        self._client = HiveClient(lambda: (*address, options.token))
+        self._loaders = ThreadPoolExecutor(
+            1, thread_name_prefix="arkml-version", initializer=give_way
+        )
+        try:
+            self._join(offer)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def runs(self) -> dict[str, ClassRun]:
+        """The runs by actor class."""
+        return dict(self._runs)
+
+    def learned_log(self, trial_log: TrialLog) -> TrialLog:
+        """Return a log of trials from which rows go to the runs; it writes to another log too."""
+        if not self.options.learn:
+            return trial_log
+        rules = {name: self.options.rules(run.run.name) for name, run in self._runs.items()}
+        takers = {name: run.take for name, run in self._runs.items()}
+        self._logs.append(LearnedLog(trial_log, rules, takers))
+        return self._logs[-1]
+
+    def close(self) -> None:
+        """Send the last rows for some seconds, and leave the runs. Safe to call again."""
+        with ExitStack() as stack:
+            stack.callback(self._client.close)
+            stack.callback(self._loaders.shutdown, wait=False, cancel_futures=True)
+            for one in self._logs:
+                one.close()
+            leaving = [run.leave() for run in self._runs.values()]
+            wait(leaving, timeout=_LEAVING_GONE if self._client.is_gone else _LEAVING)
+
+    def _join(self, offer: Offer) -> None:
+        learns = bool(self.options.learn)
+        known = self._client.runs().result()
+        planned = {
+            name: planned_run(known, run, self._game, self._behaviors[name], learns=learns)
+            for name, run in self.options.runs.items()
+        }
+        for name, plan in planned.items():
+            if isinstance(plan, RunRequest):
+                log.info("there is no run %s yet: it is started", plan.name)
+                run = self._client.create(plan).result()
+            else:
+                run = plan
+            self._runs[name] = ClassRun(
+                self._client, run, name, offer, self._loaders, learns=learns
+            )

@@ -1,0 +1,127 @@
+"""Options of trials that guests play, and the interface of policies that stand in for players."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.batches import Floats
+from arkml.envs.core.decisions import Marks
+from arkml.envs.core.options import GuestEnvOptions
+from arkml.errors import UsageError
+from arkml.guest_trials.probe import GuestClass
+from arkml.trials.core.hosting import MOST_RATE
+
+Keys = npt.NDArray[np.uint64]
+
+EndOn = Literal["first", "all"] | None
+
+_ENDS: Final = (None, "first", "all")
+
+
+class StandInRows(NamedTuple):
+    """
+    Agents of one class that wait for an action, in one drain of a worker, of all of its trials.
+
+    observations: float32, [n, num_features]. allowed: bool, [n, choices of all branches], or None
+    where all choices are allowed. keys: uint64, [n], of the slot in its trial, unique in the
+    process. agents: uint64, [n], the number of the agent in its trial. states: uint32, [n],
+    EpisodeState.INITIAL for the first row of an episode and RUNNING for others.
+    """
+
+    actor_class: str
+    observations: Floats
+    allowed: Marks | None
+    keys: Keys
+    agents: Keys
+    states: npt.NDArray[np.uint32]
+
+
+class StandInActions(NamedTuple):
+    """
+    Actions of stand-ins for the rows of one class.
+
+    actions: float32, [n, num_actions], the continuous ones and then the number of the choice in
+    each branch. Those out of bounds, not finite or not allowed are put right before they are
+    applied. origins: the policy version of each row.
+    """
+
+    actions: Floats
+    origins: Sequence[str]
+
+
+class StandInPolicies(Protocol):
+    """The policies that stand in for the players of one worker's trials, used by its thread."""
+
+    def act(self, rows: Sequence[StandInRows]) -> Sequence[StandInActions | None]:
+        """
+        Return actions for each of `rows`, None for a class that has no policy.
+
+        Raises PolicyFailed; the default actions are applied then.
+        """
+
+    def forget(self, keys: Sequence[int]) -> None:
+        """Forget the recurrent states of slots whose trial is over."""
+
+    def close(self) -> None:
+        """Free the policies. Safe to call again."""
+
+
+class StandInSource(Protocol):
+    """The policies that a server was given for the classes of its guest."""
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The names of the policies by class, of those that have one."""
+
+    def open(self, classes: Sequence[GuestClass]) -> StandInPolicies:
+        """
+        Return the policies for one worker; `names` has them all from then on.
+
+        Raises UsageError for a class that the guest does not have, and ModelRejected for a policy
+        that is refused or does not fit its class.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestTrialsOptions:
+    """
+    Options of the trials of one guest, `module`.
+
+    `environment` holds options of the guest, as GuestEnv takes them; without a host the hosting has
+    its own. `tick_rate` is in ticks a second, 0 for ticks that wait for all players; None is the
+    guest's own clock in trials that people may play, which are all with `people`, and else 0.
+    `away` are the seconds after which a stand-in acts for a player that does not. A trial ends with
+    its guest, or with the episode of the "first" or of "all" of its agents by `end_on`. `workers`
+    is the number of threads that step guests, None for one for each core less one. `seed` is that
+    of the first trial without a seed of its own; the next one is drawn from it. `learning` is a
+    sentence for people about what is learned from them.
+    """
+
+    module: str | os.PathLike[str] | bytes
+    environment: GuestEnvOptions = field(default_factory=lambda: GuestEnvOptions())
+    tick_rate: float | None = None
+    away: float = 10.0
+    people: bool = False
+    end_on: EndOn = None
+    workers: int | None = None
+    seed: int | None = None
+    stand_ins: StandInSource | None = None
+    learning: str = ""
+
+    def __post_init__(self) -> None:
+        rate = self.tick_rate
+        if rate is not None and not (math.isfinite(rate) and 0 <= rate <= MOST_RATE):
+            raise UsageError(f"tick_rate is {rate}: it takes 0 to {MOST_RATE:g} ticks a second")
+        if not (math.isfinite(self.away) and self.away >= 0):
+            raise UsageError(f"away is {self.away}: it takes seconds from 0")
+        if self.end_on not in _ENDS:
+            raise UsageError(f"end_on is {self.end_on!r}: it takes None, 'first' or 'all'")
+        if self.workers is not None and self.workers < 1:
+            raise UsageError(f"workers is {self.workers}: it takes 1 or more")

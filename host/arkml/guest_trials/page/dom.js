@@ -1,0 +1,36 @@
+// Elements of the page. Texts of guests and people become text, never HTML.
+
+/** Return the element of the page with an id. */
+export function byId(id) {
+  return document.getElementById(id);
+}
+
+/** Return a new element with properties, classes and children; texts are children, too. */
+export function element(tag, { className = "", ...properties } = {}, ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.startsWith("aria-") || name === "role" || name === "for") made.setAttribute(name, value);
+    else made[name] = value;
+  }
+  made.append(...children);
+  return made;
+}
+
+/** Set the text of an element if it differs, so that nothing is drawn or read aloud again. */
+export function setText(target, text) {
+  if (target.textContent !== text) target.textContent = text;
+}
+
+/** Show or hide an element. */
+export function setShown(target, isShown) {
+  if (target.hidden === isShown) target.hidden = !isShown;
+}
+
+/** Return a number in few characters. */
+export function short(value) {
+  if (!Number.isFinite(value)) return String(value);
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 0.001 || size >= 100_000)) return value.toExponential(1);
+  return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+}

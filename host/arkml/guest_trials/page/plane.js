@@ -1,0 +1,177 @@
+// The plane in which agents are drawn, by the two values of their observations that are positions.
+
+const MARGIN = 0.07; // of the canvas, beyond the bounds
+const TRAIL = 24; // places of an agent that are kept
+const RADIUS = 7; // pixels
+
+/** Return the colors of actors, by CSS variables, so that both schemes have their own. */
+export function colorOf(index) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--actor-${index % 8}`).trim();
+}
+
+/** Return {low, high} of each value of a class's observations, in their order. */
+export function boundsOf(actorClass) {
+  const low = actorClass.observations.flatMap((part) => [...part.low]);
+  const high = actorClass.observations.flatMap((part) => [...part.high]);
+  return { low, high };
+}
+
+/** The bounds of one coordinate: those that are declared, and beyond what agents have reached. */
+class Extent {
+  constructor(low, high) {
+    const isOpen = !(Number.isFinite(low) && Number.isFinite(high) && low < high);
+    this.low = isOpen ? -1 : low;
+    this.high = isOpen ? 1 : high;
+  }
+
+  reach(value) {
+    this.low = Math.min(this.low, value);
+    this.high = Math.max(this.high, value);
+  }
+
+  /** Return where a value is, from 0 to 1 within the bounds. */
+  place(value) {
+    return (value - this.low) / (this.high - this.low);
+  }
+}
+
+/** Draws the actors of a scene whose classes have positions. The second coordinate points up. */
+export class Plane {
+  #canvas;
+  #extents = null;
+  #trails = new Map(); // by actor: [{agent, x, y}]
+  #places = []; // of what is drawn: [x, y, name], in pixels of CSS
+
+  constructor(canvas) {
+    this.#canvas = canvas;
+  }
+
+  /** Return true if an actor of the scene has positions. */
+  static fits(scene) {
+    return scene.actors.some(({ actorClass }) => actorClass.positions.length === 2);
+  }
+
+  /** Forget the trial that was drawn. */
+  clear() {
+    this.#extents = null;
+    this.#trails.clear();
+  }
+
+  /** Return the name of the actor that is drawn near a point of the canvas, "" without one. */
+  at(x, y) {
+    const near = this.#places
+      .map(([left, top, name]) => [Math.hypot(left - x, top - y), name])
+      .filter(([distance]) => distance < 3 * RADIUS)
+      .sort(([one], [other]) => one - other);
+    return near[0]?.[1] ?? "";
+  }
+
+  /** Draw the actors; `mine` and `looked` are names. */
+  draw(scene, mine, looked) {
+    const places = scene.actors.map((actor) => this.#placeOf(actor)).filter(Boolean);
+    const { context, width, height } = this.#sized();
+    const style = getComputedStyle(document.documentElement);
+    const ink = (name) => style.getPropertyValue(name).trim();
+    context.clearRect(0, 0, width, height);
+    this.#grid(context, width, height, ink("--line"));
+    const [across, up] = this.#extents ?? [new Extent(), new Extent()];
+    const inner = (1 - 2 * MARGIN) * Math.min(width, height);
+    const left = (width - inner) / 2;
+    const top = (height - inner) / 2;
+    const at = ({ x, y }) => [left + across.place(x) * inner, top + (1 - up.place(y)) * inner];
+    this.#places = [];
+    places.sort((one, other) => (one.actor.name === mine) - (other.actor.name === mine));
+    for (const { actor, agent, x, y } of places) {
+      this.#trail(context, actor, { agent, x, y }, at);
+      const [px, py] = at({ x, y });
+      this.#places.push([px, py, actor.name]);
+      const isMine = actor.name === mine;
+      this.#dot(context, px, py, actor, { isMine, isLooked: actor.name === looked, ink });
+    }
+  }
+
+  #placeOf(actor) {
+    const { actorClass, observation } = actor;
+    if (actorClass.positions.length !== 2 || !observation?.present) return null;
+    const [x, y] = actorClass.positions.map((position) => observation.values[position]);
+    if (!Number.isFinite(x) || !Number.isFinite(y)) return null;
+    const { low, high } = boundsOf(actorClass);
+    this.#extents ??= actorClass.positions.map((one) => new Extent(low[one], high[one]));
+    this.#extents[0].reach(x);
+    this.#extents[1].reach(y);
+    return { actor, agent: observation.agent, x, y };
+  }
+
+  #sized() {
+    const canvas = this.#canvas;
+    const scale = window.devicePixelRatio || 1;
+    const { clientWidth: width, clientHeight: height } = canvas;
+    if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
+      canvas.width = Math.round(width * scale);
+      canvas.height = Math.round(height * scale);
+    }
+    const context = canvas.getContext("2d");
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    return { context, width, height };
+  }
+
+  #grid(context, width, height, line) {
+    const inner = (1 - 2 * MARGIN) * Math.min(width, height);
+    const left = (width - inner) / 2;
+    const top = (height - inner) / 2;
+    context.strokeStyle = line;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (let part = 0; part <= 8; part += 1) {
+      const step = (part / 8) * inner;
+      context.moveTo(left + step, top);
+      context.lineTo(left + step, top + inner);
+      context.moveTo(left, top + step);
+      context.lineTo(left + inner, top + step);
+    }
+    context.stroke();
+  }
+
+  #trail(context, actor, place, at) {
+    let trail = this.#trails.get(actor.name) ?? [];
+    if (trail.at(-1)?.agent !== place.agent) trail = [];
+    const last = trail.at(-1);
+    if (last?.x !== place.x || last?.y !== place.y) trail.push(place);
+    if (trail.length > TRAIL) trail.shift();
+    this.#trails.set(actor.name, trail);
+    context.strokeStyle = colorOf(actor.index);
+    context.lineWidth = 2;
+    for (let index = 1; index < trail.length; index += 1) {
+      context.globalAlpha = (0.5 * index) / trail.length;
+      context.beginPath();
+      context.moveTo(...at(trail[index - 1]));
+      context.lineTo(...at(trail[index]));
+      context.stroke();
+    }
+    context.globalAlpha = 1;
+  }
+
+  #dot(context, x, y, actor, { isMine, isLooked, ink }) {
+    context.fillStyle = colorOf(actor.index);
+    context.beginPath();
+    context.arc(x, y, RADIUS, 0, 2 * Math.PI);
+    context.fill();
+    if (isMine || isLooked) {
+      context.strokeStyle = ink("--text");
+      context.lineWidth = isMine ? 2.5 : 1;
+      context.beginPath();
+      context.arc(x, y, RADIUS + 4, 0, 2 * Math.PI);
+      context.stroke();
+    }
+    context.fillStyle = ink(isMine ? "--text" : "--quiet");
+    context.font = `${isMine ? "600 " : ""}12px system-ui, sans-serif`;
+    context.textAlign = "center";
+    const above = y - RADIUS - 9;
+    const label = isMine ? `${actor.name} (you)` : actor.name;
+    context.strokeStyle = ink("--card");
+    context.lineWidth = 4;
+    context.lineJoin = "round";
+    context.strokeText(label, x, above < 12 ? y + 26 : above);
+    context.fillText(label, x, above < 12 ? y + 26 : above);
+  }
+}

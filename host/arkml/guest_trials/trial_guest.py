@@ -1,0 +1,208 @@
+"""Guest of one trial as its worker steps it, from the actions of a tick to its observations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from arkml.closing import Closing
+from arkml.envs.core.decisions import Decision, Step
+from arkml.envs.core.env_instance import EnvInstance
+from arkml.envs.core.instance_factory import InstanceFactory
+from arkml.errors import GuestError, GuestStalled
+from arkml.guest_trials.class_side import ClassSide
+from arkml.guest_trials.messages import CHANNEL, answer_of, observation_set
+from arkml.guest_trials.options import EndOn, StandInActions, StandInRows
+from arkml.guest_trials.probe import GuestClass
+from arkml.guests.instance import SharedResources
+from arkml.trials.core.hosting import Acted, HostedRewards, StandIn
+from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput
+
+SLOT_BITS: Final = 16
+"""The low bits of the key of a slot, which number it in its trial."""
+
+
+@dataclass(slots=True)
+class TickResult:
+    """
+    The outcome of one step of a guest: rewards, answers to messages, observations, stand-ins.
+
+    There are no observations after a failure, of which `error` tells.
+    """
+
+    rewards: list[HostedRewards] = field(default_factory=list)
+    answers: list[EnvRunTrialOutput] = field(default_factory=list)
+    observations: EnvRunTrialOutput | None = None
+    stand_ins: Sequence[StandIn] = ()
+    is_last: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlan:
+    """
+    The trial that a guest plays.
+
+    `order` has, for each actor of the trial, its slot: those of the first class come first. `key`
+    numbers the trial, `seed` is that of the guest, and `environment` the name in its rewards.
+    """
+
+    classes: Sequence[GuestClass]
+    order: Sequence[int]
+    key: int
+    seed: int
+    environment: str
+    end_on: EndOn = None
+
+
+class TrialGuest(Closing):
+    """The guest of one trial, an instance that `factory` makes. One thread uses it."""
+
+    def __init__(self, factory: InstanceFactory, plan: TrialPlan) -> None:
+        self._factory = factory
+        self._plan = plan
+        self._instance: EnvInstance | None = None
+        self._waiting: ClassSide | None = None
+        self._tick = 0  # of the next observations
+        count = len(plan.order)
+        actors = [0] * count
+        for actor, slot in enumerate(plan.order):
+            actors[slot] = actor
+        self._sides: dict[str, ClassSide] = {}
+        first = 0
+        for one in plan.classes:
+            places = actors[first : first + one.slots]
+            key = (plan.key << SLOT_BITS) + first
+            side = ClassSide(one, places, count, key, plan.environment)
+            self._sides[one.behavior.name] = side
+            first += one.slots
+        self._order = None if actors == sorted(actors) else plan.order
+        self._idle = [StandIn(b"")] * count
+
+    @property
+    def keys(self) -> range:
+        """The keys of all slots."""
+        first = self._plan.key << SLOT_BITS
+        return range(first, first + len(self._idle))
+
+    def tell(self, sender: str, content: bytes) -> bool:
+        """
+        Pass a message to the guest before its next frame; its answer is for `sender`.
+
+        May be called from any thread. Returns False for a guest that takes no messages: it has no
+        such export, or runs in a single call.
+        """
+        script = self._factory.script
+        message = CHANNEL.bytes_le + content
+        return script.frame is not None and script.messages.add(message, sender)
+
+    def begin(self, resources: SharedResources) -> TickResult:
+        """Make the instance, and run it to its first submit. Raises GaveWay as `step`."""
+        try:
+            instance = self._instance = self._factory.make(self._plan.seed, resources)
+        except GuestError as error:
+            return self._failed(error)
+        instance.stepping.gives_way = True
+        instance.calls.fiber.shorten_turns()
+        return self._ran(instance, instance.run)
+
+    def step(self, acted: Sequence[Acted] | None) -> TickResult:
+        """
+        Apply the actions of a tick, and run the guest to its next submit.
+
+        `acted` has one for each actor, None stands for those that were offered. Raises GaveWay for
+        a guest that has run for a turn, or waits: `run_on` continues it.
+        """
+        instance, side = self._instance, self._waiting
+        if instance is None:
+            return TickResult(error="the guest has ended")
+        if side is not None:
+            instance.answer(side.offered() if acted is None else side.applied(acted))
+        elif instance.pending is not None:  # a submit of ended rows alone
+            width = instance.pending.decision.behavior.num_actions
+            instance.answer(np.zeros((0, width), np.float32))
+        return self._ran(instance, instance.run)
+
+    def run_on(self) -> TickResult:
+        """Continue a step of a guest that gave way. Raises GaveWay."""
+        instance = self._instance
+        if instance is None:
+            return TickResult(error="the guest has ended")
+        return self._ran(instance, instance.run_on)
+
+    def waiting(self) -> StandInRows | None:
+        """Return the agents that wait for an action, None if there are none."""
+        return None if self._waiting is None else self._waiting.waiting()
+
+    def offer(self, result: TickResult, given: StandInActions | None) -> None:
+        """Fill in the stand-ins of a step, from the actions for `waiting`, None for the default."""
+        side = self._waiting
+        result.stand_ins = self._idle if side is None else side.offer(given)
+
+    def close(self) -> None:
+        """Free the instance. Raises GuestBusy while a call is in progress. Safe to call again."""
+        instance, self._instance = self._instance, None
+        self._waiting = None
+        if instance is not None:
+            instance.close()
+        self._factory.close()
+
+    def _ran(self, instance: EnvInstance, run: Callable[[], Step]) -> TickResult:
+        try:
+            step = run()
+            if step.done and not self._tick:
+                raise GuestStalled(f"{instance.guest.name} came to its end without a submit")
+            return self._shown(instance, step)
+        except GuestError as error:
+            return self._failed(error)
+
+    def _shown(self, instance: EnvInstance, step: Step) -> TickResult:
+        """Return the result of a step. Raises the error of a guest that failed."""
+        if step.is_over and instance.experiments.refused is not None:
+            raise GuestError(str(instance.experiments.refused))
+        if step.error is not None:
+            raise step.error
+        result = TickResult()
+        self._waiting = None
+        shown: dict[ClassSide, list[bytes]] = {}
+        for decision in step.decisions:
+            side = self._side(decision)
+            shown[side] = side.take(decision)
+            result.rewards.append(side.rewards())
+            if side.is_waiting:
+                self._waiting = side
+        observed: list[bytes] = []
+        for side in self._sides.values():
+            observed += shown[side] if side in shown else side.absent()
+        if self._order is not None:
+            observed = [observed[slot] for slot in self._order]
+        for receiver, content in self._factory.script.messages.take_answers():
+            result.answers.append(answer_of(receiver, content))
+        result.observations = observation_set(observed, self._tick)
+        self._tick += 1
+        result.is_last = step.done or (self._plan.end_on is not None and self._is_over())
+        return result
+
+    def _side(self, decision: Decision) -> ClassSide:
+        side = self._sides.get(decision.behavior.name)
+        if side is None:
+            raise GuestError(
+                f"the guest submits for {decision.behavior.name!r}, which it did not when its slots"
+                f" were counted: there are {', '.join(self._sides)}"
+            )
+        side.check(decision)
+        return side
+
+    def _is_over(self) -> bool:
+        """Return whether the episodes that the trial lasts for have ended."""
+        slots = [side.slots for side in self._sides.values()]
+        if self._plan.end_on == "first":
+            return any(one.has_ended for one in slots)
+        return all(one.has_begun and not one.first_live for one in slots)
+
+    def _failed(self, error: GuestError) -> TickResult:
+        self.close()
+        return TickResult(error=str(error))

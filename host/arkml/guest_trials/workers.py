@@ -1,0 +1,289 @@
+"""Threads that step the guests of trials, so that the event loop never waits for one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Final, NamedTuple
+
+from arkml.closing import Closing
+from arkml.errors import GuestError
+from arkml.guest_trials.handover import Handover
+from arkml.guest_trials.options import StandInActions, StandInPolicies
+from arkml.guest_trials.row_batches import act_together
+from arkml.guest_trials.trial_guest import TickResult, TrialGuest
+from arkml.guests.calls import GaveWay
+from arkml.guests.instance import SharedResources
+
+log = logging.getLogger(__name__)
+
+_DRAIN_STEPS: Final = 64  # of guests, with those that are played ahead
+_DRAIN_SECONDS: Final = 0.010  # then results are handed over
+_SHORT_DRAIN_SECONDS: Final = 0.002  # the same, while there are steps that are awaited
+_QUIET: Final = 1.0  # seconds without one, after which there are none
+_PAUSE: Final = 0.001  # seconds between turns of guests that gave way, where nothing else is to do
+_CANCEL_EVERY: Final = 0.02  # seconds, while a thread that is to end is in a guest
+
+GuestStep = Callable[[SharedResources], TickResult]
+"""Runs a guest to its next submit, in the thread of its worker."""
+
+Deliver = Callable[[Sequence[TickResult]], object]
+"""Takes the results of a step and of those played ahead after it, in the event loop."""
+
+
+class _Job(NamedTuple):
+    """A step of a guest, or its end, which has no `step`."""
+
+    guest: TrialGuest
+    step: GuestStep | None
+    deliver: Deliver
+    most_ahead: int = 0
+    is_awaited: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Played:
+    """The steps of a guest that are handed over together."""
+
+    job: _Job
+    results: list[TickResult] = field(default_factory=list)
+
+    @property
+    def may_play_on(self) -> bool:
+        """True if the next tick is up to the stand-ins, and the last one has nothing to send."""
+        last = self.results[-1]
+        is_over = last.is_last or bool(last.error) or bool(last.answers)
+        return not is_over and len(self.results) <= self.job.most_ahead
+
+
+class GuestWorker(Closing):
+    """
+    One thread, and the guests that it steps, each from its first step to its end.
+
+    Steps that wait are run together, and their results are handed over by a Handover. Guests
+    without players are stepped a few times before that. Steps that players or clocks wait for come
+    before others. A guest that runs for long, or waits, takes turns with the others. `resources`
+    are those of its guests, and `stand_ins` the policies for their slots.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        resources: SharedResources,
+        stand_ins: StandInPolicies | None,
+    ) -> None:
+        self.guests: int = 0
+        """The number of its guests, for the event loop to count."""
+        self._handover = Handover(loop)
+        self._resources = resources
+        self._stand_ins = stand_ins
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._awaited: deque[_Job] = deque()  # those that come first: each has a None in `_jobs`
+        self._held: deque[_Played] = deque()  # whose guests gave way
+        self._awaited_at = -math.inf  # the time of the last one
+        self._is_closing = False
+        self._refusal = ""  # of the policies, the last one that was logged
+        self._live: set[TrialGuest] = set()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def step(
+        self,
+        guest: TrialGuest,
+        step: GuestStep,
+        deliver: Deliver,
+        most_ahead: int = 0,
+        *,
+        is_awaited: bool = False,
+    ) -> None:
+        """
+        Run `step` for a guest, and pass its result to `deliver`.
+
+        Up to `most_ahead` steps with the actions of stand-ins follow it. A step that is awaited, by
+        a player or by the clock, comes before those that are not.
+        """
+        job = _Job(guest, step, deliver, most_ahead, is_awaited)
+        if is_awaited:
+            self._awaited.append(job)
+            self._jobs.put(None)
+            self._handover.release()
+        else:
+            self._jobs.put(job)
+
+    def end(self, guest: TrialGuest) -> None:
+        """Free a guest after the steps that were given before."""
+        self._jobs.put(_Job(guest, None, _drop))
+
+    def close(self) -> None:
+        """Cut off the step in progress, free all guests and policies, and end the thread."""
+        self._is_closing = True
+        self._jobs.put(None)
+        self._handover.release()
+        while self._thread.is_alive():
+            self._resources.call_guard.cancel()
+            self._thread.join(_CANCEL_EVERY)
+
+    # The thread
+
+    def _run(self) -> None:
+        while not self._is_closing:
+            self._drain()
+            if not (self._awaited or self._held):
+                self._handover.wait()
+        for guest in self._live:
+            _free(guest)
+        self._live.clear()
+        if self._stand_ins is not None:
+            self._stand_ins.close()
+
+    def _drain(self) -> None:
+        """Run the steps that wait and hand their results over; then one that is held has a turn."""
+        job = self._next(timeout=_PAUSE if self._held else None)
+        until = time.monotonic() + self._drain_seconds()
+        drained: list[_Played] = []
+        steps, is_due = 0, False
+        while job is not None and not self._is_closing:
+            if job.is_awaited:
+                self._awaited_at = time.monotonic()
+            if job.step is None:
+                self._end(job.guest)
+            else:
+                self._live.add(job.guest)
+                if self._step(played := _Played(job), job.step):
+                    drained.append(played)
+                steps += 1 + job.most_ahead
+            is_due = job.is_awaited and not self._awaited
+            if is_due or steps >= _DRAIN_STEPS or time.monotonic() > until:
+                break
+            job = self._next(timeout=0)
+        self._offer(drained)
+        self._hand_over(drained if is_due else self._played_on(drained, until))
+        if self._held and not self._awaited:
+            self._take_turn(self._held.popleft())
+
+    def _drain_seconds(self) -> float:
+        """Return how long steps may be run: the event loop is kept from Python meanwhile."""
+        has_people = time.monotonic() - self._awaited_at < _QUIET
+        return _SHORT_DRAIN_SECONDS if has_people else _DRAIN_SECONDS
+
+    def _step(self, played: _Played, step: GuestStep) -> bool:
+        """Run a step of a guest; return False if it gave way."""
+        try:
+            result = step(self._resources)
+        except GaveWay:
+            self._held.append(played)
+            return False
+        except Exception as error:
+            log.exception("a guest could not be stepped, a bug of the host")
+            _free(played.job.guest)
+            result = TickResult(error=f"the guest could not be stepped: {error}")
+        played.results.append(result)
+        return True
+
+    def _take_turn(self, played: _Played) -> None:
+        """Continue a guest that gave way."""
+        if self._step(played, _run_on(played.job.guest)):
+            self._offer([played])
+            self._hand_over([played])
+
+    def _played_on(self, drained: Sequence[_Played], until: float) -> list[_Played]:
+        """
+        Step guests by their stand-ins as long as they may, and nothing else is due.
+
+        Returns those that did not give way.
+        """
+        is_due = False
+        while not is_due and (playing := [one for one in drained if one.may_play_on]):
+            stepped = []
+            for one in playing:
+                is_due = bool(self._awaited) or self._is_closing or time.monotonic() > until
+                if is_due:
+                    break
+                if self._step(one, _play_on(one.job.guest)):
+                    stepped.append(one)
+            self._offer(stepped)
+            drained = [one for one in drained if one not in self._held]
+        return [*drained]
+
+    def _hand_over(self, played: Sequence[_Played]) -> None:
+        for one in played:
+            job = one.job
+            self._handover.add(partial(job.deliver, one.results), is_awaited=job.is_awaited)
+
+    def _next(self, *, timeout: float | None) -> _Job | None:
+        """Return the job that is next, None if there is none in time, or if this closes."""
+        while not self._awaited:
+            try:
+                job = self._jobs.get(timeout != 0, timeout)
+            except Empty:
+                return None
+            if job is not None or self._is_closing:
+                return job
+        return self._awaited.popleft()
+
+    def _offer(self, stepped: Sequence[_Played]) -> None:
+        """Fill in the stand-ins of the last results."""
+        ticks = [(one.job.guest, one.results[-1]) for one in stepped]
+        ticks = [(guest, result) for guest, result in ticks if not result.error]
+        if self._stand_ins is None:
+            for guest, result in ticks:
+                guest.offer(result, None)
+            return
+        waiting = [(place, guest.waiting()) for place, (guest, _) in enumerate(ticks)]
+        rows = {place: one for place, one in waiting if one is not None}
+        acted: list[StandInActions | None] = [None] * len(rows)
+        if rows:
+            try:
+                acted = act_together(self._stand_ins, list(rows.values()))
+            except Exception as error:  # noqa: BLE001  trials survive their policies
+                self._note_refusal(error)
+        given = dict(zip(rows, acted, strict=True))
+        for place, (guest, result) in enumerate(ticks):
+            guest.offer(result, given.get(place))
+
+    def _note_refusal(self, error: Exception) -> None:
+        """Log that policies failed, unless the last failure was the same."""
+        if str(error) != self._refusal:
+            self._refusal = str(error)
+            log.error("policies failed: default actions stand in", exc_info=error)
+
+    def _end(self, guest: TrialGuest) -> None:
+        if guest in self._live:
+            self._live.discard(guest)
+            _free(guest)
+            if self._stand_ins is not None:
+                self._stand_ins.forget(guest.keys)
+
+
+def workers_by_default() -> int:
+    """Return the number of threads: one for each core less one, and one at least."""
+    return max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+def _free(guest: TrialGuest) -> None:
+    try:
+        guest.close()
+    except GuestError:
+        log.exception("a guest could not be freed")
+
+
+def _play_on(guest: TrialGuest) -> GuestStep:
+    return lambda _: guest.step(None)
+
+
+def _run_on(guest: TrialGuest) -> GuestStep:
+    return lambda _: guest.run_on()
+
+
+def _drop(results: Sequence[TickResult]) -> None:
+    """Do nothing with results."""

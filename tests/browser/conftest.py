@@ -1,0 +1,47 @@
+"""Chromium, driven by Playwright, and real processes of `arkml trials play` for its tests."""
+
+import shutil
+
+import pytest
+from playwright.sync_api import sync_playwright
+from tests.browser.people import Person
+from tests.browser.served import GUESTS, playing
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """One browser for all tests; each person has a context of their own."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.fail("there is no program chromium: install Debian's package of that name")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def person(chromium):
+    """Opens links as people, who must not have seen an error at the end of the test."""
+    people = []
+
+    def come(link, name, **options):
+        people.append(Person(chromium, link, name, **options))
+        return people[-1]
+
+    yield come
+    complaints = [(one.name, text) for one in people for text in one.complaints]
+    for one in people:
+        one.context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def walkers(tmp_path):
+    """Starts trials of walkers that never end: an eighth of an action is added to a position."""
+
+    def start(*options, numbers="2,0,1,0,0", **environment):
+        given = ("--configure-numbers", numbers, *options)
+        return playing(GUESTS / "c_walkers.wasm", tmp_path / "trials", *given, **environment)
+
+    return start

@@ -1,0 +1,64 @@
+// Answers questions about the modules of the page that need no browser: stdin {name: [arguments]}.
+
+import { readFileSync } from "node:fs";
+
+const given = JSON.parse(readFileSync(0, "utf-8"));
+const module = (name) => import(new URL(`${name}.js`, given.folder));
+const { endpointOf, linkIn, takeLink } = await module("link");
+const { actionOf, isAllowed, mappingOf } = await module("mapping");
+const { Scene } = await module("scene");
+const { imageShape, pixelsOf } = await module("values");
+
+/** A window of which only what `takeLink` takes is there. */
+function fakePage({ hash, stored }) {
+  const items = new Map(Object.entries(stored));
+  const page = {
+    location: { hash, pathname: "/play/" },
+    history: { replaceState: (_, __, address) => (page.address = address) },
+    sessionStorage: {
+      getItem: (name) => items.get(name) ?? null,
+      setItem: (name, value) => items.set(name, value),
+    },
+  };
+  return page;
+}
+
+function unbounded(values) {
+  return values.map((value) => (value === null ? Infinity : value === "-" ? -Infinity : value));
+}
+
+const answers = {
+  link: (fragment) => linkIn(fragment),
+  endpoint: (origin, token) => endpointOf(origin, token),
+  taken: (page) => {
+    const made = fakePage(page);
+    const first = takeLink(made);
+    made.location.hash = "";
+    return { first, again: takeLink(made), address: made.address };
+  },
+  mapping: ({ low, high, branches }) =>
+    mappingOf({ low: unbounded(low), high: unbounded(high), branches }),
+  actions: ({ low, high, branches, cases }) => {
+    const mapping = mappingOf({ low: unbounded(low), high: unbounded(high), branches });
+    return cases.map(({ keys = [], values = [], rests = [], pad = null, allowed = [] }) => {
+      const held = { keys: new Set(keys), values: new Map(values), rests: new Map(rests), pad };
+      return actionOf(mapping, held, allowed);
+    });
+  },
+  allowed: (allowed, branch, choice) => isAllowed(allowed, branch, choice),
+  returns: (views) => {
+    const scene = new Scene("trial", [{ name: "a", actorClass: {} }]);
+    for (const [tickId, reward, observation] of views) {
+      const view = { tickId, observations: [observation], players: [], rewards: [reward] };
+      scene.view(tickId * 100, { ...view, actions: [] });
+    }
+    const [actor] = scene.actors;
+    const { missed, rate } = scene;
+    return { present: actor.return, ended: actor.ended, missed, rate };
+  },
+  image: (shape) => imageShape(shape),
+  pixels: (values, shape, low, high) => [...pixelsOf(values, imageShape(shape), low, high)],
+};
+
+const results = given.questions.map(([name, ...values]) => answers[name](...values));
+process.stdout.write(JSON.stringify(results));
