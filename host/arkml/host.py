@@ -16,6 +16,7 @@ from arkml.policies.files import read_policy_file
 from arkml.policies.given import ObjectPolicy, PolicyFunction, checked_policy
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
+from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.wasi.linking import WasiGrant
@@ -131,6 +132,16 @@ class Host(Unique, Closing):
                 fleet.close()
                 raise
         return fleet
+
+    @property
+    def account(self) -> Usage:
+        """
+        Time and memory that all guests are charged with, by kind.
+
+        The times are those of closed guests too. Models that are kept after their use, and column
+        memory that no guest has at present, are not in it.
+        """
+        return self._loader.account
 
     def close(self) -> None:
         """Close every guest. Raises GuestBusy if one is in a call. Safe to call again."""

@@ -11,20 +11,29 @@ from arkml.errors import UsageError
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
+PLAYER_AREAS: Final = 1_024
+"""Number of instances of a guest that one player of ML-Agents may have."""
+
+
+TIMES = frozenset({"run_seconds", "call_seconds"})
+"""The limits that are times in seconds, None for no limit; the others are whole numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """
     Limits of one guest.
 
-    Sizes are in bytes, times in seconds. `run_seconds` is the time budget of one call: the time
-    during which wasm runs, without policies and suspension; None means no budget. Raises
-    UsageError for a value of a wrong type or range.
+    Sizes are in bytes, times in seconds. `run_seconds` is the time budget of one call: the time of
+    its wasm and of what the host does for it, without policies of the embedder and waits; None
+    means no budget. `call_seconds` is the time of one call with the waits that the guest asks for,
+    None for no limit; it does not hold for cmdlets. `compile_seconds` is the wall time that
+    compiling one module may take. Raises UsageError for a value of a wrong type or range.
     """
 
     module_bytes: int = 64 * MIB
     function_bytes: int = 1 * MIB
-    memory_bytes: int = 1 * GIB
+    memory_bytes: int = 256 * MIB
     tables: int = 16
     table_elements: int = 1_000_000
     instances: int = 20_000
@@ -39,13 +48,29 @@ class Limits:
     text_bytes: int = 1 * MIB
     log_bytes: int = 64 * KIB
 
+    descriptors: int = 256
+    call_seconds: float | None = 30.0
+    """Seconds of one call with the waits that the guest asks for; None: no limit."""
+    guest_bytes: int = 1536 * MIB
+    """Bytes of one guest: wasm memory, columns, models in use and states of agents together."""
+    host_bytes: int | None = None
+    """Bytes of all guests of a host: each one has `guest_bytes` of it; None: no limit."""
+    frames_over_share: int = 5
+    """Frames of the last 20 in which a guest of a fleet may be over its share of the time."""
+    compile_seconds: float = 30.0
+
     def __post_init__(self) -> None:
         """Check every limit."""
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "run_seconds":
+            if field.name == "compile_seconds":
+                is_valid = isinstance(value, int | float) and 0 < value < math.inf
+                expected = "a number of seconds above 0"
+            elif field.name in TIMES:
                 is_valid = value is None or (isinstance(value, int | float) and value > 0)
                 expected = "a number of seconds above 0, or None"
+            elif value is None and field.name == "host_bytes":
+                continue
             else:
                 is_valid = isinstance(value, int) and 0 <= value < 1 << 63
                 expected = "a whole number from 0"
@@ -76,3 +101,18 @@ def budget_seconds(budget: Budget) -> float | None:
     ):
         return budget
     raise UsageError(f"budget is {budget!r}: it takes a number of seconds from 0, or None")
+
+
+def call_limits(limits: Limits, budget: Budget) -> tuple[float | None, float | None]:
+    """
+    Return the seconds that a call may run, and those that it may take with its waits.
+
+    A budget that was given for the call raises the second number to itself, and None lifts both.
+    Raises UsageError as `budget_seconds`.
+    """
+    if budget is RUN_SECONDS:
+        return limits.run_seconds, limits.call_seconds
+    seconds = budget_seconds(budget)
+    if seconds is None or limits.call_seconds is None:
+        return seconds, None
+    return seconds, max(seconds, limits.call_seconds)

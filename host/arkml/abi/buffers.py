@@ -1,4 +1,4 @@
-"""The interface through which a handler fills guest memory."""
+"""The interfaces through which a handler fills guest memory, and reads text for display."""
 
 from __future__ import annotations
 
@@ -19,5 +19,22 @@ class OutBuffer(Protocol):
 
         Raises InvalidArguments, and writes nothing, if the buffer is not inside guest memory or
         is not exactly `len(data)` bytes long.
+        """
+        ...
+
+
+class DisplayText(Protocol):
+    """Text for display in a guest's memory, valid for one import call; it may not be UTF-8."""
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        ...
+
+    def read(self, most: int) -> tuple[str, int]:
+        """
+        Return the first `most` bytes, in whole characters, and the number of bytes left out.
+
+        Bytes that are not UTF-8 are replaced.
         """
         ...

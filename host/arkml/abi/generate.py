@@ -13,6 +13,7 @@ from pathlib import Path
 from arkml.abi.catalog import APIS
 from arkml.abi.render import assemblyscript, c, markdown, rust, wat
 from arkml.abi.render.text import NOTICE
+from arkml.generated_files import GeneratedFiles, command
 
 _FOLDERS = ("guest_abi", "docs/abi")
 
@@ -30,45 +31,25 @@ def derived() -> dict[str, str]:
 
 def stale(root: Path) -> list[str]:
     """Return the paths that differ from the tables, and generated files without a table."""
-    texts = derived()
-    outdated = [path for path, text in texts.items() if _read(root / path) != text]
-    return outdated + [path for path in _generated(root) if path not in texts]
+    return _files(root).stale()
 
 
 def write(root: Path) -> list[str]:
     """Bring the files under `root` up to date and return the paths that changed."""
-    texts = derived()
-    changed = stale(root)
-    for path in changed:
-        target = root / path
-        if path in texts:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(texts[path])
-        else:
-            target.unlink()
-    return changed
+    return _files(root).write()
 
 
 def main(arguments: list[str]) -> int:
     """Run the command line and return its exit status."""
-    root = Path.cwd()
-    if arguments == ["--check"]:
-        paths = stale(root)
-        sys.stderr.writelines(f"{path} is out of date: run `make generate`\n" for path in paths)
-        return 1 if paths else 0
-    if arguments:
-        sys.stderr.write(f"unknown arguments {arguments}: the only option is --check\n")
-        return 2
-    sys.stdout.writelines(f"wrote {path}\n" for path in write(root))
-    return 0
+    return command(arguments, lambda: [_files(Path.cwd())])
+
+
+def _files(root: Path) -> GeneratedFiles:
+    return GeneratedFiles(root, derived(), _generated(root))
 
 
 def _under(folder: str, texts: dict[str, str]) -> dict[str, str]:
     return {f"{folder}/{name}": text for name, text in texts.items()}
-
-
-def _read(path: Path) -> str | None:
-    return path.read_text() if path.is_file() else None
 
 
 def _generated(root: Path) -> list[str]:

@@ -83,7 +83,8 @@ class Str:
     """
     UTF-8 text, lowered to `NAME_ptr` and `NAME_len` (bytes).
 
-    `lossy` text may be invalid UTF-8: bytes that cannot be decoded are replaced.
+    `lossy` text is for display and may be invalid UTF-8: bytes that cannot be decoded are replaced.
+    Its handler gets a `DisplayText`, to read as much as is shown.
     """
 
     lossy: bool = False

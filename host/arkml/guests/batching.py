@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -15,12 +18,15 @@ from arkml.guests.calls import CallLoop
 from arkml.policies.masks import ChoiceMasks
 from arkml.policies.policy import Policy
 from arkml.policies.training import TrainingPolicy
+from arkml.runtime.account import LONG, counted_seconds
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Slab
+from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.shim import control as at
 from arkml.sessions.session import Ready, Session, TrainingSession
 
+_clock = time.perf_counter
 _Indices = npt.NDArray[np.intp]
 
 
@@ -30,6 +36,7 @@ class Group:
 
     Full regions that lie side by side are read as one view of the columns. Otherwise the rows are
     copied together once before the policy runs, and its answers are copied back to their owners.
+    `is_of_guest` says that the guests brought the policy, and are charged with its runs.
     """
 
     def __init__(
@@ -42,14 +49,36 @@ class Group:
         self.policy = policy
         self.guests = guests
         self.sessions = sessions
+        self.is_of_guest = sessions[0].is_of_guest
+        self._counts = [region.count() for region in regions]
+        self._seconds = 0.0  # of runs that the accounts do not have yet
         self._moves: list[tuple[Slab, _Indices, slice]] = []
         self._masks = policy.masks if isinstance(policy, TrainingPolicy) else None
         self._starts = _starts(regions)
         keys = _keys(regions)
         self.batch = _view(regions, keys) or self._compacted(regions, keys)
 
-    def act(self) -> None:
-        """Run the policy over the rows of all guests."""
+    def act(self) -> float:
+        """Run the policy over the rows of all guests; return its seconds as accounts count them."""
+        started = _clock()
+        try:
+            self._act()
+        finally:
+            ran = _clock() - started
+            if ran > LONG and self.is_of_guest:
+                ran = counted_seconds(ran, may_wait=True)
+            self._seconds += ran
+        return ran
+
+    def settle(self) -> None:
+        """Enter the runs so far into the accounts of the guests, to each by its rows."""
+        seconds, self._seconds = self._seconds, 0.0
+        if seconds:
+            by_row = seconds / (sum(self._counts) or 1)
+            for guest, count in zip(self.guests, self._counts, strict=True):
+                guest.account.add_run(by_row * count, is_of_guest=self.is_of_guest)
+
+    def _act(self) -> None:
         batch = self.batch
         for slab, rows, place in self._moves:
             slab.view(at.ROWS).take(rows, 0, batch.rows[place], "clip")
@@ -129,7 +158,9 @@ class Batcher:
     as many rows and no region has moved.
     """
 
-    def __init__(self, arena: Arena, columns: Columns) -> None:
+    def __init__(self, arena: Arena, columns: Columns, lockstep: Lockstep) -> None:
+        self._lockstep = lockstep
+        lockstep.settle = weakref.WeakMethod(self.settle)
         self._words = arena.word_array
         self._columns = columns
         self._guests: Sequence[CallLoop] = ()
@@ -138,6 +169,10 @@ class Batcher:
         none = np.zeros(0, np.intp)
         self._records = self._answers = self._counts = none
         self._seen: Any = None
+        self._most = math.inf
+        self.policy_seconds = 0.0
+        """Seconds of policies that the embedder gave, which are not charged."""
+        self._limit_run: Callable[[float], None] = _ignore
 
     def answer(self, guests: Sequence[CallLoop]) -> dict[int, GuestError]:
         """
@@ -149,20 +184,56 @@ class Batcher:
         """
         if not self._fits(guests):
             self._plan(guests)
+        lockstep = self._lockstep
+        is_low = lockstep.spent > lockstep.alert
         failed: list[Group] = []
         for group in self._groups:
+            if is_low:
+                self._limit(group)
             try:
-                group.act()
+                ran = group.act()
+                if group.is_of_guest:
+                    lockstep.spent += ran
+                else:
+                    self.policy_seconds += ran
             except Exception:  # noqa: BLE001  each guest is answered by itself below
                 failed.append(group)
+        if is_low:
+            self._limit_run(self._most)
         self._words[self._answers] = 1
+        errors = self._answer_alone(failed) if failed else {}
+        if lockstep.spent > lockstep.alert:
+            self.settle()
+        return errors
+
+    def settle(self) -> None:
+        """Enter the runs of policies so far into the accounts of the guests."""
+        for group in self._groups:
+            group.settle()
+
+    def limit_runs(self, guests: Sequence[CallLoop], seconds: float) -> None:
+        """Let a run of a policy take `seconds` of wall time at most, or what is left of a call."""
+        self._most, self._limit_run = seconds, guests[0].instance.library.limit_runs
+        self._limit_run(seconds)
+
+    def _limit(self, group: Group) -> None:
+        """Let the run of a group that is one guest take no longer than its call may."""
+        is_alone = len(group.guests) == 1
+        group.settle()
+        self._limit_run(group.guests[0].account.seconds_left if is_alone else self._most)
+
+    def _answer_alone(self, failed: Sequence[Group]) -> dict[int, GuestError]:
+        """Answer each guest of these groups by itself; returns the errors of those that failed."""
         errors: dict[int, GuestError] = {}
+        started = _clock()
         for group in failed:
             for guest in group.guests:
+                guest.fiber.suspended_at = _clock()
                 try:
                     guest.answer()
                 except GuestError as error:
-                    errors[guests.index(guest)] = error
+                    errors[self._guests.index(guest)] = error
+        self._lockstep.spent += _clock() - started
         return errors
 
     def held(self) -> Iterator[Ready]:
@@ -180,6 +251,7 @@ class Batcher:
         return bool((seen == self._seen).all())
 
     def _plan(self, guests: Sequence[CallLoop]) -> None:
+        self.settle()
         members: dict[int, tuple[Policy, list[CallLoop], list[Region], list[Session]]] = {}
         counts: list[int] = []
         for guest in guests:
@@ -197,3 +269,7 @@ class Batcher:
         self._guests = tuple(guests)  # itself, if it is one
         self._version = self._columns.version
         self._seen = np.concatenate((self._words[self._records], self._words[self._counts]))
+
+
+def _ignore(_seconds: float) -> None:
+    """Set no limit: no call has begun."""

@@ -33,12 +33,11 @@ class Waiting:
 
     def _spin(self) -> Wait:
         changes = self._services.changes
-        now = time.perf_counter()
-        seen, until = changes.count, now + _SPIN_WAIT
+        seen, until = changes.count, time.perf_counter() + _SPIN_WAIT
         self._services.pending_polls = _SPIN_POLLS
 
         def ready(timeout: float) -> bool:
             left = until - time.perf_counter()
             return left <= 0 or changes.wait(seen, min(left, timeout)) or left <= timeout
 
-        return Wait(ready, spun_since=now)
+        return Wait(ready, is_spin=True)

@@ -21,22 +21,27 @@ from arkml.errors import (
     PolicyFailed,
 )
 from arkml.guests.instance import Instance
-from arkml.limits import RUN_SECONDS, Budget, budget_seconds
+from arkml.limits import RUN_SECONDS, Budget, call_limits
+from arkml.loggers import SafeLogger
+from arkml.runtime.account import LONG
 from arkml.runtime.bindings import Address
 from arkml.runtime.columns.region import Region
 from arkml.runtime.deadline import TICK
 from arkml.runtime.exported_function import ExportedFunction, Number
-from arkml.runtime.fiber import Pause
+from arkml.runtime.fiber import Event, Pause
 from arkml.runtime.linker import error_code
 from arkml.runtime.shim import control as at
 from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
 from arkml.sessions.session import Session
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
+_clock = time.perf_counter
 _ALIGNMENT = 8  # bytes, of what `ark_alloc` is asked for
 _U32 = 0xFFFF_FFFF
+_SHORT_TURN = TICK / 2  # seconds; ticks come by the clock, maybe just after a turn has begun
+_SUBMITS = (Pause.SUBMIT, Pause.SUBMIT_NON_FINITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,10 @@ class Reply:
 
     status: int
     data: bytes
+
+
+class GaveWay(Exception):
+    """A guest has run for a turn, or waits: it is parked until `CallLoop.run_to_submit`."""
 
 
 class CallLoop:
@@ -69,7 +78,13 @@ class CallLoop:
         self._sessions = instance.sessions
         self._words = instance.words
         self._bad_actions = (instance.control + at.BAD_ACTIONS) >> 2
-        self._run_seconds = instance.module.limits.run_seconds
+        self._limits = instance.limits
+        self._run_seconds = instance.limits.run_seconds
+        self._call_seconds = instance.limits.call_seconds
+        self.account = instance.account
+        self._limit_runs = instance.library.limit_runs
+        self._used = instance.lockstep.used
+        self._waiting: Wait | None = None  # that a guest gave way in
 
     def call(self, function: str, arguments: tuple[Number, ...], budget: Budget) -> Any:
         """Call an exported function and return its result; see `Guest.call`."""
@@ -80,14 +95,15 @@ class CallLoop:
         entry = self.begin(function, arguments, budget)
         turn = time.perf_counter()
         try:
-            while (event := self.fiber.advance(cooperative=True)) is not None:
+            self.fiber.shorten_turns()
+            while (event := self.fiber.advance(gives_way=True)) is not None:
                 if event is Pause.SUBMIT:
                     event = self.answer()
                 elif event is Pause.SUBMIT_NON_FINITE:
                     self.count_features()
                     event = self.answer()
                 if isinstance(event, Wait):
-                    await event.block_async(self.fiber.call_guard)
+                    await event.block_async(self.fiber.check_wait)
                     self.fiber.settle(event)
                 if event is Pause.TURN or time.perf_counter() - turn > TICK:
                     await _give_way()
@@ -112,12 +128,21 @@ class CallLoop:
         if entry is None:
             with self.fiber.call_guard.kept(self.name):
                 entry = instance.entry(function)
-        limit = self._run_seconds if budget is RUN_SECONDS else budget_seconds(budget)
-        self.fiber.start(entry, arguments, limit)
+        if budget is RUN_SECONDS:
+            self.fiber.start(entry, arguments, self._run_seconds, self._call_seconds)
+        else:
+            self.fiber.start(entry, arguments, *call_limits(self._limits, budget))
         if data or self.place in self._touched:  # else there is nothing to forget
-            self.services.begin_call(data)
+            self.forget_call(data)
             (self._touched.add if data else self._touched.discard)(self.place)
         return entry
+
+    def forget_call(self, data: bytes = b"") -> None:
+        """Forget what the call before left; `data` is the input of the new one."""
+        self.account.extra = 0.0
+        if self.instance.is_tight:
+            self.instance.let_grow()
+        self.services.begin_call(data)
 
     def run_to_submit(
         self,
@@ -125,6 +150,7 @@ class CallLoop:
         is_driven: Callable[[Session], bool],
         *,
         is_suspended: bool = False,
+        gives_way: bool = False,
     ) -> Session | None:
         """
         Run a call up to the next submit of a driven session, and return that session.
@@ -133,29 +159,37 @@ class CallLoop:
         it, fill its batch, call `fiber.answer` and then this method again; it has a whole budget
         then. With `is_suspended` the guest is suspended in a request that was not served yet, which
         is served first. Returns None when the call, or its frame in a loop, has ended. Raises as
-        `call` does.
+        `call` does. With `gives_way` it also raises GaveWay, where the guest has run for a turn or
+        waits: call this again to continue, with what is left of the budget.
         """
         fiber = self.fiber
         if self.instance.is_closed and (refusal := self.instance.refusal()):
             raise refusal
+        event: Event = self._waiting
+        self._waiting = None
+        turn_began = _clock() if gives_way else None
         if fiber.is_parked:
-            self.services.pending_polls = 0
+            if not fiber.is_between_turns:
+                self.services.pending_polls = 0
             fiber.unpark()
         try:
-            event = fiber.proceed() if is_suspended else fiber.advance()
+            if event is None:
+                event = fiber.proceed() if is_suspended else fiber.advance(gives_way=gives_way)
             while event is not None:
-                if isinstance(event, Wait):
-                    self._block(event)
-                else:
+                if event in _SUBMITS:
                     if event is Pause.SUBMIT_NON_FINITE:
                         self.count_features()
                     session = self.submitted()
                     if is_driven(session):
                         fiber.park()
                         return session
-                    if (waiting := self.answer()) is not None:
-                        self._block(waiting)
-                event = fiber.advance()
+                    event = self.answer()
+                if event is not None:
+                    self._wait(event, turn_began)
+                event = fiber.advance(gives_way=gives_way)
+        except GaveWay:
+            fiber.park(is_between_turns=True)
+            raise
         except BaseException as error:
             (self.fail if fiber.is_parked else self.abandon)(error)  # `park` ended the call guard
             raise
@@ -191,7 +225,10 @@ class CallLoop:
 
         Returns the wait that must end before the guest is resumed. Raises PolicyFailed.
         """
-        session = self.submitted()
+        fiber, session = self.fiber, self.submitted()
+        is_low = fiber.is_low
+        if is_low:
+            self._limit_runs(self.account.seconds_left)
         try:
             session.answer()
         except AbiError as error:
@@ -202,9 +239,20 @@ class CallLoop:
             logger.exception("%s: its policy failed, a bug of the host", self.name)
             self.fiber.answer(ErrorCode.INTERNAL_ERROR)
         else:
-            self.fiber.answer(0)
+            fiber.answer(0)
             if (ready := session.held()) is not None:
                 return Wait(ready)
+        finally:
+            ran, account = _clock() - fiber.suspended_at, self.account
+            if session.is_of_guest:
+                if ran > LONG:
+                    ran = account.counted(ran, may_wait=True)
+                account.model_seconds += ran
+                self._used[self.place] += ran
+            else:
+                account.policy_seconds += ran
+            if is_low:
+                self._limit_runs(self.account.budget)
         return None
 
     def refuse(self, error: AbiError) -> None:
@@ -236,6 +284,7 @@ class CallLoop:
         """Drop the call: the guest is failed from now on, by `error` or as cancelled by it."""
         self.fiber.drop()
         self.fiber.call_guard.lost += 1
+        self._waiting = None
         if isinstance(error, GuestError):
             self.instance.failure = error
         else:
@@ -260,9 +309,25 @@ class CallLoop:
             raise
         return self.end(entry)
 
+    def _wait(self, event: Wait | Pause, turn_began: float | None) -> None:
+        """
+        Block until a wait is over. Raises KeyboardInterrupt after SIGINT.
+
+        With the time at which a turn began it raises GaveWay instead, as at the end of the turn.
+        """
+        if not isinstance(event, Wait):
+            if turn_began is not None and _clock() - turn_began > _SHORT_TURN:
+                raise GaveWay
+        elif turn_began is None or event.ready(0.0):
+            self._block(event)
+        else:
+            self.fiber.look_at_wait()
+            self._waiting = event
+            raise GaveWay
+
     def _block(self, wait: Wait) -> None:
         """Block until a wait is over. Raises KeyboardInterrupt after SIGINT."""
-        wait.block(self.fiber.call_guard)
+        wait.block(self.fiber.check_wait)
         self.fiber.settle(wait)
 
     def failure_of(self, trap: Address, error_address: Address) -> GuestError:

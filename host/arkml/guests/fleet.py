@@ -12,7 +12,9 @@ from arkml.guests.counts import Statistics
 from arkml.guests.fleet_call import FleetCall, FleetParts, FleetResult
 from arkml.guests.guest import Guest, calls_of, initializers
 from arkml.guests.instance import SharedResources
-from arkml.limits import RUN_SECONDS, Budget, budget_seconds
+from arkml.guests.shares import FleetShares
+from arkml.limits import RUN_SECONDS, Budget, call_limits
+from arkml.runtime.account import Usage
 from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import Number
 from arkml.runtime.mappings import require_mappings
@@ -41,7 +43,10 @@ class Fleet(Unique, Closing):
         self._call_guard = shared.call_guard
         self._make = make
         self._parts = FleetParts(
-            shared.call_guard, shared.lockstep, Batcher(engine.arena, shared.columns)
+            shared.call_guard,
+            shared.lockstep,
+            Batcher(engine.arena, shared.columns, shared.lockstep),
+            FleetShares(self._limits.frames_over_share),
         )
         self._calls: dict[_Wanted, FleetCall] = {}
         self._lost = shared.call_guard.lost
@@ -106,6 +111,11 @@ class Fleet(Unique, Closing):
         """Counts of all guests together, since they were loaded."""
         return sum((guest.statistics for guest in self.guests), Statistics())
 
+    @property
+    def account(self) -> Usage:
+        """Time and memory that the guests are charged with, of all together and by kind."""
+        return sum((guest.account for guest in self.guests), Usage())
+
     def close(self) -> None:
         """Close every guest."""
         for guest in self.guests:
@@ -132,11 +142,11 @@ class Fleet(Unique, Closing):
         return [self.guests[index] for index in only]
 
     def _run(self, wanted: _Wanted, arguments: tuple[Number, ...], budget: Budget) -> FleetResult:
-        limit = self._limits.run_seconds if budget is RUN_SECONDS else budget_seconds(budget)
+        seconds, call_seconds = call_limits(self._limits, budget)
         self._call_guard.begin(self.name)
         try:
             call = self._call(wanted)
-            call.run(arguments, limit)
+            call.run(arguments, seconds, call_seconds)
             return call.result()
         finally:
             self._call_guard.end()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from arkml.errors import GuestError
+from arkml.errors import GuestError, GuestTimeout
 from arkml.guests.batching import Batcher
 from arkml.guests.calls import CallLoop
+from arkml.guests.shares import FRAMES_SEEN, FleetShares
+from arkml.runtime.account import LONG
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.exported_function import Number, RawCall, ResultRoom
 from arkml.runtime.fiber import Pause
@@ -18,6 +21,7 @@ from arkml.runtime.waits import Wait
 
 _PAUSE = 0.001  # seconds, when each guest that is left waits for something
 _PATIENCE = 0.02  # seconds between two looks at SIGINT, when a learner's pace holds all up
+_clock = time.perf_counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class FleetParts(NamedTuple):
     call_guard: CallGuard
     lockstep: Lockstep
     batcher: Batcher
+    shares: FleetShares
 
 
 class FleetCall:
@@ -60,13 +65,15 @@ class FleetCall:
         is_frame: bool = False,
     ) -> None:
         """Take the guests that can be called. Raises EntryPointMissing."""
-        self._call_guard, self._lockstep, self._batcher = parts
+        self._call_guard, self._lockstep, self._batcher, self._shares = parts
         self._count = len(chosen)
         self._refused: dict[int, GuestError] = {}
         self._failed: dict[int, GuestError] = {}
         self._guests: dict[int, CallLoop] = {}
         self._order: dict[int, int] = {}
-        self._budget: float | None = None
+        self._limits: tuple[float | None, float | None] = (None, None)
+        self._round_began = math.inf
+        self._counted = 0.0  # seconds of guests and policies when the round began
         for index, guest in enumerate(chosen):
             if refusal := guest.instance.refusal():
                 self._refused[index] = refusal
@@ -80,8 +87,14 @@ class FleetCall:
         if self._loops is None and self._everyone:
             self._room = ResultRoom([guest.instance.entry(function) for guest in self._everyone])
 
-    def run(self, arguments: Sequence[Number], budget: float | None) -> None:
-        """Run the calls, or the next frames, to their ends. Raises UsageError before anything."""
+    def run(
+        self, arguments: Sequence[Number], budget: float | None, call_seconds: float | None
+    ) -> None:
+        """
+        Run the calls, or the next frames, to their ends, each within these limits in seconds.
+
+        Raises UsageError before anything.
+        """
         places, lockstep, room = self._places, self._lockstep, self._room
         self._failed = {}
         if not places:
@@ -90,7 +103,9 @@ class FleetCall:
             room.set_arguments(arguments)
         if lockstep.touched:
             self._forget_inputs()
-        self._budget = budget
+        if self._limits != (budget, call_seconds):
+            self._limits = budget, call_seconds
+            self._batcher.limit_runs(self._everyone, math.inf if budget is None else budget)
         lockstep.allow(budget)
         if room is not None:
             lockstep.begin_calls(places, room.calls)
@@ -103,6 +118,9 @@ class FleetCall:
                 if lockstep.is_in_frame(place):
                     self._fail(place, error)
             raise
+        self._shares.frame += 1
+        if budget is not None and lockstep.spent > budget / 2:
+            self._evict(budget)
 
     def result(self) -> FleetResult:
         """Return the values of the calls, and the errors of those that failed."""
@@ -124,13 +142,14 @@ class FleetCall:
         """Begin the calls for the services of guests that left something in them."""
         touched = self._lockstep.touched
         for place in touched.intersection(self._places):
-            self._guests[place].services.begin_call()
+            self._guests[place].forget_call()
             touched.discard(place)
 
     def _serve(self, places: Sequence[int]) -> None:
         """Run guests and answer them, round after round, until all are at the end."""
         lockstep = self._lockstep
         running, waiting = places, dict[int, Wait]()
+        self._round_began = math.inf
         while running or waiting:
             turn = lockstep.advance(running)
             self._end(turn.ended)
@@ -144,6 +163,25 @@ class FleetCall:
                 running = self._answer(running)
             if waiting:
                 running = sorted([*running, *self._woken(waiting, patient=not running)])
+                self._round_began = math.inf
+            elif running:
+                self._charge_round(running)
+
+    def _charge_round(self, places: Sequence[int]) -> None:
+        """
+        Charge guests for the work of the host in their second round, and in later ones.
+
+        That is what neither they nor policies took; the first round is the frame of all.
+        """
+        lockstep, now = self._lockstep, _clock()
+        counted = lockstep.spent + self._batcher.policy_seconds
+        rest = now - self._round_began - (counted - self._counted)
+        if 0 < rest < LONG:
+            lockstep.spent += rest
+            counted += rest
+            for place in places:
+                lockstep.used[place] += rest / len(places)
+        self._round_began, self._counted = now, counted
 
     def _answer(self, places: Sequence[int]) -> Sequence[int]:
         """
@@ -170,15 +208,17 @@ class FleetCall:
         Returns True if it is in a submit then; one that waits for something joins `waiting`.
         """
         lockstep, guest = self._lockstep, self._guests[place]
-        fiber = guest.fiber
-        fiber.set_budget(self._budget)
+        fiber, before = guest.fiber, lockstep.used[place]
+        fiber.set_limits(*self._limits)
         try:
-            if lockstep.used[place] > lockstep.alert:
+            if before - lockstep.began[place] > lockstep.alert:
                 fiber.look_at_budget()
             event = fiber.proceed()
         except GuestError as error:
             self._fail(place, error)
             return False
+        finally:
+            lockstep.spent += lockstep.used[place] - before
         if event is None:
             if lockstep.is_in_frame(place):
                 self._end([place])
@@ -195,6 +235,25 @@ class FleetCall:
                 guest = self._guests[place]
                 self._fail(place, guest.failure_of(*guest.fiber.take_errors()))
 
+    def _evict(self, budget: float) -> None:
+        """Fail the guests that used more than their share in too many of the last frames."""
+        self._batcher.settle()
+        lockstep, shares = self._lockstep, self._shares
+        used = {
+            place: lockstep.used[place] - lockstep.began[place]
+            for place in self._places
+            if place not in self._failed
+        }
+        if not used:
+            return
+        for place, share in shares.judge(used, budget).items():
+            text = (
+                f"{self._guests[place].name} ran for {used[place]:.3f} s in a frame of its fleet"
+                f" and was over its share, now of {share:.3f} s, in {shares.most + 1} of the last"
+                f" {FRAMES_SEEN} frames: it is evicted (Limits.frames_over_share)"
+            )
+            self._fail(place, GuestTimeout(text))
+
     def _fail(self, place: int, error: BaseException) -> None:
         self._guests[place].fail(error)
         if isinstance(error, GuestError):
@@ -205,6 +264,12 @@ class FleetCall:
         over = [place for place, wait in waiting.items() if wait.ready(0.0)]
         for place in over:
             self._guests[place].fiber.settle(waiting.pop(place))
+        for place in list(waiting):
+            try:
+                self._guests[place].fiber.look_at_wait()
+            except GuestError as error:
+                del waiting[place]
+                self._fail(place, error)
         if patient and not over:
             time.sleep(_PAUSE)
             self._call_guard.check_interrupt()

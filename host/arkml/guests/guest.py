@@ -10,6 +10,7 @@ from arkml.errors import CmdletFailed, EntryPointMissing, GuestError, GuestExit,
 from arkml.guests.calls import CallLoop, Reply
 from arkml.guests.counts import Statistics
 from arkml.limits import RUN_SECONDS, Budget
+from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import Number
 from arkml.runtime.module.description import ModuleInfo
@@ -63,6 +64,11 @@ class Guest(Unique, Closing):
         return self._instance.statistics
 
     @property
+    def account(self) -> Usage:
+        """Time since loading and memory at present that the guest is charged with, by kind."""
+        return self._instance.usage
+
+    @property
     def live_handles(self) -> int:
         """Number of sessions, models, loads and futures that the guest has not dropped yet."""
         services = self._instance.services
@@ -78,7 +84,8 @@ class Guest(Unique, Closing):
         Call an exported function and return its result.
 
         Integers come back signed, several results as a tuple. `budget` is the number of seconds
-        that the guest may run, without policies and suspension; None means no limit. Raises
+        that the guest may be charged with: its wasm and what the host does for it, without policies
+        of the embedder and waits; None lifts that limit and `Limits.call_seconds`. Raises
         GuestBusy, GuestFailed, EntryPointMissing, UsageError, GuestTrap, GuestTimeout, GuestExit,
         and KeyboardInterrupt after Ctrl-C.
         """

@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 import sys
 import time
+import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from arkml.abi.codes import ErrorCode
 from arkml.closing import Unclosed, Unique
-from arkml.errors import EntryPointMissing, GuestError, GuestFailed
+from arkml.errors import EntryPointMissing, GuestError, GuestFailed, GuestMemoryFull
 from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
+from arkml.limits import Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.runtime.abort import EnvironmentCalls
+from arkml.runtime.account import Account, Usage
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Shape
@@ -26,12 +30,14 @@ from arkml.runtime.fiber import Fiber
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.linker import Handlers
 from arkml.runtime.lockstep import Lockstep
-from arkml.runtime.memory import GuestMemory
+from arkml.runtime.memory import PAGE, GuestMemory
+from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.sandbox import Sandbox
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Kind
 from arkml.runtime.wasi.calls import WasiCalls
-from arkml.runtime.wasi.linking import OURS, WasiGrant
+from arkml.runtime.wasi.linking import WasiGrant
+from arkml.runtime.wasi.shim import OURS
 from arkml.runtime.wasi.virtual import VirtualCalls, World
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U64_LAYOUT
@@ -75,7 +81,7 @@ class Instance(Unique):
         name: str,
         number: int,
         wasi: WasiGrant | None = None,
-        released: Callable[[], object] = lambda: None,
+        released: Callable[[Usage], object] = lambda _: None,
     ) -> None:
         self.name = name
         self.number = number
@@ -90,11 +96,17 @@ class Instance(Unique):
         self._warned: set[str] = set()
         self.non_finite_features = 0
         self._final: Statistics | None = None
+        self._final_usage: Usage | None = None
+        self.is_tight = False
+        """True if other bytes of the guest keep its memory from growing to its own limit."""
         self._sandbox = sandbox = Sandbox(
             engine, module, shared.columns, shared.lockstep, wasi, virtual=world is not None
         )
         self.control = sandbox.control
         self.lockstep, self.place = sandbox.lockstep, sandbox.place
+        self.account = Account(sandbox.lockstep, sandbox.place)
+        self.library = shared.library
+        self.limits = _limits_of(module)
         self.entries = sandbox.entries
         """Exported functions that were called before, by name."""
         self.regions = sandbox.regions
@@ -110,13 +122,19 @@ class Instance(Unique):
                 open_queue=self._open_queue,
                 hives=shared.gateway,
                 clock=time.time_ns if world is None else world.time_of_day,
+                account=self.account,
             )
             wasi_calls = self._serve_imports(wasi or WasiGrant(), world)
             waiting = Waiting(self.services, wasi_calls)
-            self.fiber = Fiber(sandbox, shared.call_guard, self._handlers, waiting.after_import)
+            self.fiber = Fiber(
+                sandbox, self.account, shared.call_guard, self._handlers, waiting.after_import
+            )
         except BaseException:
             sandbox.close()
             raise
+        require = _weakly(self._require_bytes)
+        sandbox.records.require = self.account.require_bytes = require
+        shared.library.workspace.require_bytes[number] = require
         self.is_closed = False
 
     @property
@@ -142,6 +160,41 @@ class Instance(Unique):
     def statistics(self) -> Statistics:
         """Counts since the instance was made; after `close` those of its end."""
         return self._final or self._count()
+
+    @property
+    def usage(self) -> Usage:
+        """Time since the instance was made, and memory at present; after `close` time only."""
+        if self._final_usage is not None:
+            return self._final_usage
+        settle = self.lockstep.settle()
+        if settle is not None:
+            settle()
+        return self.account.usage(
+            memory=self._sandbox.native_memory.pages() * PAGE,
+            columns=self._sandbox.records.used,
+            sessions=self.services.session_bytes,
+            agents=self.library.workspace.held(self.number),
+        )
+
+    def _require_bytes(self, size: int) -> None:
+        """Raise GuestMemoryFull if the guest may not have `size` bytes more, in all kinds."""
+        memory = self._sandbox.native_memory.pages() * PAGE
+        others = size + self._other_bytes()
+        if memory + others > self.limits.guest_bytes:
+            raise GuestMemoryFull(
+                f"{self.name} has {memory} bytes of memory and would have {others} beside it,"
+                f" over the limit of {self.limits.guest_bytes} (Limits.guest_bytes)"
+            )
+        self.is_tight = self._sandbox.limit_memory(self.limits.guest_bytes - others)
+
+    def let_grow(self) -> None:
+        """Let the memory grow to what the guest's other bytes leave of its limit by now."""
+        self.is_tight = self._sandbox.limit_memory(self.limits.guest_bytes - self._other_bytes())
+
+    def _other_bytes(self) -> int:
+        """Return the bytes that count towards the guest's limit, beside its memory."""
+        held = self.library.workspace.held(self.number)
+        return held + self._sandbox.records.used + self.services.session_bytes
 
     def close(self) -> None:
         """Free the instance. Raises GuestBusy while a call is in progress. Safe to call again."""
@@ -176,7 +229,9 @@ class Instance(Unique):
         self.is_closed = True
         try:
             self._final = self._count()
-            self._released()
+            self._final_usage = self.usage.without_memory()
+            self.library.workspace.require_bytes.pop(self.number, None)
+            self._released(self._final_usage)
             self.fiber.call_guard.lost += 1
             self.fiber.drop()
             self.services.close()
@@ -244,3 +299,22 @@ class Instance(Unique):
     def _forget_queue(self, index: int) -> None:
         self.regions.pop(index, None)
         self.sessions.pop(index, None)
+
+
+def _limits_of(module: CompiledModule) -> Limits:
+    """Return the limits of an instance: a cmdlet may wait for as long as it wants to."""
+    if module.info.kind in (ModuleKind.CMDLET, ModuleKind.WASI_COMMAND):
+        return replace(module.limits, call_seconds=None)
+    return module.limits
+
+
+def _weakly(method: Callable[[int], None]) -> Callable[[int], None]:
+    """Return a function that calls a method, and does not keep its object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(size: int) -> None:
+        found = reference()
+        if found is not None:
+            found(size)
+
+    return call

@@ -7,6 +7,7 @@ import gc
 import itertools
 import sys
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -22,6 +23,7 @@ from arkml.limits import Limits
 from arkml.policies.given import ObjectPolicy, PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.model_cache import ModelCache
+from arkml.runtime.account import Usage
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
@@ -77,6 +79,8 @@ class GuestLoader:
         self._numbers = itertools.count()
         self._instances: dict[int, weakref.ref[Instance]] = {}
         self._keys = itertools.count()
+        self._past = Usage()  # of guests that are closed
+        self._left: deque[Usage] = deque()  # likewise, not added up yet
         GUARD.install()
 
     @property
@@ -86,15 +90,25 @@ class GuestLoader:
             raise UsageError("this host is closed")
         return self._open_engine
 
+    @property
+    def account(self) -> Usage:
+        """Time and memory that the guests are charged with; of closed ones the time."""
+        live = [instance for each in list(self._instances.values()) if (instance := each())]
+        usage = sum((instance.usage for instance in live), Usage())
+        self._add_past()
+        return usage + self._past
+
     def library(self) -> PolicyLibrary:
         """Return a new library of policies, for the guests of one thread."""
-        return PolicyLibrary(
+        library = PolicyLibrary(
             self._models,
             seed=self._seed,
             deterministic=self._deterministic,
             override=self._override,
             limits=self.limits,
         )
+        library.workspace.is_interrupted = GUARD.is_requested
+        return library
 
     def shared(
         self,
@@ -202,18 +216,32 @@ class GuestLoader:
                 wasi=self.wasi,
                 released=partial(self._forget, key),
             )
+            self._add_past()
             self._instances[key] = weakref.ref(instance)
             return CallLoop(instance)
 
-    def _forget(self, key: int) -> None:
+    def _forget(self, key: int, usage: Usage) -> None:
         """Forget an instance that was freed. Bound to the loader, it keeps it as long."""
         self._instances.pop(key, None)
+        self._left.append(usage)  # without a lock: a finalizer may be here
+
+    def _add_past(self) -> None:
+        """Add up the usage of guests that are closed."""
+        while self._left:
+            self._past += self._left.popleft()
 
     def _require_room(self, count: int) -> None:
         live, limit = len(self._instances), self.limits.instances
         if live + count > limit:
             raise InstanceLimitExceeded(
                 f"this host has {live} guests: {count} more are over its limit of {limit}"
+            )
+        each, most = self.limits.guest_bytes, self.limits.host_bytes
+        if most is not None and (live + count) * each > most:
+            raise InstanceLimitExceeded(
+                f"this host has {live} guests: {count} more may have {(live + count) * each} bytes"
+                f" together, over its limit of {most} (Limits.host_bytes); each has up to {each}"
+                " (Limits.guest_bytes)"
             )
 
 

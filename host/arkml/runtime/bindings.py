@@ -9,7 +9,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import POINTER, byref, c_bool, c_char, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    byref,
+    c_bool,
+    c_char,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache, partial
 from importlib.metadata import version
 from typing import Any, TypeAlias
@@ -22,10 +32,12 @@ from arkml.errors import UsageError
 from arkml.runtime import suspension
 
 WASMTIME_MAJOR = 50
+WASMTIME = version("wasmtime")
+"""The version of wasmtime that is installed."""
 
-if version("wasmtime").partition(".")[0] != str(WASMTIME_MAJOR):
+if WASMTIME.partition(".")[0] != str(WASMTIME_MAJOR):
     raise UsageError(
-        f"arkml needs wasmtime {WASMTIME_MAJOR}.*, found {version('wasmtime')}:"
+        f"arkml needs wasmtime {WASMTIME_MAJOR}.*, found {WASMTIME}:"
         f" pip install 'wasmtime=={WASMTIME_MAJOR}.*'"
     )
 
@@ -59,6 +71,13 @@ delete_future = _brief(raw._wasmtime_call_future_delete, None, c_void_p)  # noqa
 _delete = delete_future  # of instances: nothing polls them but their maker
 
 delete_store = _brief(raw._wasmtime_store_delete, None, c_void_p)  # noqa: SLF001
+
+limit_store = _brief(
+    raw._wasmtime_store_limiter,  # noqa: SLF001
+    None,
+    *(c_void_p, c_int64, c_int64, c_int64, c_int64, c_int64),
+)
+"""(store, memory size, elements of a table, instances, tables, memories), from now on."""
 
 call_async = _brief(
     raw._wasmtime_func_call_async,  # noqa: SLF001
@@ -273,11 +292,6 @@ class Memory:
         check(_memory_grow(self._context, self._memory, pages, ctypes.addressof(before)))
 
 
-def set_async_stack(config: wasmtime.Config, size: int) -> None:
-    """Bytes of native stack of one fiber."""
-    raw.wasmtime_config_async_stack_size_set(config.ptr(), size)
-
-
 def trap_at(address: Address) -> wasmtime.Trap:
     """Take ownership of a wasm_trap_t."""
     trap: wasmtime.Trap = wasmtime.Trap._from_ptr(  # noqa: SLF001
@@ -321,6 +335,7 @@ __all__ = [
     "STRLEN",
     "VALUE_OFFSET",
     "VALUE_SIZE",
+    "WASMTIME",
     "Address",
     "Memory",
     "RawInstance",
@@ -336,9 +351,9 @@ __all__ = [
     "delete_future",
     "delete_store",
     "error_at",
+    "limit_store",
     "poll",
     "prepare",
-    "set_async_stack",
     "set_epoch_deadline",
     "take_store",
     "trap_at",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from typing import Any
 
 import wasmtime
@@ -11,14 +10,18 @@ import wasmtime
 from arkml.closing import Unique
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
+from arkml.loggers import SafeLogger
 from arkml.runtime.engine import Engine
+from arkml.runtime.module.binary import Binary
 from arkml.runtime.module.description import ModuleInfo, describe
 from arkml.runtime.module.imports import Linkage, resolve, stub_module, stub_note
 from arkml.runtime.module.normalize import MemoryPlan, normalize
-from arkml.runtime.module.refusals import check_size
+from arkml.runtime.module.parsing import parse
+from arkml.runtime.module.refusals import check_size, checked_limits, table_share
 from arkml.runtime.module.wasm_types import FunctionType
+from arkml.runtime.shared_engine import ModuleCode
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 
 class CompiledModule(Unique):
@@ -26,7 +29,9 @@ class CompiledModule(Unique):
     A compiled guest module, of which guests are instances.
 
     `digest` is the SHA-256 of the bytes given, `binary` the module in the binary format, as it was
-    given. `functions` are the types of the exported functions.
+    given. `functions` are the types of the exported functions, `table_share` is the number of
+    elements to which each table may grow. The same bytes are compiled once for all hosts of the
+    process whose limits on modules and whose grants are equal.
     """
 
     def __init__(
@@ -41,33 +46,63 @@ class CompiledModule(Unique):
     ) -> None:
         """Compile `data`. Raises ModuleError, MemoryLimitExceeded and TableLimitExceeded."""
         check_size(data, limits)
-        self.binary: bytes = to_binary(data, name)
-        normalized = normalize(self.binary, limits)
         self.name = name
         self.limits = limits
         self.digest: str = hashlib.sha256(data).hexdigest()
-        self.info: ModuleInfo = describe(normalized.binary)
-        self.linkage: Linkage = resolve(
-            normalized.binary,
-            name,
-            wasi_type=engine.wasi.type_of if wasi else None,
-            stub_missing=stub_missing,
+        compiled = self._compiled = engine.modules.get(
+            (self.digest, checked_limits(limits), wasi, stub_missing),
+            lambda: _compile(engine, data, name, limits, wasi=wasi, stub_missing=stub_missing),
         )
-        self.memory: MemoryPlan | None = normalized.memory
-        self.has_start: bool = normalized.has_start
-        self.module: Any = engine.compile(normalized.wasm, name)
-        self.stubs: wasmtime.Module | None = None
-        if self.linkage.stubs:
-            for stub in self.linkage.stubs:
-                logger.warning("%s: %s", name, stub_note(stub))
-            self.stubs = engine.compile(
-                bytes(wasmtime.wat2wasm(stub_module(self.linkage.stubs))), f"stubs of {name}"
-            )
-        self.functions: dict[str, FunctionType] = {
-            export.name: export.type
-            for export in self.info.exports
-            if isinstance(export.type, FunctionType)
-        }
+        self.binary: bytes = compiled.binary
+        self.info: ModuleInfo = compiled.info
+        self.linkage: Linkage = compiled.linkage
+        self.memory: MemoryPlan | None = compiled.memory
+        self.table_share: int = compiled.table_share
+        self.has_start: bool = compiled.has_start
+        self.module: Any = compiled.module
+        self.stubs: wasmtime.Module | None = compiled.stubs
+        self.functions: dict[str, FunctionType] = compiled.functions
+        for stub in self.linkage.stubs:
+            logger.warning("%s: %s", name, stub_note(stub))
+
+
+def _compile(
+    engine: Engine, data: bytes, name: str, limits: Limits, *, wasi: bool, stub_missing: bool
+) -> ModuleCode:
+    binary = to_binary(data, name)
+    normalized = normalize(binary, limits)
+    info = describe(normalized.binary)
+    wasi_type = engine.wasi.type_of if wasi else None
+    linkage = resolve(normalized.binary, name, wasi_type=wasi_type, stub_missing=stub_missing)
+    module = engine.compiler.guest(
+        normalized.wasm, name, lambda: _is_quick(normalized.binary), limits.compile_seconds
+    )
+    stubs = None
+    if linkage.stubs:
+        stubs = _stubs(engine, linkage, name, limits)
+    functions = {
+        export.name: export.type for export in info.exports if isinstance(export.type, FunctionType)
+    }
+    return ModuleCode(
+        binary, info, linkage, normalized.memory,
+        table_share(normalized.binary.tables, limits.table_elements),
+        normalized.has_start, module, stubs, functions,
+    )  # fmt: skip
+
+
+def _is_quick(binary: Binary) -> bool:
+    """Return whether a module is compiled in this process. Raises ModuleTooComplex."""
+    from arkml.runtime.module.complexity import check  # of no use for a module in the cache
+
+    return check(binary)
+
+
+def _stubs(engine: Engine, linkage: Linkage, name: str, limits: Limits) -> wasmtime.Module:
+    """Compile the functions that stand in for missing imports, of which a guest may name many."""
+    wasm = bytes(wasmtime.wat2wasm(stub_module(linkage.stubs)))
+    return engine.compiler.guest(
+        wasm, f"stubs of {name}", lambda: _is_quick(parse(wasm)), limits.compile_seconds
+    )
 
 
 def to_binary(data: bytes, name: str) -> bytes:

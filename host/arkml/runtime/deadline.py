@@ -17,23 +17,24 @@ class Ticker:
     """
     Increments the engine's epoch every TICK while a call is in progress.
 
-    `running` holds a token for each call in progress. Adding and discarding one is atomic; after
-    adding, a caller looks at `parked` and calls `wake` if it is set.
+    `running` holds a token for each call in progress, `users` one for each host. Adding and
+    discarding one is atomic; after adding to `running`, a caller looks at `parked` and calls `wake`
+    if it is set. The thread ends with the last user.
     """
 
     def __init__(self, engine: wasmtime.Engine) -> None:
         self._engine = engine
         self.running: set[int] = set()
+        self.users: set[int] = set()
         self.parked = True
         self._waking: SimpleQueue[None] = SimpleQueue()
-        self._closed = False
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
         """Tick from now on."""
         with self._lock:
-            if self._closed:
+            if not self.users:
                 return
             self.parked = False
             self._waking.put(None)
@@ -41,21 +42,24 @@ class Ticker:
                 self._thread = threading.Thread(target=self._tick, name="arkml-ticker", daemon=True)
                 self._thread.start()
 
-    def stop(self) -> None:
-        """Let the ticker's thread end. Takes no lock that a finalizer could find taken."""
-        self._closed = True
-        self._waking.put(None)
+    def leave(self, user: int) -> None:
+        """Let the thread end if no user is left. Takes no lock: a finalizer may call it."""
+        self.users.discard(user)
+        if not self.users:
+            self._waking.put(None)
 
-    def close(self) -> None:
-        """End the ticker's thread."""
-        self.stop()
-        if self._thread not in (None, threading.current_thread()):  # the collector runs anywhere
-            self._thread.join()
+    def close(self, user: int) -> None:
+        """Leave, and wait for the end of the thread if no user is left."""
+        self.leave(user)
+        thread = self._thread
+        if thread not in (None, threading.current_thread()):  # the collector runs anywhere
+            while not self.users and thread.is_alive():  # another user may come in
+                thread.join(TICK)
 
     def _tick(self) -> None:
         idle = 0
         pause = threading.Event()
-        while not self._closed:
+        while not self._ends():
             pause.wait(TICK)
             self._engine.increment_epoch()
             idle = 0 if self.running else idle + 1
@@ -63,11 +67,23 @@ class Ticker:
                 self._park()
                 idle = 0
 
+    def _ends(self) -> bool:
+        """Return True if no user is left; the next one starts another thread."""
+        if self.users:
+            return False
+        with self._lock:
+            self.parked = True
+            if self.users:  # one came in before it could see `parked`
+                self.parked = False
+                return False
+            self._thread = None
+            return True
+
     def _park(self) -> None:
         while not self._waking.empty():
             self._waking.get()
         self.parked = True
-        if self.running or self._closed:  # a call or `close` came in before it could see `parked`
+        if self.running or not self.users:  # changed before it could be seen that this is parked
             self.parked = False
             return
         self._waking.get()

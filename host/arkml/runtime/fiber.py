@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from arkml.abi.codes import ErrorCode
 from arkml.errors import AbiError, GuestBusy, GuestTimeout, UsageError
 from arkml.runtime import bindings
+from arkml.runtime.account import LONG, Account, WorkKind
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.deadline import ALERT, TURN_TICKS
 from arkml.runtime.exported_function import ExportedFunction, Number
@@ -42,29 +43,48 @@ class Fiber:
     """
     The fiber of one guest, whose call is at `place` of a lockstep.
 
-    `call_guard` lets one call at a time through, `handlers` answer host-lane imports, and `wait`
-    is asked after each import for what the guest has to wait for.
+    `account` is charged, `call_guard` lets one call at a time through, `handlers` answer host-lane
+    imports, and `wait` is asked after each import for what the guest has to wait for.
     """
+
+    __slots__ = (  # attributes of a dict are slower from 30 on
+        "_alert", "_answer", "_asked", "_asked_call", "_bytes", "_call_seconds", "_error",
+        "_futures", "_handlers", "_name", "_numbers", "_reason", "_record", "_room", "_sandbox",
+        "_trap", "_turn", "_used", "_value", "_wait", "_waits_since", "_whole_turn", "_words",
+        "account", "call_guard", "is_between_turns", "is_low", "is_parked", "lockstep", "place",
+        "suspended_at",
+    )  # fmt: skip
 
     def __init__(
         self,
         sandbox: Sandbox,
+        account: Account,
         call_guard: CallGuard,
         handlers: Handlers,
         wait: Callable[[], Wait | None],
     ) -> None:
+        self.account = account
         self.call_guard = call_guard
         self.is_parked = False
-        """True while the guest waits in a submit for an answer from outside, the guard open."""
+        """True while the guest is suspended with the guard open: in a submit, or between turns."""
+        self.is_between_turns = False
+        """True while it is parked in the middle of what it does, and not in a submit."""
+        self.suspended_at = 0.0
+        """Time at which the guest was suspended, or the host began to serve it."""
+        self.is_low = False
+        """True once half of the call's time is used up, and in the first call with new limits."""
         self.lockstep, self.place = sandbox.lockstep, sandbox.place
         self._futures, self._used = self.lockstep.futures, self.lockstep.used
         self._sandbox = sandbox
         self._handlers = handlers
         self._wait = wait
         self._name = sandbox.program.name
-        self._turn = TURN_TICKS
+        self._turn = self._whole_turn = TURN_TICKS
         self._asked: float | None = None
-        self._budget = self._alert = math.inf
+        self._asked_call: float | None = None
+        self._call_seconds = math.inf
+        self._room = self._alert = math.inf  # seconds of a call, and of all, until a look
+        self._waits_since: float | None = None
         arena, control = sandbox.engine.arena, sandbox.control
         self._words, self._bytes = arena.words, arena.bytes
         self._reason = (control + at.REASON) >> 2
@@ -81,7 +101,11 @@ class Fiber:
         return self._words[self._record]
 
     def start(
-        self, entry: ExportedFunction, arguments: Sequence[Number], budget: float | None
+        self,
+        entry: ExportedFunction,
+        arguments: Sequence[Number],
+        budget: float | None,
+        call_seconds: float | None = None,
     ) -> None:
         """
         Begin a call; nothing runs before `advance`.
@@ -100,54 +124,70 @@ class Fiber:
             except UsageError:
                 self.call_guard.end()
                 raise
-        self.set_budget(budget)
         self.lockstep.begin(self.place, entry.raw)
+        if budget is not self._asked or call_seconds is not self._asked_call:
+            self._set_limits(budget, call_seconds)
+        elif self.is_low or self._turn != self._whole_turn:
+            self._refresh()
+        else:
+            self._alert = self._used[self.place] + self._room
 
-    def park(self) -> None:
+    def park(self, *, is_between_turns: bool = False) -> None:
         """
-        Leave the guest suspended in its submit and end the call guard.
+        Leave the guest suspended in its submit, or between two turns, and end the call guard.
 
         Raises KeyboardInterrupt if SIGINT came; the fiber is parked then too.
         """
-        self.is_parked = True
+        self.is_parked, self.is_between_turns = True, is_between_turns
         self.call_guard.end()
 
     def unpark(self) -> None:
-        """Begin the call guard again, with the whole budget of the call. Raises GuestBusy."""
+        """
+        Begin the call guard again. Raises GuestBusy.
+
+        After a submit the guest has the whole budget of the call, between turns what is left.
+        """
         self.call_guard.begin(self._name)
         self.is_parked = False
-        self.allow(self._asked)
+        if not self.is_between_turns:
+            self.lockstep.began[self.place] = self._used[self.place]
+            self.account.extra = 0.0
+            self._refresh()
+        self.is_between_turns = False
 
-    def allow(self, budget: float | None) -> None:
-        """Let the guest run for `budget` seconds from now on, None for no limit."""
-        self._used[self.place] = 0.0
-        self.set_budget(budget)
+    def shorten_turns(self) -> None:
+        """Let turns be one tick long from now on."""
+        self._whole_turn = 1
+        self._take_turns(1)
 
-    def set_budget(self, budget: float | None) -> None:
-        """Set the budget, in seconds, that the time which the guest ran is compared with."""
-        if budget is not self._asked:
-            self._asked = budget
-            self._budget = math.inf if budget is None else budget
-            self._alert = self._budget - ALERT
-        if self._turn != TURN_TICKS:
-            self._take_turns(TURN_TICKS)
+    def set_limits(self, budget: float | None, call_seconds: float | None = None) -> None:
+        """
+        Set the limits of a call that its lockstep has begun, in seconds, None for no limit.
 
-    def advance(self, *, cooperative: bool = False) -> Event:
+        `budget` is compared with what is charged to the guest, `call_seconds` with that and the
+        waits that it asked for.
+        """
+        if budget is not self._asked or call_seconds is not self._asked_call:
+            self._set_limits(budget, call_seconds)
+        else:
+            self._refresh()
+
+    def advance(self, *, gives_way: bool = False) -> Event:
         """
         Run the guest until its call or frame ends (None), or until something has to be done.
 
-        With `cooperative` a guest that has run for a tick gives way. Raises GuestTimeout when the
-        budget is used up and KeyboardInterrupt after SIGINT; `finish` must follow.
+        With `gives_way` that is also the end of its turn. Raises GuestTimeout when the budget is
+        used up and KeyboardInterrupt after SIGINT; `finish` must follow.
         """
         words, futures, used, place = self._words, self._futures, self._used, self.place
-        if cooperative:
-            self._take_turns(1)
+        started = _clock()
         while True:
             if used[place] > self._alert:
                 self.look_at_budget()
-            started = _clock()
             ended = _poll(futures[place])
-            used[place] += _clock() - started
+            self.suspended_at = now = _clock()
+            ran = now - started
+            used[place] += ran if ran < LONG else self.account.counted(ran)
             if ended:
                 return None
             reason = words[self._reason]
@@ -156,12 +196,16 @@ class Fiber:
             if reason == _FRAME_END:
                 return None
             event = self._serve(reason)
-            if event is not None and (cooperative or event is not Pause.TURN):
+            if event is not None and (gives_way or event is not Pause.TURN):
                 return event
+            started = _clock()
+            rest = started - self.suspended_at  # beside what `_serve` has charged
+            used[place] += rest if rest < LONG else self.account.counted(rest)
 
     def proceed(self) -> Event:
         """Serve what the guest is suspended in, unless it is a submit, and run it as `advance`."""
         reason = self._words[self._reason]
+        self.suspended_at = _clock()
         if reason == _SUBMIT:
             return _SUBMITTED
         event = self._serve(reason)
@@ -180,8 +224,22 @@ class Fiber:
         """Let the call return that the guest waited in: the wait is over."""
         if wait.answer is not None:
             self.answer_value(wait.answer())
-        if wait.spun_since is not None and self._budget != math.inf:
-            self._used[self.place] += _clock() - wait.spun_since
+        since, self._waits_since = self._waits_since, None
+        if since is not None:
+            self.account.add_wait(_clock() - since, is_charged=wait.is_spin)
+            self._set_alert()
+
+    def look_at_wait(self) -> None:
+        """Raise GuestTimeout if the guest waits for longer than its call may take."""
+        if self._waits_since is not None and self._call_seconds != math.inf:
+            taken = self.account.used + self.account.extra + _clock() - self._waits_since
+            if taken >= self._call_seconds:
+                raise self._late(taken)
+
+    def check_wait(self) -> None:
+        """Raise as `look_at_wait`, and GuestCancelled and KeyboardInterrupt as they are due."""
+        self.call_guard.check_interrupt()
+        self.look_at_wait()
 
     def failed(self) -> bool:
         """Return True if the call that just ended left a trap or an error."""
@@ -210,14 +268,47 @@ class Fiber:
         self.is_parked = False
 
     def look_at_budget(self) -> None:
-        """Raise GuestTimeout if the budget is used up, or make the turns short."""
-        used = self._used[self.place]
-        if used >= self._budget:
+        """Raise GuestTimeout if the time of the call is used up, or make the turns short."""
+        account = self.account
+        used, taken = account.used, account.used + account.extra
+        if used >= account.budget:
             raise GuestTimeout(
                 f"{self._name} ran for {used:.3f} s in one call, over its budget of"
-                f" {self._budget:g} s"
+                f" {account.budget:g} s"
             )
-        self._take_turns(1)
+        if taken >= self._call_seconds:
+            raise self._late(taken)
+        self.is_low = True
+        self._set_alert()
+        if self._used[self.place] > self._alert:
+            self._take_turns(1)
+
+    def _late(self, taken: float) -> GuestTimeout:
+        return GuestTimeout(
+            f"{self._name} took {taken:.3f} s for one call with its waits, over the limit of"
+            f" {self._call_seconds:g} s (Limits.call_seconds)"
+        )
+
+    def _set_limits(self, budget: float | None, call_seconds: float | None) -> None:
+        self._asked, self._asked_call = budget, call_seconds
+        self.account.budget = math.inf if budget is None else budget
+        self._call_seconds = math.inf if call_seconds is None else call_seconds
+        least = min(self.account.budget, self._call_seconds)
+        self._room = min(least / 2, least - ALERT)
+        self._refresh()
+        self.is_low = True
+
+    def _refresh(self) -> None:
+        """Begin to count the time of a call whose seconds before it are known."""
+        self.is_low = False
+        self._alert = self.lockstep.began[self.place] + self._room
+        if self._turn != self._whole_turn:
+            self._take_turns(self._whole_turn)
+
+    def _set_alert(self) -> None:
+        """Let `advance` look at the time again shortly before it is used up."""
+        left = min(self.account.budget, self._call_seconds - self.account.extra)
+        self._alert = self.lockstep.began[self.place] + left - ALERT
 
     def _take_turns(self, ticks: int) -> None:
         """
@@ -235,9 +326,18 @@ class Fiber:
         """Serve a suspension; returns None if the guest may be resumed at once."""
         if reason >= Reason.FIRST_IMPORT:
             self._import(reason - Reason.FIRST_IMPORT)
-            return self._wait()
+            ended = _clock()
+            self.account.charge_import(ended - self.suspended_at)
+            self.suspended_at = ended
+            waiting = self._wait()
+            if waiting is not None:
+                self._waits_since = ended
+            return waiting
         if reason == Reason.GROW:
             self._grow()
+            ended = _clock()
+            self.account.charge(WorkKind.COPIES, ended - self.suspended_at)
+            self.suspended_at = ended
             return None
         if reason == Reason.SUBMIT_NON_FINITE:
             return Pause.SUBMIT_NON_FINITE

@@ -53,6 +53,10 @@ class InterruptGuard:
                 signal.signal(signal.SIGINT, self._before)
         self._before = None
 
+    def is_requested(self) -> bool:
+        """Return True if this is the main thread and it is to end the call in progress."""
+        return self.requested and threading.get_ident() == MAIN_THREAD
+
     @contextmanager
     def held_back(self) -> Iterator[None]:
         """Delay KeyboardInterrupt on the main thread to the end of the block."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -50,10 +49,11 @@ from arkml.errors import (
     NotFound,
     Unavailable,
 )
-from arkml.runtime.engine import IMPORTS
+from arkml.loggers import SafeLogger
 from arkml.runtime.memory import GuestBuffer, GuestMemory
+from arkml.runtime.shared_engine import IMPORTS
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 # The one place, beside the shim, that knows codes. The first class that matches counts.
 ERROR_CODES: tuple[tuple[type[AbiError], ErrorCode], ...] = (
@@ -188,7 +188,7 @@ class ImportCall:
             case Str(lossy=lossy):
                 pointer, length = self._index[f"{name}_ptr"], self._index[f"{name}_len"]
                 if lossy:
-                    return lambda memory, raw: memory.lossy_text(raw[pointer], raw[length])
+                    return lambda memory, raw: memory.display_text(raw[pointer], raw[length])
                 return lambda memory, raw: memory.text(raw[pointer], raw[length])
             case Slice(item=item):
                 pointer, length = self._index[f"{name}_ptr"], self._index[f"{name}_len"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.runtime import bindings
+from arkml.runtime.account import LONG, counted_seconds
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import ALERT
 from arkml.runtime.exported_function import RawCall
@@ -59,12 +60,17 @@ class Lockstep:
         self.futures: list[bindings.Address] = []
         """Calls in progress by place, 0 for none. Only this class changes them."""
         self.used: list[float] = []
-        """Seconds that each guest ran in its call or frame, by place."""
+        """Seconds that are charged to each guest since it entered, by place."""
+        self.began: list[float] = []
+        """Seconds that were charged to each guest when its call or frame began, by place."""
         self.touched: set[int] = set()
         """Places of the guests that called host-lane imports since that was last cleared."""
         self.alert = math.inf
         """Seconds in a call or frame from which on `advance` leaves a guest to its fiber."""
-        self._spent = 0.0  # seconds that all guests ran since `allow`
+        self.spent = 0.0
+        """Seconds that were charged to all guests together since `allow`."""
+        self.settle: Callable[[], Callable[[], None] | None] = _nothing_to_settle
+        """Returns what enters the runs of policies for many guests into their accounts, or None."""
         self._controls: list[int] = []
         self._reasons: list[int] = []  # indices of words
         self._free: list[int] = []  # places, a heap
@@ -72,7 +78,7 @@ class Lockstep:
         self._words = arena.word_array
         self._numbers = arena.number_array
         self._fields: list[Places] | None = None  # by field, of all places
-        self._chosen: Sequence[int] | None = None  # the last tuple of places
+        self._chosen: Sequence[int] | Places | None = None  # the last tuple of places
         self._chosen_fields: list[Places] = []
 
     def enter(self, control: int) -> int:
@@ -80,12 +86,14 @@ class Lockstep:
         reason = (control + at.REASON) >> 2
         if self._free:
             place = heappop(self._free)
+            self.used[place] = self.began[place] = 0.0
             self._controls[place] = control
             self._reasons[place] = reason
         else:
             place = len(self.futures)
             self.futures.append(0)
             self.used.append(0.0)
+            self.began.append(0.0)
             self._controls.append(control)
             self._reasons.append(reason)
         self._fields = self._chosen = None
@@ -101,7 +109,7 @@ class Lockstep:
         """Begin a call of one guest; if parked, it is let out of its loop first."""
         if self.futures[place]:
             self.drop(place)
-        self.used[place] = 0.0
+        self.began[place] = self.used[place]
         self.futures[place] = _call_async(*call)
 
     def drop(self, place: int) -> None:
@@ -132,8 +140,8 @@ class Lockstep:
 
     def allow(self, budget: float | None) -> None:
         """Let each guest run for `budget` seconds from now on, None for no limit."""
-        self.used[:] = [0.0] * len(self.used)
-        self._spent = 0.0
+        self.began[:] = self.used
+        self.spent = 0.0
         self.alert = math.inf if budget is None else budget - ALERT
 
     def advance(self, places: Sequence[int]) -> Turn:
@@ -146,7 +154,7 @@ class Lockstep:
         if not alive:
             return Turn(ended, (), ())
         reasons = self._reasons_of(alive)
-        if self._spent <= self.alert and reasons.count(reasons[0]) == len(reasons):
+        if self.spent <= self.alert and reasons.count(reasons[0]) == len(reasons):
             if reasons[0] == _SUBMIT:
                 return Turn(ended, alive, ())
             if reasons[0] == _FRAME_END:
@@ -161,8 +169,9 @@ class Lockstep:
             reasons = self._reasons_of(alive)
         submitted: list[int] = []
         other: list[int] = []
+        used, began = self.used, self.began
         for place, reason in zip(alive, reasons, strict=True):
-            if reason == _SUBMIT and self.used[place] <= self.alert:
+            if reason == _SUBMIT and used[place] - began[place] <= self.alert:
                 submitted.append(place)
             elif reason != _FRAME_END:
                 other.append(place)
@@ -216,16 +225,17 @@ class Lockstep:
 
     def _run(self, places: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
         """Run guests; returns those whose call has ended, and the others."""
-        futures, used = self.futures, self.used
+        futures, used, long = self.futures, self.used, LONG
         ended: list[int] = []
         start = then = _clock()
         for place in places:
             if _poll(futures[place]):
                 ended.append(place)
             now = _clock()
-            used[place] += now - then
+            ran = now - then
+            used[place] += ran if ran < long else counted_seconds(ran)
             then = now
-        self._spent += then - start
+        self.spent += then - start
         if not ended:
             return ended, places
         if len(ended) == len(places):
@@ -239,15 +249,15 @@ class Lockstep:
 
     def _tired(self, places: Sequence[int], reasons: Sequence[int]) -> list[int]:
         """Return the guests whose turn ran out and whose budget has not."""
-        used, alert = self.used, self.alert
+        used, began, alert = self.used, self.began, self.alert
         return [
             place
             for place, reason in zip(places, reasons, strict=True)
-            if reason == _RUNNING and used[place] <= alert
+            if reason == _RUNNING and used[place] - began[place] <= alert
         ]
 
     def _at(self, field: int, places: Sequence[int] | Places) -> Places:
-        """Return where a field of each guest lies in the column memory; kept for a tuple."""
+        """Return where a field of each guest lies; kept for a tuple and for a read-only array."""
         if places is self._chosen:
             return self._chosen_fields[field]
         fields = self._fields
@@ -257,11 +267,24 @@ class Lockstep:
                 *((controls + word) >> 2 for word in _WORDS),
                 *((controls + number) >> 3 for number in _NUMBERS),
             ]
-        if isinstance(places, tuple):
-            index = np.array(places, np.intp)
+        if isinstance(places, tuple) or (
+            isinstance(places, np.ndarray) and not places.flags.writeable
+        ):
+            index = np.asarray(places, np.intp)
             self._chosen, self._chosen_fields = places, [column[index] for column in fields]
             return self._chosen_fields[field]
         return fields[field][places]
+
+
+def _nothing_to_settle() -> None:
+    """Return None: the accounts are complete."""
+
+
+def _is_constant(places: Sequence[int] | Places) -> bool:
+    """Return whether places are a tuple, or an array that is read-only."""
+    if isinstance(places, np.ndarray):
+        return not places.flags.writeable
+    return isinstance(places, tuple)
 
 
 _WORDS = (at.REASON, at.ANSWER, at.RECORD, at.FRAMES, at.FRAMES_AHEAD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 
 from arkml.errors import InvalidArguments, TextTooLong, TooManyBytes
@@ -54,12 +55,10 @@ class GuestMemory:
         except UnicodeDecodeError as error:
             raise InvalidArguments(f"text is not UTF-8 at byte {error.start}") from None
 
-    def lossy_text(self, pointer: int, size: int) -> str:
-        """Return text for display, cut to the limit, with bytes that are not UTF-8 replaced."""
+    def display_text(self, pointer: int, size: int) -> GuestText:
+        """Return text of `size` bytes, of which nothing is read yet. Raises InvalidArguments."""
         self.check(pointer, size)
-        kept = min(size, self._limits.text_bytes)
-        text = self.read(pointer, kept).decode("utf-8", "replace")
-        return text if kept == size else f"{text}… [{size - kept} bytes cut]"
+        return GuestText(self, pointer, size, self._limits.text_bytes)
 
     def write(self, pointer: int, data: bytes) -> None:
         """Write `data`, or raise InvalidArguments and write nothing."""
@@ -68,14 +67,41 @@ class GuestMemory:
             ctypes.memmove(self._base + pointer, data, len(data))
 
     def assembly_script_text(self, pointer: int) -> str:
-        """Return the AssemblyScript string at `pointer`; empty for null or an address outside."""
+        """
+        Return the AssemblyScript string at `pointer`, as far as it can be logged.
+
+        It is empty for null and for an address outside of the memory.
+        """
         try:
             size = int.from_bytes(self.read(pointer - 4, 4), "little") if pointer >= 4 else 0
             self.check(pointer, size)
-            kept = min(size, self._limits.text_bytes)
+            kept = min(size, self._limits.log_bytes, self._limits.text_bytes)
             return self.read(pointer, kept).decode("utf-16-le", "replace")
         except InvalidArguments:
             return ""
+
+
+class GuestText:
+    """Text for display in guest memory; what is not read costs nothing."""
+
+    __slots__ = ("_limit", "_memory", "_pointer", "size")
+
+    def __init__(self, memory: GuestMemory, pointer: int, size: int, limit: int) -> None:
+        self._memory = memory
+        self._pointer = pointer
+        self._limit = limit
+        self.size = size
+
+    def read(self, most: int) -> tuple[str, int]:
+        """
+        Return the first `most` bytes, at most `Limits.text_bytes`, and the number left out.
+
+        A character that is cut is left out; bytes that are not UTF-8 are replaced.
+        """
+        kept = min(self.size, most, self._limit)
+        data = self._memory.read(self._pointer, kept)
+        text, used = codecs.utf_8_decode(data, "replace", kept == self.size)
+        return text, self.size - used
 
 
 class GuestBuffer:

@@ -26,7 +26,7 @@ from arkml.runtime.shim import control as at
 from arkml.runtime.shim import frame
 from arkml.runtime.shim.render import export_name
 from arkml.runtime.store import GuestStore
-from arkml.runtime.wasi.linking import WasiGrant, config
+from arkml.runtime.wasi.linking import WasiGrant, config, free_descriptors
 
 _BUILD_TICKS = 1 << 32  # no guest code runs, but segments are filled: however slow, not cut short
 
@@ -59,7 +59,9 @@ class Sandbox:
         self._loop: ExportedFunction | None = None
         self.regions: dict[int, Region] = {}
         """The queues of the open sessions, by the index of their records."""
+        self._growth = self._most = 0  # bytes that the memory may grow to, now and at most
         self._arena = arena = engine.arena
+        wasi = wasi or WasiGrant()
         store = self._limited(wasi)
         self.control = arena.allocate(at.CONTROL_SIZE)
         try:
@@ -72,7 +74,7 @@ class Sandbox:
         self.context = self._store.context
         self._errors = arena.base + self.control + at.TRAP
         try:
-            self._build(virtual=virtual)
+            self._build(wasi, virtual=virtual)
         except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
             self.close()
             raise _explain(program.name, error) from None
@@ -113,36 +115,50 @@ class Sandbox:
             self._loop = loop
         return loop if loop is not None and loop.name == name else None
 
+    def limit_memory(self, size: int) -> bool:
+        """
+        Let the guest's memory grow to `size` bytes, or to its own limit if that is less.
+
+        Returns True if its own limit is more.
+        """
+        allowed = max(0, min(size, self._most))
+        if allowed != self._growth:
+            self._growth = allowed
+            self._store.limit(self._caps(self.program.table_share))
+        return allowed < self._most
+
     def close(self) -> None:
         """Free the call in progress, the Store and the column memory."""
         self._store.close()
         self.records.release()
         self._arena.free(self.control, at.CONTROL_SIZE)
 
-    def _limited(self, wasi: WasiGrant | None) -> wasmtime.Store:
+    def _limited(self, wasi: WasiGrant) -> wasmtime.Store:
         """Return a new Store with the limits of the program and what `wasi` grants."""
         limits, plan = self.program.limits, self.program.memory
-        store = wasmtime.Store(self.engine.engine)
         size = limits.memory_bytes
         if plan is not None and plan.maximum is not None:
             size = min(size, plan.maximum * PAGE)
-        store.set_limits(
-            memory_size=size,
-            table_elements=max(1, limits.table_elements),
-            instances=4,  # shim, guest, WASI shim, stubs
-            tables=1 + limits.tables,  # the shim has one, of one element
-            memories=1,
-        )
+        self._growth = self._most = size
+        store = wasmtime.Store(self.engine.engine)
+        store.set_limits(*self._caps(limits.table_elements))
         store.set_epoch_deadline(_BUILD_TICKS)
         if self.program.linkage.wasi:
-            store.set_wasi(config(wasi or WasiGrant()))
+            store.set_wasi(config(wasi))
         return store
 
-    def _build(self, *, virtual: bool) -> None:
+    def _caps(self, table_elements: int) -> tuple[int, int, int, int, int]:
+        """Return the limits of the Store, in the order of `bindings.limit_store`."""
+        instances, memories = 4, 1  # shim, guest, WASI shim, stubs
+        tables = 1 + self.program.limits.tables  # the shim has one, of one element
+        return self._growth, max(1, table_elements), instances, tables, memories
+
+    def _build(self, wasi: WasiGrant, *, virtual: bool) -> None:
         engine, context, linkage = self.engine, self.context, self.program.linkage
         arena = engine.arena
         shim = self._shim = bindings.RawInstance.of(context, engine.shim)
         shim.set_global("base", "i32", self.control)
+        shim.set_global("continuation", "i64", arena.base + self.control + at.CONTINUATION)
         arena.numbers[(self.control + at.CONTINUATION) >> 3] = bindings.STRLEN
         arena.numbers[(self.control + at.CONTINUATION + 8) >> 3] = arena.base + self.control
         memory = shim.export("memory")
@@ -158,13 +174,17 @@ class Sandbox:
                 extern = shim.export(export_name(module, name))
                 bindings.define(linker, context, module, name, extern)
             if linkage.wasi:
-                engine.wasi.link(context, shim, virtual=virtual)
+                imported = [name for _, name in linkage.wasi]
+                free = free_descriptors(self.program.limits.descriptors, wasi)
+                engine.wasi.link(context, shim, imported, free=free, virtual=virtual)
             if self.program.stubs is not None:
                 stubs = bindings.RawInstance.linked(context, linker, self.program.stubs)
                 for number, stub in enumerate(linkage.stubs):
                     extern = stubs.export(str(number))
                     bindings.define(linker, context, stub.module, stub.name, extern)
             self._guest = bindings.RawInstance.linked(context, linker, self.program.module)
+        if self.program.table_share != self.program.limits.table_elements:
+            self._store.limit(self._caps(self.program.table_share))
         bindings.yield_at_deadline(context, TURN_TICKS)
         bindings.set_epoch_deadline(self.context, TURN_TICKS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import wasmtime
@@ -38,6 +39,11 @@ class GuestStore:
         self._columns = columns
         self._pointer = bindings.take_store(store)
         self._open.add(self)
+
+    def limit(self, caps: Sequence[int]) -> None:
+        """Set what the Store may hold from now on; see `bindings.limit_store`."""
+        if self._pointer:
+            bindings.limit_store(self._pointer, *caps)
 
     def close(self) -> None:
         """Delete the call in progress, then the Store. Safe to call again."""

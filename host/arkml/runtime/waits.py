@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from arkml.runtime.call_guard import CallGuard
-
 _SLICE = 0.02  # seconds between two looks at SIGINT
 
 
@@ -16,27 +14,27 @@ class Wait:
     A guest's wait, over when `ready(timeout)` returns True.
 
     `ready` blocks for at most `timeout` seconds. `answer()` is then what the call returns that the
-    guest is suspended in, if that is not settled already. `spun_since` is set where the guest did
-    not ask to wait but polls in a loop: the time of `perf_counter` since which this counts as its
-    own. `Fiber.settle` must follow a wait that is over.
+    guest is suspended in, if that is not settled already. With `is_spin` the guest did not ask to
+    wait but polls in a loop, and is charged with the time. `Fiber.settle` must follow a wait that
+    is over.
     """
 
     ready: Callable[[float], bool]
     answer: Callable[[], int] | None = None
-    spun_since: float | None = None
+    is_spin: bool = False
 
-    def block(self, call_guard: CallGuard) -> None:
-        """Block until the wait is over. Raises KeyboardInterrupt and GuestCancelled."""
+    def block(self, look: Callable[[], None]) -> None:
+        """Block until the wait is over; raises what `look` raises, which is called now and then."""
         while not self.ready(_SLICE):
-            call_guard.check_interrupt()
-        call_guard.check_interrupt()
+            look()
+        look()
 
-    async def block_async(self, call_guard: CallGuard) -> None:
-        """Wait while other tasks run. Raises KeyboardInterrupt and GuestCancelled."""
+    async def block_async(self, look: Callable[[], None]) -> None:
+        """Wait while other tasks run; raises what `look` raises, which is called now and then."""
         import asyncio  # 20 ms at start that only coroutines need
 
         pause = 0.0
         while not self.ready(0.0):
             await asyncio.sleep(pause)
-            call_guard.check_interrupt()
+            look()
             pause = min(_SLICE, pause + 0.001)

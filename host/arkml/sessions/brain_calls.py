@@ -16,6 +16,7 @@ from arkml.policies.signature import Port
 from arkml.sessions import brains, runtimes
 from arkml.sessions.brains import Brain
 from arkml.sessions.futures import Future
+from arkml.sessions.leases import Lease
 from arkml.sessions.runtimes import Load, Runtime
 from arkml.sessions.snapshots import Packing, log_refusals
 from arkml.sessions.state import GuestState
@@ -51,7 +52,9 @@ class MlInferenceV0(Packing):
         future = Future(runtimes.NETWORK, self._guest.changes)
         load = self._table.insert(Load(handle, future, lease))
         runtime.loads.add(load)
-        self._guest.background(partial(self._load, future, format, data, self._guest.keys.next()))
+        self._guest.background(
+            partial(self._load, future, format, data, self._guest.keys.next(), lease)
+        )
         return load
 
     def poll_load_inference_async(self, handle: int) -> int:
@@ -108,12 +111,12 @@ class MlInferenceV0(Packing):
 
     def execute_inference(self, handle: int) -> bytes:
         runtime = self._table.get(handle, Runtime)
-        return brains.agents_bytes(runtime.execute(None, self._guest.stopwatch))
+        return self._execute(runtime, math.inf)
 
     def execute_inference_for(self, handle: int, time_limit_s: float) -> bytes:
         runtime = self._table.get(handle, Runtime)
         seconds = 0.0 if math.isnan(time_limit_s) else max(0.0, time_limit_s)
-        return brains.agents_bytes(runtime.execute(seconds, self._guest.stopwatch))
+        return self._execute(runtime, seconds)
 
     def poll_result(self, handle: int, inference_handle: int, agent: int) -> bool:
         return self._brain(handle, inference_handle).has_result(agent)
@@ -130,6 +133,15 @@ class MlInferenceV0(Packing):
         brain = self._brain(runtime_handle, inference_handle)
         return brains.floats_bytes(brain.output(agent, slot))
 
+    def _execute(self, runtime: Runtime, seconds: float) -> bytes:
+        guest = self._guest
+        is_of_guest = guest.library.takes_snapshots
+        if is_of_guest:
+            seconds = min(seconds, guest.account.seconds_left)
+            guest.library.limit_runs(guest.account.seconds_left)
+        with guest.account.running(is_of_guest=is_of_guest):
+            return brains.agents_bytes(runtime.execute(seconds, guest.stopwatch))
+
     def _brain(self, runtime: int, handle: int) -> Brain:
         self._table.get(runtime, Runtime)
         brain = self._table.get(handle, Brain)
@@ -137,10 +149,22 @@ class MlInferenceV0(Packing):
             raise NotFound(f"brain {handle:#x} does not belong to runtime {runtime:#x}")
         return brain
 
-    def _load(self, future: Future[Network], format: SnapshotFormat, data: bytes, key: int) -> None:
+    def _load(
+        self,
+        future: Future[Network],
+        format: SnapshotFormat,
+        data: bytes,
+        key: int,
+        lease: Lease,
+    ) -> None:
         try:
-            network = self._guest.library.load_network(data, format, key=key)
+            library = self._guest.library
+            library.prepare()
+            with self._guest.account.vetting(is_of_guest=library.takes_snapshots):
+                network = library.load_network(data, format, key=key)
+            lease.count(network.session_bytes)
             brains.require_countable(network)
+            self._guest.account.require_bytes(0)  # the model is among the leases
         except Exception as error:  # noqa: BLE001  the guest that polls gets it
             future.fail(error)
         else:

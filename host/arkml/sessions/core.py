@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from arkml.abi.buffers import OutBuffer
+from arkml.abi.buffers import DisplayText, OutBuffer
 from arkml.abi.codes import LogLevel
 from arkml.errors import InvalidArguments, NotFound
 from arkml.sessions.state import Family, GuestState
@@ -47,18 +47,32 @@ class CoreV2(Family):
     __slots__ = ()
 
     def register_panic(
-        self, err_msg: str, location_file: str, location_line: int, location_column: int
+        self,
+        err_msg: DisplayText,
+        location_file: DisplayText,
+        location_line: int,
+        location_column: int,
     ) -> None:
         record_panic(self._guest, err_msg, location_file, location_line, location_column)
 
 
-def record_panic(guest: GuestState, message: str, file: str, line: int, column: int) -> None:
-    """Keep and log a panic: its message, its location and the current debug contexts."""
+def record_panic(
+    guest: GuestState, message: str | DisplayText, file: str | DisplayText, line: int, column: int
+) -> None:
+    """
+    Keep and log a panic: its message, its location and the current debug contexts.
+
+    One over the log rate is not read: the panic before it is kept, if the call has had one.
+    """
+    log = guest.log
+    if not log.admits(message, file):
+        guest.panic = guest.panic or "panic with a message over the log rate"
+        return
     limit = guest.limits.log_bytes
     location = presentable(file, limit).replace("\n", " ")
     text = f"{presentable(message, limit) or 'panic without a message'}, {location}:{line}:{column}"
-    guest.panic = text + guest.log.context()
-    guest.log.say(logging.ERROR, f"panic: {text}")
+    guest.panic = text + log.context()
+    log.write(logging.ERROR, f"panic: {text}")
 
 
 class CoreV3(Family):
@@ -66,7 +80,7 @@ class CoreV3(Family):
 
     __slots__ = ()
 
-    def log(self, level: int, str: str) -> None:
+    def log(self, level: int, str: DisplayText) -> None:
         known = LogLevel(level) if level in LEVELS else LogLevel.ERROR
         self._guest.log.say(LEVELS[known], str)
 
@@ -83,8 +97,8 @@ class CoreV4(Family):
         out.write(pending)
         self._guest.pending_vector = None
 
-    def add_debug_context(self, name_str: str, value_str: str) -> None:
+    def add_debug_context(self, name_str: DisplayText, value_str: DisplayText) -> None:
         self._guest.log.add_context(name_str, value_str)
 
-    def remove_debug_context(self, name_str: str) -> None:
+    def remove_debug_context(self, name_str: DisplayText) -> None:
         self._guest.log.remove_context(name_str)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from arkml.errors import AbiError, Unavailable
+from arkml.loggers import SafeLogger
 from arkml.sessions import results
 from arkml.sessions.futures import ResultType
 from arkml.sessions.gateway import RunGateway
@@ -19,7 +20,7 @@ from arkml.sessions.state import Family
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 
 class HiveRequests(Family):

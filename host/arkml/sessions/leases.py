@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from threading import Lock
 from types import TracebackType
 
 from arkml.errors import SnapshotTooLarge
@@ -11,46 +12,79 @@ PORTION = 4
 """Limit on the snapshots in use together, as a multiple of the limit on one."""
 
 
+HELD_BYTES = 32 << 20
+"""Limit on what the models in use hold together, where that on the snapshots is smaller."""
+
+
 class SnapshotLeases:
     """
     The snapshots in use by the sessions and brains of one guest.
 
-    Equal bytes count once, since they are one model. Not thread-safe: it is used by the thread
-    that runs the guest.
+    The bytes of the snapshots are limited together, and so are those that their models hold once
+    they are loaded. Equal bytes count once, since they are one model. Any thread may use it.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, held_bytes: int = HELD_BYTES) -> None:
         self._limit = limit
+        self._held_limit = max(limit, held_bytes)
+        self._lock = Lock()
         self._used = 0
         self._users: dict[bytes, int] = {}
+        self._held: dict[bytes, int] = {}
 
     @property
     def used(self) -> int:
         """Total bytes of the snapshots in use."""
         return self._used
 
+    @property
+    def held(self) -> int:
+        """Total bytes of the models in use, as they are loaded."""
+        return sum(self._held.values())
+
     def take(self, snapshot: bytes) -> Lease:
         """Lease a snapshot. Raises SnapshotTooLarge if too many bytes would be in use."""
         digest, size = hashlib.sha256(snapshot).digest(), len(snapshot)
-        users = self._users.get(digest, 0)
-        if not users:
-            if self._used + size > self._limit:
-                raise SnapshotTooLarge(
-                    f"a snapshot of {size} bytes beside {self._used} bytes of snapshots in use:"
-                    f" the limit is {self._limit} bytes together"
-                )
-            self._used += size
-        self._users[digest] = users + 1
+        with self._lock:
+            users = self._users.get(digest, 0)
+            if not users:
+                if self._used + size > self._limit:
+                    raise SnapshotTooLarge(
+                        f"a snapshot of {size} bytes beside {self._used} bytes of snapshots in use:"
+                        f" the limit is {self._limit} bytes together"
+                    )
+                self._used += size
+            self._users[digest] = users + 1
         return Lease(self, digest, size)
+
+    def count(self, digest: bytes, held: int) -> None:
+        """
+        Count the `held` bytes of the model of a snapshot.
+
+        Raises SnapshotTooLarge if models would hold too many bytes, or if the snapshot is not in
+        use.
+        """
+        with self._lock:
+            if digest not in self._users:
+                raise SnapshotTooLarge("the snapshot is not in use any longer")
+            others = sum(size for key, size in self._held.items() if key != digest)
+            if others + held > self._held_limit:
+                raise SnapshotTooLarge(
+                    f"a model that holds {held} bytes while it is loaded beside {others} bytes of"
+                    f" other models in use: the limit is {self._held_limit} bytes together"
+                )
+            self._held[digest] = max(held, self._held.get(digest, 0))
 
     def give_back(self, digest: bytes, size: int) -> None:
         """Count one user less of a snapshot."""
-        users = self._users[digest] - 1
-        if users:
-            self._users[digest] = users
-        else:
-            del self._users[digest]
-            self._used -= size
+        with self._lock:
+            users = self._users[digest] - 1
+            if users:
+                self._users[digest] = users
+            else:
+                del self._users[digest]
+                self._used -= size
+                self._held.pop(digest, None)
 
 
 class Lease:
@@ -67,6 +101,10 @@ class Lease:
         self._digest = digest
         self._size = size
         self._is_released = False
+
+    def count(self, held: int) -> None:
+        """Count the `held` bytes of the loaded model. Raises SnapshotTooLarge."""
+        self._leases.count(self._digest, held)
 
     def release(self) -> None:
         """End the use of the snapshot. Safe to call again."""

@@ -36,7 +36,7 @@ class Runtime:
     brains: dict[int, Brain] = field(default_factory=dict)
     loads: set[int] = field(default_factory=set)
 
-    def execute(self, seconds: float | None, stopwatch: Callable[[], float]) -> list[int]:
+    def execute(self, seconds: float, stopwatch: Callable[[], float]) -> list[int]:
         """
         Answer queued observations and return their agents, at most `COUNTABLE`.
 
@@ -49,7 +49,7 @@ class Runtime:
         for handle, brain in list(self.brains.items()):
             if not brain.queued:
                 continue
-            is_over = seconds is not None and agents and stopwatch() - start >= seconds
+            is_over = agents and stopwatch() - start >= seconds
             if is_over or len(agents) == COUNTABLE:
                 break
             self.brains[handle] = self.brains.pop(handle)

@@ -16,7 +16,7 @@ from arkml.sessions.session import QueueOpener, Session
 from arkml.sessions.session_handlers import InferenceV1, SubmitV5, TrainingV1, TrainingV2
 from arkml.sessions.session_table import SessionTable
 from arkml.sessions.snapshots import Packing
-from arkml.sessions.state import Family, GuestState
+from arkml.sessions.state import Charging, Family, FreeWork, GuestState
 from arkml.sessions.text import GuestLog
 from arkml.sessions.time_handlers import TimeV1
 
@@ -82,7 +82,7 @@ class Services:
 
     `number` is unique among the guests of the host and is part of the keys of the sessions.
     `clock` returns the time of day in nanoseconds, `stopwatch` a time in seconds, and `background`
-    runs a job on this or another thread.
+    runs a job on this or another thread. `account` is charged with the work of the handlers.
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class Services:
         stopwatch: Callable[[], float] = time.perf_counter,
         background: Callable[[Callable[[], None]], object] = run_now,
         hives: RunGateway | None = None,
+        account: Charging | None = None,
     ) -> None:
         self._guest = GuestState(
             name,
@@ -108,6 +109,7 @@ class Services:
             stopwatch=stopwatch,
             background=background,
             hives=hives,
+            account=FreeWork() if account is None else account,
         )
         self.handlers: Mapping[str, object] = {
             module: family(self._guest) for module, family in HANDLERS.items()
@@ -165,6 +167,11 @@ class Services:
     def session_at(self, index: int) -> Session:
         """Return the session in slot `index` of the handle table."""
         return self._guest.sessions.at(index)
+
+    @property
+    def session_bytes(self) -> int:
+        """Bytes of the models in use."""
+        return self._guest.snapshots.used
 
     @property
     def live_futures(self) -> int:

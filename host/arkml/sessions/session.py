@@ -67,14 +67,16 @@ class Session:
     The agents of one handle and the policy that answers their submits.
 
     `key` is unique in the host and identifies the session to its policy. `non_finite_actions`
-    counts the actions of `ark-ml-v5` answers that were sent as zeros. `released` is called when
-    the session no longer uses its policy.
+    counts the actions of `ark-ml-v5` answers that were sent as zeros. `is_of_guest` says that the
+    guest brought the policy, and is charged with its runs. `released` is called when the session no
+    longer uses its policy.
     """
 
     __slots__ = (
         "_act",
         "_batch",
         "_released",
+        "is_of_guest",
         "key",
         "non_finite_actions",
         "num_actions",
@@ -91,8 +93,10 @@ class Session:
         key: int,
         num_features: int,
         num_actions: int,
+        is_of_guest: bool = False,
         released: Callable[[], object] = lambda: None,
     ) -> None:
+        self.is_of_guest: bool = is_of_guest
         self.queue: Queue = queue
         self.policy: Policy = policy
         self.key: int = key
@@ -109,8 +113,12 @@ class Session:
         self._act(batch)
         return batch
 
-    def note(self) -> None:
-        """Handle metadata that was pushed with the batch that is being answered."""
+    def note(self, metadata: MetadataLog | None = None) -> None:
+        """
+        Handle metadata that was pushed with the batch that is being answered.
+
+        `metadata` is that of the queue, where it was read already.
+        """
 
     def held(self) -> Ready | None:
         """Return the wait that must end before the guest is resumed after a submit, or None."""
@@ -177,11 +185,14 @@ class TrainingSession(Session):
         if self.masks is not None and self._metadata is not None:
             self.masks.mask(self._metadata, first)
 
-    def note(self) -> None:
-        metadata, self._metadata = self._metadata, None
-        if self._sink is not None:
-            metadata = self.queue.metadata() if metadata is None else metadata
-            self._sink.note(self.queue.batch(), _metrics(metadata))
+    def note(self, metadata: MetadataLog | None = None) -> None:
+        read, self._metadata = self._metadata, None
+        if self._sink is None:
+            return
+        if metadata is None:
+            metadata = self.queue.metadata() if read is None else read
+        if metrics := _metrics(metadata):
+            self._sink.note(self.queue.batch(), metrics)
 
     def held(self) -> Ready | None:
         return None if self._sink is None else self._sink.held()
@@ -216,7 +227,8 @@ class TrainingSession(Session):
 
 
 def _metrics(metadata: MetadataLog) -> MetadataLog:
-    return [item for item in metadata if not item.name.startswith(PREFIX)]
+    _, metrics = metadata.split(PREFIX)
+    return metrics
 
 
 class Keys:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from arkml.abi.codes import SnapshotFormat
 from arkml.errors import AbiError
+from arkml.policies.onnx import session_bytes
 from arkml.sessions import responses
 from arkml.sessions.session import InferenceSession, Origin, Session, TrainingSession
 from arkml.sessions.snapshots import log_refusals
@@ -30,13 +31,20 @@ class _SnapshotSessions(Family):
         """Open a session with a snapshot and return its handle; None is the model's own width."""
         guest = self._guest
         guest.sessions.require_room()
+        guest.library.prepare()
         with log_refusals(guest), guest.snapshots.take(snapshot) as lease:
-            policy = guest.library.load(snapshot, snapshot_format, num_features, num_actions)
+            is_of_guest = guest.library.takes_snapshots
+            with guest.account.vetting(is_of_guest=is_of_guest):
+                policy = guest.library.load(snapshot, snapshot_format, num_features, num_actions)
+            lease.count(session_bytes(policy))
+            guest.account.require_bytes(0)  # the model is among the leases
             features = policy.num_features if num_features is None else num_features
             actions = policy.num_actions if num_actions is None else num_actions
             if num_actions is None:
                 responses.require_countable(0, actions)
-            return guest.sessions.open_inference(policy, features, actions, released=lease.release)
+            return guest.sessions.open_inference(
+                policy, features, actions, is_of_guest=is_of_guest, released=lease.release
+            )
 
 
 class InferenceV1(_SnapshotSessions):

@@ -55,6 +55,7 @@ class SessionTable:
         num_features: int,
         num_actions: int,
         *,
+        is_of_guest: bool = False,
         released: Callable[[], object] = lambda: None,
     ) -> int:
         """Return the handle of a new session of `policy`, which calls `released` at its end."""
@@ -65,6 +66,7 @@ class SessionTable:
             key=key,
             num_features=num_features,
             num_actions=num_actions,
+            is_of_guest=is_of_guest,
             released=released,
         )
         return self._handles.insert(session)

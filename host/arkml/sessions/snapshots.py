@@ -30,6 +30,6 @@ class Packing(Family):
         """Return a Cervo container with an ONNX model that passes the checks of this host."""
         from arkml.policies.vetting import vet  # few guests pack models
 
-        with log_refusals(self._guest):
+        with log_refusals(self._guest), self._guest.account.vetting(is_of_guest=True):
             vet(buffer, self._guest.limits)
             return pack_onnx(buffer)

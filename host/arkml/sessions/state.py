@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
 
 from arkml.limits import Limits
 from arkml.sessions.futures import FutureChanges, FutureTable
@@ -18,6 +20,40 @@ if TYPE_CHECKING:
     from arkml.policies.library import PolicyLibrary
 
 
+class Charging(Protocol):
+    """Charges a guest with the time and the memory of the work that the host does for it."""
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that may still be charged in the present call."""
+
+    @property
+    def require_bytes(self) -> Callable[[int], None]:
+        """Raises GuestMemoryFull if the guest may not have as many bytes more."""
+
+    def vetting(self, *, is_of_guest: bool) -> AbstractContextManager[object]:
+        """Charge the block, which loads a model, if the guest brought it."""
+
+    def running(self, *, is_of_guest: bool) -> AbstractContextManager[object]:
+        """Charge the block, which runs models, if the guest brought them."""
+
+
+class FreeWork:
+    """Charges nothing."""
+
+    seconds_left = math.inf
+
+    def require_bytes(self, size: int) -> None:
+        """Allow every size."""
+        del size
+
+    def vetting(self, *, is_of_guest: bool) -> AbstractContextManager[object]:
+        """Charge nothing for the block."""
+        return nullcontext(is_of_guest)
+
+    running = vetting
+
+
 class GuestState:
     """
     The state of one guest, as its handlers see it.
@@ -26,6 +62,7 @@ class GuestState:
     toward one limit. `snapshots` limits the bytes of models in use. `clock` returns the time of
     day in nanoseconds, `stopwatch` a time in seconds, and `background` runs a job on this or
     another thread. `hives` is the access to the hives that the guest may use, if there are any.
+    `account` is charged with the time of what the host does for the guest.
     `worker_module` is the SHA-256 of the module that remote workers run, empty for the guest's own.
     """
 
@@ -41,7 +78,9 @@ class GuestState:
         stopwatch: Callable[[], float],
         background: Callable[[Callable[[], None]], object],
         hives: RunGateway | None,
+        account: Charging,
     ) -> None:
+        self.account = account
         self.name = name
         self.limits = limits
         self.library = library

@@ -6,7 +6,9 @@ import logging
 import time
 from collections.abc import Callable
 
+from arkml.abi.buffers import DisplayText
 from arkml.abi.codes import LogLevel
+from arkml.loggers import SafeLogger
 from arkml.terminal import harmless
 
 TRACE = 5
@@ -21,23 +23,28 @@ LEVELS = {
 }
 
 LINES_PER_SECOND = 1000
+LINE_BYTES = 256
+"""A longer line counts once for each beginning of that many bytes."""
 _CONTEXTS = 32
 _CONTEXT_BYTES = 256
 _CONTINUATION = "\n    "
 
 
-def presentable(text: str, limit: int) -> str:
-    """Return `text` without control characters, cut to `limit` bytes with the number cut."""
-    if len(text) * 4 <= limit:
-        kept, removed = text, 0
-    else:
-        kept, removed = _cut(text, limit)
+def presentable(text: str | DisplayText, limit: int) -> str:
+    """
+    Return `text` without control characters, cut to `limit` bytes with the number cut.
+
+    Of text in a guest's memory no more than `limit` bytes are read.
+    """
+    kept, removed = _cut(text, limit) if isinstance(text, str) else text.read(limit)
     kept, more = _cut(harmless(kept), limit)
     return f"{kept}… [{removed + more} bytes cut]" if removed + more else kept
 
 
 def _cut(text: str, limit: int) -> tuple[str, int]:
     """Return the first `limit` bytes of `text`, in whole characters, and the number removed."""
+    if len(text) * 4 <= limit:
+        return text, 0
     data = text.encode("utf-8", "surrogatepass")
     if len(data) <= limit:
         return text, 0
@@ -46,7 +53,11 @@ def _cut(text: str, limit: int) -> tuple[str, int]:
 
 
 class Allowance:
-    """A token bucket of `rate` lines a second, with bursts of up to `rate` lines."""
+    """
+    A token bucket of `rate` lines a second, with bursts of up to `rate` lines.
+
+    The last line of a burst may be longer than what is left; the next one then waits for it.
+    """
 
     def __init__(self, rate: float, stopwatch: Callable[[], float]) -> None:
         self._rate = rate
@@ -54,14 +65,14 @@ class Allowance:
         self._left = rate
         self._last = stopwatch()
 
-    def take(self) -> bool:
-        """Take one token and return True, or return False if there is none."""
+    def take(self, lines: int = 1) -> bool:
+        """Take `lines` tokens and return True, or return False if there is none."""
         now = self._stopwatch()
         self._left = min(self._rate, self._left + (now - self._last) * self._rate)
         self._last = now
         if self._left < 1:
             return False
-        self._left -= 1
+        self._left -= lines
         return True
 
 
@@ -80,26 +91,38 @@ class GuestLog:
         self._limit = limit
         self._allowance = Allowance(rate, stopwatch)
         self._contexts: list[tuple[str, str]] = []
-        self._logger: logging.Logger | None = None
+        self._logger: SafeLogger | None = None
         self._dropped = 0
         self._logged: set[str] = set()
 
     @property
-    def logger(self) -> logging.Logger:
+    def logger(self) -> SafeLogger:
         if self._logger is None:
-            self._logger = logging.getLogger(f"arkml.guest.{self._name}")
+            self._logger = SafeLogger(f"arkml.guest.{self._name}")
         return self._logger
 
-    def say(self, level: int, text: str) -> None:
+    def say(self, level: int, text: str | DisplayText) -> None:
         """Log `text` of the guest, with its debug contexts, unless the rate is exceeded."""
-        if not self.logger.isEnabledFor(level):
-            return
-        if not self._allowance.take():
-            self._dropped += 1
-            return
+        if self.logger.isEnabledFor(level) and self.admits(text):
+            self.write(level, presentable(text, self._limit))
+
+    def admits(self, *texts: str | DisplayText) -> bool:
+        """
+        Take the allowance of one line with `texts`, before anything of them is read.
+
+        Returns False, and counts the line as dropped, if the rate is exceeded.
+        """
+        sizes = (len(text) if isinstance(text, str) else text.size for text in texts)
+        admitted = self._allowance.take(
+            max(1, sum(-(-min(size, self._limit) // LINE_BYTES) for size in sizes))
+        )
+        self._dropped += not admitted
+        return admitted
+
+    def write(self, level: int, line: str) -> None:
+        """Log a presentable line that was admitted, with the debug contexts."""
         self.flush()
-        line = presentable(text, self._limit).replace("\n", _CONTINUATION)
-        self.logger.log(level, "%s%s", line, self.context())
+        self.logger.log(level, "%s%s", line.replace("\n", _CONTINUATION), self.context())
 
     def say_once(self, topic: str, level: int, text: str) -> None:
         """Log a message of the host about the guest, the first time for each topic."""
@@ -113,14 +136,14 @@ class GuestLog:
             self.logger.warning("dropped %d lines: the guest exceeds its log rate", self._dropped)
             self._dropped = 0
 
-    def add_context(self, name: str, value: str) -> None:
+    def add_context(self, name: str | DisplayText, value: str | DisplayText) -> None:
         """Show `name=value` on every line until it is removed; a name shows its newest value."""
         if len(self._contexts) >= _CONTEXTS:
             self.say_once("contexts", logging.WARNING, f"more than {_CONTEXTS} debug contexts")
             return
         self._contexts.append((_on_one_line(name), _on_one_line(value)))
 
-    def remove_context(self, name: str) -> None:
+    def remove_context(self, name: str | DisplayText) -> None:
         """Remove the newest value of `name`, if there is one."""
         added = _on_one_line(name)
         for index in reversed(range(len(self._contexts))):
@@ -135,5 +158,5 @@ class GuestLog:
         return f" [{' '.join(f'{name}={value}' for name, value in dict(self._contexts).items())}]"
 
 
-def _on_one_line(text: str) -> str:
+def _on_one_line(text: str | DisplayText) -> str:
     return presentable(text, _CONTEXT_BYTES).replace("\n", " ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 from arkml.errors import ColumnsFull
 from arkml.runtime.columns.arena import Arena
@@ -45,7 +46,10 @@ class Records:
 
     def __init__(self, arena: Arena, control: int, limit: int) -> None:
         self._limit = limit
-        self._used = 0
+        self.used = 0
+        """Bytes of column memory that are charged to the guest."""
+        self.require: Callable[[int], None] | None = None
+        """Raises GuestMemoryFull if the guest may not have as many bytes more."""
         self._arena = arena
         self._control = control
         self._capacity = 2
@@ -64,14 +68,16 @@ class Records:
         """
         Charge `size` bytes of column memory to the guest, or credit them if negative.
 
-        Raises ColumnsFull if that is over the limit.
+        Raises ColumnsFull or GuestMemoryFull if that is over the limit.
         """
-        if self._used + size > self._limit and size > 0:
+        if self.used + size > self._limit and size > 0:
             raise ColumnsFull(
-                f"the sessions of one guest need {self._used + size} bytes of column memory,"
+                f"the sessions of one guest need {self.used + size} bytes of column memory,"
                 f" over the limit of {self._limit}"
             )
-        self._used += size
+        if size > 0 and self.require is not None:
+            self.require(size)
+        self.used += size
 
     def close(self, index: int) -> None:
         """Give up the record of handle index `index`."""

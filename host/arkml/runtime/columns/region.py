@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-import struct
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable
 
 import numpy as np
 
-from arkml.abi.catalog import APIS
-from arkml.abi.layout import struct_size, unpack
-from arkml.abi.schema import FixedStr, Struct
-from arkml.batches import Batch, Metadata, MetadataLog
+from arkml.batches import NO_METADATA, Batch, MetadataLog
 from arkml.errors import ColumnsFull, TooManyRows, TooMuchMetadata
+from arkml.runtime.columns.metadata import read_log
 from arkml.runtime.columns.records import RecordPlace
 from arkml.runtime.columns.slabs import Columns, Shape
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Kind
 
-METRICS: Mapping[int, Struct] = {
-    struct_size(s): s for api in APIS for s in api.structs if s.name.startswith("Metric")
-}
-"""The layout of a metadata item, by its size in bytes."""
-
 _COUNT = at.COUNT >> 2
-_HEADER = struct.Struct("<4I")
 
 
 class Region:
@@ -84,19 +74,12 @@ class Region:
 
     def metadata(self) -> MetadataLog:
         """Return the metadata of the rows, in push order."""
-        arena, record = self._columns.arena, self._record
-        start = self._words[record.word(at.METADATA)]
-        used = self._words[record.word(at.METADATA_USED)]
-        log = arena.bytes[start : start + used]
-        entries: list[Metadata] = []
-        position = 0
-        while position < used:
-            row, items, size, _ = _HEADER.unpack_from(log, position)
-            position += at.METADATA_HEADER
-            for _ in range(items):
-                entries.append(Metadata(row, *_item(bytes(log[position : position + size]))))
-                position += size
-        return entries
+        words, record = self._columns.arena.word_array, self._record
+        used = self._words[record.word(at.METADATA_USED)] >> 2
+        if not used:
+            return NO_METADATA
+        start = self._words[record.word(at.METADATA)] >> 2
+        return read_log(words[start : start + used], self.batch().rows["metadata"])
 
     def clear(self) -> None:
         """Empty the queue."""
@@ -195,13 +178,3 @@ class Region:
         self._metadata = (offset, size)
         self._words[record.word(at.METADATA)] = offset
         self._words[record.word(at.METADATA_CAPACITY)] = size
-
-
-@lru_cache(maxsize=4_096)  # masks come again with every row
-def _item(data: bytes) -> tuple[str, float]:
-    layout = METRICS[len(data)]
-    fields = unpack(layout, data)
-    name = fields["name"]
-    if not isinstance(layout.fields[0].type, FixedStr):
-        name = bytes(name).partition(b"\0")[0].decode("utf-8", "replace")
-    return name, fields["value"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from arkml.errors import (
     FunctionTooLarge,
     MemoryLimitExceeded,
@@ -11,7 +14,7 @@ from arkml.errors import (
 )
 from arkml.limits import Limits
 from arkml.runtime.module.binary import Binary
-from arkml.runtime.module.wasm_types import PAGE, MemoryType
+from arkml.runtime.module.wasm_types import PAGE, MemoryType, TableType
 
 
 def check_size(data: bytes, limits: Limits) -> None:
@@ -43,6 +46,39 @@ def check(binary: Binary, limits: Limits) -> None:
                 f"the module needs {memory.minimum * PAGE:,} bytes of memory at start, "
                 f"more than the {limits.memory_bytes:,} allowed"
             )
+
+
+def checked_limits(limits: Limits) -> tuple[int, ...]:
+    """Return the limits that `check_size` and `check` compare with."""
+    return (
+        limits.module_bytes,
+        limits.function_bytes,
+        limits.memory_bytes,
+        limits.tables,
+        limits.table_elements,
+    )
+
+
+def table_share(tables: Sequence[TableType], limit: int) -> int:
+    """
+    Return the number of elements to which each table may grow, so that all keep `limit` together.
+
+    wasmtime knows a limit for one table only. What tables need at start, and what they may never
+    have by their own maximum, is taken into account.
+    """
+    share, above = 0, limit + 1
+    while above - share > 1:
+        middle = (share + above) // 2
+        grown = (max(t.minimum, min(middle, _most(t))) for t in tables)
+        if sum(grown) <= limit:
+            share = middle
+        else:
+            above = middle
+    return share
+
+
+def _most(table: TableType) -> float:
+    return math.inf if table.maximum is None else table.maximum
 
 
 def _check_memory(memory: MemoryType) -> None:

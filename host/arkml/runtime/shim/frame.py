@@ -55,17 +55,18 @@ _DELIVER = """
       (local.set $good (v128.and (local.get $good) (local.get $d)))
       (v128.store $g offset={o} (local.get $to) (v128.and (local.get $x) (local.get $d)))"""
 
-_TEXT = f"""
+TEXT = f"""
 (import "arkml" "columns" (memory $c 1 65536 shared))
 (import "arkml" "suspend" (func $suspend (param i64)))
 (memory $g (export "memory") 0)
 (global $base (export "base") (mut i32) (i32.const 0))
+(global $continuation (export "continuation") (mut i64) (i64.const 0))
 
 (func $wait (param $reason i32) (result i32)
   (i32.store $c offset={at.ANSWER} (global.get $base) (i32.const 0))
   (i32.store $c offset={at.PAGES} (global.get $base) (memory.size $g))
   (i32.store $c offset={at.REASON} (global.get $base) (local.get $reason))
-  (call $suspend (i64.add (i64.extend_i32_u (global.get $base)) (i64.const {{continuation}})))
+  (call $suspend (global.get $continuation))
   (i32.store $c offset={at.REASON} (global.get $base) (i32.const {Reason.RUNNING}))
   (i32.sub (i32.load $c offset={at.ANSWER} (global.get $base)) (i32.const 1)))
 
@@ -221,8 +222,3 @@ _TEXT = f"""
   (if (local.get $code) (then (return (call $fail (local.get $code)))))
   (i32.const {ErrorCode.SUCCESS}))
 """
-
-
-def text(columns: int) -> str:
-    """Return the text; the column memory begins at address `columns` of the host."""
-    return _TEXT.replace("{continuation}", str(columns + at.CONTINUATION))

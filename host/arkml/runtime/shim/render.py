@@ -25,13 +25,9 @@ NAME = "arkml-shim"
 """Name of the module in backtraces."""
 
 
-def module(apis: Sequence[Api], columns: int) -> str:
-    """
-    Render the shim; import number k of the host lane suspends with FIRST_IMPORT + k.
-
-    The column memory begins at address `columns` of the host.
-    """
-    lines = [f"(module ${NAME}", frame.text(columns)]
+def module(apis: Sequence[Api]) -> str:
+    """Render the shim; import number k of the host lane suspends with FIRST_IMPORT + k."""
+    lines = [f"(module ${NAME}", frame.TEXT]
     for index, (api, function) in enumerate(host_imports(apis)):
         lines += _host_lane(api, function, Reason.FIRST_IMPORT + index)
     for api in apis:

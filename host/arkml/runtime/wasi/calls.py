@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import select
 import struct
@@ -15,12 +14,13 @@ from enum import IntEnum
 from typing import Any, BinaryIO
 
 from arkml.errors import InvalidArguments
+from arkml.loggers import SafeLogger
 from arkml.runtime.memory import GuestMemory
 from arkml.runtime.waits import Wait
 from arkml.runtime.wasi.clocks import Clocks, MachineClocks
 from arkml.runtime.wasi.linking import WasiGrant
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _SUBSCRIPTION = struct.Struct("<QB7x32s")  # userdata, tag, the clock or the descriptor
 _CLOCK = struct.Struct("<I4xQQH6x")  # id, timeout, precision, flags

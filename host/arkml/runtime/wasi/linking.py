@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, BinaryIO
 
 import wasmtime
@@ -15,38 +15,10 @@ from arkml.runtime import bindings
 from arkml.runtime.module.imports import WASI_MODULE
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shim.render import export_name
+from arkml.runtime.wasi.shim import CHOSEN, FREE, OURS, SHADOWED, VIRTUAL, WAITING
 
-OURS = "arkml-wasi"
-SHADOWED = ("poll_oneoff", "sched_yield", "fd_read", "fd_write")
-VIRTUAL = ("clock_time_get", "random_get")  # the host's in an environment, which has its own clocks
-
-# The calls that wait are the host's, which suspend the guest. Files stay with wasmtime ("theirs"),
-# because they never block for long. poll_oneoff reads the guest's clock into the memory of the
-# first event.
-_SHIM = f"""(module
-(import "arkml" "memory" (memory 0))
-(import "{OURS}" "poll_oneoff" (func $poll (param i32 i32 i32 i32 i64) (result i32)))
-(import "{OURS}" "sched_yield" (func $yield (result i32)))
-(import "{OURS}" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
-(import "{OURS}" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
-(import "theirs" "clock_time_get" (func $clock (param i32 i64 i32) (result i32)))
-(import "theirs" "fd_read" (func $read_file (param i32 i32 i32 i32) (result i32)))
-(import "theirs" "fd_write" (func $write_file (param i32 i32 i32 i32) (result i32)))
-(export "memory" (memory 0))
-(func (export "poll_oneoff") (param i32 i32 i32 i32) (result i32) (local $error i32)
-  (if (local.tee $error (call $clock (i32.const 1) (i64.const 0) (local.get 1)))
-    (then (return (local.get $error))))
-  (call $poll (local.get 0) (local.get 1) (local.get 2) (local.get 3)
-    (i64.load align=1 (local.get 1))))
-(func (export "sched_yield") (result i32) (call $yield))
-(func (export "fd_read") (param i32 i32 i32 i32) (result i32)
-  (if (result i32) (local.get 0)
-    (then (call $read_file (local.get 0) (local.get 1) (local.get 2) (local.get 3)))
-    (else (call $read (local.get 0) (local.get 1) (local.get 2) (local.get 3)))))
-(func (export "fd_write") (param i32 i32 i32 i32) (result i32)
-  (if (result i32) (i32.gt_u (local.get 0) (i32.const 2))
-    (then (call $write_file (local.get 0) (local.get 1) (local.get 2) (local.get 3)))
-    (else (call $write (local.get 0) (local.get 1) (local.get 2) (local.get 3))))))"""
+_STREAMS = 3  # descriptors that every guest has
+_MOST = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,53 +62,68 @@ def config(grant: WasiGrant) -> wasmtime.WasiConfig:
     return wasi
 
 
-class WasiLinker:
-    """A linker with wasmtime's WASI, whose calls that wait are replaced for each guest."""
+def free_descriptors(limit: int, grant: WasiGrant) -> int:
+    """Return the number of descriptors that a guest may open, `limit` without those it has."""
+    return min(max(0, limit - _STREAMS - len(grant.directories)), _MOST)
 
-    def __init__(self, engine: wasmtime.Engine, root: wasmtime.Store) -> None:
+
+class WasiLinker:
+    """
+    A linker with wasmtime's WASI, of which some calls are the shim's, anew for each guest.
+
+    `shim` is the compiled `SHIM`, whose own imports are in a second linker.
+    """
+
+    def __init__(
+        self, engine: wasmtime.Engine, root: wasmtime.Store, shim: wasmtime.Module
+    ) -> None:
         self._root = root
-        self._plain = wasmtime.Linker(engine)
-        self._plain.define_wasi()
-        self.linker = wasmtime.Linker(engine)
-        self.linker.allow_shadowing = True
-        self.linker.define_wasi()
-        self._module = wasmtime.Module(engine, _SHIM)
+        self._beneath, self.linker = wasmtime.Linker(engine), wasmtime.Linker(engine)
+        for linker in (self._beneath, self.linker):
+            linker.allow_shadowing = True
+            linker.define_wasi()
+        self._module = shim
         self.type_of = cache(self._type_of)
 
-    def link(self, context: Any, shim: bindings.RawInstance, *, virtual: bool) -> None:
+    def link(
+        self,
+        context: Any,
+        host: bindings.RawInstance,
+        imported: Sequence[str],
+        *,
+        free: int,
+        virtual: bool,
+    ) -> None:
         """
-        Replace wasmtime's calls that wait by the host's, for the guest in `context`.
+        Define the calls that the guest in `context` has `imported` and the shim exports.
 
-        With `virtual` its clocks and random numbers are the host's too. Otherwise wasmtime's are
-        defined again, because those of the guest linked before remain in the linker.
+        `host` is the instance of the main shim, `free` the number of descriptors that the guest may
+        open. With `virtual` its clocks and random numbers are the host's too.
         """
-        for name in SHADOWED:
-            self._define(context, OURS, name, shim.export(export_name(OURS, name)))
-        for name in ("fd_read", "fd_write"):
-            self._define(context, "theirs", name, self._plain_one(context, name))
+        define = partial(bindings.define, self._beneath, context)
+        define("arkml", "memory", host.export("memory"))
+        for name in WAITING:
+            define(OURS, name, host.export(export_name(OURS, name)))
         for name in VIRTUAL:
-            replacement = shim.export(export_name(OURS, name)) if virtual else None
-            extern = replacement or self._plain_one(context, name)
-            for module in ("theirs", WASI_MODULE):
-                self._define(context, module, name, extern)
-        waits = bindings.RawInstance.linked(context, self.linker, self._module)
-        for name in SHADOWED:
-            self._define(context, WASI_MODULE, name, waits.export(name))
+            if virtual:
+                chosen = host.export(export_name(OURS, name))
+            else:
+                chosen = bindings.defined(self._beneath, context, WASI_MODULE, name)
+            define(CHOSEN, name, chosen)
+        shim = bindings.RawInstance.linked(context, self._beneath, self._module)
+        shim.set_global(FREE, "i32", free)
+        for name in imported:
+            if name in SHADOWED:
+                bindings.define(self.linker, context, WASI_MODULE, name, shim.export(name))
 
     def close(self) -> None:
         """Free the linkers."""
-        self._plain.close()
+        self._beneath.close()
         self.linker.close()
-
-    def _define(self, context: Any, module: str, name: str, extern: Any) -> None:
-        bindings.define(self.linker, context, module, name, extern)
-
-    def _plain_one(self, context: Any, name: str) -> Any:
-        return bindings.defined(self._plain, context, WASI_MODULE, name)
 
     def _type_of(self, name: str) -> FunctionType | None:
         try:
-            item = self._plain.get(self._root, WASI_MODULE, name)
+            item = self._beneath.get(self._root, WASI_MODULE, name)
         except wasmtime.WasmtimeError:
             return None
         if not isinstance(item, wasmtime.Func):

@@ -1,0 +1,50 @@
+"""Shares of a fleet's guests in the time of its frames, and the guests that are over them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from statistics import median_low
+
+FRAMES_SEEN = 20
+"""The last frames of a fleet in which a guest may be over its share a few times."""
+
+_TIMES_USUAL = 4  # a guest that is like half of the others, or four times as slow, is not over
+
+
+class FleetShares:
+    """
+    Counts the frames in which each guest was over its share.
+
+    A frame is looked at if its guests together used more than half of the budget of one call. The
+    share of a guest is the budget divided by the number of guests, or four times what the median
+    guest used, if that is more. `most` is the number of frames, of the last `FRAMES_SEEN`, in
+    which a guest may be over it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.frame = 0
+        """Frames so far."""
+        self._over: dict[int, deque[int]] = {}  # frames by the place of the guest
+
+    def judge(self, used: Mapping[int, float], budget: float) -> dict[int, float]:
+        """
+        Count a frame: the seconds that each guest used in it, by place.
+
+        Returns the guests that have been over their shares in more frames than they may, with
+        their share in this one in seconds.
+        """
+        share = max(budget / len(used), _TIMES_USUAL * median_low(used.values()))
+        evicted: dict[int, float] = {}
+        for place, seconds in used.items():
+            if seconds <= share:
+                continue
+            frames = self._over.setdefault(place, deque())
+            frames.append(self.frame)
+            while frames[0] <= self.frame - FRAMES_SEEN:
+                frames.popleft()
+            if len(frames) > self.most:
+                evicted[place] = share
+                del self._over[place]
+        return evicted

@@ -1,0 +1,45 @@
+"""Loggers that are safe to use on behalf of guests: an error of a handler ends no call."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from typing import Any
+
+_shown: set[type[Exception]] = set()
+
+
+class SafeLogger(logging.LoggerAdapter[logging.Logger]):
+    """
+    The logger `name`, whose methods raise no exception of its handlers and filters.
+
+    Those of the standard library write their own errors to stderr, by `Handler.handleError`; those
+    of an embedder may raise anything from `emit`. The first exception of each type is written to
+    stderr, unless `logging.raiseExceptions` is False. KeyboardInterrupt and SystemExit are raised.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(logging.getLogger(name), None)
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log as `logging.Logger.log`; the other methods call this one."""
+        if not self.logger.isEnabledFor(level):
+            return
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+        try:
+            self.logger.log(level, msg, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001  of any kind, and it is shown
+            _show(self.logger.name, error)
+
+
+def _show(name: str, error: Exception) -> None:
+    """Write an exception of a handler to stderr, the first of its type."""
+    if type(error) in _shown or not logging.raiseExceptions or sys.stderr is None:
+        return
+    _shown.add(type(error))
+    lines = traceback.format_exception(error)
+    try:
+        sys.stderr.write(f"a handler of {name} raised, its message is lost:\n{''.join(lines)}")
+    except (OSError, ValueError):  # stderr is closed
+        return

@@ -1,0 +1,244 @@
+"""Account of one guest: the time and the memory that are charged to it, by kind."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from enum import Enum
+from typing import Any, Final, Protocol
+
+LONG: Final = 0.001
+"""Seconds from which on a stretch is compared with the processor time of its thread."""
+
+_WAITING = 0.05  # of the wall time: a thread that ran for less waited for work done elsewhere
+
+_clock = time.perf_counter
+_processor_clock = time.thread_time
+
+
+class WorkKind(Enum):
+    """Kinds of work that the host does for a guest, beside the wasm that it runs."""
+
+    IMPORTS = "imports"
+    COPIES = "copies"
+    VETTING = "vetting"
+    MODELS = "models"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """
+    The time and the memory that a guest has used, or several together.
+
+    Times are in seconds since loading, sizes in bytes at present. `run_seconds` counts towards
+    `Limits.run_seconds`: the time of wasm, of imports that Python answered, of `copies` to larger
+    columns, of `vetting` models and of runs of `models`, both of those that the guest brought.
+    `policy_seconds`, of policies that the embedder gave, is not charged. `wait_seconds` are waits
+    that the guest asked for. `memory_bytes` is the wasm memory, `column_bytes` the queues of its
+    sessions, `session_bytes` the models in use and `agent_bytes` the state of its agents.
+    """
+
+    wasm_seconds: float = 0.0
+    import_seconds: float = 0.0
+    copy_seconds: float = 0.0
+    vetting_seconds: float = 0.0
+    model_seconds: float = 0.0
+    policy_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    memory_bytes: int = 0
+    column_bytes: int = 0
+    session_bytes: int = 0
+    agent_bytes: int = 0
+
+    @property
+    def run_seconds(self) -> float:
+        """Seconds that count towards `Limits.run_seconds`, of all calls together."""
+        charged = self.import_seconds + self.copy_seconds + self.vetting_seconds
+        return self.wasm_seconds + charged + self.model_seconds
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that count towards `Limits.guest_bytes`."""
+        return sum(getattr(self, field.name) for field in fields(self)[_FIRST_SIZE:])
+
+    def without_memory(self) -> Usage:
+        """Return the times alone, as of a guest that is closed."""
+        return replace(self, memory_bytes=0, column_bytes=0, session_bytes=0, agent_bytes=0)
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields and their sums as plain numbers, as JSON takes them."""
+        return {**asdict(self), "run_seconds": self.run_seconds, "bytes": self.bytes}
+
+
+_FIRST_SIZE = 7  # of the fields of Usage
+
+
+class Seconds(Protocol):
+    """The seconds that are charged to guests, by place, as `Lockstep` has them."""
+
+    used: list[float]
+    began: list[float]
+    touched: set[int]
+
+
+class Account:
+    """
+    The seconds that are charged to one guest, in its present call and since it was loaded.
+
+    `place` is that of the guest in `lockstep`, which counts all seconds together.
+    """
+
+    __slots__ = (
+        "_inner", "_lockstep", "_place", "_seconds", "budget", "extra", "model_seconds",
+        "policy_seconds", "require_bytes", "wait_seconds",
+    )  # fmt: skip
+
+    def __init__(self, lockstep: Seconds, place: int) -> None:
+        self._lockstep = lockstep
+        self._place = place
+        self._seconds = dict.fromkeys(WorkKind, 0.0)
+        self._inner = 0.0  # seconds inside of the present import that have a kind of their own
+        self.budget = math.inf
+        """Seconds that may be charged in a call."""
+        self.extra = 0.0
+        """Seconds of the present call that are not charged but count for `Limits.call_seconds`."""
+        self.model_seconds = 0.0
+        """Seconds of runs of models that the guest brought, beside those in imports."""
+        self.policy_seconds = 0.0
+        """Seconds of policies that the embedder gave, which are not charged."""
+        self.wait_seconds = 0.0
+        """Seconds of waits that the guest asked for."""
+        self.require_bytes: Callable[[int], None] = _ignore
+        """Raises GuestMemoryFull if the guest may not have as many bytes more, in all kinds."""
+
+    @property
+    def used(self) -> float:
+        """Seconds charged in the present call."""
+        return self._lockstep.used[self._place] - self._lockstep.began[self._place]
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that may still be charged in the present call, infinity without a budget."""
+        return max(0.0, self.budget - self.used)
+
+    def charge(self, kind: WorkKind, seconds: float) -> None:
+        """Charge a stretch of work that this thread just ended."""
+        if seconds > LONG:
+            seconds = self.counted(seconds, may_wait=kind in _MAY_WAIT)
+        self._seconds[kind] += seconds
+        self._lockstep.used[self._place] += seconds
+
+    def add_run(self, seconds: float, *, is_of_guest: bool) -> None:
+        """Charge seconds that count of runs of a model that the guest brought, or show others."""
+        if is_of_guest:
+            self.model_seconds += seconds
+            self._lockstep.used[self._place] += seconds
+        else:
+            self.policy_seconds += seconds
+
+    def charge_import(self, seconds: float) -> None:
+        """Charge an import that this thread just answered, beside what has a kind of its own."""
+        self.charge(WorkKind.IMPORTS, max(0.0, seconds - self._inner))
+        self._inner = 0.0
+
+    def counted(self, seconds: float, *, may_wait: bool = False) -> float:
+        """Return what counts of a stretch that this thread just ended; the rest is extra."""
+        counted = counted_seconds(seconds, may_wait=may_wait)
+        self._add_extra(seconds - counted)
+        return counted
+
+    def add_wait(self, seconds: float, *, is_charged: bool) -> None:
+        """Count a wait that the guest asked for; charge it where the guest polled in a loop."""
+        if is_charged:
+            self._seconds[WorkKind.IMPORTS] += seconds
+            self._lockstep.used[self._place] += seconds
+        else:
+            self.wait_seconds += seconds
+            self._add_extra(seconds)
+
+    @contextmanager
+    def vetting(self, *, is_of_guest: bool) -> Iterator[None]:
+        """Charge the block, which loads a model inside of an import, if the guest brought it."""
+        with self._inside(WorkKind.VETTING, is_charged=is_of_guest):
+            yield
+
+    @contextmanager
+    def running(self, *, is_of_guest: bool) -> Iterator[None]:
+        """Charge the block, which runs models inside of an import, if the guest brought them."""
+        with self._inside(WorkKind.MODELS, is_charged=is_of_guest):
+            yield
+
+    @contextmanager
+    def _inside(self, kind: WorkKind, *, is_charged: bool) -> Iterator[None]:
+        started = _clock()
+        try:
+            yield
+        finally:
+            seconds = _clock() - started
+            self._inner += seconds
+            if is_charged:
+                self.charge(kind, seconds)
+            else:
+                self.policy_seconds += seconds
+
+    def usage(self, *, memory: int, columns: int, sessions: int, agents: int) -> Usage:
+        """Return the seconds since loading, with the bytes at present by kind."""
+        seconds = self._seconds
+        charged = sum(seconds.values()) + self.model_seconds
+        return Usage(
+            wasm_seconds=max(0.0, self._lockstep.used[self._place] - charged),
+            import_seconds=seconds[WorkKind.IMPORTS],
+            copy_seconds=seconds[WorkKind.COPIES],
+            vetting_seconds=seconds[WorkKind.VETTING],
+            model_seconds=self.model_seconds + seconds[WorkKind.MODELS],
+            policy_seconds=self.policy_seconds,
+            wait_seconds=self.wait_seconds,
+            memory_bytes=memory,
+            column_bytes=columns,
+            session_bytes=sessions,
+            agent_bytes=agents,
+        )
+
+    def _add_extra(self, seconds: float) -> None:
+        self.extra += seconds
+        self._lockstep.touched.add(self._place)  # so that its next call forgets it
+
+
+_MAY_WAIT = frozenset({WorkKind.VETTING, WorkKind.MODELS})
+
+
+class _Thread(threading.local):
+    """The reading of a thread's processor clock after its last long stretch."""
+
+    reading = 0.0
+
+
+_thread = _Thread()
+
+
+def counted_seconds(seconds: float, *, may_wait: bool = False) -> float:
+    """
+    Return what counts of `seconds` of wall time that this thread just spent.
+
+    That is the smaller of it and of the processor time since the last long stretch of the thread:
+    a thread that did not run because others did does not pay for them. With `may_wait` a thread
+    that hardly ran waited for work that was done elsewhere, as in a child process, and pays.
+    """
+    now = _processor_clock()
+    ran, _thread.reading = now - _thread.reading, now
+    if may_wait and ran < _WAITING * seconds:
+        return seconds
+    return min(seconds, ran)
+
+
+def _ignore(_size: int) -> None:
+    """Set no limit: there is no instance yet."""

@@ -1,0 +1,126 @@
+"""The log of metadata that the shim writes beside the rows of a submit, and its decoding."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.abi.catalog import APIS
+from arkml.abi.layout import struct_size, unpack
+from arkml.abi.schema import FixedStr, Struct
+from arkml.batches import NO_METADATA, Metadata, MetadataLog
+from arkml.runtime.shim import control as at
+
+METRICS: Mapping[int, Struct] = {
+    struct_size(s): s for api in APIS for s in api.structs if s.name.startswith("Metric")
+}
+"""The layout of a metadata item, by its size in bytes. Its last field is its value, a float32."""
+
+_HEADER = struct.Struct("<4I")
+_VALUE = struct.Struct("<f")
+_WORD = 4  # bytes; a header, and an item of each layout, is a number of whole words
+_HEADER_WORDS = at.METADATA_HEADER // _WORD
+
+Words = npt.NDArray[np.uint32]
+
+
+def read_log(log: Words, counts: npt.NDArray[np.uint32]) -> MetadataLog:
+    """
+    Return the metadata of a submit as a copy.
+
+    `log` is the used part of the log, uint32, [words]; `counts`, uint32, [rows], has the items of
+    each row. Where all items have one size, arrays are read and no single item.
+    """
+    if not len(log):
+        return NO_METADATA
+    width = _HEADER_WORDS + int(log[1]) * int(log[2]) // _WORD
+    if len(log) % width == 0:
+        found = read_entries(log.reshape(-1, width))
+        if found is not None:
+            return found
+    found = _of_one_size(log, counts, int(log[2]))
+    return MetadataLog.of(items_of(log)) if found is None else found
+
+
+def read_entries(entries: Words) -> MetadataLog | None:
+    """
+    Return the metadata of entries, uint32, [n, words], as a copy; None if they are not alike.
+
+    An entry is a header, of row, items and bytes an item, and the items. If each is as the first
+    one says, all begin where they seem to.
+    """
+    _, items, size, _ = entries[0, :_HEADER_WORDS].tolist()
+    rows = entries[:, 0].astype(np.intp)
+    if items == 1 and (entries[:, 1:-1] == entries[0, 1:-1]).all():  # and one name, as most
+        return _of_one_name(rows, entries[0, _HEADER_WORDS:-1], entries[:, -1])
+    if len(entries) > 1 and (entries[:, 1:3] != (items, size)).any():
+        return None
+    found = entries[:, _HEADER_WORDS:].reshape(-1, size // _WORD)
+    return _columns(rows if items == 1 else np.repeat(rows, items), found)
+
+
+def items_of(log: Words) -> Iterator[Metadata]:
+    """Yield the items of a log, uint32, [words], one after another."""
+    data = log.tobytes()
+    position = 0
+    while position < len(data):
+        row, items, size, _ = _HEADER.unpack_from(data, position)
+        position += at.METADATA_HEADER
+        for _ in range(items):
+            value = position + size - _WORD
+            yield Metadata(row, _name(data[position:value]), *_VALUE.unpack_from(data, value))
+            position += size
+
+
+def _of_one_size(log: Words, counts: npt.NDArray[np.uint32], size: int) -> MetadataLog | None:
+    """Return the items of a log if each has `size` bytes, otherwise None."""
+    width = size // _WORD
+    rows = counts.nonzero()[0]
+    items = counts[rows].astype(np.intp)
+    ends = np.cumsum(_HEADER_WORDS + items * width)
+    if not len(rows) or ends[-1] != len(log):
+        return None
+    starts = ends - items * width  # behind the headers
+    if (log[starts - 2] != size).any():
+        return None
+    firsts = np.cumsum(items) - items
+    places = np.repeat(starts - firsts * width, items) + np.arange(items.sum()) * width
+    return _columns(np.repeat(rows, items), log[places[:, None] + np.arange(width)])
+
+
+def _columns(rows: npt.NDArray[np.intp], words: Words) -> MetadataLog:
+    """Return items of one layout, uint32, [m, words], by column."""
+    named = words[:, :-1]
+    if len(named) == 1 or (named == named[0]).all():
+        return _of_one_name(rows, named[0], words[:, -1])
+    raw = np.ascontiguousarray(named).view(np.dtype((np.void, named.shape[1] * _WORD)))[:, 0]
+    distinct, places = np.unique(raw, return_inverse=True)
+    known: dict[str, int] = {}
+    by_name = [known.setdefault(_name(data), len(known)) for data in distinct.tolist()]
+    codes = np.array(by_name, np.intp)[places]
+    return MetadataLog(rows, tuple(known), codes, _values(words[:, -1]))
+
+
+def _of_one_name(rows: npt.NDArray[np.intp], name: Words, values: Words) -> MetadataLog:
+    """Return items that have one name, uint32, [name words], and values, uint32, [m]."""
+    codes = np.zeros(len(rows), np.intp)
+    return MetadataLog(rows, (_name(name.tobytes()),), codes, _values(values))
+
+
+def _values(words: Words) -> npt.NDArray[np.float64]:
+    with np.errstate(invalid="ignore"):  # a guest may push any NaN
+        return words.view(np.float32).astype(np.float64)
+
+
+@lru_cache(maxsize=4_096)  # names come again with every submit
+def _name(data: bytes) -> str:
+    """Return the name of an item from its bytes before the value."""
+    layout = METRICS[len(data) + _WORD]
+    name = unpack(layout, data + bytes(_WORD))["name"]
+    if isinstance(layout.fields[0].type, FixedStr):
+        return str(name)
+    return bytes(name).partition(b"\0")[0].decode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""Compilation of modules: here or in a process of its own, and the cache of what it makes."""

@@ -1,0 +1,93 @@
+"""
+The configuration of the compiler, and the program of a process that compiles one module.
+
+It imports wasmtime and nothing else of other packages, not even this one, so that the process
+starts fast: it is run by its path. The module comes by standard input. Standard output gets one
+byte, which is 0 for machine code and 1 for the message of an error, the length of what follows in
+eight bytes, and the machine code or the message.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import wasmtime
+
+COMPILED, REFUSED = 0, 1
+LENGTH_BYTES = 8
+
+_FIBER_MARGIN = 256 << 10
+
+
+def settings(stack: int) -> dict[str, bool | int]:
+    """Return the settings on which machine code for guests with `stack` bytes of stack depends."""
+    return {
+        "wasm_threads": True,  # the column memory is shared; guests may not use it
+        "shared_memory": True,
+        "wasm_memory64": False,
+        "epoch_interruption": True,
+        "memory_may_move": False,  # base addresses are kept
+        "max_wasm_stack": stack,
+    }
+
+
+def config(stack: int, *, parallel: bool) -> wasmtime.Config:
+    """Return the configuration of engines; `parallel` compiles functions on all processors."""
+    import wasmtime
+    from wasmtime import _bindings as raw
+
+    made = wasmtime.Config()
+    for name, value in settings(stack).items():
+        setattr(made, name, value)
+    made.parallel_compilation = parallel
+    raw.wasmtime_config_async_stack_size_set(made.ptr(), max(2 * stack, stack + _FIBER_MARGIN))
+    return made
+
+
+def _limit(seconds: int, size: int) -> None:
+    """Limit the processor time and the growth of the address space of this process."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    wanted = {resource.RLIMIT_CPU: seconds, resource.RLIMIT_CORE: 0}
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        wanted[resource.RLIMIT_AS] = pages * resource.getpagesize() + size
+    except OSError:  # not Linux
+        pass
+    for kind, soft in wanted.items():
+        _, hard = resource.getrlimit(kind)
+        least = soft if hard == resource.RLIM_INFINITY else min(soft, hard)
+        resource.setrlimit(kind, (least, hard))
+
+
+def _answer(kind: int, content: bytes) -> None:
+    output = sys.stdout.buffer
+    output.write(bytes((kind,)) + len(content).to_bytes(LENGTH_BYTES, "little"))
+    output.write(content)
+    output.flush()
+
+
+def main(stack: str, seconds: str, size: str, packages: str) -> None:
+    """Compile the module on standard input; `packages` is the directory that holds wasmtime."""
+    sys.path.append(packages)
+    import wasmtime
+
+    engine = wasmtime.Engine(config(int(stack), parallel=True))
+    _limit(int(seconds), int(size))
+    try:
+        module = wasmtime.Module(engine, sys.stdin.buffer.read())
+    except wasmtime.WasmtimeError as error:
+        _answer(REFUSED, str(error).encode())
+    else:
+        _answer(COMPILED, bytes(module.serialize()))
+    os._exit(0)  # freeing everything first takes longer
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

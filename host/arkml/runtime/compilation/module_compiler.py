@@ -1,0 +1,87 @@
+"""The making of compiled modules for one engine: from the cache, in a thread or in a process."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+import wasmtime
+
+from arkml.errors import ModuleRejected
+from arkml.runtime.compilation import artifacts
+
+
+class ModuleCompiler:
+    """Makes modules for `engine`, whose guests have `stack` bytes of stack."""
+
+    def __init__(self, engine: wasmtime.Engine, stack: int) -> None:
+        self._engine = engine
+        self._stack = stack
+
+    def own(self, text: str | bytes) -> wasmtime.Module:
+        """Return a module of this package, in text or binary format."""
+        source = text.encode() if isinstance(text, str) else text
+        return self._cached(source, lambda: wasmtime.Module(self._engine, text))
+
+    def guest(
+        self, wasm: bytes, name: str, is_quick: Callable[[], bool], deadline: float
+    ) -> wasmtime.Module:
+        """
+        Return a module that is not trusted, in binary format.
+
+        `is_quick` checks whether it may be compiled at all, and whether here, if it is not in the
+        cache. Any other module is compiled by a process of its own in `deadline` seconds. Ctrl-C
+        is heard all the while. Raises ModuleRejected, and what `is_quick` raises.
+        """
+
+        def make() -> wasmtime.Module | bytes:
+            if is_quick() or not sys.executable:
+                return self._in_thread(wasm, name)
+            from arkml.runtime.compilation.child import compile_in_child
+
+            return compile_in_child(wasm, name, self._stack, deadline)
+
+        return self._cached(wasm, make)
+
+    def _cached(
+        self, source: bytes, make: Callable[[], wasmtime.Module | bytes]
+    ) -> wasmtime.Module:
+        entry = artifacts.entry_name(source, self._stack)
+        code = artifacts.load(entry)
+        if code is not None:
+            try:
+                return wasmtime.Module.deserialize(self._engine, code)
+            except wasmtime.WasmtimeError:  # of a processor that lacks a feature
+                pass
+        made = make()
+        if isinstance(made, bytes):
+            module = wasmtime.Module.deserialize(self._engine, made)
+        else:
+            module, made = made, bytes(made.serialize())
+        artifacts.save(entry, made)
+        return module
+
+    def _in_thread(self, wasm: bytes, name: str) -> wasmtime.Module:
+        """Compile in another thread if this is the one that hears of signals."""
+
+        def compiled() -> wasmtime.Module | ModuleRejected:
+            try:
+                return wasmtime.Module(self._engine, wasm)
+            except wasmtime.WasmtimeError as error:
+                from arkml.runtime.compilation.child import refused
+
+                return refused(name, str(error))
+
+        if threading.current_thread() is threading.main_thread():
+            results: SimpleQueue[wasmtime.Module | ModuleRejected] = SimpleQueue()
+            threading.Thread(
+                target=lambda: results.put(compiled()), name="arkml-compiler", daemon=True
+            ).start()
+            result = results.get()
+        else:
+            result = compiled()
+        if isinstance(result, ModuleRejected):
+            raise result
+        return result

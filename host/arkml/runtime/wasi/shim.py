@@ -1,0 +1,138 @@
+"""Wasm module between a guest and wasmtime's WASI, which bounds calls and replaces some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from arkml.runtime.module.imports import WASI_MODULE
+
+OURS = "arkml-wasi"
+"""Import module of the calls that the host answers, which suspend the guest."""
+CHOSEN = "chosen"
+"""Import module of the `VIRTUAL` calls: the host's in an environment, else wasmtime's."""
+VIRTUAL = ("clock_time_get", "random_get")
+FREE = "free"
+"""Name of the exported global with the number of descriptors that the guest may still open."""
+
+LONGEST_PATH = 4096  # bytes, as on Linux; wasmtime copies a path before it is refused
+RANDOM_PIECE = 1 << 20  # bytes, after which the guest may be interrupted
+_TOO_MANY_FILES, _NAME_TOO_LONG = 33, 37  # WASI's `mfile` and `nametoolong`
+
+# Their parameters, and those that hold the length of a path.
+_PATHS = {
+    "path_create_directory": ("i32 i32 i32", (2,)),
+    "path_filestat_get": ("i32 i32 i32 i32 i32", (3,)),
+    "path_filestat_set_times": ("i32 i32 i32 i32 i64 i64 i32", (3,)),
+    "path_link": ("i32 i32 i32 i32 i32 i32 i32", (3, 6)),
+    "path_open": ("i32 i32 i32 i32 i32 i64 i64 i32 i32", (3,)),
+    "path_readlink": ("i32 i32 i32 i32 i32 i32", (2,)),
+    "path_remove_directory": ("i32 i32 i32", (2,)),
+    "path_rename": ("i32 i32 i32 i32 i32 i32", (2, 5)),
+    "path_symlink": ("i32 i32 i32 i32 i32", (1, 4)),
+    "path_unlink_file": ("i32 i32 i32", (2,)),
+}
+_WAITING = {
+    "poll_oneoff": "i32 i32 i32 i32 i64",
+    "sched_yield": "",
+    "fd_read": "i32 i32 i32 i32",
+    "fd_write": "i32 i32 i32 i32",
+}
+
+SHADOWED = (*_WAITING, *VIRTUAL, "fd_close", "fd_renumber", *_PATHS)
+"""The WASI calls that the shim exports in the place of wasmtime's."""
+WAITING = tuple(_WAITING)
+
+
+def _imported(module: str, name: str, label: str, params: str) -> str:
+    kind = f"(param {params}) (result i32)" if params else "(result i32)"
+    return f'(import "{module}" "{name}" (func ${label} {kind}))'
+
+
+def _imports() -> Iterator[str]:
+    yield '(import "arkml" "memory" (memory 0))'
+    for name, params in _WAITING.items():
+        yield _imported(OURS, name, name, params)
+    yield _imported(CHOSEN, "clock_time_get", "clock", "i32 i64 i32")
+    yield _imported(CHOSEN, "random_get", "random", "i32 i32")
+    for name in ("fd_read", "fd_write"):
+        yield _imported(WASI_MODULE, name, f"file.{name}", _WAITING[name])
+    yield _imported(WASI_MODULE, "fd_close", "file.fd_close", "i32")
+    yield _imported(WASI_MODULE, "fd_renumber", "file.fd_renumber", "i32 i32")
+    for name, (params, _) in _PATHS.items():
+        yield _imported(WASI_MODULE, name, f"file.{name}", params)
+
+
+def _path_call(name: str, params: str, lengths: tuple[int, ...]) -> str:
+    """Return a call that refuses long paths; a descriptor that is opened uses up one of `FREE`."""
+    arguments = " ".join(f"(local.get {index})" for index in range(len(params.split())))
+    checks = "".join(
+        f"(if (i32.gt_u (local.get {index}) (i32.const {LONGEST_PATH}))"
+        f" (then (return (i32.const {_NAME_TOO_LONG}))))"
+        for index in lengths
+    )
+    call = f"(call $file.{name} {arguments})"
+    if name == "path_open":
+        checks += f"(if (i32.eqz (global.get $free)) (then (return (i32.const {_TOO_MANY_FILES}))))"
+        call = (
+            f"(if (local.tee $error {call}) (then (return (local.get $error))))"
+            " (global.set $free (i32.sub (global.get $free) (i32.const 1))) (i32.const 0)"
+        )
+    return (
+        f'(func (export "{name}") (param {params}) (result i32) (local $error i32) {checks} {call})'
+    )
+
+
+# Files stay with wasmtime, because they never block for long. poll_oneoff reads the guest's clock
+# into the memory of the first event. A descriptor that is closed, or whose number another one
+# takes, may be opened again. Random bytes that end outside of the memory are asked for at once,
+# and so refused.
+_CALLS = f"""
+(global $free (export "{FREE}") (mut i32) (i32.const 0))
+(func $release (global.set $free (i32.add (global.get $free) (i32.const 1))))
+(func (export "poll_oneoff") (param i32 i32 i32 i32) (result i32) (local $error i32)
+  (if (local.tee $error (call $clock (i32.const 1) (i64.const 0) (local.get 1)))
+    (then (return (local.get $error))))
+  (call $poll_oneoff (local.get 0) (local.get 1) (local.get 2) (local.get 3)
+    (i64.load align=1 (local.get 1))))
+(func (export "sched_yield") (result i32) (call $sched_yield))
+(func (export "fd_read") (param i32 i32 i32 i32) (result i32)
+  (if (result i32) (local.get 0)
+    (then (call $file.fd_read (local.get 0) (local.get 1) (local.get 2) (local.get 3)))
+    (else (call $fd_read (local.get 0) (local.get 1) (local.get 2) (local.get 3)))))
+(func (export "fd_write") (param i32 i32 i32 i32) (result i32)
+  (if (result i32) (i32.gt_u (local.get 0) (i32.const 2))
+    (then (call $file.fd_write (local.get 0) (local.get 1) (local.get 2) (local.get 3)))
+    (else (call $fd_write (local.get 0) (local.get 1) (local.get 2) (local.get 3)))))
+(func (export "fd_close") (param i32) (result i32) (local $error i32)
+  (if (local.tee $error (call $file.fd_close (local.get 0)))
+    (then (return (local.get $error))))
+  (call $release) (i32.const 0))
+(func (export "fd_renumber") (param i32 i32) (result i32) (local $error i32)
+  (if (local.tee $error (call $file.fd_renumber (local.get 0) (local.get 1)))
+    (then (return (local.get $error))))
+  (if (i32.ne (local.get 0) (local.get 1)) (then (call $release)))
+  (i32.const 0))
+(func (export "clock_time_get") (param i32 i64 i32) (result i32)
+  (call $clock (local.get 0) (local.get 1) (local.get 2)))
+(func (export "random_get") (param i32 i32) (result i32) (local $error i32)
+  (block $rest
+    (br_if $rest (i64.gt_u
+      (i64.add (i64.extend_i32_u (local.get 0)) (i64.extend_i32_u (local.get 1)))
+      (i64.shl (i64.extend_i32_u (memory.size)) (i64.const 16))))
+    (loop $next
+      (br_if $rest (i32.le_u (local.get 1) (i32.const {RANDOM_PIECE})))
+      (if (local.tee $error (call $random (local.get 0) (i32.const {RANDOM_PIECE})))
+        (then (return (local.get $error))))
+      (local.set 0 (i32.add (local.get 0) (i32.const {RANDOM_PIECE})))
+      (local.set 1 (i32.sub (local.get 1) (i32.const {RANDOM_PIECE})))
+      (br $next)))
+  (call $random (local.get 0) (local.get 1)))"""
+
+
+def _text() -> str:
+    paths = (_path_call(name, *described) for name, described in _PATHS.items())
+    return "\n".join(["(module", *_imports(), '(export "memory" (memory 0))', _CALLS, *paths, ")"])
+
+
+SHIM = _text()
+"""The module as wasm text."""
