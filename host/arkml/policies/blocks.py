@@ -1,4 +1,4 @@
-"""Runs of a model in blocks, where it takes one batch size or a limited number of rows."""
+"""Runs of a model on blocks of rows that it gets as arrays of their own."""
 
 from __future__ import annotations
 
@@ -8,66 +8,79 @@ from functools import partial
 import numpy as np
 
 from arkml.batches import Floats, chunks
+from arkml.policies.run_limit import RunLimit
 from arkml.policies.signature import Port
 
 Run = Callable[[Mapping[str, Floats]], Sequence[Floats]]
 """Runs a model on inputs by name, float32, [rows, *shape]; returns its outputs in order."""
+
+LimitedRun = Callable[[Mapping[str, Floats], RunLimit], Sequence[Floats]]
+"""Runs a model as `Run` does, within the time of a limit."""
 
 _ROWS = 1_024
 
 
 class BlockModel:
     """
-    A model made of its ports and a function that runs it.
+    A model made of its ports and a function that runs it on any number of rows.
 
-    `block` is the only batch size that the function takes, None if it takes any.
+    session_bytes: what the model holds in memory while it is loaded.
     """
 
     def __init__(
-        self, inputs: Sequence[Port], outputs: Sequence[Port], run: Run, block: int | None
+        self,
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        run: LimitedRun,
+        *,
+        session_bytes: int,
     ) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
+        self.session_bytes = session_bytes
         self._run = run
-        self._block = block
 
     def prepare(
-        self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats]
+        self,
+        count: int,
+        feeds: Mapping[str, Floats],
+        fetches: Mapping[str, Floats],
+        limit: RunLimit,
     ) -> Sequence[Callable[[], object]]:
         """Return calls that run the model; feeds, fetches: float32, [count, *shape], by name."""
         names = [port.name for port in self.outputs]
-        rows, padded = self._block or _ROWS, self._block is not None
+
+        def run(inputs: Mapping[str, Floats]) -> Sequence[Floats]:
+            return self._run(inputs, limit)
+
         return [
-            partial(run_in_blocks, self._run, names, rows, count, feeds, fetches, padded=padded)
+            partial(run_block, run, names, part, 0, feeds, fetches) for part in chunks(count, _ROWS)
         ]
 
 
-def run_in_blocks(
+def run_block(
     run: Run,
     names: Sequence[str],
-    rows: int,
-    count: int,
+    part: slice,
+    least: int,
     feeds: Mapping[str, Floats],
     fetches: Mapping[str, Floats],
-    *,
-    padded: bool,
 ) -> None:
     """
-    Run a model on `count` rows, `rows` at a time.
+    Run a model on the rows `part` of a batch.
 
-    names: those of the outputs that `run` returns, in order. feeds, fetches: float32,
-    [count, *shape], by name; outputs that `fetches` does not name are dropped. `padded` fills the
-    last block with zeros, for a model that takes no other size.
+    names: those of the outputs that `run` returns, in order. least: the rows that the model takes;
+    rows of zeros are added to fewer. feeds, fetches: float32, [count, *shape], by name; outputs
+    that `fetches` does not name are dropped.
     """
-    for block in chunks(count, rows):
-        size = block.stop - block.start
-        missing = rows - size if padded else 0
-        inputs = {name: rows_of(array, block) for name, array in feeds.items()}
-        results = run({name: _padded(array, missing) for name, array in inputs.items()})
-        for name, result in zip(names, results, strict=True):
-            if name in fetches:
-                target = fetches[name][block]
-                target[...] = result[:size].reshape(target.shape)
+    size = part.stop - part.start
+    missing = max(0, least - size)
+    inputs = {name: rows_of(array, part) for name, array in feeds.items()}
+    results = run({name: _padded(array, missing) for name, array in inputs.items()})
+    for name, result in zip(names, results, strict=True):
+        if name in fetches:
+            target = fetches[name][part]
+            target[...] = result[:size].reshape(target.shape)
 
 
 def rows_of(feed: Floats, part: slice) -> Floats:

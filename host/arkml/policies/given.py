@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
@@ -14,9 +13,10 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, Floats
 from arkml.errors import AbiError, InvalidArguments, PolicyFailed, UsageError
+from arkml.loggers import SafeLogger
 from arkml.policies.policy import Policy
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 T = TypeVar("T")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from threading import Lock
 from typing import assert_never
 from weakref import WeakValueDictionary
@@ -11,6 +10,7 @@ from weakref import WeakValueDictionary
 from arkml.abi.codes import SnapshotFormat
 from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge, Unavailable
 from arkml.limits import Limits
+from arkml.loggers import SafeLogger
 from arkml.policies.cervo import AssetKind, is_cervo, unpack
 from arkml.policies.given import FunctionPolicy, ObjectPolicy, PolicyFunction
 from arkml.policies.masks import ChoiceMasks
@@ -18,16 +18,17 @@ from arkml.policies.model import Model
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
 from arkml.policies.onnx import OnnxPolicy
+from arkml.policies.ort import onnxruntime
 from arkml.policies.policy import Policy
 from arkml.policies.signature import find_roles, find_signature
 from arkml.policies.training import TrainingPolicy
 from arkml.policies.workspace import PolicyWorkspace
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _LIMITS = Limits()
 
-_Key = tuple[bytes, int | None, int | None]
+_Key = tuple[bytes, bool, int | None, int | None]
 
 
 class PolicyLibrary:
@@ -69,31 +70,72 @@ class PolicyLibrary:
         Return the policy in a snapshot, one object for the same arguments while it is in use.
 
         None takes the number that the model has. A function of the embedder is asked for actions
-        of those numbers, an object has its own. Raises ModelRejected, SnapshotTooLarge or
-        InvalidArguments.
+        of those numbers, an object has its own. Raises ModelRejected, SnapshotTooLarge,
+        InvalidArguments, or Unavailable if a run of the snapshot took too long before.
         """
+        return self._load(snapshot, snapshot_format, num_features, num_actions, is_of_guest=True)
+
+    def _load(
+        self,
+        snapshot: bytes,
+        snapshot_format: SnapshotFormat,
+        num_features: int | None,
+        num_actions: int | None,
+        *,
+        is_of_guest: bool,
+    ) -> Policy:
         if isinstance(self._given, ObjectPolicy):
             self._given.require(num_features, num_actions)
             return self._given
         if self._given is not None and num_features is not None and num_actions is not None:
             return self._function_policy(self._given, num_features, num_actions)
         model, digest = self._model(snapshot, snapshot_format)
-        key = (digest, num_features, num_actions)
+        brought = digest if is_of_guest and self._override is None else None
+        if brought is not None:
+            self._workspace.require_runnable(brought)
+        key = (digest, brought is not None, num_features, num_actions)
         with self._lock:
             policy = self._policies.get(key)
             if policy is None:
-                policy = self._policies[key] = self._policy(model, num_features, num_actions)
+                policy = self._policy(model, num_features, num_actions, snapshot=brought)
+                self._policies[key] = policy
         if self._given is not None:  # the guest leaves the numbers to its model
             return self._function_policy(self._given, policy.num_features, policy.num_actions)
         return policy
 
     def load_override(self, policy: TrainingPolicy) -> Policy:
         """Return the policy that replaces every snapshot, to act for `policy`; raise as `load`."""
+        return self.load_for(b"", SnapshotFormat.ONNX, policy)
+
+    def load_for(
+        self, snapshot: bytes, snapshot_format: SnapshotFormat, policy: TrainingPolicy
+    ) -> Policy:
+        """
+        Return the policy in a snapshot of the embedder, to act with the masks of `policy`.
+
+        Raises as `load`.
+        """
         shape = policy.num_features, policy.num_actions
         if policy.masks is None or self._given is not None:
-            return self.load(b"", SnapshotFormat.ONNX, *shape)
-        model, _ = self._model(b"", SnapshotFormat.ONNX)
+            return self._load(snapshot, snapshot_format, *shape, is_of_guest=False)
+        model, _ = self._model(snapshot, snapshot_format)
         return self._policy(model, *shape, policy.masks)
+
+    @property
+    def takes_snapshots(self) -> bool:
+        """True if snapshots of guests are used, False if the embedder's policy replaces them."""
+        return self._override is None and self._given is None
+
+    def prepare(self) -> None:
+        """Import what models need, once in a process: no guest is to be charged for that."""
+        if self._given is None:
+            import onnx  # noqa: F401  vetting reads models by it
+
+            onnxruntime()
+
+    def limit_runs(self, seconds: float) -> None:
+        """Let the next runs of policies take `seconds` of wall time at most."""
+        self._workspace.run_seconds = seconds
 
     @property
     def workspace(self) -> PolicyWorkspace:
@@ -145,19 +187,20 @@ class PolicyLibrary:
                 "the policy of the host is an object or a function, which cannot answer brains of"
                 " ark-ml-inference-v0: give the host a model"
             )
-        model, _ = self._model(snapshot, snapshot_format)
+        model, digest = self._model(snapshot, snapshot_format)
         return Network(
             model,
             key=key,
             seed=self._seed,
             deterministic=self._deterministic,
             workspace=self._workspace,
+            snapshot=digest if self._override is None else None,
         )
 
     def _function_policy(
         self, function: PolicyFunction, num_features: int, num_actions: int
     ) -> Policy:
-        key = (b"", num_features, num_actions)
+        key = (b"", False, num_features, num_actions)
         with self._lock:
             policy = self._policies.get(key)
             if policy is None:
@@ -171,6 +214,7 @@ class PolicyLibrary:
         num_features: int | None,
         num_actions: int | None,
         masks: ChoiceMasks | None = None,
+        snapshot: bytes | None = None,
     ) -> OnnxPolicy:
         roles = find_roles(model.inputs, model.outputs)
         try:
@@ -188,6 +232,7 @@ class PolicyLibrary:
             deterministic=self._deterministic,
             workspace=self._workspace,
             masks=masks,
+            snapshot=snapshot,
         )
 
     def _model(self, snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[Model, bytes]:

@@ -45,14 +45,17 @@ class ChoiceMasks:
         `first` is the row of the batch that row 0 of the metadata is. Raises Unavailable if the
         masks take too much memory.
         """
-        for item in metadata:
-            column = self._column(item.name)
-            if column is None:
-                continue
-            rows = self.rows
-            if rows is None:
-                rows = self.rows = self._ones()
-            rows[first + item.row, column] = item.value == 0
+        by_name = [self._column(name) for name in metadata.names]
+        if not any(column is not None for column in by_name):
+            return
+        columns = np.array([-1 if column is None else column for column in by_name])[metadata.codes]
+        chosen = columns >= 0
+        if not chosen.any():
+            return
+        if self.rows is None:
+            self.rows = self._ones()
+        rows = first + metadata.rows[chosen]
+        self.rows[rows, columns[chosen]] = metadata.values[chosen] == 0  # the last item counts
 
     def write(self, out: Floats) -> None:
         """Write the masks of the batch to `out`, float32, [n, choices]."""

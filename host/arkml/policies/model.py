@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from arkml.batches import Floats
+from arkml.policies.run_limit import RunLimit
 from arkml.policies.signature import Port
 
 Call = Callable[[], object]
@@ -26,13 +27,21 @@ class Model(Protocol):
     def outputs(self) -> Sequence[Port]:
         """The outputs that have a row for each row of the inputs."""
 
+    @property
+    def session_bytes(self) -> int:
+        """Bytes that the model holds while it is loaded, by estimate."""
+
     def prepare(
-        self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats]
+        self,
+        count: int,
+        feeds: Mapping[str, Floats],
+        fetches: Mapping[str, Floats],
+        limit: RunLimit,
     ) -> Sequence[Call]:
         """
         Return calls that together run the model from `feeds` into `fetches`.
 
         feeds, fetches: contiguous float32, [count, *shape], by port name, used in place by every
         call; the caller keeps them alive. A feed may have `ALIKE` rows where `count` is larger:
-        then all its rows are alike.
+        then all its rows are alike. `limit` bounds the time of a run that may be long.
         """

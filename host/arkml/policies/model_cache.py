@@ -11,12 +11,12 @@ from weakref import WeakValueDictionary
 from arkml.limits import Limits
 from arkml.policies.blocks import BlockModel
 from arkml.policies.model import Model
-from arkml.policies.nnef import NnefModel
+from arkml.policies.nnef import CHILD_BYTES, NnefModel
 from arkml.policies.onnx_model import load_onnx
 from arkml.policies.signature import Port
 
 SECONDS = 2.0
-"""Seconds that a model may take to load, to run on a row, or to answer one batch."""
+"""Seconds of the processor to load a model and to run it on a row, and of a clock for one batch."""
 
 _LIMITS = Limits()
 _RECENT = 16
@@ -27,7 +27,8 @@ class ModelCache:
     """
     Holds the models in use and the last few that were. Any thread may load.
 
-    `seconds` is the time that a model may take to load, to run on a row, or to answer one batch.
+    `seconds` is the processor's time to load a model and to run it on a row, and the time by the
+    clock to answer one batch.
     """
 
     def __init__(self, limits: Limits = _LIMITS, *, seconds: float = SECONDS) -> None:
@@ -51,10 +52,14 @@ class ModelCache:
         """Return the model in the bytes of an NNEF archive. Raises ModelRejected or Unavailable."""
 
         def load() -> Model:
+            with self._lock:  # each idle one has a process, of which there may be few
+                for key in [key for key in self._recent if key.startswith(b"nnef")]:
+                    del self._recent[key]
             model = NnefModel(data, self._limits, seconds=self._seconds)
             inputs = [Port(port.name, port.shape) for port in model.inputs]
             outputs = [Port(port.name, port.shape) for port in model.outputs]
-            return BlockModel(inputs, outputs, model.run, None)  # it pads its blocks itself
+            # It pads its blocks itself.
+            return BlockModel(inputs, outputs, model.run, session_bytes=CHILD_BYTES + 2 * len(data))
 
         return self._load(b"nnef", data, load)
 
@@ -74,7 +79,7 @@ class ModelCache:
             with self._lock:
                 model = self._models.setdefault(key, loaded)
         with self._lock:
-            self._recent[key] = model, len(data)
+            self._recent[key] = model, model.session_bytes
             self._recent.move_to_end(key)
             size = sum(size for _, size in self._recent.values())
             while len(self._recent) > _RECENT or size > _RECENT_BYTES:

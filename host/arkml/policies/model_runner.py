@@ -14,6 +14,7 @@ from arkml.errors import AbiError, Unavailable
 from arkml.policies.agents import AgentTable
 from arkml.policies.model import ALIKE, Call, Model
 from arkml.policies.noise import Words, fill_normal, streams
+from arkml.policies.run_limit import RunLimit
 from arkml.policies.signature import Port, Roles
 from arkml.policies.workspace import PolicyWorkspace
 
@@ -32,7 +33,7 @@ class BoundBatch:
 
     It keeps alive the arrays that the calls use by address. feeds, fetches: float32,
     [count, *shape], by port name. epsilon: float32, [count, width], a view of its feed, or None.
-    `alike` names the feeds whose rows are all alike.
+    `alike` names the feeds whose rows are all alike. `owner` is the `RunLimit.user` that it is for.
     """
 
     __slots__ = ("alike", "calls", "count", "epsilon", "feeds", "fetches", "owner")
@@ -63,7 +64,8 @@ class ModelRunner:
     Noise depends on seed, session, agent id, the agent's step and the index alone, so neither the
     order of a batch nor its other rows change a result. `deterministic` makes the noise zero. An
     agent with several rows in a batch takes its steps in row order. `agents` is a table that
-    outlives the model, which must then have no recurrent inputs.
+    outlives the model, which must then have no recurrent inputs. `snapshot` is the digest of the
+    snapshot that a guest brought.
     """
 
     def __init__(
@@ -75,7 +77,9 @@ class ModelRunner:
         deterministic: bool,
         workspace: PolicyWorkspace,
         agents: AgentTable | None = None,
+        snapshot: bytes | None = None,
     ) -> None:
+        self.limit = RunLimit(workspace, snapshot)
         self._model = model
         self._roles = roles
         self._seed = seed
@@ -94,15 +98,17 @@ class ModelRunner:
         self.is_stateless = self._drawn is None and not roles.recurrent
 
     def bind(
-        self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], owner: object
+        self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats]
     ) -> BoundBatch:
         """
         Bind a model to the arrays for a batch, those of the host included.
 
         feeds, fetches: float32, [count, *shape], by port name. Raises Unavailable, before any array
-        is made, if they would take too much memory. The content of the host's arrays lasts for one
-        run, because those of other batches may lie in the same place.
+        is made, if they would take too much memory, or if the model is not run again. The content
+        of the host's arrays lasts for one run, because those of other batches may lie in the same
+        place.
         """
+        self.limit.require()
         constants = [(port, value) for port, value in self._constants if port.name not in feeds]
         self._require_room(count, constants)
         all_feeds, all_fetches = dict(feeds), dict(fetches)
@@ -118,9 +124,9 @@ class ModelRunner:
         epsilon = None
         if self._drawn is not None:
             epsilon = all_feeds[self._drawn.name].reshape(count, self._drawn.width)
-        calls = self._model.prepare(count, all_feeds, all_fetches)
+        calls = self._model.prepare(count, all_feeds, all_fetches, self.limit)
         alike = [port.name for port, _ in constants]
-        return BoundBatch(owner, count, calls, all_feeds, all_fetches, epsilon, alike)
+        return BoundBatch(self.limit.user, count, calls, all_feeds, all_fetches, epsilon, alike)
 
     def run(self, bound: BoundBatch, keys: Words, ids: Words, states: States | None) -> None:
         """
@@ -202,7 +208,7 @@ class ModelRunner:
             for name, array in bound.feeds.items()
         }
         fetches = {name: _like(array, count) for name, array in bound.fetches.items()}
-        calls = self._model.prepare(count, feeds, fetches)
+        calls = self._model.prepare(count, feeds, fetches, self.limit)
         return BoundBatch(None, count, calls, feeds, fetches, None, bound.alike)
 
 

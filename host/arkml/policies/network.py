@@ -21,7 +21,7 @@ class Network:
 
     inputs: the ports that the guest fills; the host fills epsilon and recurrent states. outputs:
     all ports with a row for each agent but recurrent states. Networks with different `key` draw
-    different noise.
+    different noise. `snapshot` is the digest of the snapshot that a guest brought.
     """
 
     def __init__(
@@ -32,6 +32,7 @@ class Network:
         key: int = 0,
         seed: int = 0,
         deterministic: bool = False,
+        snapshot: bytes | None = None,
     ) -> None:
         roles = find_roles(model.inputs, model.outputs)
         hosts = {source for source, _ in roles.recurrent} | {roles.epsilon}
@@ -40,9 +41,25 @@ class Network:
         if not self.outputs:
             raise InvalidArguments("the model has no output besides its recurrent state")
         self._key = np.array(key, np.uint64)
+        self._model = model
         self._runner = ModelRunner(
-            model, roles, seed=seed, deterministic=deterministic, workspace=workspace
+            model,
+            roles,
+            seed=seed,
+            deterministic=deterministic,
+            workspace=workspace,
+            snapshot=snapshot,
         )
+
+    @property
+    def is_of_guest(self) -> bool:
+        """True if a guest brought the model, False if the embedder did."""
+        return self._runner.limit.is_of_guest
+
+    @property
+    def session_bytes(self) -> int:
+        """Bytes that a guest is charged for the model: 0 for one of the embedder."""
+        return self._model.session_bytes if self.is_of_guest else 0
 
     def run(
         self, agents: npt.NDArray[np.uint64], inputs: Mapping[str, Floats]
@@ -58,7 +75,7 @@ class Network:
         feeds = {port.name: _fitting(port, inputs, count) for port in self.inputs}
         outputs = {port.name: np.zeros((count, *port.shape), np.float32) for port in self.outputs}
         if count:
-            bound = self._runner.bind(count, feeds, outputs, self)
+            bound = self._runner.bind(count, feeds, outputs)
             self._runner.run(bound, self._key, agents, None)
         return outputs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from struct import pack
 from threading import Lock
@@ -10,15 +11,20 @@ from threading import Lock
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.errors import ModelRejected, Unavailable
+from arkml.errors import AbiError, ModelRejected, Unavailable
 from arkml.limits import Limits
+from arkml.policies.load_time import PATIENCE
 from arkml.policies.nnef_archive import read_archive
 from arkml.policies.nnef_child import frame
 from arkml.policies.nnef_process import Child
+from arkml.policies.run_limit import RunLimit
 from arkml.policies.signature import Port
 from arkml.policies.vetting import MAX_FEATURES
 
 SECONDS = 2.0
+CHILD_BYTES = 48 << 20
+"""Bytes of a child process before it loads a model, by measurement."""
+
 _LIMITS = Limits()
 _MAX_TEXT = 4_096
 
@@ -28,39 +34,76 @@ class NnefModel:
     A model in a child process. Any thread may run it, one at a time.
 
     fixed_batch: the batch size that the file is made for, or None; `run` takes any number of rows
-    either way. seconds: the time that loading or one run may take. Once the child has crashed or
-    hung, every run raises Unavailable.
+    either way. seconds: the processor's time that loading may take, and the time by the clock of
+    one run. A child that has not answered in time is ended, and the next run starts another; once
+    one has crashed, every run raises Unavailable.
     """
 
     def __init__(
         self, archive: bytes, limits: Limits = _LIMITS, *, seconds: float = SECONDS
     ) -> None:
-        """Load the model. Raises ModelRejected, or Unavailable without the `tract` package."""
+        """
+        Load the model.
+
+        Raises ModelRejected, or Unavailable without the `tract` package, without room for another
+        child, or if the machine is too busy.
+        """
         names = read_archive(archive, limits)
         self.seconds = seconds
+        self._archive = archive
         self._lock = Lock()
         self._failure: str | None = None
-        self._child = Child()
+        until = time.monotonic() + PATIENCE * seconds
+        self._child, description = self._started()
         try:
-            description = self._child.ask(frame(archive), seconds, _MAX_TEXT * 16)
             self._describe(description, names.inputs, names.outputs)
-            self.run({port.name: np.zeros((1, *port.shape), np.float32) for port in self.inputs})
+            zeros = {port.name: np.zeros((1, *port.shape), np.float32) for port in self.inputs}
+            self._run(zeros, max(0.0, until - time.monotonic()))
         except Unavailable as error:
             self.close()
-            reason = self._failure or error
-            raise ModelRejected(f"the NNEF model cannot be loaded: {reason}") from error
+            raise self._unloadable(error, self._child) from error
         except ModelRejected:
             self.close()
             raise
 
-    def run(self, feeds: Mapping[str, Floats]) -> list[Floats]:
+    def _started(self) -> tuple[Child, bytes]:
+        """Return a child that has loaded the archive, and its description of the model."""
+        child = Child(self.seconds)
+        try:
+            request, most = frame(self._archive), _MAX_TEXT * 16
+            return child, child.ask(request, PATIENCE * self.seconds, most)
+        except Unavailable as error:
+            child.end()
+            raise self._unloadable(error, child) from error
+        except ModelRejected:
+            child.end()
+            raise
+
+    def _unloadable(self, error: Unavailable, child: Child) -> AbiError:
+        """Return the error of a load that failed: the model's fault, unless the child was late."""
+        text = f"the NNEF model cannot be loaded: {self._failure or error}"
+        # A child that has used up the processor's time has ended.
+        return Unavailable(text) if child.is_late else ModelRejected(text)
+
+    def run(self, feeds: Mapping[str, Floats], limit: RunLimit | None = None) -> list[Floats]:
         """
         Return the outputs, float32, [n, *shape] each.
 
-        feeds: float32, [n, *shape], by input name.
-
-        Raises Unavailable if the model fails.
+        feeds: float32, [n, *shape], by input name. Raises Unavailable if the model fails, or takes
+        longer than its time or than `limit` allows, which then allows no further run.
         """
+        if limit is None:
+            return self._run(feeds, self.seconds)
+        limit.require()
+        seconds = limit.seconds(self.seconds)
+        try:
+            return self._run(feeds, seconds)
+        except Unavailable:
+            if self._child.is_late:
+                limit.fail(f"the NNEF model took longer than {seconds:.3g} s")
+            raise
+
+    def _run(self, feeds: Mapping[str, Floats], seconds: float) -> list[Floats]:
         arrays = [feeds[port.name] for port in self.inputs]
         count = len(arrays[0])
         for port, array in zip(self.inputs, arrays, strict=True):
@@ -73,7 +116,7 @@ class NnefModel:
         sizes = [4 * count * int(np.prod(port.shape)) for port in self.outputs]
         request = frame(pack("<Q", count), *(array.tobytes() for array in arrays))
         with self._lock:
-            answer = self._ask(request, sum(sizes))
+            answer = self._ask(request, sum(sizes), seconds)
         if len(answer) != sum(sizes):
             raise Unavailable(f"the NNEF model answered {len(answer)} bytes, expected {sum(sizes)}")
         results, at = [], 0
@@ -92,15 +135,18 @@ class NnefModel:
         """End the child."""
         self._child.end()
 
-    def _ask(self, request: bytes, size: int) -> bytes:
+    def _ask(self, request: bytes, size: int, seconds: float) -> bytes:
         if self._failure is not None:
             raise Unavailable(f"the NNEF model has failed: {self._failure}")
+        if self._child.is_late:  # another run of it was, maybe of another guest
+            self._child, _ = self._started()
         try:
-            return self._child.ask(request, self.seconds, size + _MAX_TEXT)
+            return self._child.ask(request, seconds, size + _MAX_TEXT)
         except ModelRejected as error:
             raise Unavailable(f"the NNEF model fails: {error}") from error
         except Unavailable as error:
-            self._failure = str(error)
+            if not self._child.is_late:
+                self._failure = str(error)
             self.close()
             raise Unavailable(f"the NNEF model has failed: {error}") from error
 

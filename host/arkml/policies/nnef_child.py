@@ -1,6 +1,9 @@
 """
 The process that runs one NNEF model with tract, for a parent that survives its crashes.
 
+It has no network where the system allows that, few files, and a limit on the processor's time of
+each request, whose seconds are its argument.
+
 It exchanges frames over stdin and stdout, eight bytes of length and then the content, and ends when
 its stdin is closed. It sends an empty frame when it is ready; the first request is the archive.
 Every later request is a number of rows, eight bytes, and the float32 arrays of all inputs; an
@@ -9,6 +12,7 @@ answer is a zero byte and the arrays of all outputs, or a one byte and an error 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
@@ -22,7 +26,11 @@ LENGTH_BYTES = 8
 GROWTH_BYTES = 512 << 20
 """Bytes that loading and running a model may add to the address space."""
 
+FILES = 32
+"""Files that the process may have open."""
+
 _BLOCK_ROWS = 1_024
+_NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # CLONE_NEWUSER, CLONE_NEWNET
 
 
 def frame(*parts: bytes) -> bytes:
@@ -35,6 +43,8 @@ def main() -> None:
     import numpy as np
     import tract
 
+    seconds = int(sys.argv[1])
+    _leave_network()  # with one thread still
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what tract prints must not look like an answer
     requests: SimpleQueue[bytes] = SimpleQueue()
@@ -44,6 +54,7 @@ def main() -> None:
     model: _Model | None = None
     while True:
         request = requests.get()
+        _limit_time(seconds)
         try:
             if model is None:
                 model = _Model(tract, np, request)
@@ -61,6 +72,21 @@ def _limit_resources() -> None:
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + GROWTH_BYTES, used + GROWTH_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
+
+
+def _limit_time(seconds: int) -> None:
+    """End this process if it uses the processor for longer than `seconds` and one more from now."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    most = int(used.ru_utime + used.ru_stime) + seconds + 1
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
+
+
+def _leave_network() -> None:
+    """Move to a namespace without network interfaces, if the system lets a user do so."""
+    library = ctypes.CDLL(None)
+    library.unshare(_NEW_USER | _NEW_NETWORK)  # its error is expected and changes nothing
 
 
 def _read(stream: BinaryIO, requests: SimpleQueue[bytes]) -> None:

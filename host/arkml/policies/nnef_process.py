@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import subprocess
@@ -11,34 +12,46 @@ import weakref
 from importlib.util import find_spec
 from pathlib import Path
 from struct import unpack
+from threading import BoundedSemaphore
 
 from arkml.errors import ModelRejected, Unavailable
 from arkml.policies.nnef_child import LENGTH_BYTES
 
+MAX_CHILDREN = 4
+"""Processes of NNEF models at one time, in all hosts of this process together."""
+
+WAIT_SECONDS = 2.0
+"""Seconds to wait for the end of another one, before Unavailable."""
+
 _START_SECONDS = 30.0
+_KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH")  # all of the environment but these goes
+
+_places = BoundedSemaphore(MAX_CHILDREN)
 
 
 class Child:
     """
     A started process that waits for requests, until `end` is called or the object is dropped.
 
-    Raises Unavailable if the process does not start, or without the `tract` package.
+    `seconds` is the processor's time for one request. `is_late` is True once an answer did not come
+    in time. Raises Unavailable if the process does not start, if `MAX_CHILDREN` others do not end
+    in `WAIT_SECONDS`, or without the `tract` package.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
         if find_spec("tract") is None:
             raise Unavailable("NNEF models need the package tract: pip install arkml[nnef]")
-        root = Path(__file__).parents[2]
-        path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "arkml.policies.nnef_child"],
-            env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            process_group=0,  # Ctrl-C is for the parent
-        )
+        if not _places.acquire(timeout=WAIT_SECONDS):
+            raise Unavailable(
+                f"{MAX_CHILDREN} NNEF models are in use, each in a process of its own, and none"
+                f" ended in {WAIT_SECONDS:.3g} s"
+            )
+        self.is_late = False
+        try:
+            self._process = _started(seconds)
+        except OSError as error:
+            _places.release()
+            raise Unavailable(f"the process of the NNEF model does not start: {error}") from error
         self.pid = self._process.pid
         self.end = weakref.finalize(self, _end, self._process)
         assert self._process.stdin is not None
@@ -73,7 +86,8 @@ class Child:
             to_write = [self._to] if unsent else []
             readable, writable, _ = select.select([self._from], to_write, [], max(0.0, left))
             if not readable and not writable:
-                raise Unavailable(f"its process took longer than {seconds} s")
+                self.is_late = True
+                raise Unavailable(f"its process took longer than {seconds:.3g} s")
             if writable:
                 unsent = unsent[self._write(unsent) :]
             if readable:
@@ -104,7 +118,25 @@ class Child:
         return Unavailable(f"its process ended with status {code}")
 
 
+def _started(seconds: float) -> subprocess.Popen[bytes]:
+    environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    root = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        # -P: modules are not looked for in the working directory
+        [sys.executable, "-P", "-m", "arkml.policies.nnef_child", str(math.ceil(seconds))],
+        env=environment | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        cwd="/",
+        process_group=0,  # Ctrl-C is for the parent
+    )
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     with process:  # closes the pipes and waits
         pass
+    _places.release()

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from arkml.batches import Batch, Floats
-from arkml.errors import InvalidArguments
+from arkml.errors import AbiError, InvalidArguments
 from arkml.policies.agents import AgentTable
 from arkml.policies.masks import ChoiceMasks
 from arkml.policies.model import Call, Model
 from arkml.policies.model_runner import BoundBatch, ModelRunner, execute, failed
+from arkml.policies.policy import Policy
 from arkml.policies.signature import Port, Signature
 from arkml.policies.workspace import PolicyWorkspace
 
@@ -53,7 +54,8 @@ class OnnxPolicy:
     The model reads features from the batch's arrays and writes actions and values there. Arrays are
     bound to the model once for each `Batch` object. `masks` are those of each batch, for a model
     that takes masks; without them all choices are allowed. Raises InvalidArguments if the model
-    takes masks of another number of choices.
+    takes masks of another number of choices. `snapshot` is the digest of the snapshot that a guest
+    brought, None for a policy of the embedder or of a run.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class OnnxPolicy:
         deterministic: bool = False,
         agents: AgentTable | None = None,
         masks: ChoiceMasks | None = None,
+        snapshot: bytes | None = None,
     ) -> None:
         self._masks = masks if masks is not None and signature.roles.masks else None
         if self._masks is not None:
@@ -80,17 +83,32 @@ class OnnxPolicy:
             deterministic=deterministic,
             workspace=workspace,
             agents=agents,
+            snapshot=snapshot,
         )
+        self._limit = self._runner.limit
+        self._model = model
+
+    @property
+    def is_of_guest(self) -> bool:
+        """True if a guest brought the model, False if the embedder or a run did."""
+        return self._limit.is_of_guest
+
+    @property
+    def session_bytes(self) -> int:
+        """Bytes that a guest is charged for the model: 0 for one that it did not bring."""
+        return self._model.session_bytes if self.is_of_guest else 0
 
     def act(self, batch: Batch) -> None:
         """Fill `batch.actions` and `batch.values`. Raises Unavailable if the model fails."""
         bound = batch.scratch
-        if type(bound) is not BoundPolicyBatch or bound.owner is not self:
+        if type(bound) is not BoundPolicyBatch or bound.owner is not self._limit.user:
             bound = batch.scratch = self._bind(batch)
         if bound.only is not None:
             # One row costs three microseconds here: no other work may be added.
             try:
                 bound.only()
+            except AbiError:
+                raise
             except Exception as error:
                 raise failed(error) from error
         elif len(batch):
@@ -138,13 +156,23 @@ class OnnxPolicy:
             (port,) = self._signature.roles.masks
             masks = self._masks.room(count)
             feeds[port.name] = masks.reshape(count, *port.shape)
-        bound = self._runner.bind(count, feeds, fetches, self)
+        bound = self._runner.bind(count, feeds, fetches)
         answer = BoundPolicyBatch(bound, before, after)
         answer.masks = masks
         is_one_call = self._runner.is_stateless and len(bound.calls) == 1
         if is_one_call and masks is None and not before and not after:
             answer.only = bound.calls[0]
         return answer
+
+
+def is_of_guest(policy: Policy) -> bool:
+    """Return True if a guest brought the model of `policy`, and pays for its runs."""
+    return isinstance(policy, OnnxPolicy) and policy.is_of_guest
+
+
+def session_bytes(policy: Policy) -> int:
+    """Return the bytes that a guest is charged for the model of `policy`."""
+    return policy.session_bytes if isinstance(policy, OnnxPolicy) else 0
 
 
 def _require_choices(signature: Signature, choices: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,34 +11,46 @@ from typing import Any
 import numpy as np
 
 from arkml.batches import Floats, chunks
-from arkml.errors import ModelRejected, Unavailable
+from arkml.errors import ModelRejected
 from arkml.limits import Limits
-from arkml.policies.blocks import BlockModel, rows_of
+from arkml.loggers import SafeLogger
+from arkml.policies.blocks import rows_of, run_block
+from arkml.policies.load_time import LoadTime
 from arkml.policies.model import ALIKE, Call
-from arkml.policies.ort import bindings, deadline, open_session, reason, run_options
+from arkml.policies.ort import bindings, open_session, reason, run_options
+from arkml.policies.pace import ModelTime
 from arkml.policies.rebatch import fixed_batch, is_rowwise, with_free_batch
+from arkml.policies.run_limit import RunLimit
 from arkml.policies.signature import Port
+from arkml.policies.subnormals import call_flushed
 from arkml.policies.vetting import Vetted, examine
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 CHUNK = ALIKE
 """Rows of one run. With more it leaves the processor's cache and is up to a fifth slower."""
+
+FOLDED_BYTES = 4 << 20
+"""Bytes of constants that are computed once and kept, in all nodes of a model together."""
 
 _CHUNK_BYTES = 128 << 20
 _TRIAL_ROWS = 3
 _TRIAL_RUNS = 5
 _TRIAL_FLOATS = 1 << 24
-_QUICK = 0.1
-"""Seconds; batches that should take less run without a timer."""
+_TRIAL_SECONDS = 0.1
+_QUICK = 0.025
+"""CPU seconds; batches that take fewer with any numbers, by estimate, run without a watch."""
+
+_SESSION_BYTES = 128 << 10
+_COPIES = 2  # of the weights, at most: as they are in the file, and packed for multiplication
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRun:
-    """The results of first runs: the outputs with a row for each input row, and the speed."""
+    """Results of first runs: outputs with a row for each input row, and CPU seconds of a run."""
 
     outputs: tuple[Port, ...]
-    seconds_per_row: float
+    seconds: float
 
 
 class OnnxModel:
@@ -47,45 +58,62 @@ class OnnxModel:
     A raw onnxruntime session with its ports. Any thread may run it.
 
     `block` is the only batch size that it takes, or None. `chunk` is the largest number of rows of
-    one run, `seconds` the time that a batch may take.
+    one run, `seconds` the time that a batch may take. `slowness` is the time of a run in relation
+    to that of `pace`.
     """
 
     def __init__(
-        self, session: Any, trial: TrialRun, *, block: int | None, chunk: int, seconds: float
+        self,
+        session: Any,
+        outputs: Sequence[Port],
+        pace: ModelTime,
+        *,
+        block: int | None,
+        chunk: int,
+        slowness: float,
+        seconds: float,
+        session_bytes: int,
     ) -> None:
         self.inputs = _input_ports(session)
-        self.outputs = trial.outputs
+        self.outputs = outputs
         self.block = block
+        self.chunk = block or chunk
+        self.session_bytes = session_bytes
         self._session = session
-        self._chunk = chunk
+        self._pace = pace
+        self._slowness = slowness
         self._seconds = seconds
         self._options = run_options()
-        self._unguarded_rows = int(_QUICK / trial.seconds_per_row)
 
     def prepare(
-        self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats]
+        self,
+        count: int,
+        feeds: Mapping[str, Floats],
+        fetches: Mapping[str, Floats],
+        limit: RunLimit,
     ) -> Sequence[Call]:
         """Return calls that run the model; feeds, fetches: float32, [count, *shape], by name."""
-        if count <= self._unguarded_rows:
-            return self._calls(count, feeds, fetches, self._options)
-        # Separate options: this run may be cancelled, others must not be.
-        options = run_options()
-        calls = self._calls(count, feeds, fetches, options)
-        return [partial(run_guarded, calls, options, self._seconds)]
+        expected = self._slowness * self._pace.seconds(count, self.chunk, at_worst=True)
+        is_quick = expected <= _QUICK
+        # Separate options: this run may be stopped, others must not be.
+        options = self._options if is_quick else run_options()
+        calls = [self._call(part, feeds, fetches, options) for part in chunks(count, self.chunk)]
+        if self._pace.is_flushed:
+            calls = [partial(call_flushed, call) for call in calls]
+        return calls if is_quick else [partial(limit.run, calls, options, self._seconds)]
 
-    def _calls(
-        self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], options: Any
-    ) -> Sequence[Call]:
+    def _call(
+        self, part: slice, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], options: Any
+    ) -> Call:
         if self.block is None:
-            parts = chunks(count, self._chunk)
-            return [self._bound(part, feeds, fetches, options) for part in parts]
+            return self._bound(part, feeds, fetches, options)
         names = [port.name for port in self.outputs]
 
         def run(inputs: Mapping[str, Floats]) -> Sequence[Floats]:
             results: Sequence[Floats] = self._session.run(names, inputs, options)
             return results
 
-        return BlockModel(self.inputs, self.outputs, run, self.block).prepare(count, feeds, fetches)
+        return partial(run_block, run, names, part, self.block, feeds, fetches)
 
     def _bound(
         self, part: slice, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], options: Any
@@ -108,57 +136,57 @@ def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> OnnxModel:
     """
     Vet a model, load it and run it on a few rows.
 
-    Raises ModelRejected, also if that takes longer than `seconds`.
+    Raises ModelRejected, also if that takes more than `seconds` of the processor, and Unavailable
+    if the machine is too busy for it.
     """
-    until = time.perf_counter() + seconds
+    time_left = LoadTime(seconds)
     vetted = examine(data, limits)
+    time_left.require()
     block = fixed_batch(vetted.model)
     if block is not None and is_rowwise(vetted.model):
-        free = with_free_batch(vetted.model).SerializeToString()
         try:
-            return _load(examine(free, limits), None, seconds, until)
+            freed = examine(with_free_batch(vetted.model).SerializeToString(), limits)
+            return _load(freed, None, time_left)
         except ModelRejected as error:
             log.debug("the model keeps its batch size of %d: %s", block, error)
-    return _load(vetted, block, seconds, until)
+    return _load(vetted, block, time_left)
 
 
-def run_guarded(calls: Sequence[Call], options: Any, seconds: float) -> None:
-    """Make calls that run with `options`. Raises Unavailable if they take longer than `seconds`."""
-    options.terminate = False
-
-    def cancel() -> None:
-        options.terminate = True
-
-    with deadline(seconds, cancel) as is_late:
-        try:
-            for call in calls:
-                call()
-        except Exception as error:
-            if is_late():
-                raise Unavailable(f"the model ran longer than {seconds:.3g} s") from error
-            raise
-
-
-def _load(vetted: Vetted, block: int | None, seconds: float, until: float) -> OnnxModel:
+def _load(vetted: Vetted, block: int | None, time_left: LoadTime) -> OnnxModel:
+    pace, cost = vetted.pace, vetted.cost
     # The vetted model, not its bytes: another parser might read those differently.
-    session = open_session(vetted.model.SerializeToString(), _left(until))
-    chunk = max(1, min(CHUNK, _CHUNK_BYTES // max(1, vetted.cost.row_bytes)))
+    data = vetted.model.SerializeToString()
+    largest, folded = vetted.folded(FOLDED_BYTES)
+    session = open_session(data, time_left, folded_bytes=max(1, largest))
     try:
-        trial = _try_out(session, block or _TRIAL_ROWS, _left(until))
+        trial = _try_out(session, block or _TRIAL_ROWS, pace, time_left)
     except ModelRejected:
-        if block is not None or not _left(until):
+        if block is not None:
             raise
+        time_left.require()
         # Some models claim any batch size but have shapes that fit one row only.
         block = 1
-        trial = _try_out(session, block, _left(until))
-    return OnnxModel(session, trial, block=block, chunk=chunk, seconds=seconds)
+        trial = _try_out(session, block, pace, time_left)
+    rows = block or _TRIAL_ROWS
+    slowness = max(1.0, trial.seconds / pace.seconds(rows, rows))
+    fitting = min(_CHUNK_BYTES // max(1, cost.row_bytes), int(pace.block_rows / slowness))
+    return OnnxModel(
+        session,
+        trial.outputs,
+        pace,
+        block=block,
+        chunk=max(1, min(CHUNK, fitting)),
+        slowness=slowness,
+        seconds=time_left.seconds,
+        session_bytes=_SESSION_BYTES
+        + _COPIES * len(data)
+        + folded
+        + cost.fixed_bytes
+        + cost.row_bytes,
+    )
 
 
-def _left(until: float) -> float:
-    return max(0.0, until - time.perf_counter())
-
-
-def _try_out(session: Any, rows: int, seconds: float) -> TrialRun:
+def _try_out(session: Any, rows: int, pace: ModelTime, time_left: LoadTime) -> TrialRun:
     names = [meta.name for meta in session.outputs_meta if meta.type == "tensor(float)"]
     ports = _input_ports(session)
     if rows * sum(port.width for port in ports) > _TRIAL_FLOATS:
@@ -168,17 +196,24 @@ def _try_out(session: Any, rows: int, seconds: float) -> TrialRun:
     results: list[Floats] = []
     times: list[float] = []
 
-    def run() -> None:
-        # The first run is slower than the others.
-        while names and len(times) < _TRIAL_RUNS and sum(times) < _QUICK:
-            started = time.perf_counter()
-            results[:] = session.run(names, feeds, options)
-            times.append(time.perf_counter() - started)
+    def cancel() -> None:
+        options.terminate = True
 
-    try:
-        run_guarded([run], options, seconds)
-    except Exception as error:
-        raise ModelRejected(f"the model fails on {rows} rows: {reason(error)}") from error
+    def run() -> list[Floats]:
+        answer: list[Floats] = session.run(names, feeds, options)
+        return answer
+
+    with time_left.watched(cancel) as watch:
+        try:
+            # The first run is slower than the others.
+            while names and len(times) < _TRIAL_RUNS and sum(times) < _TRIAL_SECONDS:
+                started = time.thread_time()
+                results[:] = call_flushed(run) if pace.is_flushed else run()
+                times.append(time.thread_time() - started)
+        except Exception as error:
+            if watch.reason is not None:
+                raise time_left.late(watch.reason, f"run on {rows} rows") from error
+            raise ModelRejected(f"the model fails on {rows} rows: {reason(error)}") from error
     outputs = tuple(
         Port(name, result.shape[1:])
         for name, result in zip(names, results, strict=True)
@@ -186,7 +221,7 @@ def _try_out(session: Any, rows: int, seconds: float) -> TrialRun:
     )
     if not outputs:
         raise ModelRejected(f"no float output of the model has {rows} rows, as its inputs have")
-    return TrialRun(outputs, min(times) / rows)
+    return TrialRun(outputs, min(times))
 
 
 def _input_ports(session: Any) -> tuple[Port, ...]:

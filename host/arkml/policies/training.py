@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -12,13 +11,14 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, Floats
 from arkml.errors import Unavailable
+from arkml.loggers import SafeLogger
 from arkml.policies.agents import AgentTable, Visit
 from arkml.policies.masks import ChoiceMasks
 from arkml.policies.noise import Words, streams
 from arkml.policies.policy import Policy
 from arkml.policies.workspace import PolicyWorkspace
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _RUNNING = np.uint32(EpisodeState.RUNNING)
 _INITIAL = np.uint32(EpisodeState.INITIAL)

@@ -20,10 +20,14 @@ from arkml.policies.operators.call import (
     checked_type,
     grows,
 )
+from arkml.policies.pace import ModelTime
 from arkml.policies.weights import attributes, stored
 from arkml.policies.wire import walk
 
 MAX_NODES = 2_000
+MAX_NODE_PORTS = 16_384
+"""Inputs and outputs of all nodes: vetting takes microseconds for each, onnxruntime as long."""
+
 MAX_PORTS = 64
 MAX_FEATURES = 1 << 20
 MAX_BATCH = 1 << 16
@@ -32,6 +36,7 @@ MAX_NAME = 1_024
 _DEFAULT_DOMAINS = ("", "ai.onnx")
 _OPSETS = range(7, 27)
 _IR_VERSIONS = range(3, 14)
+_RANDOM = ("RandomNormalLike", "Multinomial")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +63,28 @@ class Vetted:
     A model that onnxruntime may load: from `model`, not from the bytes it was parsed from.
 
     model: an `onnx.ModelProto`, without the sizes it claims for inner tensors. tensors: every named
-    tensor, sized for a batch of `operators.call.ROWS`.
+    tensor, sized for a batch of `operators.call.ROWS`. pace: the time of its runs. constants: the
+    bytes of each tensor that does not depend on an input and is not in the file.
     """
 
     model: Any
     tensors: dict[str, Tensor]
     cost: Cost
+    pace: ModelTime
+    constants: tuple[int, ...]
+
+    def folded(self, most: int) -> tuple[int, int]:
+        """
+        Return bytes of the constants to compute once and keep, `most` together: of one, of all.
+
+        The smallest are kept: those that are computed again in each run are few then.
+        """
+        largest = total = 0
+        for size in sorted(self.constants):
+            if total + size > most:
+                break
+            largest, total = size, total + size
+        return largest, total
 
 
 def vet(data: bytes, limits: Limits) -> Any:
@@ -123,6 +144,12 @@ def _examined(model: Any) -> Vetted:
     version = _opset(model)
     if not 0 < len(graph.node) <= MAX_NODES:
         raise ModelRejected(f"the model has {len(graph.node)} nodes, expected 1 to {MAX_NODES}")
+    node_ports = sum(len(node.input) + len(node.output) for node in graph.node)
+    if node_ports > MAX_NODE_PORTS:
+        raise ModelRejected(
+            f"the nodes have {node_ports} inputs and outputs together, expected up to"
+            f" {MAX_NODE_PORTS}"
+        )
     tensors: dict[str, Tensor] = {}
     for weight in graph.initializer:
         _add(tensors, weight.name, _at(f"initializer {_shown(weight.name)}", stored, weight))
@@ -134,12 +161,19 @@ def _examined(model: Any) -> Vetted:
         )
     for port in ports:
         _add(tensors, port.name, _at(f"input {_shown(port.name)}", _input, port))
-    cost = Cost()
+    cost, pace = Cost(), ModelTime()
+    known = {"", *tensors} - {port.name for port in ports}
+    constants: list[int] = []
     for node in graph.node:
         title = f"node {_shown(node.name or ''.join(node.output[:1]))} ({node.op_type[:40]})"
-        cost = _at(title, _node, node, version, tensors, cost)
+        cost, pace = _at(title, _node, node, version, tensors, cost, pace)
+        is_constant = node.op_type == "Shape" or known.issuperset(node.input)
+        if is_constant and node.op_type not in _RANDOM:
+            known.update(node.output)
+            made = [tensors[name] for name in node.output if name]
+            constants += [each.count * each.kind.size for each in made if not each.stored]
     _check_outputs(graph.output, tensors)
-    return Vetted(model, tensors, cost)
+    return Vetted(model, tensors, cost, pace, tuple(constants))
 
 
 def _at(place: str, check: Callable[..., Any], *arguments: Any) -> Any:
@@ -198,7 +232,9 @@ def _input(port: Any) -> Tensor:
     return Tensor(kind, (rows, *features))
 
 
-def _node(node: Any, version: int, tensors: dict[str, Tensor], before: Cost) -> Cost:
+def _node(
+    node: Any, version: int, tensors: dict[str, Tensor], before: Cost, pace: ModelTime
+) -> tuple[Cost, ModelTime]:
     if node.domain not in _DEFAULT_DOMAINS:
         raise ModelRejected(f"operators of {_shown(node.domain)} are not allowed")
     rule = RULES.get(node.op_type)
@@ -214,11 +250,11 @@ def _node(node: Any, version: int, tensors: dict[str, Tensor], before: Cost) -> 
     results = rule(call)
     if len(results) < len(names):
         raise ModelRejected(f"it has {len(names)} outputs, expected at most {len(results)}")
-    cost = _spent(before, call, results)
+    cost, pace = _spent(before, call, results), pace.with_node(call, results)
     for name, tensor in zip(names, results, strict=False):
         if name:
             _add(tensors, name, tensor)
-    return cost
+    return cost, pace
 
 
 def _spent(before: Cost, call: Call, results: list[Tensor]) -> Cost:

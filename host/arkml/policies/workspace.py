@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 from weakref import WeakSet
 
@@ -21,6 +21,10 @@ AGENT_BYTES = 256 << 20
 _ALIGNMENT = 16  # floats: one line of the processor's cache
 
 
+def _never() -> bool:
+    return False
+
+
 class AgentStore(Protocol):
     """Keeps state for the agents of guests."""
 
@@ -34,6 +38,10 @@ class PolicyWorkspace:
 
     A policy fills the arrays anew for each batch, so one workspace serves all policies that one
     thread uses.
+
+    run_seconds: the seconds of wall time that the next run of a policy may take, where that is less
+    than its model allows. is_interrupted: returns True if the run in progress is to be given up.
+    stopped: the reasons for which snapshots of guests are not run again, by their digests.
     """
 
     def __init__(self, *, batch_bytes: int = BATCH_BYTES, agent_bytes: int = AGENT_BYTES) -> None:
@@ -42,6 +50,16 @@ class PolicyWorkspace:
         self._work: Floats = np.empty(0, np.float32)
         self._constants: dict[float, Floats] = {}
         self._tables: WeakSet[AgentStore] = WeakSet()
+        self.run_seconds = math.inf
+        self.is_interrupted: Callable[[], bool] = _never
+        self.stopped: dict[bytes, str] = {}
+        self.require_bytes: dict[int, Callable[[int], None]] = {}
+
+    def require_runnable(self, snapshot: bytes) -> None:
+        """Raise Unavailable if a run of the snapshot with this digest was stopped."""
+        reason = self.stopped.get(snapshot)
+        if reason is not None:
+            raise Unavailable(f"{reason} before: it is not run again")
 
     def arrays(self, shapes: Sequence[tuple[int, ...]]) -> list[Floats]:
         """
@@ -79,11 +97,17 @@ class PolicyWorkspace:
     def require_agents(self, table: AgentStore, guest: int, coming: int) -> None:
         """Raise Unavailable if `coming` bytes more in `table` are over the limit of a guest."""
         self._tables.add(table)
-        size = coming + sum(each.held(guest) for each in self._tables)
+        size = coming + self.held(guest)
+        if coming > 0 and guest in self.require_bytes:
+            self.require_bytes[guest](coming)
         if size > self._agent_bytes:
             raise Unavailable(
                 f"the agents of guest {guest} take {size} bytes, {self._agent_bytes} are allowed"
             )
+
+    def held(self, guest: int) -> int:
+        """Return the bytes kept for the agents of one guest."""
+        return sum(each.held(guest) for each in self._tables)
 
     def _grown(self, before: int, needed: int) -> int:
         # Older arrays that are still in use have no more bytes together than the new one.

@@ -10,8 +10,8 @@ from arkml.policies.operators.call import Call, Tensor
 Rule = Callable[[Call], list[Tensor]]
 """
 Checks one node and returns its outputs, all that its operator has. Reading inputs and writing
-outputs is charged by `vetting`; a rule adds the arithmetic beyond that to `call.work` and room for
-intermediate results to `call.scratch`. Raises ModelRejected.
+outputs is charged by `vetting`; a rule adds the arithmetic beyond that to `call.work` and to
+`call.steps`, and room for intermediate results to `call.scratch`. Raises ModelRejected.
 """
 
 _FLOAT_BY_FLOAT = """

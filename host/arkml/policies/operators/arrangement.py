@@ -12,6 +12,7 @@ from arkml.policies.operators.call import (
     Tensor,
     broadcast,
     checked_axis,
+    grows,
 )
 
 
@@ -96,6 +97,8 @@ def concat(call: Call) -> list[Tensor]:
         if len(shape) != len(first.shape) or shape[:axis] + shape[axis + 1 :] != rest:
             raise ModelRejected(f"{list(shape)} and {list(first.shape)} do not fit together")
     size = sum(tensor.shape[axis] for tensor in tensors)
+    if grows(max(tensor.shape[axis] for tensor in tensors)) and not grows(size):
+        raise ModelRejected("it adds rows to a batch of any size")
     value = None
     if len(first.shape) == 1 and size <= MAX_KNOWN:
         known = [tensor.value for tensor in tensors if tensor.value is not None]
@@ -116,6 +119,8 @@ def split(call: Call) -> list[Tensor]:
         sizes = tuple(min(step, max(0, size - step * index)) for index in range(call.outputs))
     if len(sizes) != call.outputs or min(sizes) < 0 or sum(sizes) != size:
         raise ModelRejected(f"{size} cannot be split into {list(sizes)}")
+    if grows(size) and len(sizes) > 1:
+        raise ModelRejected("it takes some rows of a batch of any size")
     before, after = tensor.shape[:axis], tensor.shape[axis + 1 :]
     return [Tensor(tensor.kind, (*before, size, *after)) for size in sizes]
 
@@ -135,12 +140,19 @@ def slice_(call: Call) -> list[Tensor]:
         raise ModelRejected(f"axes {list(axes)} name one axis twice")
     for axis, start, end, step in zip(named, starts, ends, steps, strict=True):
         # Python would count an end this far below zero from the back.
-        stop = None if step < 0 and end < -shape[axis] else end
-        chosen = range(shape[axis])[start:stop:step]
+        stop = None if end in _OPEN_ENDS or (step < 0 and end < -shape[axis]) else end
+        # onnxruntime takes a start this far below zero for the first element, Python for none.
+        begin = max(start, -shape[axis]) if step < 0 else start
+        chosen = range(shape[axis])[begin:stop:step]
+        if grows(shape[axis]) and len(chosen) != shape[axis]:
+            raise ModelRejected("it takes some rows of a batch of any size")
         shape[axis] = len(chosen)
         value = tuple(value[index] for index in chosen) if value and len(shape) == 1 else None
     return [Tensor(tensor.kind, tuple(shape), value)]
 
+
+_OPEN_ENDS = frozenset({(1 << 31) - 1, (1 << 63) - 1})
+"""Ends that onnxruntime takes for the last element, and for the first one if the step is < 0."""
 
 _Integers = tuple[int, ...]
 

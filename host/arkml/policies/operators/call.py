@@ -10,10 +10,10 @@ from typing import Any
 
 from arkml.errors import ModelRejected
 
-ROWS = 1009
+ROWS = 1031
 """
 Rows of the batch that rules size tensors for. A prime: a size that is a multiple of it grows with
-the batch.
+the batch. No run has more rows (`policies.model.ALIKE`), so that no tensor is larger than sized.
 """
 
 MAX_RANK = 8
@@ -78,10 +78,11 @@ class Call:
     """
     One node: operator, opset version, inputs, attributes, and the number of its outputs.
 
-    A rule may add to `work`, in multiply-adds, and to `scratch`, in bytes, for a batch of ROWS.
+    A rule may add to `work`, in multiply-adds, to `steps`, the pieces that the operator takes one
+    by one, and to `scratch`, in bytes, for a batch of ROWS.
     """
 
-    __slots__ = ("_attributes", "inputs", "op", "outputs", "scratch", "version", "work")
+    __slots__ = ("_attributes", "inputs", "op", "outputs", "scratch", "steps", "version", "work")
 
     def __init__(
         self,
@@ -96,6 +97,7 @@ class Call:
         self.inputs = inputs
         self.outputs = outputs
         self.work = 0
+        self.steps = 0
         self.scratch = 0
         self._attributes = attributes
 

@@ -43,7 +43,7 @@ def matmul(call: Call) -> list[Tensor]:
     Size MatMul of [..., rows, inner] and [..., inner, columns], whose leading axes broadcast.
 
     A vector is a matrix of one row or column, which the result lacks. Work: elements of the result
-    times inner.
+    times inner. Steps: matrices.
     """
     floats_only(call)
     left, right = call.input(0).shape, call.input(1).shape
@@ -58,14 +58,16 @@ def matmul(call: Call) -> list[Tensor]:
     columns = wide_right[-1:] if len(right) > 1 else ()
     shape = (*stacked, *rows, *columns)
     call.work += prod(shape) * wide_left[-1]
+    call.steps += prod(stacked)
     return [Tensor(call.input(0).kind, shape)]
 
 
 def reduce(call: Call) -> list[Tensor]:
     """
-    Size a reduction of floats, input 0, over axes from an attribute or input 1, without other work.
+    Size a reduction of floats, input 0, over axes from an attribute or input 1.
 
-    Integers are refused: their mean over no elements would divide by zero.
+    Steps: elements of the result. Integers are refused: their mean over no elements would divide by
+    zero.
     """
     floats_only_first(call)
     tensor = call.input(0)
@@ -75,7 +77,9 @@ def reduce(call: Call) -> list[Tensor]:
         nothing = call.integer("noop_with_empty_axes", 0) != 0
         axes = () if nothing else tuple(range(rank))
     keep = call.integer("keepdims", 1) != 0
-    return [Tensor(tensor.kind, _reduced(tensor.shape, axes, keep=keep))]
+    result = Tensor(tensor.kind, _reduced(tensor.shape, axes, keep=keep))
+    call.steps += result.count
+    return [result]
 
 
 def arg_max(call: Call) -> list[Tensor]:
@@ -161,7 +165,8 @@ def recurrent(call: Call) -> list[Tensor]:
     Inputs 1 and 2 are the weights of features, [directions, gates * hidden, features], and of the
     recurrent state, [directions, gates * hidden, hidden]; 3 to 7 are optional: biases, lengths, two
     initial states, peepholes. Outputs: [steps, directions, batch, hidden] and the last states.
-    Work: the multiply-adds of all gates in all steps. Scratch: two floats a gate and step.
+    Work: the multiply-adds of all gates in all steps. Steps: those of each row and direction.
+    Scratch: two floats a gate and step.
     """
     tensor, weights, recurrence = call.input(0), call.input(1), call.input(2)
     floats_only_first(call)
@@ -189,6 +194,7 @@ def recurrent(call: Call) -> list[Tensor]:
             actual = list(optional.shape)
             raise ModelRejected(f"input {index} has shape {actual}, expected {list(shape)}")
     call.work += steps * batch * directions * gates * hidden * (features + hidden)
+    call.steps += steps * batch * directions
     call.scratch += 8 * steps * batch * directions * gates * hidden
     last = Tensor(tensor.kind, state)
     return [Tensor(tensor.kind, (steps, directions, batch, hidden)), last, last][: call.outputs]

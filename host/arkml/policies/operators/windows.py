@@ -5,11 +5,14 @@ from __future__ import annotations
 from math import prod
 
 from arkml.errors import ModelRejected
-from arkml.policies.operators.call import Call, ElementType, Tensor
+from arkml.policies.operators.call import Call, ElementType, Tensor, grows
 from arkml.policies.operators.elementwise import floats_only
 
 _MAX_SETTING = 1 << 12
 """The largest stride, dilation, padding and kernel size."""
+
+_LINE = 7
+"""Elements of a window that take as long to copy as it takes to begin a line of them."""
 
 
 def convolution(call: Call) -> list[Tensor]:
@@ -17,7 +20,8 @@ def convolution(call: Call) -> list[Tensor]:
     Size Conv of images [batch, channels, *space] with filters and a bias, inputs 0 to 2.
 
     Filters: [filters, channels / group, *kernel]. Work: one multiply-add for each element of the
-    result and of a filter. Scratch: the windows of one image, unrolled.
+    result and of a filter. Steps: the elements of all windows and, for each line
+    of them, `_LINE`. Scratch: the windows of one image, unrolled.
     """
     floats_only(call)
     tensor, weights = call.input(0), call.input(1)
@@ -37,6 +41,8 @@ def convolution(call: Call) -> list[Tensor]:
     out = _window(call, space, kernel)
     result = Tensor(tensor.kind, (tensor.shape[0], filters, *out))
     call.work += result.count * weights.shape[1] * prod(kernel)
+    lines = tensor.shape[0] * channels * prod(kernel) * prod(out[:-1])
+    call.steps += lines * (out[-1] + _LINE)
     call.scratch += tensor.kind.size * channels * prod(kernel) * prod(out)
     return [result]
 
@@ -69,6 +75,8 @@ def global_pool(call: Call) -> list[Tensor]:
 def _space(tensor: Tensor) -> tuple[int, ...]:
     if not 3 <= len(tensor.shape) <= 5 or 0 in tensor.shape:
         raise ModelRejected(f"a shape {list(tensor.shape)} is not a batch of images")
+    if any(map(grows, tensor.shape[2:])):
+        raise ModelRejected("a window over a batch of any size")
     return tensor.shape[2:]
 
 
