@@ -48,18 +48,23 @@ def told(spec):
     return seen, actions.continuous_size, list(actions.discrete_branches)
 
 
+def rewards(steps):
+    """Without negative zeros, which protobuf 3, that of the original, reads as zeros."""
+    return (steps.reward + 0.0).tolist()
+
+
 def shown(steps):
     decisions, terminals = steps
     masks = decisions.action_mask
     return {
         "deciding": [
-            [obs.tolist() for obs in decisions.obs], decisions.reward.tolist(),
+            [obs.tolist() for obs in decisions.obs], rewards(decisions),
             [int(agent) for agent in decisions.agent_id],
             masks if masks is None else [mask.tolist() for mask in masks],
             [int(group) for group in decisions.group_id],
         ],
         "ended": [
-            [obs.tolist() for obs in terminals.obs], terminals.reward.tolist(),
+            [obs.tolist() for obs in terminals.obs], rewards(terminals),
             [int(agent) for agent in terminals.agent_id], terminals.interrupted.tolist(),
         ],
     }  # fmt: skip

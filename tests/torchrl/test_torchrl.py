@@ -9,6 +9,7 @@ from torchrl.envs.utils import check_env_specs
 
 import arkml.envs.gym  # noqa: F401  registers the guests
 from arkml.envs.pettingzoo_env import parallel_env
+from arkml.envs.vector_env import vector_env
 
 GUEST = "arkml/Guest-v0"
 NEXT = 2
@@ -60,3 +61,32 @@ def test_the_checks_of_torchrl_pass_for_many_agents():
     env = PettingZooWrapper(game, use_mask=True)
     check_env_specs(env)
     env.close()
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
+def test_a_fleet_is_rolled_out_over_the_ends_of_its_episodes(mode):
+    fleet = vector_env(
+        GUESTS / "c_cartpole.wasm", per="guest", num_envs=4, autoreset_mode=mode,
+        configure=(1, "{seed}"),
+    )  # fmt: skip
+    env = GymWrapper(fleet)
+    env.set_seed(7)
+    rolled = env.rollout(80, break_when_any_done=False)
+    env.close()
+
+    assert rolled.shape == (4, 80)
+    assert rolled["next", "done"].sum() > 4
+    assert (rolled["next", "reward"] == 1).all()
+
+
+@pytest.mark.parametrize("has_agents_that_end_apart", [False, True])
+def test_many_agents_are_rolled_out_until_the_last_ends(has_agents_that_end_apart):
+    cycles = None if has_agents_that_end_apart else 20
+    game = parallel_env(GUESTS / "c_cartpole.wasm", configure=(3, "{seed}"), max_cycles=cycles)
+    env = PettingZooWrapper(game, use_mask=True)
+    env.set_seed(7)
+    rolled = env.rollout(200)
+    env.close()
+
+    assert rolled["next", "done"][-1].all()
+    assert rolled["cartpole/2", "observation"].shape[1:] == (1, 4)

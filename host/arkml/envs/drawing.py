@@ -1,9 +1,9 @@
-"""Pictures of agents in a plane."""
+"""Pictures of agents: their places in a plane, or bars of their features and actions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,6 @@ from PIL import Image, ImageDraw
 
 from arkml.batches import Floats
 from arkml.envs.core.specs import Spec
-from arkml.errors import UsageError
 
 Pixels = npt.NDArray[np.uint8]
 """A picture, uint8, [256, 256, 3]."""
@@ -23,6 +22,28 @@ _DOT = 5  # pixels from the middle of an agent
 _MARGIN = 0.05  # of the picture, beyond what is declared
 _PAPER, _LINE = (250, 250, 248), (205, 205, 200)
 _COLORS = ((31, 119, 180), (214, 39, 40), (44, 160, 44), (148, 103, 189), (255, 127, 14))
+_DARKER = 0.6  # of a color, for the bars of actions
+_STRIPS = 16  # agents in a picture of bars
+_BARS = 64  # in one strip; of more values every second one is drawn, or every third …
+_GAP = 4  # pixels between strips, and between features and actions
+
+
+class Shown(NamedTuple):
+    """
+    An agent to draw.
+
+    features: float32, [num_features]. action: float32, [num_actions], None before its first one.
+    `color` is the number of its color.
+    """
+
+    features: Floats
+    action: Floats | None
+    color: int
+
+
+def plane_of(spec: Spec) -> Plane | None:
+    """Return the plane of a behavior, None if its spec declares no positions."""
+    return None if spec.positions is None else Plane(spec)
 
 
 class Plane:
@@ -30,40 +51,124 @@ class Plane:
     Draws the places of agents, the features that a spec declares as `positions`.
 
     The picture shows the declared bounds of these features, or, without bounds, the range that
-    agents have reached so far. Raises UsageError if no positions are declared.
+    agents have reached so far.
     """
 
     def __init__(self, spec: Spec) -> None:
-        if spec.positions is None:
-            raise UsageError("render_mode 'rgb_array' takes a spec that declares 'positions'")
-        self._columns = list(spec.positions)
-        self._width = sum(part.size for part in spec.observations)
-        low = [bound for part in spec.observations for bound in part.low]
-        high = [bound for part in spec.observations for bound in part.high]
-        self._low = np.array([low[column] for column in self._columns])
-        self._high = np.array([high[column] for column in self._columns])
-        self._is_open = ~(np.isfinite(self._low) & np.isfinite(self._high))
-        self._low[self._is_open], self._high[self._is_open] = -1.0, 1.0
+        assert spec.positions is not None
+        columns = self._columns = list(spec.positions)
+        self._scale = _Scale(*(bounds[columns] for bounds in _feature_bounds(spec)))
 
-    def draw(self, features: Sequence[Floats], colors: Sequence[int]) -> Pixels:
-        """
-        Return a picture, uint8, [256, 256, 3], of agents with features, float32, [num_features].
-
-        colors: for each agent the number of its color. The second coordinate points up.
-        """
-        places = np.array(features, np.float32).reshape(-1, self._width)[:, self._columns]
-        places = places[np.isfinite(places).all(1)]
-        if len(places):
-            grown = np.minimum(self._low, places.min(0)), np.maximum(self._high, places.max(0))
-            self._low = np.where(self._is_open, grown[0], self._low)
-            self._high = np.where(self._is_open, grown[1], self._high)
+    def draw(self, agents: Sequence[Shown]) -> Pixels:
+        """Return a picture, uint8, [256, 256, 3]. The second coordinate points up."""
+        places = np.array([agent.features[self._columns] for agent in agents], np.float32)
+        places = places.reshape(-1, len(self._columns))
+        finite = np.asarray(np.isfinite(places).all(axis=1))
         image = Image.new("RGB", (SIDE, SIDE), _PAPER)
         brush = ImageDraw.Draw(image)
         inner = SIDE * _MARGIN
         brush.rectangle((inner, inner, SIDE - 1 - inner, SIDE - 1 - inner), outline=_LINE)
-        width = np.where(self._high > self._low, self._high - self._low, 1.0)
-        scaled = inner + (places - self._low) / width * (SIDE - 1 - 2 * inner)
-        for (x, y), color in zip(scaled.tolist(), colors, strict=False):
-            box = (x - _DOT, SIDE - 1 - y - _DOT, x + _DOT, SIDE - 1 - y + _DOT)
-            brush.ellipse(box, fill=_COLORS[color % len(_COLORS)])
+        self._scale.reach(places[finite])
+        scaled = inner + self._scale.parts(places) * (SIDE - 1 - 2 * inner)
+        for (x, y), agent, is_finite in zip(scaled.tolist(), agents, finite.tolist(), strict=True):
+            if is_finite:
+                box = (x - _DOT, SIDE - 1 - y - _DOT, x + _DOT, SIDE - 1 - y + _DOT)
+                brush.ellipse(box, fill=_COLORS[agent.color % len(_COLORS)])
         return np.asarray(image)
+
+
+class Bars:
+    """
+    Draws the features and the last actions of agents as bars, a strip for each of the first 16.
+
+    A bar reaches from the middle of its range to the value. The range is between the declared
+    bounds or, without bounds, what agents have reached so far, at least from -1 to 1. Actions are
+    darker, in the last quarter of a strip.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        actions = spec.actions
+        zeros = np.zeros(len(actions.branches))
+        last = np.array(actions.branches, np.float64) - 1
+        low, high = np.array(actions.low), np.array(actions.high)
+        self._features = _Scale(*_feature_bounds(spec))
+        self._actions = _Scale(np.append(low, zeros), np.append(high, last))
+
+    def draw(self, agents: Sequence[Shown]) -> Pixels:
+        """Return a picture, uint8, [256, 256, 3]; see `draw_bars` for agents of two behaviors."""
+        return draw_bars([(self, agent) for agent in agents])
+
+    def strip(self, brush: ImageDraw.ImageDraw, top: int, bottom: int, agent: Shown) -> None:
+        """Draw one agent between the rows `top` and `bottom` of a picture."""
+        color = _COLORS[agent.color % len(_COLORS)]
+        middle = 3 * SIDE // 4
+        brush.line((0, (top + bottom) // 2, SIDE, (top + bottom) // 2), fill=_LINE)
+        self._row(brush, (0, top, middle - _GAP, bottom), self._features, agent.features, color)
+        if agent.action is not None:
+            darker = int(color[0] * _DARKER), int(color[1] * _DARKER), int(color[2] * _DARKER)
+            self._row(brush, (middle, top, SIDE, bottom), self._actions, agent.action, darker)
+
+    def _row(
+        self,
+        brush: ImageDraw.ImageDraw,
+        box: tuple[int, int, int, int],
+        scale: _Scale,
+        values: Floats,
+        color: tuple[int, int, int],
+    ) -> None:
+        left, top, right, bottom = box
+        if not len(values):
+            return
+        finite = np.where(np.isfinite(values), values, 0)
+        scale.reach(finite[None])
+        parts = scale.parts(finite)[:: -(-len(values) // _BARS)].clip(0, 1)
+        edges = np.linspace(left, right, len(parts) + 1)
+        middle = (top + bottom) / 2
+        for part, start, end in zip(parts.tolist(), edges[:-1], edges[1:], strict=True):
+            y = bottom - part * (bottom - top)
+            corners = (start, min(y, middle), max(start, end - 2), max(y, middle))
+            brush.rectangle(corners, fill=color)
+
+
+def blank() -> Pixels:
+    """Return a picture without agents, uint8, [256, 256, 3]."""
+    return draw_bars([])
+
+
+def draw_bars(agents: Sequence[tuple[Bars, Shown]]) -> Pixels:
+    """Return a picture, uint8, [256, 256, 3], of agents, each with the bars of its behavior."""
+    image = Image.new("RGB", (SIDE, SIDE), _PAPER)
+    brush = ImageDraw.Draw(image)
+    agents = agents[:_STRIPS]
+    for number, (bars, agent) in enumerate(agents):
+        top, bottom = (SIDE * n // len(agents) for n in (number, number + 1))
+        bars.strip(brush, top + _GAP // 2, bottom - 1 - _GAP // 2, agent)
+    return np.asarray(image)
+
+
+class _Scale:
+    """Bounds of values, declared or reached: low and high are float64, [n]."""
+
+    def __init__(self, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> None:
+        self._is_open = ~(np.isfinite(low) & np.isfinite(high))
+        self._low = np.where(self._is_open, -1.0, low)
+        self._high = np.where(self._is_open, 1.0, high)
+
+    def reach(self, values: npt.NDArray[np.floating]) -> None:
+        """Extend the bounds that are not declared to values, [n, m]."""
+        if len(values):
+            low, high = values.min(0), values.max(0)
+            self._low = np.where(self._is_open, np.minimum(self._low, low), self._low)
+            self._high = np.where(self._is_open, np.maximum(self._high, high), self._high)
+
+    def parts(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+        """Return values, [..., m], as parts of the way from low to high."""
+        width = np.where(self._high > self._low, self._high - self._low, 1.0)
+        return (values - self._low) / width
+
+
+def _feature_bounds(spec: Spec) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the bounds of all features of a spec, float64, [num_features] each."""
+    low = [bound for part in spec.observations for bound in part.low]
+    high = [bound for part in spec.observations for bound in part.high]
+    return np.array(low, np.float64), np.array(high, np.float64)

@@ -10,7 +10,7 @@ from arkml.batches import Floats
 from arkml.envs import spaces
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.options import GuestEnvOptions
-from arkml.envs.drawing import Plane, RenderMode
+from arkml.envs.drawing import Bars, RenderMode, Shown, plane_of
 from arkml.envs.one_agent import OneAgent
 from arkml.envs.remade import Remade
 from arkml.errors import UsageError
@@ -50,13 +50,10 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
         self._spec = self._agent.behavior.spec
         self.observation_space = spaces.observation_space(self._spec)
         self.action_space = spaces.action_space(self._spec)
-        try:
-            self._plane = Plane(self._spec) if render_mode == "rgb_array" else None
-        except UsageError:
-            self._agent.close()
-            raise
+        self._picture = plane_of(self._spec) or Bars(self._spec)
         self.metadata = {**self.metadata, "seedable": self._agent.env.seedable}
         self._seen: Floats | None = None
+        self._action: Floats | None = None
         self._reward = 0.0
 
     @property
@@ -70,14 +67,14 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
         """Return the first observation of an episode, and its info. Raises GuestError."""
         super().reset(seed=seed, options=options)
         self._seen, info = self._agent.reset(seed)
-        self._reward = 0.0
+        self._action, self._reward = None, 0.0
         return spaces.shown_one(self._spec, self._seen), {**info, **self._allowed()}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step the agent. Raises InvalidActions, and gymnasium's ResetNeeded between episodes."""
         if not self._agent.is_playing:
             raise gymnasium.error.ResetNeeded("reset the environment before its first step")
-        row = spaces.taken(self._spec, action, None, _WHO)
+        row = self._action = spaces.taken(self._spec, action, None, _WHO)
         self._seen, self._reward, terminated, truncated, info = self._agent.step(row)
         info = {**info, **self._allowed()}
         return (
@@ -88,12 +85,13 @@ class GuestGymnasiumEnv(Remade, gymnasium.Env[Any, Any]):
         """
         Return a line with the last observation and reward ("ansi"), or a picture ("rgb_array").
 
-        The picture is the agent in its plane, uint8, [256, 256, 3]. None without a render_mode.
+        The picture is uint8, [256, 256, 3]: the agent in its plane, or, where the spec declares no
+        positions, bars of its features and of its last action. None without a render_mode.
         """
         if self.render_mode is None or self._seen is None:
             return None
-        if self._plane is not None:
-            return self._plane.draw([self._seen], [0])
+        if self.render_mode == "rgb_array":
+            return self._picture.draw([Shown(self._seen, self._action, 0)])
         features = "  ".join(f"{value:9.4f}" for value in self._seen)
         return f"observation {features}   reward {self._reward:9.4f}\n"
 

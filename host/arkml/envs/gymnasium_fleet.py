@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import gymnasium
 import numpy as np
@@ -10,35 +10,41 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from arkml.batches import Floats
-from arkml.envs import vector_infos
 from arkml.envs.core.decisions import Decision, Marks
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.id_search import Places
 from arkml.envs.core.options import GuestEnvOptions
-from arkml.envs.gymnasium_vector import Outcome, Restart, mode_of
+from arkml.envs.drawing import Shown
+from arkml.envs.fleet_reset import Ended, begin_again, mask_of, seeds_of
+from arkml.envs.gymnasium_vector import Restart, mode_of
 from arkml.envs.remade import Remade
 from arkml.envs.spaces import (
     action_space,
     all_allowed,
+    final_observations,
     observation_space,
     shown,
-    shown_one,
     taken,
 )
+from arkml.envs.step_arrays import Outcome, StepArrays
+from arkml.envs.vector_infos import VectorInfos
+from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
 
 _WHO = "a fleet"
 
 
-class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
+class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
     """
     Steps `num_envs` guests with one agent each; `options` are those of `GuestEnv`.
 
     Observations are float32, [num_envs, num_features], actions float32, [num_envs, num_actions],
     rewards float32, [num_envs], unless a spec declares others: see `spaces`; masked choices are 0
-    in `info["action_mask"]`. Both modes fit every guest, in whichever submit it replaces its agent.
+    in `info["action_mask"]`. All modes fit every guest, in whichever submit it replaces its agent;
+    with DISABLED a guest whose episode has ended waits for `reset(options={"reset_mask": mask})`.
     The place of a guest that is over has zeros, and False in `info["present"]`.
 
     A guest that fails is truncated, with its last observation and its `info["error"]`; with
@@ -52,12 +58,16 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         *,
         num_envs: int = 1,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        render_mode: None = None,
+        render_mode: VectorRenderMode = None,
         restart: Restart = None,
         **options: Unpack[GuestEnvOptions],
     ) -> None:
-        self._mode = mode_of(autoreset_mode, render_mode, restart)
-        self._settings = {"num_envs": num_envs, "autoreset_mode": self._mode, "restart": restart}
+        self._mode = self.autoreset_mode = mode_of(autoreset_mode, render_mode, restart)
+        self._settings = {
+            "num_envs": num_envs, "autoreset_mode": self._mode, "restart": restart,
+            "render_mode": render_mode,
+        }  # fmt: skip
+        self.render_mode = render_mode
         self._restart = restart
         self._fleet = FleetEnv(module, num_envs, **options)
         try:
@@ -68,7 +78,10 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         self.num_envs = num_envs
         self._spec = self._fleet.behavior.spec
         seedable = self._fleet.template.seedable
-        self.metadata = {"autoreset_mode": self._mode, "render_modes": [], "seedable": seedable}
+        self.metadata = {
+            "autoreset_mode": self._mode, "render_modes": RENDER_MODES, "seedable": seedable,
+            "render_fps": RENDER_FPS,
+        }  # fmt: skip
         self.single_observation_space = observation_space(self._spec)
         self.single_action_space = action_space(self._spec)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -76,8 +89,11 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         self._seen: Floats = self._fresh.observations
         self._next: Floats = self._fresh.next_observations
         self._held = np.zeros(num_envs, bool)  # guests whose begun episode was not shown
-        self._begun: list[_InfoRow] = []  # the first rows of these episodes
+        self._acted: Floats | None = None
+        self._begun: list[_Rows] = []  # the first rows of these episodes
+        self._infos = VectorInfos(num_envs)
         self._failed = np.zeros(num_envs, bool)  # guests that failed and do not start over
+        self._over = np.zeros(num_envs, bool)  # guests that wait for a reset
 
     @property
     def guest_env(self) -> GuestEnv:
@@ -92,48 +108,111 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Make new instances; with a seed n guest k has n + k. Raises GuestError."""
+        """
+        Make new instances; with a seed n guest k has n + k. Raises GuestError.
+
+        With DISABLED, `options={"reset_mask": mask}`, bool, [num_envs], begins new episodes of
+        those guests alone: the next one of a guest whose episode has ended, without a seed, or a
+        new instance. `info` has what they submit, and "error" of those that fail.
+        """
         if options and "reset_mask" in options:
-            raise UsageError("reset_mask: a fleet is reset as a whole")
+            return self._reset_some(seed, options)
         super().reset(seed=seed if isinstance(seed, int) else None, options=options)
         step, self._fresh = self._fresh, None
         if step is None or seed is not None:
             step = self._fleet.reset(seed)
         self._seen = step.observations
-        self._held[:] = self._failed[:] = False
+        self._held[:] = self._failed[:] = self._over[:] = False
         self._begun = []
         info: dict[str, Any] = {}
         self._inform(info, step, _beginnings(step))
         return shown(self._spec, self._seen), info
 
-    def step(self, actions: Any) -> Outcome:
-        """Step all guests. Raises InvalidActions, and ResetNeeded if all have failed."""
+    def step(self, actions: Any, *, out: StepArrays | None = None) -> Outcome:
+        """
+        Step all guests.
+
+        With `out` the outcome is written into its arrays, which are returned, and whose `present`
+        is in the info; without it the arrays are new. Raises InvalidActions, UsageError for arrays
+        that do not fit, and gymnasium's ResetNeeded if all guests have failed, or, with DISABLED,
+        while one waits for its reset.
+        """
         values = taken(self._spec, actions, self.num_envs, _WHO)
+        if out is not None:
+            out.require(self._spec, self.num_envs)
         if self._fresh is not None or self._failed.all():
             raise gymnasium.error.ResetNeeded(
                 "reset the environment before its first step"
                 if self._fresh is not None
                 else "every guest has failed: reset, or make it with restart='on-failure'"
             )
-        rows: list[_InfoRow] = []
+        if self._over.any():
+            raise gymnasium.error.ResetNeeded(
+                f"the episodes of guests {np.flatnonzero(self._over).tolist()} have ended: reset"
+                " them with options={'reset_mask': mask}"
+            )
+        self._acted = values
+        rows: list[_Rows] = []
         step = self._stepped(values, rows)
         info: dict[str, Any] = {}
-        if step.steps:
+        if step.steps or step.events is not None:
             step.rewards[step.started & ~step.ended] = 0  # it is in the info
             self._note_failures(step)
             rows += self._shown(step)
             if self._mode is AutoresetMode.SAME_STEP and step.ended.any():
                 rows += self._replace(step, info)
+            if self._mode is AutoresetMode.DISABLED:
+                self._over = step.ended
         self._seen = step.observations
         self._inform(info, step, rows)
-        return shown(self._spec, self._seen), step.rewards, step.terminated, step.truncated, info
+        outcome = (
+            shown(self._spec, self._seen), step.rewards, step.terminated, step.truncated, info
+        )  # fmt: skip
+        return outcome if out is None else out.filled(outcome)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close all guests."""
         del kwargs
         self._fleet.close()
 
-    def _stepped(self, values: Floats, rows: list[_InfoRow]) -> FleetStep:
+    def _reset_some(
+        self, seed: int | list[int | None] | None, options: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin new episodes of the guests in `reset_mask`."""
+        if self._mode is not AutoresetMode.DISABLED:
+            raise UsageError(
+                f"reset_mask is for autoreset_mode='Disabled': with {self._mode.value!r} the next"
+                " episode of a guest begins by itself"
+            )
+        if self._fresh is not None:
+            raise UsageError("reset the environment as a whole before some of its guests")
+        mask, seeds = mask_of(options, self.num_envs), seeds_of(seed, self.num_envs)
+        ended = Ended(self._over, self._seen, self._held, self._next)
+        step, steps = begin_again(self._fleet, mask, seeds, ended)
+        begun = mask & np.array([one is None for one in seeds])
+        rows = [(decision, _within(places, begun)) for decision, places in self._begun]
+        self._begun = [(decision, _within(places, ~mask)) for decision, places in self._begun]
+        self._failed, self._over = self._failed & ~mask, self._over & ~mask
+        self._held = self._held & ~mask
+        for one in steps:
+            self._note_failures(one)
+            rows += _beginnings(one)
+        self._seen = np.where(mask[:, None], step.observations, self._seen)
+        step.present |= ~mask & self._fleet.alive
+        info: dict[str, Any] = {}
+        self._inform(info, step, rows)
+        return shown(self._spec, self._seen), info
+
+    def _agents_shown(self) -> list[Shown | None]:
+        actions = self._acted
+        return [
+            Shown(self._seen[guest], None if actions is None else actions[guest], guest)
+            if is_alive
+            else None
+            for guest, is_alive in enumerate(self._fleet.alive.tolist())
+        ]
+
+    def _stepped(self, values: Floats, rows: list[_Rows]) -> FleetStep:
         """Return the next step; new episodes begin in the places of those that ended."""
         alive = self._fleet.alive
         over = ~alive & ~self._failed
@@ -148,7 +227,7 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         self._held, self._next, self._begun = step.replaced, step.next_observations, []
         return step
 
-    def _begin(self, step: FleetStep, guests: Marks) -> list[_InfoRow]:
+    def _begin(self, step: FleetStep, guests: Marks) -> list[_Rows]:
         """Make new instances for guests, bool, [guests], and show their first observations."""
         if not guests.any():
             return []
@@ -157,13 +236,18 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         self._note_failures(fresh)
         return _beginnings(fresh)
 
-    def _shown(self, step: FleetStep) -> list[_InfoRow]:
+    def _shown(self, step: FleetStep) -> list[_Rows]:
         """Return the rows for the info of this step, and keep those of episodes shown later."""
-        rows = [row for row in _all(step) if row.ended]
-        for row in _beginnings(step):
-            is_late = step.replaced[row.guest]
-            (self._begun if is_late else rows).append(row)
-        return rows
+        if not step.replaced.any():
+            return _all(step)
+        shown_rows: list[_Rows] = []
+        for decision, places in _all(step):
+            late = step.replaced[places] & ~decision.ended
+            if late.any():
+                self._begun.append((decision, np.where(late, places, -1)))
+                places = np.where(late, -1, places)
+            shown_rows.append((decision, places))
+        return shown_rows
 
     def _note_failures(self, step: FleetStep) -> None:
         if self._restart is None:
@@ -171,12 +255,10 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
                 if outcome.error is not None:
                     self._failed[guest] = True
 
-    def _replace(self, step: FleetStep, info: dict[str, Any]) -> list[_InfoRow]:
+    def _replace(self, step: FleetStep, info: dict[str, Any]) -> list[_Rows]:
         """Show the next episodes of those that ended in this step, and their last observations."""
         ended = step.ended
-        info["final_obs"] = np.array([None] * self.num_envs, object)
-        for guest in np.flatnonzero(ended):
-            info["final_obs"][guest] = shown_one(self._spec, step.observations[guest].copy())
+        info["final_obs"] = final_observations(self._spec, step.observations, ended)
         info["_final_obs"] = ended
         info["final_info"], info["_final_info"] = {}, ended.copy()
         rows, self._begun = self._begun, []
@@ -191,13 +273,20 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         self._held = np.zeros(self.num_envs, bool)
         return rows + self._begin(step, ended & ~self._fleet.alive & ~self._failed)
 
-    def _inform(self, info: dict[str, Any], step: FleetStep, rows: list[_InfoRow]) -> None:
+    def _inform(self, info: dict[str, Any], step: FleetStep, rows: list[_Rows]) -> None:
         info["present"] = step.present
         if self._spec.actions.branches:
-            going = [(row.decision, row.row, row.guest) for row in rows if not row.ended]
+            going = [(decision, *_going(decision, places)) for decision, places in rows]
             info.update(all_allowed(self._spec, going, self.num_envs))
-        if not (step.steps or rows):
-            return
+        if step.steps:
+            self._inform_alone(info, step)
+        is_same = self._mode is AutoresetMode.SAME_STEP
+        for decision, places in rows:
+            self._infos.add(info, decision, places, same=is_same)
+        self._infos.complete(info)
+
+    def _inform_alone(self, info: dict[str, Any], step: FleetStep) -> None:
+        """Add errors, ends and demonstrations of guests that were stepped by themselves."""
         count = self.num_envs
         errors = {k: str(one.error) for k, one in step.steps.items() if one.error is not None}
         if errors:
@@ -210,34 +299,34 @@ class GuestFleetVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         demonstrations = {k: self._fleet.take_demonstrations(k) for k in step.steps}
         if any(demonstrations.values()):
             info["demonstrations"] = {k: given for k, given in demonstrations.items() if given}
-        is_same = self._mode is AutoresetMode.SAME_STEP
-        shown_rows = ((row.decision, {row.row: row.guest}) for row in rows)
-        vector_infos.tell(info, shown_rows, count, same=is_same)
 
 
-class _InfoRow(NamedTuple):
-    """A row of a guest whose metadata and masks are in an info."""
-
-    guest: int
-    decision: Decision
-    row: int
-
-    @property
-    def ended(self) -> bool:
-        """True if it is the last row of its episode."""
-        return bool(self.decision.ended[self.row])
+_Rows = tuple[Decision, Places]
+"""Rows whose metadata and masks are in an info: intp, [n], the guest of each, -1 for none of it."""
 
 
-def _all(step: FleetStep) -> list[_InfoRow]:
-    """Return all rows of the whole steps."""
-    return [
-        _InfoRow(guest, decision, row)
+def _all(step: FleetStep) -> list[_Rows]:
+    """Return all rows of a step that may have metadata or masks."""
+    rows = [] if step.events is None else [(step.events, step.event_guests)]
+    return rows + [
+        (decision, np.full(len(decision), guest))
         for guest, outcome in step.steps.items()
         for decision in outcome.decisions
-        for row in range(len(decision))
     ]
 
 
-def _beginnings(step: FleetStep) -> list[_InfoRow]:
+def _beginnings(step: FleetStep) -> list[_Rows]:
     """Return the rows of agents that have not ended."""
-    return [row for row in _all(step) if not row.ended]
+    return [(decision, np.where(decision.ended, -1, places)) for decision, places in _all(step)]
+
+
+def _within(places: Places, guests: Marks) -> Places:
+    """Return places, intp, [n], with -1 for guests that are not among `guests`, bool, [guests]."""
+    kept: Places = np.where((places >= 0) & guests[places], places, -1)
+    return kept
+
+
+def _going(decision: Decision, places: Places) -> tuple[Places, Places]:
+    """Return the rows of agents that have not ended, and their guests: intp, [m] each."""
+    rows = ((places >= 0) & ~decision.ended).nonzero()[0]
+    return rows, places[rows]

@@ -6,18 +6,29 @@ from typing import Any, Literal, Unpack
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from arkml.batches import Floats
-from arkml.envs import showing, vector_infos
+from arkml.envs import showing
 from arkml.envs.core.decisions import Decision, Ids, Marks, Step
 from arkml.envs.core.guest_env import GuestEnv, core_of
+from arkml.envs.core.id_search import Places
 from arkml.envs.core.options import GuestEnvOptions
+from arkml.envs.drawing import Shown
 from arkml.envs.remade import Remade
 from arkml.envs.slots import Slots
-from arkml.envs.spaces import action_space, all_allowed, observation_space, shown, shown_one, taken
+from arkml.envs.spaces import (
+    action_space,
+    all_allowed,
+    final_observations,
+    observation_space,
+    shown,
+    taken,
+)
+from arkml.envs.step_arrays import Outcome, StepArrays
+from arkml.envs.vector_infos import VectorInfos
+from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
 
@@ -26,27 +37,23 @@ _WHO = "a vector environment"
 ON_FAILURE = "on-failure"
 Restart = Literal["on-failure"] | None
 
-Outcome = tuple[Any, Floats, Marks, Marks, dict[str, Any]]
-
 
 def mode_of(
     autoreset_mode: AutoresetMode | str, render_mode: str | None, restart: str | None
 ) -> AutoresetMode:
-    """Return the autoreset mode. Raises UsageError for modes that guests do not have."""
+    """Return the autoreset mode. Raises UsageError for options of other values."""
     try:
         mode = AutoresetMode(autoreset_mode)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    if mode is AutoresetMode.DISABLED:
-        raise UsageError("autoreset_mode is DISABLED: guests begin episodes by themselves")
-    if render_mode is not None:
-        raise UsageError(f"render_mode is {render_mode!r}: a vector environment renders nothing")
+    if render_mode not in (None, *RENDER_MODES):
+        raise UsageError(f"render_mode is {render_mode!r}: it takes None or 'rgb_array'")
     if restart not in (None, ON_FAILURE):
         raise UsageError(f"restart is {restart!r}: it takes None or {ON_FAILURE!r}")
     return mode
 
 
-class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
+class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
     """
     Steps all agents of a guest together; `options` are those of `GuestEnv`.
 
@@ -73,13 +80,22 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         *,
         num_envs: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        render_mode: None = None,
+        render_mode: VectorRenderMode = None,
         restart: Restart = None,
         **options: Unpack[GuestEnvOptions],
     ) -> None:
         mode = mode_of(autoreset_mode, render_mode, restart)
-        self._settings = {"num_envs": num_envs, "autoreset_mode": mode, "restart": restart}
-        self._mode = mode
+        if mode is AutoresetMode.DISABLED:
+            raise UsageError(
+                "autoreset_mode is DISABLED: guests begin the episodes of their agents by"
+                " themselves; with per='guest' each place is a guest that waits for its reset"
+            )
+        self._settings = {
+            "num_envs": num_envs, "autoreset_mode": mode, "restart": restart,
+            "render_mode": render_mode,
+        }  # fmt: skip
+        self.render_mode = render_mode
+        self._mode = self.autoreset_mode = mode
         self._restart = restart
         self._env = GuestEnv(module, **options)
         try:
@@ -94,18 +110,25 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
             num_envs = self._spec.slots or len(decision.deciding)
         self.num_envs = num_envs
         seedable = self._env.seedable
-        self.metadata = {"autoreset_mode": mode, "render_modes": [], "seedable": seedable}
+        self.metadata = {
+            "autoreset_mode": mode, "render_modes": RENDER_MODES, "seedable": seedable,
+            "render_fps": RENDER_FPS,
+        }  # fmt: skip
         self.single_observation_space = observation_space(self._spec)
         self.single_action_space = action_space(self._spec)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._slots = Slots(self.num_envs)
-        self._places: npt.NDArray[np.intp] | None = None
+        self._places: Places | None = None  # of the agents that decide, None for all in order
+        self._has_hidden = False  # some of them have none
         self._running_agents: Ids | None = None
         self._hidden: Ids = np.zeros(0, np.int32)
         self._is_over = True
         self._has_failed = False
         self._all = np.ones(self.num_envs, bool)
+        self._acted: Floats | None = None
+        self._in_order = np.arange(self.num_envs)
+        self._infos = VectorInfos(self.num_envs)
 
     @property
     def guest_env(self) -> GuestEnv:
@@ -117,7 +140,10 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Make a new instance, whose agents take the places; a list of seeds gives its first."""
         if options and "reset_mask" in options:
-            raise UsageError("reset_mask: guests begin the episodes of single agents by themselves")
+            raise UsageError(
+                "reset_mask: guests begin the episodes of their agents by themselves; with"
+                " per='guest' and autoreset_mode='Disabled' each place is a guest of its own"
+            )
         if isinstance(seed, list):
             seed = seed[0] if seed else None
         super().reset(seed=seed, options=options)
@@ -130,38 +156,61 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         observations, _, _, _, info = self._show(step)
         return observations, info
 
-    def step(self, actions: Any) -> Outcome:
-        """Step all agents. Raises InvalidActions, and gymnasium's ResetNeeded after a failure."""
+    def step(self, actions: Any, *, out: StepArrays | None = None) -> Outcome:
+        """
+        Step all agents.
+
+        With `out` the outcome is written into its arrays, which are returned, and whose `present`
+        is in the info; without it the arrays are new. Raises InvalidActions, UsageError for arrays
+        that do not fit, and gymnasium's ResetNeeded after a failure.
+        """
         values = taken(self._spec, actions, self.num_envs, _WHO)
-        if self._is_over:
-            return self._start_over()
-        step = self._env.step(values if self._places is None else self._chosen(values))
-        if not step.decisions:
-            return self._ended(step)
-        decision = step.decisions[0]
-        if decision.agents is self._running_agents and not step.is_over:
-            info = {"present": self._all.copy(), **showing.guest_info(self._env, step)}
-            if decision.metadata:
-                row_places = {place: place for place in range(self.num_envs)}
-                vector_infos.tell(info, [(decision, row_places)], self.num_envs, same=False)
-            if decision.masks:
-                info.update(self._allowed(decision, slice(None), slice(None)))
-            return (
-                shown(self._spec, decision.observations), decision.rewards, decision.terminated,
-                decision.truncated.copy(), info,
-            )  # fmt: skip
-        return self._show(step)
+        if out is not None:
+            out.require(self._spec, self.num_envs)
+        self._acted = values
+        outcome = self._start_over() if self._is_over else self._stepped(values)
+        return outcome if out is None else out.filled(outcome)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environment."""
         del kwargs
         self._env.close()
 
+    def _agents_shown(self) -> list[Shown | None]:
+        agents: list[Shown | None] = [None] * self.num_envs
+        decision = self._env.decision
+        if decision is not None:
+            rows = dict(zip(decision.agents.tolist(), decision.observations, strict=True))
+            for place, agent in enumerate(self._slots.agents.tolist()):
+                if agent in rows:
+                    action = None if self._acted is None else self._acted[place]
+                    agents[place] = Shown(rows[agent], action, place)
+        return agents
+
+    def _stepped(self, values: Floats) -> Outcome:
+        step = self._env.step(values if self._places is None else self._chosen(values))
+        if not step.decisions:
+            return self._ended(step)
+        decision = step.decisions[0]
+        if decision.agents is not self._running_agents or step.is_over:
+            return self._show(step)
+        info = {"present": self._all.copy(), **showing.guest_info(self._env, step)}
+        if decision.metadata:
+            self._infos.add(info, decision, decision.places)
+        self._infos.complete(info)
+        if decision.masks:
+            info.update(self._allowed(decision, slice(None), slice(None)))
+        return (
+            shown(self._spec, decision.observations), decision.rewards, decision.terminated,
+            decision.truncated.copy(), info,
+        )  # fmt: skip
+
     def _chosen(self, values: Floats) -> Floats:
         """Return the rows of deciding agents, float32, [m, num_actions]; hidden ones take zeros."""
         assert self._places is not None
-        chosen = values[self._places]
-        chosen[self._places < 0] = 0
+        chosen: Floats = values.take(self._places, 0)
+        if self._has_hidden:
+            chosen[self._places < 0] = 0
         return chosen
 
     def _ended(self, step: Step) -> Outcome:
@@ -174,25 +223,50 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         no = np.zeros(self.num_envs, bool)
         rows = np.zeros((self.num_envs, self._behavior.num_features), np.float32)
         rewards = np.zeros(self.num_envs, np.float32)
-        observations = shown(self._spec, rows)
-        return observations, rewards, no, no.copy(), {
-            "present": no.copy(), **info, **all_allowed(self._spec, (), self.num_envs)
-        }  # fmt: skip
+        info = {"present": no.copy(), **info, **all_allowed(self._spec, (), self.num_envs)}
+        self._infos.complete(info)
+        return shown(self._spec, rows), rewards, no, no.copy(), info
 
     def _show(self, step: Step) -> Outcome:
+        info: dict[str, Any] = {}
         try:
             decision = showing.only_decision(step, _WHO, self._behavior)
-            observations, *outcome, info = self._outcome(decision)
+            if len(self._hidden):
+                self._slots.enter(decision, self._hidden)
+                self._hidden = np.zeros(0, np.int32)
+            places, (observations, *outcome) = self._shown(decision, info)
         except UsageError:
             self._is_over = self._has_failed = True  # the guest is in a submit that cannot be shown
             raise
         info.update(showing.guest_info(self._env, step))
+        is_same = self._mode is AutoresetMode.SAME_STEP
+        self._infos.add(info, decision, places, same=is_same)
+        self._infos.complete(info)
         self._is_over, self._has_failed = step.is_over, step.error is not None
-        self._plan(decision)
-        places = self._slots.of(decision.agents)
-        sitting = places >= 0
-        info.update(self._allowed(decision, sitting, places[sitting]))
+        self._plan(decision, places, info)
         return shown(self._spec, observations), *outcome, info
+
+    def _shown(
+        self, decision: Decision, info: dict[str, Any]
+    ) -> tuple[Places, tuple[Floats, Floats, Marks, Marks]]:
+        """
+        Return the places of rows, intp, [n], and what is shown there, features by place first.
+
+        Raises UsageError for agents that do not fit into the places, or the mode.
+        """
+        if self._mode is AutoresetMode.SAME_STEP:
+            places = self._slots.of(decision)
+            return places, self._show_same(decision, places, info)
+        ended = decision.ended
+        fresh = decision.started & ~ended
+        if not self._slots.renew(decision, fresh, ended):
+            places = self._slots.of(decision)
+            return places, self._show_next(decision, places, info)
+        info["present"] = self._all.copy()
+        rewards = decision.rewards.copy()
+        rewards[fresh] = 0  # it is in the info
+        flags = decision.terminated.copy(), decision.truncated.copy()
+        return self._in_order, (decision.observations, rewards, *flags)
 
     def _allowed(self, decision: Decision, rows: Any, places: Any) -> dict[str, Any]:
         """Return what the agents can choose, whose rows sit at these places."""
@@ -210,86 +284,85 @@ class GuestVectorEnv(Remade, VectorEnv[Any, Any, Any]):
         no = np.zeros(self.num_envs, bool)
         return observations, np.zeros(self.num_envs, np.float32), no, no.copy(), info
 
-    def _outcome(self, decision: Decision) -> Outcome:
-        count = self.num_envs
-        observations = np.zeros((count, decision.behavior.num_features), np.float32)
-        rewards = np.zeros(count, np.float32)
-        terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
-        info: dict[str, Any] = {"present": np.zeros(count, bool)}
-        if len(self._hidden):
-            self._slots.enter(decision, self._hidden)
-            self._hidden = np.zeros(0, np.int32)
-        ended, fresh = decision.ended, decision.started & ~decision.ended
-        old = ~fresh & (self._slots.of(decision.agents) >= 0)
-        places = self._slots.of(decision.agents[old])
-        observations[places] = decision.observations[old]
-        rewards[places] = decision.rewards[old]
-        terminated[places] = decision.terminated[old]
-        truncated[places] = decision.truncated[old]
-        info["present"][places] = True
-        if self._mode is AutoresetMode.NEXT_STEP:
-            self._begin_next(decision, fresh, observations, info)
-            self._slots.leave(decision.agents[old & ended])
-        else:
-            self._slots.leave(decision.agents[old & ended])
-            self._begin_same(decision, fresh, terminated | truncated, observations, info)
-        if decision.metadata or decision.rewards[fresh].any():
-            self._tell(decision, dict(zip(np.flatnonzero(old), places, strict=True)), fresh, info)
-        return observations, rewards, terminated, truncated, info
+    def _show_next(
+        self, decision: Decision, places: Places, info: dict[str, Any]
+    ) -> tuple[Floats, Floats, Marks, Marks]:
+        """
+        Show rows at their places, new agents in places that were empty, others not yet.
 
-    def _begin_next(
-        self, decision: Decision, fresh: Marks, observations: Floats, info: dict[str, Any]
-    ) -> None:
-        """Show new agents in places that were empty, and hide the others until the next submit."""
-        arrived = decision.agents[fresh]
-        room = int((self._slots.agents < 0).sum())
-        going = int(decision.ended.sum())
-        if len(arrived) > room + going:
-            self._slots.enter(decision, arrived)
-        shown, self._hidden = arrived[:room], arrived[room:]
-        places = self._slots.enter(decision, shown)
-        observations[places] = decision.observations[fresh][:room]
-        info["present"][places] = True
-        if len(self._hidden):
-            info["auto_answered"] = len(self._hidden)
+        Fills in the `places` of rows, intp, [n], that had none. Raises UsageError if there are too
+        few.
+        """
+        ended = decision.ended
+        begun = (decision.started & ~ended).nonzero()[0]
+        if len(begun):
+            room = int((self._slots.agents < 0).sum())
+            if len(begun) > room + int(ended.sum()):
+                self._slots.enter(decision, decision.agents[begun])
+            self._hidden = decision.agents[begun[room:]]
+            begun = begun[:room]
+            places[begun] = self._slots.enter(decision, decision.agents[begun])
+            if len(self._hidden):
+                info["auto_answered"] = len(self._hidden)
+        self._slots.leave(places[ended & (places >= 0)])
+        outcome = self._placed(decision, places, (places >= 0).nonzero()[0], info)
+        outcome[1][places[begun]] = 0  # the reward of a first row is in the info
+        return outcome
 
-    def _begin_same(
-        self,
-        decision: Decision,
-        fresh: Marks,
-        ended: Marks,
-        observations: Floats,
-        info: dict[str, Any],
-    ) -> None:
-        """Show new agents in the places of agents that ended in this submit."""
-        if ended.any():
-            info["final_obs"] = np.array([None] * self.num_envs, object)
-            for place in np.flatnonzero(ended):
-                info["final_obs"][place] = shown_one(self._spec, observations[place].copy())
-            info["_final_obs"] = ended.copy()
-            info["final_info"], info["_final_info"] = {}, ended.copy()
-        if int(fresh.sum()) < int(ended.sum()) and self._env.decision is not None:
+    def _show_same(
+        self, decision: Decision, places: Places, info: dict[str, Any]
+    ) -> tuple[Floats, Floats, Marks, Marks]:
+        """Show rows as `_show_next`, but new agents in places of those that end in this submit."""
+        ended = decision.ended
+        begun = (decision.started & ~ended).nonzero()[0]
+        old = (places >= 0).nonzero()[0]
+        outcome = self._placed(decision, places, old, info)
+        observations, _, terminated, truncated = outcome
+        over = terminated | truncated
+        count = np.count_nonzero(over)
+        if count:
+            info["final_obs"] = final_observations(self._spec, observations, over)
+            info["_final_obs"] = over
+            info["final_info"], info["_final_info"] = {}, over.copy()
+        if len(begun) < count and self._env.decision is not None:
             raise UsageError(
                 f"{decision.behavior.name} does not replace its agents in the submit that ends"
                 " them: take autoreset_mode NEXT_STEP"
             )
-        places = self._slots.enter(decision, decision.agents[fresh])
-        observations[places] = decision.observations[fresh]
-        info["present"][places] = True
+        self._slots.leave(places[ended & (places >= 0)])
+        places[begun] = self._slots.enter(decision, decision.agents[begun])
+        observations[places[begun]] = decision.observations[begun]
+        info["present"][places[begun]] = True
+        return outcome
 
-    def _tell(
-        self, decision: Decision, places: dict[int, int], fresh: Marks, info: dict[str, Any]
-    ) -> None:
-        """Add the metadata of shown rows; `places` has those of agents that kept running."""
-        begun = self._slots.of(decision.agents[fresh])
-        rows = np.flatnonzero(fresh)[begun >= 0]
-        places.update(zip(rows, begun[begun >= 0], strict=True))
-        is_same = self._mode is AutoresetMode.SAME_STEP
-        vector_infos.tell(info, [(decision, places)], self.num_envs, same=is_same)
+    def _placed(
+        self, decision: Decision, places: Places, rows: Places, info: dict[str, Any]
+    ) -> tuple[Floats, Floats, Marks, Marks]:
+        """Return observations, rewards, terminated, truncated with these rows at their places."""
+        terminated, truncated, present = np.zeros((3, self.num_envs), bool)
+        observations = np.zeros((self.num_envs, decision.behavior.num_features), np.float32)
+        rewards = np.zeros(self.num_envs, np.float32)
+        at = places[rows]
+        observations[at] = decision.observations[rows]
+        rewards[at] = decision.rewards[rows]
+        terminated[at] = decision.terminated[rows]
+        truncated[at] = decision.truncated[rows]
+        present[at] = True
+        info["present"] = present
+        return observations, rewards, terminated, truncated
 
-    def _plan(self, decision: Decision) -> None:
+    def _plan(self, decision: Decision, places: Places, info: dict[str, Any]) -> None:
         """Prepare the order of the next actions, and the check for the unchanged next submit."""
-        deciding = decision.deciding
-        is_whole = np.array_equal(deciding, self._slots.agents)
-        self._places = None if is_whole else self._slots.of(deciding)
+        deciding = (~decision.ended).nonzero()[0]
+        seats = deciding if places is self._in_order else places[deciding]
+        self._has_hidden = bool((seats < 0).any())
+        if self._has_hidden:
+            again = ((seats < 0) & ~decision.started[deciding]).nonzero()[0]
+            if len(again):  # rows of agents that began with another row of this submit
+                seats[again] = self._slots.of(decision)[deciding[again]]
+        is_whole = len(seats) == self.num_envs and bool((seats == self._in_order).all())
+        self._places = None if is_whole else seats
         self._running_agents = core_of(self._env).running_agents if is_whole else None
+        if decision.masks:
+            sitting = seats >= 0
+            info.update(self._allowed(decision, deciding[sitting], seats[sitting]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
@@ -16,7 +16,7 @@ from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.core.specs import Actions, Spec
-from arkml.envs.drawing import Pixels, Plane, RenderMode
+from arkml.envs.drawing import Bars, Pixels, Plane, RenderMode, Shown, draw_bars, plane_of
 from arkml.envs.remade import Remade
 from arkml.envs.spaces import (
     Space,
@@ -31,8 +31,14 @@ from arkml.errors import InvalidActions, UsageError
 from arkml.host import Source
 
 _WHO = "an agent"
+_HIDDEN = ""  # in place of the name of an agent that takes no part
 
 Spawn = Literal["show", "hide"]
+
+Outcome = tuple[
+    dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
+]
+"""Observations, rewards, terminated, truncated and infos, each by agent."""
 
 
 def parallel_env(
@@ -77,7 +83,9 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
     twice in one. Observations are float32, [num_features], actions float32, [num_actions], within
     [-1, 1], unless a spec declares others: see `spaces`; masked choices are 0 in
     `info["action_mask"]`. An agent that the guest skips has its last observation, reward 0 and
-    False in `info["acted"]`, and its action is not used. An agent that has ended is shown once.
+    False in `info["acted"]`, and its action is not used; the infos of others do not have "acted",
+    since TorchRL expects the names of the first infos in all. An agent that has ended is shown
+    once.
 
     With `spawn="hide"` only the agents of the first submit take part: others take zeros, and the
     episode ends with the last of the first. With "show" later agents join, and `possible_agents`
@@ -108,7 +116,9 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
             "spawn": spawn, "max_cycles": max_cycles, "render_mode": render_mode,
         }  # fmt: skip
         self._planes: dict[str, Plane] = {}
+        self._bars: dict[str, Bars] = {}
         self._features: dict[str, Floats] = {}
+        self._acted: dict[str, Floats] = {}
         self._spawn = spawn
         self._max_cycles = max_cycles
         self._env = GuestEnv(module, **options)
@@ -151,34 +161,33 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         self._names.clear()
         self._seen.clear()
         self._features.clear()
+        self._acted.clear()
         self.agents = []
         self._cycles = 0
         decision = step.decisions[0]
         self._meet(decision, arrive=True)
-        infos: dict[str, dict[str, Any]] = {}
-        guest_info = showing.guest_info(self._env, step)
-        for row, name in self._shown(decision):
-            infos[name] = {**self._info(decision, row), **guest_info}
-            if reward := float(decision.rewards[row]):
-                infos[name]["reward"] = reward
+        infos = self._show(decision, showing.guest_info(self._env, step))
+        for agent, reward in zip(decision.agents.tolist(), decision.rewards.tolist(), strict=True):
+            if reward:
+                infos[self._names[agent]]["reward"] = reward
         return {name: self._seen[name] for name in self.agents}, infos
 
-    def step(
-        self, actions: dict[str, Any]
-    ) -> tuple[
-        dict[str, Any],
-        dict[str, float],
-        dict[str, bool],
-        dict[str, bool],
-        dict[str, dict[str, Any]],
-    ]:
-        """Step all agents. Raises InvalidActions and UsageError; the guest was not stepped then."""
+    def step(self, actions: dict[str, Any]) -> Outcome:
+        """
+        Step all agents; without agents, the outcome is empty until the next reset.
+
+        Raises InvalidActions and UsageError; the guest was not stepped then.
+        """
         if not self.agents:
-            raise UsageError("no agent is left: reset the environment")
+            return self._outcome_without_agents(actions)
         decision = self._env.decision
         if decision is None:
             raise UsageError("the environment is closed")
-        step = self._env.step(self._gathered(decision, actions))
+        values = self._gathered(decision, actions)
+        if self.render_mode is not None:
+            deciding = (self._names.get(agent, "") for agent in decision.deciding.tolist())
+            self._acted.update(zip(deciding, values, strict=True))
+        step = self._env.step(values)
         self._cycles += 1
         rewards = dict.fromkeys(self.agents, 0.0)
         terminated, truncated = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
@@ -186,12 +195,14 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         guest_info = showing.guest_info(self._env, step)
         for later in step.decisions:
             self._meet(later, arrive=self._spawn == "show")
-            for row, name in self._shown(later):
-                rewards[name] = float(later.rewards[row])
-                terminated[name], truncated[name] = (
-                    bool(later.terminated[row]), bool(later.truncated[row])
-                )  # fmt: skip
-                infos[name] = {**self._info(later, row), **guest_info}
+            infos.update(self._show(later, guest_info))
+            names = self._names_of(later)
+            for told, column in (
+                (rewards, later.rewards), (terminated, later.terminated),
+                (truncated, later.truncated),
+            ):  # fmt: skip
+                told.update(zip(names, column.tolist(), strict=True))
+                told.pop(_HIDDEN, None)
         if self._choosers:
             self._unmask_skipped(infos)
         if self._max_cycles is not None and self._cycles >= self._max_cycles:
@@ -204,8 +215,9 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         """
         Return a line for each agent ("ansi"), or a picture ("rgb_array").
 
-        The picture is the agents in their plane, uint8, [256, 256, 3], those of the behavior
-        that declares positions; each has a color.
+        The picture is uint8, [256, 256, 3]: the agents in their plane, those of the behavior that
+        declares positions, or, if none does, bars of the features and last actions of the first 16
+        agents. Each has a color.
         """
         if self.render_mode is None:
             return None
@@ -228,8 +240,9 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
             self._spaces[behavior.name] = _spaces(behavior)
             if behavior.spec.actions.branches:
                 self._choosers[behavior.name] = behavior.spec
-            if self.render_mode == "rgb_array" and behavior.spec.positions is not None:
-                self._planes[behavior.name] = Plane(behavior.spec)
+            self._bars[behavior.name] = Bars(behavior.spec)
+            if (plane := plane_of(behavior.spec)) is not None:
+                self._planes[behavior.name] = plane
         for row in np.flatnonzero(decision.started) if arrive else ():
             name = f"{behavior.name}/{len(self._names)}"
             self._names[int(decision.agents[row])] = name
@@ -237,26 +250,44 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
             if name not in self.possible_agents:
                 self.possible_agents.append(name)
 
-    def _shown(self, decision: Decision) -> Iterator[tuple[int, str]]:
-        """Yield the rows of agents that take part, with their names; note their observations."""
+    def _names_of(self, decision: Decision) -> list[str]:
+        """Return the name of the agent of each row, _HIDDEN for one that takes no part."""
+        names = self._names
+        return [names.get(agent, _HIDDEN) for agent in decision.agents.tolist()]
+
+    def _show(self, decision: Decision, guest_info: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Note the observations of the agents that take part, and return their infos by name."""
+        names = self._names_of(decision)
         observations = shown(decision.behavior.spec, decision.observations)
-        for row, agent in enumerate(decision.agents.tolist()):
-            if (name := self._names.get(agent)) is None:
-                continue
-            if isinstance(observations, dict):
-                self._seen[name] = {part: values[row] for part, values in observations.items()}
-            else:
-                self._seen[name] = observations[row]
-            if self.render_mode is not None:
-                self._features[name] = decision.observations[row]
-            yield row, name
+        if isinstance(observations, dict):
+            parts = zip(*observations.values(), strict=True)
+            each = [dict(zip(observations, values, strict=True)) for values in parts]
+        else:
+            each = list(observations)
+        self._seen.update(zip(names, each, strict=True))
+        self._seen.pop(_HIDDEN, None)
+        if self.render_mode is not None:
+            self._features.update(zip(names, decision.observations, strict=True))
+            self._features.pop(_HIDDEN, None)
+        infos = {name: dict(guest_info) for name in names}
+        for row, said in showing.metadata_by_row(decision).items():
+            if row >= 0:
+                infos[names[row]] = {**said, **guest_info}
+        if decision.masks:
+            for row, name in enumerate(names):
+                infos[name].update(allowed(decision, row))
+        infos.pop(_HIDDEN, None)
+        return infos
 
     def _drawn(self) -> Pixels:
+        agents = [(_behavior_of(name), self._drawn_one(name)) for name in self.agents]
         for behavior, plane in self._planes.items():
-            names = [name for name in self.agents if _behavior_of(name) == behavior]
-            numbers = [int(name.rpartition("/")[2]) for name in names]
-            return plane.draw([self._features[name] for name in names], numbers)
-        raise UsageError("no behavior declares 'positions', which 'rgb_array' takes")
+            return plane.draw([shown for its, shown in agents if its == behavior])
+        return draw_bars([(self._bars[behavior], shown) for behavior, shown in agents])
+
+    def _drawn_one(self, name: str) -> Shown:
+        number = int(name.rpartition("/")[2])
+        return Shown(self._features[name], self._acted.get(name), number)
 
     def _gathered(self, decision: Decision, actions: dict[str, Any]) -> Floats:
         """Return the rows of deciding agents, float32, [m, num_actions]; zeros for hidden ones."""
@@ -272,7 +303,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         gathered = np.zeros((len(deciding), spec.actions.width), np.float32)
         live = set(self.agents)
         for row, agent in enumerate(deciding):
-            name = self._names.get(agent, "")
+            name = self._names.get(agent, _HIDDEN)
             if name in live:
                 if name not in actions:
                     raise UsageError(f"agent {name!r} has no action")
@@ -290,19 +321,21 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         fits = values.shape == (len(deciding), declared.width) and declared.accept(values)
         return values if fits else None
 
+    def _outcome_without_agents(self, actions: dict[str, Any]) -> Outcome:
+        if self._fresh is not None or actions:
+            raise UsageError(f"no agent is left to take {actions!r:.80}: reset the environment")
+        return {}, {}, {}, {}, {}
+
     def _part(self, terminated: dict[str, bool], truncated: dict[str, bool]) -> None:
         """Remove the agents whose episode is over."""
         self.agents = [name for name in self.agents if not (terminated[name] or truncated[name])]
         if self._max_cycles is not None and self._cycles >= self._max_cycles:
             self.agents = []
 
-    def _info(self, decision: Decision, row: int) -> dict[str, Any]:
-        return {"acted": True, **showing.metadata_of(decision, row), **allowed(decision, row)}
-
     def _unmask_skipped(self, infos: dict[str, dict[str, Any]]) -> None:
         """Give the agents with branches that have no row in this step a mask of ones."""
         for name, info in infos.items():
-            if not info["acted"] and (spec := self._choosers.get(_behavior_of(name))):
+            if "acted" in info and (spec := self._choosers.get(_behavior_of(name))):
                 info.update(unmasked(spec))
 
 

@@ -61,5 +61,14 @@ def guest_info(env: GuestEnv, step: Step) -> dict[str, Any]:
 
 def metadata_of(decision: Decision, row: int) -> dict[str, float]:
     """Return the metadata of one row by name."""
-    place = decision.places[row]
-    return {item.name: item.value for item in decision.metadata if item.row == place}
+    return metadata_by_row(decision).get(row, {})
+
+
+def metadata_by_row(decision: Decision) -> dict[int, dict[str, float]]:
+    """Return the metadata of the rows that have any, by row and name."""
+    by_row: dict[int, dict[str, float]] = {}
+    if log := decision.metadata:
+        rows = decision.rows_of(log.rows).tolist()
+        for row, code, value in zip(rows, log.codes.tolist(), log.values.tolist(), strict=True):
+            by_row.setdefault(row, {})[log.names[code]] = value
+    return by_row

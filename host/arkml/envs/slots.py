@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from arkml.envs.core.decisions import Decision, Ids
+from arkml.envs.core.decisions import Decision, Ids, Marks
+from arkml.envs.core.id_search import Places, searched
 from arkml.errors import UsageError
 
 _EMPTY = -1
-
-Places = npt.NDArray[np.intp]
 
 
 class Slots:
@@ -22,21 +20,45 @@ class Slots:
 
     def __init__(self, count: int) -> None:
         self.agents: Ids = np.full(count, _EMPTY, np.int32)
-        self._places: dict[int, int] = {}
 
     def clear(self) -> None:
         """Free all places."""
         self.agents[:] = _EMPTY
-        self._places.clear()
 
-    def of(self, agents: Ids) -> Places:
-        """Return the places of agents, int32, [n], as intp, [n]; -1 for those without one."""
-        return np.array([self._places.get(agent, _EMPTY) for agent in agents.tolist()], np.intp)
+    def renew(self, decision: Decision, fresh: Marks, ended: Marks) -> bool:
+        """
+        Take the agents of a decision, if each row is of the agent in its place, or fills one.
 
-    def leave(self, agents: Ids) -> None:
-        """Free the places of agents, int32, [n]."""
-        for agent in agents.tolist():
-            self.agents[self._places.pop(agent)] = _EMPTY
+        fresh, ended: bool, [n], the rows of agents that begin and do not end, and that end, whose
+        places are free afterwards. Returns whether it did; nothing has changed otherwise.
+        """
+        agents = decision.agents
+        if len(agents) != len(self.agents):
+            return False
+        fits = self.agents == agents
+        fits |= fresh & (self.agents == _EMPTY)
+        if not fits.all():
+            return False
+        np.copyto(self.agents, agents)
+        self.agents[ended] = _EMPTY
+        return True
+
+    def of(self, decision: Decision) -> Places:
+        """Return the places of the agents of a decision, intp, [n]; -1 for those without one."""
+        agents = decision.agents
+        both = min(len(agents), len(self.agents))
+        at_same = np.zeros(len(agents), bool)
+        at_same[:both] = agents[:both] == self.agents[:both]
+        places = np.where(at_same, np.arange(len(agents)), -1)
+        moved = (~(at_same | decision.started)).nonzero()[0]  # those that start have no place yet
+        if len(moved):
+            sitting = (self.agents != _EMPTY).nonzero()[0]
+            places[moved] = searched(agents[moved], self.agents, sitting)
+        return places
+
+    def leave(self, places: Places) -> None:
+        """Free places, intp, [n]."""
+        self.agents[places] = _EMPTY
 
     def enter(self, decision: Decision, agents: Ids) -> Places:
         """
@@ -44,13 +66,12 @@ class Slots:
 
         Raises UsageError if there are too few.
         """
-        free = np.flatnonzero(self.agents == _EMPTY)
+        free = (self.agents == _EMPTY).nonzero()[0]
         if len(free) < len(agents):
             raise UsageError(
                 f"{decision.behavior.name} has more agents than the {len(self.agents)} places of"
                 " this vector environment: give num_envs"
             )
-        chosen = free[: len(agents)]
+        chosen: Places = free[: len(agents)]
         self.agents[chosen] = agents
-        self._places.update(zip(agents.tolist(), chosen.tolist(), strict=True))
         return chosen

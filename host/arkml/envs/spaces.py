@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from arkml.batches import Floats
 from arkml.envs.core.coercion import floats_of
-from arkml.envs.core.decisions import Decision
+from arkml.envs.core.decisions import Decision, Marks
 from arkml.envs.core.specs import Actions, Part, Spec
 from arkml.errors import InvalidActions
 
@@ -60,6 +60,24 @@ def shown_one(spec: Spec, features: Floats) -> Any:
     if isinstance(observation, dict):
         return {name: part[0] for name, part in observation.items()}
     return observation[0]
+
+
+def final_observations(spec: Spec, features: Floats, ended: Marks) -> npt.NDArray[Any]:
+    """
+    Return the info `final_obs`, objects, [n]: an observation where an episode ended, else None.
+
+    features: float32, [n, num_features]. ended: bool, [n].
+    """
+    final = np.full(len(ended), None, object)
+    rows = shown(spec, features[ended])
+    if isinstance(rows, dict):
+        each: Iterable[Any] = (
+            dict(zip(rows, parts, strict=True)) for parts in zip(*rows.values(), strict=True)
+        )
+    else:
+        each = rows
+    final[ended] = np.fromiter(each, object, np.count_nonzero(ended))
+    return final
 
 
 def taken(spec: Spec, action: Any, count: int | None, who: str) -> Floats:

@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv, Restart
+from arkml.envs.vector_places import VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
 
@@ -20,10 +21,10 @@ class VectorEnvOptions(GuestEnvOptions, total=False):
     """The number of places: of guests, or of agents if it is more than 1."""
 
     autoreset_mode: AutoresetMode | str
-    """`NEXT_STEP`, which is the default, or `SAME_STEP`."""
+    """`NEXT_STEP`, which is the default, `SAME_STEP`, or, with a place a guest, `DISABLED`."""
 
-    render_mode: None
-    """None: vector environments render nothing."""
+    render_mode: VectorRenderMode
+    """"rgb_array": `render` returns a picture of each place."""
 
     restart: Restart
     """"on-failure": a guest that failed starts over."""

@@ -2,60 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from arkml.envs.core.decisions import Decision
+from arkml.batches import Floats, MetadataLog
+from arkml.envs.core.decisions import Decision, Marks
+from arkml.envs.core.id_search import Places
+
+_REWARD = "reward"  # of a first row, which no action led to
 
 
-def tell(
-    info: dict[str, Any],
-    shown: Iterable[tuple[Decision, Mapping[int, int]]],
-    count: int,
-    *,
-    same: bool,
-) -> None:
+class VectorInfos:
     """
-    Add the metadata of rows and the rewards of first rows to an info.
+    The metadata of the agents of `count` places, step by step.
 
-    Each name gets an array, float64, [count], and its mask under "_" and the name, bool, [count].
-    Names that `info` has already are kept.
-
-    `shown` are decisions, each with the places of its shown rows. With `same`, the place of an
-    episode that ended shows the next one, and metadata of the ended one is in `final_info`.
+    Each name gets an array, float64, [count], and its mask under "_" and the name, bool, [count];
+    NaN and False where a place has no such metadata. Once a name is known it is in every info.
     """
-    values_by_name: dict[str, Any] = {}
-    final: dict[str, Any] = {}
-    for decision, places in shown:
-        _gather(values_by_name, final if same else values_by_name, decision, places, count)
-    if final:
-        info["final_info"].update(final)
-    for name, values in values_by_name.items():
-        info.setdefault(name, values)
 
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._names: dict[str, None] = {}  # known ones, in the order in which they came
+        self._final_names: dict[str, None] = {}
 
-def _gather(
-    values_by_name: dict[str, Any],
-    final: dict[str, Any],
-    decision: Decision,
-    places: Mapping[int, int],
-    count: int,
-) -> None:
-    """Collect the metadata of one decision, of rows that continue and of rows that ended."""
-    ended = decision.ended
-    rows: dict[int, int] = dict(zip(decision.places.tolist(), range(len(decision)), strict=True))
-    for item in decision.metadata:
-        row = rows.get(item.row, -1)
-        if row in places:
-            _add(final if ended[row] else values_by_name, item.name, places[row], item.value, count)
-    for row in np.flatnonzero(decision.started & ~ended & (decision.rewards != 0)).tolist():
-        if row in places:
-            _add(values_by_name, "reward", places[row], float(decision.rewards[row]), count)
+    def add(
+        self, info: dict[str, Any], decision: Decision, places: Places, *, same: bool = False
+    ) -> None:
+        """
+        Add the metadata of a decision, and the rewards of its first rows.
 
+        places: intp, [n], the place of each row of the decision, or -1 for one that is not shown.
+        With `same`, the place of an episode that ended shows the next one, and metadata of the
+        ended one is added to `final_info`.
+        """
+        log = decision.metadata
+        if log:
+            reports = decision.rows_of(log.rows)
+            shown = places[reports]
+            if reports is not log.rows:  # rows that are not in the decision have no place
+                shown = np.where(reports < 0, -1, shown)
+            if same:
+                is_over = decision.ended[reports]
+                if "final_info" in info:
+                    final = np.where(is_over, shown, -1)
+                    self._add_log(info["final_info"], self._final_names, log, final)
+                shown = np.where(is_over, -1, shown)
+            self._add_log(info, self._names, log, shown)
+        first = decision.started & (decision.rewards != 0)
+        if first.any():
+            known = (first & ~decision.ended & (places >= 0)).nonzero()[0]
+            if len(known):
+                self._put(info, self._names, _REWARD, places[known], decision.rewards[known])
 
-def _add(values_by_name: dict[str, Any], name: str, place: int, value: float, count: int) -> None:
-    if name not in values_by_name:
-        values_by_name[name], values_by_name[f"_{name}"] = np.zeros(count), np.zeros(count, bool)
-    values_by_name[name][place], values_by_name[f"_{name}"][place] = value, True
+    def complete(self, info: dict[str, Any]) -> None:
+        """Add the names that are known and not in the info; other keys of that name are kept."""
+        for found, names in ((info, self._names), (info.get("final_info"), self._final_names)):
+            if found is not None:
+                for name in names:
+                    if name not in found:
+                        self._begin(found, name)
+
+    def _add_log(
+        self, info: dict[str, Any], names: dict[str, None], log: MetadataLog, places: Places
+    ) -> None:
+        """Add the items of a log, each to its place, intp, [items], or to none where that is -1."""
+        for code, name in enumerate(log.names):
+            items = places >= 0
+            if len(log.names) > 1:
+                items &= log.codes == code
+            if items.all():
+                self._put(info, names, name, places, log.values)
+            elif items.any():
+                self._put(info, names, name, places[items], log.values[items])
+
+    def _put(
+        self,
+        info: dict[str, Any],
+        names: dict[str, None],
+        name: str,
+        places: Places,
+        values: Floats | Any,
+    ) -> None:
+        if name not in info:
+            names[name] = None
+            self._begin(info, name)
+        elif name not in names:
+            return  # a key of the environment's own
+        info[name][places] = values
+        info[f"_{name}"][places] = True
+
+    def _begin(self, info: dict[str, Any], name: str) -> None:
+        info[name] = np.full(self._count, np.nan)
+        marks: Marks = np.zeros(self._count, bool)
+        info[f"_{name}"] = marks

@@ -4,21 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
-from arkml.batches import Floats
+from arkml.batches import NO_METADATA, Floats, Metadata, MetadataLog
+from arkml.envs.core.decisions import Behavior, Decision, choice_masks
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.single_rows import SingleRows
+from arkml.envs.core.transitions import (
+    ENDS_PREVIOUS,
+    OUTCOMES,
+    STARTS,
+    STAYS_LIVE,
+    TERMINATES,
+    TRUNCATES,
+)
 from arkml.envs.core.world import Pace
 from arkml.guests.instance import SharedResources
+from arkml.hive.protocol.masks import PREFIX
 from arkml.runtime.columns.region import Region
 from arkml.runtime.exported_function import ExportedFunction
-from arkml.runtime.lockstep import Marks, Places
+from arkml.runtime.lockstep import Frames, Marks, Places
 
 _RUNNING = np.uint32(EpisodeState.RUNNING)
+
+_IS_ONE_REPORT = np.array(
+    [
+        not outcome & ENDS_PREVIOUS and not (outcome & STARTS and not outcome & STAYS_LIVE)
+        for outcome in range(1 << 5)
+    ]
+)
+"""Mask of the outcomes, by their marks, that report one episode, which does not begin and end."""
 
 
 class Left(Enum):
@@ -52,6 +72,10 @@ class BatchStepper:
         self._lockstep = resources.lockstep
         self._pace = pace
         self._owed = np.zeros(len(instances), np.int64)  # nanoseconds that clocks are behind
+        self._is_alone = np.zeros(len(instances), bool)  # the agent of `ids` is the only live one
+        self._is_ahead = np.zeros(len(instances), bool)  # of the tracker of the guest
+        self._said: dict[str, tuple[npt.NDArray[np.float64], Marks]] = {}
+        """Metadata by name that the runs of guests have not noted yet: values and a mask."""
         self._planned: list[EnvInstance | None] = []
         self._version = -1
         self.settle(range(len(instances)))
@@ -63,6 +87,10 @@ class BatchStepper:
             instance = self._instances[guest]
             pending = None if instance is None else instance.pending
             self.acts[guest] = pending is not None and len(pending.decision.deciding) > 0
+            live = 0 if pending is None else pending.tracker.live_count
+            self._is_alone[guest] = live == int(self.acts[guest])
+            self._is_ahead[guest] = False
+            self._forget_said(guest)
             if pending is not None and self.acts[guest]:
                 decision = pending.decision
                 self.ids[guest] = pending.batch.rows["id"][decision.places[~decision.ended][0]]
@@ -74,8 +102,8 @@ class BatchStepper:
         """Return those of `guests` that wait with one row in their queue, as the lockstep needs."""
         if self._version != self._resources.columns.version:
             self._plan()
-        chosen: Places = guests[self._rows.single(guests)]
-        return chosen
+        holds_one = self._rows.single(guests)
+        return guests if holds_one.all() else guests[holds_one]
 
     def write(self, actions: Floats) -> None:
         """Answer all guests that wait with one row: float32, [guests, num_actions]."""
@@ -88,7 +116,7 @@ class BatchStepper:
         Returns those that submit one row as before, and for each other one where it is.
         """
         lockstep, call_guard = self._lockstep, self._resources.call_guard
-        places = self._places[guests]
+        places = self._places if len(guests) == len(self._places) else self._places[guests]
         call_guard.begin(self._name)
         try:
             before = lockstep.frames(places)
@@ -111,27 +139,87 @@ class BatchStepper:
             guests = guests[as_before]
         return guests, left
 
-    def show(self, guests: Places, step: FleetStep) -> Places:
-        """Add to `step` the rows of guests whose agents just run on; returns the other guests."""
+    def show(self, guests: Places, step: FleetStep, behavior: Behavior) -> Places:
+        """
+        Add to `step` the rows of guests whose agent continues, ends, or begins after another's end.
+
+        Returns the other guests, which have to be looked at one by one.
+        """
         rows = self._rows.rows()
-        steady = (rows["state"] == _RUNNING) & (rows["id"] == self.ids) & (rows["metadata"] == 0)
-        chosen = guests[steady[guests]]
-        if len(chosen) == len(rows):
+        states, counts = rows["state"], rows["metadata"]
+        known = self.acts & (rows["id"] == self.ids)
+        plain = known & (states == _RUNNING) & (counts == 0)
+        if len(guests) == len(rows) and plain.all():
             self._rows.read(step.observations)
             step.rewards[:] = rows["reward"]
             step.present[:] = True
             return guests[:0]
-        features = np.zeros_like(step.observations)
-        self._rows.read(features)
-        step.observations[chosen] = features[chosen]
-        step.rewards[chosen] = rows["reward"][chosen]
+        outcomes = OUTCOMES.take(states + 4 * self.acts)
+        fits = self._is_alone & (known | ~self.acts) & _IS_ONE_REPORT.take(outcomes)
+        chosen = guests[fits[guests]]
+        if len(chosen) == len(rows):
+            self._rows.read(step.observations)
+            step.rewards[:] = rows["reward"]
+        else:
+            features = np.zeros_like(step.observations)
+            self._rows.read(features)
+            step.observations[chosen] = features[chosen]
+            step.rewards[chosen] = rows["reward"][chosen]
         step.present[chosen] = True
-        others: Places = guests[~steady[guests]]
+        events = chosen[~plain[chosen]]
+        if len(events):
+            self._show_events(events, outcomes[events], rows[events], step, behavior)
+        others: Places = guests[~fits[guests]]
         return others
+
+    def _show_events(
+        self,
+        guests: Places,
+        outcomes: npt.NDArray[np.uint8],
+        rows: npt.NDArray[Any],
+        step: FleetStep,
+        behavior: Behavior,
+    ) -> None:
+        """Add agents that begin or end, and metadata: `outcomes` and `rows` of guests, [n] each."""
+        started, terminated, truncated = (
+            (outcomes & mark).astype(bool) for mark in (STARTS, TERMINATES, TRUNCATES)
+        )
+        step.started[guests], step.terminated[guests] = started, terminated
+        step.truncated[guests] = truncated
+        self.acts[guests] = (outcomes & STAYS_LIVE).astype(bool)
+        self.ids[guests] = rows["id"]
+        self._is_ahead[guests] |= started | terminated | truncated
+        masks, said = self._metadata(guests, rows["metadata"])
+        places = np.arange(len(guests))
+        step.event_guests = guests
+        step.events = Decision(
+            behavior, np.full(len(guests), -1, np.int32), step.observations[guests],
+            rows["reward"].copy(), started, terminated, truncated, places, said,
+            choice_masks(masks, places, behavior.spec.actions.branches),
+        )  # fmt: skip
+
+    def _metadata(self, guests: Places, counts: Frames) -> tuple[MetadataLog, MetadataLog]:
+        """Return the masks and the other metadata of rows of guests, and note the latter."""
+        having = counts.nonzero()[0]
+        if not len(having):
+            return NO_METADATA, NO_METADATA
+        log = self._rows.metadata(guests[having], counts[having])
+        log = MetadataLog(having[log.rows], log.names, log.codes, log.values)
+        masks, said = log.split(PREFIX)
+        for code, name in enumerate(said.names):
+            values, has = self._said.setdefault(
+                name, (np.zeros(len(self.ids)), np.zeros(len(self.ids), bool))
+            )
+            items = (said.codes == code).nonzero()[0]
+            sayers = guests[said.rows[items]]
+            values[sayers], has[sayers] = said.values[items], True
+        return masks, said
 
     def catch_up(self, guest: int) -> None:
         """
         Advance the clock of a guest by the frames that it was stepped in with others.
+
+        Its tracker takes over the agent, and its run the metadata of the steps with others.
 
         Its call ends with the present frame; the next one is begun where the guest is run alone.
         """
@@ -141,6 +229,23 @@ class BatchStepper:
         if self._owed[guest]:
             instance.world.skip(int(self._owed[guest]))
             self._owed[guest] = 0
+        if self._is_ahead[guest]:
+            assert instance.pending is not None
+            agent = int(self.ids[guest]) if self.acts[guest] else None
+            instance.pending.tracker.replace(agent)
+            self._is_ahead[guest] = False
+        said = [
+            Metadata(0, name, float(values[guest]))
+            for name, (values, has) in self._said.items()
+            if has[guest]
+        ]
+        if said:
+            self._forget_said(guest)
+            instance.calls.submitted().note(MetadataLog.of(said))
+
+    def _forget_said(self, guest: int) -> None:
+        for _, has in self._said.values():
+            has[guest] = False
 
     def _repeat(self, guests: Places, ended: Marks, submits: Marks) -> None:
         """
@@ -193,6 +298,7 @@ class BatchStepper:
             for one in self._instances
         ]
         self._places = np.array([0 if one is None else one.calls.place for one in self._instances])
+        self._places.setflags(write=False)
         self._records = self._lockstep.records(self._places)
         self._rows = SingleRows(self._resources.columns.arena, regions)
         self._planned = list(self._instances)

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arkml.batches import Floats, Metadata
+from arkml.batches import NO_METADATA, Floats, MetadataLog
+from arkml.envs.core.id_search import Places, positions_in
 from arkml.envs.core.specs import Spec
 from arkml.errors import GuestError
+from arkml.hive.protocol.masks import masked_choice
 from arkml.sessions.session import Origin
 
 Marks = npt.NDArray[np.bool_]
@@ -55,8 +57,8 @@ class Decision:
     started: Marks
     terminated: Marks
     truncated: Marks
-    places: npt.NDArray[np.intp]
-    metadata: Sequence[Metadata] = ()
+    places: Places
+    metadata: MetadataLog = NO_METADATA
     masks: tuple[Marks, ...] = ()
 
     def __len__(self) -> int:
@@ -72,6 +74,10 @@ class Decision:
     def deciding(self) -> Ids:
         """The agents that wait for an action, int32, [m], in push order."""
         return self.agents[~self.ended]
+
+    def rows_of(self, places: Places) -> Places:
+        """Return the rows of this decision that are rows of the submit, intp, [m] each; or -1."""
+        return positions_in(self.places, places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +113,25 @@ class Demonstrations:
     rows: npt.NDArray[Any]
     observations: Floats
     given: Floats
+
+
+def choice_masks(masks: MetadataLog, places: Places, branches: Sequence[int]) -> tuple[Marks, ...]:
+    """
+    Return the choices that agents cannot take: for each branch bool, [n, choices].
+
+    places: intp, [n], the rows of the submit. A mask is named mask/BRANCH/CHOICE and holds unless
+    its value is 0; a mask of a choice that does not exist is ignored.
+    """
+    if not branches:
+        return ()
+    marks = tuple(np.zeros((len(places), choices), bool) for choices in branches)
+    if not masks:
+        return marks
+    rows = positions_in(places, masks.rows)
+    for code, name in enumerate(masks.names):
+        if (place := masked_choice(name, branches)) is None:
+            continue
+        branch, choice = place
+        items = np.flatnonzero((masks.codes == code) & (rows >= 0))
+        marks[branch][rows[items], choice] = masks.values[items] != 0  # the last item counts
+    return marks

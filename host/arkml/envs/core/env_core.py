@@ -73,7 +73,8 @@ class EnvCore(Closing):
             instance = self.instance
             if instance is None or instance.pending is None:
                 raise UsageError("nothing waits for actions: reset the environment first")
-            instance.answer(_checked(actions, instance.pending.decision))
+            pending = instance.pending
+            instance.answer(_checked(actions, pending.decision, pending.tracker.acting_count))
             return _run(instance)
 
     def set_aside(self) -> EnvInstance | None:
@@ -108,9 +109,9 @@ def _run(instance: EnvInstance) -> Step:
     return step
 
 
-def _checked(actions: npt.ArrayLike, decision: Decision) -> npt.NDArray[np.float32]:
-    """Return the actions as float32, [m, num_actions]. Raises InvalidActions."""
-    shape = (int((~decision.ended).sum()), decision.behavior.num_actions)
+def _checked(actions: npt.ArrayLike, decision: Decision, count: int) -> npt.NDArray[np.float32]:
+    """Return the actions as float32, [count, num_actions]. Raises InvalidActions."""
+    shape = (count, decision.behavior.num_actions)
     try:
         values = floats_of(actions)
     except (TypeError, ValueError) as error:

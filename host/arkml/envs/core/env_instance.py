@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from arkml.batches import Batch, Floats, MetadataLog
+from arkml.batches import NO_METADATA, Batch, Floats, MetadataLog
 from arkml.closing import Closing
 from arkml.envs.core.agent_tracker import AgentNumbers, AgentTracker
 from arkml.envs.core.decisions import Behavior, Decision, Step
@@ -14,7 +14,7 @@ from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.submit_loop import Calls, SubmitLoop
 from arkml.envs.core.world import SeededWorld
 from arkml.errors import GuestError
-from arkml.guests.calls import CallLoop
+from arkml.guests.calls import CallLoop, GaveWay
 from arkml.guests.guest import Guest
 from arkml.policies.external import ExternalPolicy
 from arkml.runtime.exported_function import ExportedFunction
@@ -89,6 +89,10 @@ class EnvInstance(Closing):
         self.stepping.begin()
         return self._through(self.stepping.resume)
 
+    def run_on(self) -> Step:
+        """Continue a guest that gave way in `run`, see SubmitLoop."""
+        return self._through(self.stepping.run_on)
+
     def look(self) -> Step:
         """Show the submit of a guest that was run, to the session of before, or run on as `run`."""
         self.pending = None
@@ -114,10 +118,10 @@ class EnvInstance(Closing):
         tracker = self._trackers.get(session.key)
         if tracker is None:
             tracker = self._trackers[session.key] = self._agents.track(self._behavior(session))
-        said: MetadataLog = ()
+        said: MetadataLog = NO_METADATA
         if batch.rows["metadata"].any():
             said = session.queue.metadata()
-            session.note()
+            session.note(said)
         if tracker.repeat_actions(batch):
             self._answered()
             return None
@@ -165,6 +169,8 @@ class EnvInstance(Closing):
                 step = None if session is None else self.show(session)
             except GuestError as error:
                 return self.fail(error)
+            except GaveWay:
+                raise
             except BaseException:
                 self._drop_all()
                 raise

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from arkml.abi.codes import ExperimentStatus
-from arkml.batches import Batch, Metadata, MetadataLog
+from arkml.batches import Batch, MetadataLog
 from arkml.envs.core.decisions import Behavior, Demonstrations
 from arkml.envs.core.declarations import Declarations
 from arkml.envs.core.specs import Spec
@@ -203,10 +203,12 @@ class _ExperimentSink:
         )
         self.note(batch, metadata)
 
-    def note(self, batch: Batch, metadata: Sequence[Metadata]) -> None:
+    def note(self, batch: Batch, metadata: MetadataLog) -> None:
         del batch
-        for item in metadata:
-            self._run.metric_values[item.name] = item.value
+        is_one = len(metadata.names) == 1
+        for code, name in enumerate(metadata.names):
+            last = -1 if is_one else (metadata.codes == code).nonzero()[0][-1]
+            self._run.metric_values[name] = float(metadata.values[last])
 
     def held(self) -> Ready | None:
         return None

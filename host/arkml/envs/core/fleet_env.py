@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Unpack
 
@@ -95,18 +95,19 @@ class FleetEnv(Closing):
             )
             return self._merged(steps, self._empty_step())
 
-    def renew(self, guests: Iterable[int]) -> FleetStep:
+    def renew(self, guests: Sequence[int], seeds: Sequence[int | None] | None = None) -> FleetStep:
         """
         Put new instances in the places of guests, up to the first submit of each.
 
-        One that does not come so far is over, and its step has the error.
+        `seeds` has one for each of them, None to have it drawn. A guest that does not come so far
+        is over, and its step has the error.
         """
         with self._whole_call():
             found, steps = self._empty_step(), {}
-            for guest in guests:
+            for guest, seed in zip(guests, seeds or [None] * len(guests), strict=True):
                 self._drop(guest)
                 try:
-                    steps[guest] = self._begun(guest, None)
+                    steps[guest] = self._begun(guest, seed)
                 except GuestError as error:
                     steps[guest] = Step((), error=error)
                 except UsageError as error:
@@ -163,7 +164,7 @@ class FleetEnv(Closing):
             together.write(values)
         arrived, left = together.run(single) if len(single) else (single, [])
         found = self._empty_step()
-        others = together.show(arrived, found) if len(arrived) else arrived
+        others = together.show(arrived, found, behavior) if len(arrived) else arrived
         left += [(guest, Left.SUBMITTED) for guest in others.tolist()]
         steps = {guest: self._after(guest, where) for guest, where in left}
         if len(single) < len(going):

@@ -8,6 +8,7 @@ import numpy as np
 
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior, Decision, Marks, Step
+from arkml.envs.core.id_search import Places
 from arkml.errors import GuestError, UsageError
 
 
@@ -20,7 +21,11 @@ class FleetStep:
     float32, [guests]; started, terminated, truncated, present: bool, [guests]. A guest without a
     row in this step is not present and has zeros. replaced: bool, [guests], guests whose next agent
     began in the submit that ended the previous one: its row is in next_observations, float32,
-    [guests, num_features]. steps: the whole steps of guests whose agent did not keep running.
+    [guests, num_features].
+
+    events: the rows, among those of guests that were stepped in lockstep, of agents that begin or
+    end, or with metadata; event_guests: intp, [n], their guests. They have no numbers of agents.
+    steps: the whole steps of guests that were stepped by themselves.
     """
 
     observations: Floats
@@ -32,6 +37,8 @@ class FleetStep:
     replaced: Marks
     next_observations: Floats
     steps: dict[int, Step] = field(default_factory=dict)
+    events: Decision | None = None
+    event_guests: Places = field(default_factory=lambda: np.zeros(0, np.intp))
 
     @staticmethod
     def empty(guests: int, features: int) -> FleetStep:

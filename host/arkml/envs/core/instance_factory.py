@@ -52,7 +52,7 @@ class InstanceFactory(Closing):
 
     def __init__(
         self,
-        module: Source,
+        module: Source | CompiledModule,
         settings: InstanceSettings,
         *,
         spec: Declaring,
@@ -64,7 +64,8 @@ class InstanceFactory(Closing):
     ) -> None:
         if wasi is not None and host is not None:
             raise UsageError("wasi= is for an environment's own host: grant it to the one you give")
-        self._settings = settings
+        self.settings: InstanceSettings = settings
+        """The options of every instance."""
         self.pace: Pace = Pace(settings.frame_seconds)
         """The speed of the guests' clocks."""
         self.numbers: AgentNumbers = AgentNumbers()
@@ -72,7 +73,7 @@ class InstanceFactory(Closing):
         self._owns_host = host is None
         self.host: Host = Host(limits=limits, wasi=wasi) if host is None else host
         try:
-            self.module: CompiledModule = self.host.compile(module)
+            self.module: CompiledModule = _compiled(module, self.host)
             _require_same(module, self.module, digest)
             self.script: Script = Script(
                 self.module, settings.entry, settings.args, settings.configure
@@ -96,7 +97,7 @@ class InstanceFactory(Closing):
 
     def make(self, seed: int, resources: SharedResources) -> EnvInstance:
         """Return a new instance, before its first call, for the caller to step and close."""
-        settings = self._settings
+        settings = self.settings
         world = SeededWorld(seed, self.pace)
         experiments = Experiments(
             settings.snapshot, _shape_of, self.declarations, settings.behaviors, world
@@ -116,10 +117,27 @@ class InstanceFactory(Closing):
             seconds=settings.seconds,
         )
 
+    def variant(self, settings: InstanceSettings) -> InstanceFactory:
+        """
+        Return a factory with other settings and numbers of its own, of the same module and host.
+
+        Raises UsageError and EntryPointMissing for settings that do not fit the module.
+        """
+        return InstanceFactory(
+            self.module,
+            settings,
+            spec=self.declarations.given,
+            wasi=None,
+            limits=None,
+            host=self.host,
+            digest=None,
+            owner=type(self).__name__,
+        )
+
     def require_behavior(self, instance: EnvInstance) -> None:
         """Raise UsageError if the guest has none of the behaviors that are stepped."""
         names = {run.behavior.name for run in instance.experiments.started.values()}
-        chosen = self._settings.behaviors
+        chosen = self.settings.behaviors
         if chosen is not None and names and names.isdisjoint(chosen):
             raise UsageError(
                 f"behaviors={sorted(chosen)}: {instance.guest.name} has {', '.join(sorted(names))}"
@@ -137,7 +155,13 @@ class InstanceFactory(Closing):
             self.host.close()
 
 
-def _require_same(source: Source, module: CompiledModule, digest: str | None) -> None:
+def _compiled(module: Source | CompiledModule, host: Host) -> CompiledModule:
+    return module if isinstance(module, CompiledModule) else host.compile(module)
+
+
+def _require_same(
+    source: Source | CompiledModule, module: CompiledModule, digest: str | None
+) -> None:
     if digest is not None and digest != module.digest:
         raise UsageError(f"{source!r} is another module than when the environment was pickled")
 

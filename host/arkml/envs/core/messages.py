@@ -19,7 +19,8 @@ class Messages:
     """
     Messages for the export `arkml_side_channel(ptr, len)` of a module, oldest first.
 
-    Raises EntryPointMissing if the module has that export and it does not take bytes.
+    A message may name its sender, for whom the guest's answer is kept: the bytes that the export
+    returns. Raises EntryPointMissing if the module has that export and it does not take bytes.
     """
 
     def __init__(self, module: CompiledModule) -> None:
@@ -35,17 +36,28 @@ class Messages:
             raise EntryPointMissing(
                 f"{module.name} exports {EXPORT}, but no ark_alloc and ark_free for its bytes"
             )
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[tuple[bytes, str]] = deque()
+        self._answers: list[tuple[str, bytes]] = []
 
-    def add(self, message: bytes) -> bool:
+    def add(self, message: bytes, sender: str = "") -> bool:
         """Queue a message for the next call. Returns False if the module has no such export."""
         if self.is_exported:
-            self._waiting.append(message)
+            self._waiting.append((message, sender))
         return self.is_exported
+
+    def take_answers(self) -> list[tuple[str, bytes]]:
+        """Return answers and the senders whom they are for, since the last call."""
+        if not self._answers:
+            return []
+        taken, self._answers = self._answers, []
+        return taken
 
     def hand_over(self, guest: CallLoop) -> None:
         """Call the export for each message. A refusal is logged. Raises GuestError for a trap."""
         while self._waiting:
-            reply = guest.invoke(EXPORT, self._waiting.popleft(), RUN_SECONDS)
+            message, sender = self._waiting.popleft()
+            reply = guest.invoke(EXPORT, message, RUN_SECONDS)
+            if sender and reply.data:
+                self._answers.append((sender, reply.data))
             if reply.status:
                 log.warning("%s: %s answered %s", guest.name, EXPORT, reply.status)

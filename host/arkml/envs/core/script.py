@@ -113,7 +113,8 @@ def _default_entry(module: CompiledModule) -> str:
     if kind is ModuleKind.CMDLET:
         return _CMDLET
     raise UsageError(
-        f"{module.name} is of kind {kind.value}: name the function that plays with entry="
+        f"{module.name} is of kind {kind.value}: name the function that plays, with entry= or"
+        " --entry"
     )
 
 

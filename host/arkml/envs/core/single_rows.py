@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arkml.batches import ROW, Floats
+from arkml.batches import ROW, Floats, MetadataLog
 from arkml.runtime.columns.arena import Arena
+from arkml.runtime.columns.metadata import read_entries, read_log
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Slab
-from arkml.runtime.lockstep import Marks, Places
+from arkml.runtime.lockstep import Frames, Marks, Places
 from arkml.runtime.shim import control as at
+
+_TO_LOG = (at.METADATA - at.COUNT) >> 2  # words
+_TO_USED = (at.METADATA_USED - at.COUNT) >> 2
 
 
 class SingleRows:
@@ -43,9 +47,13 @@ class SingleRows:
         ]
 
     def single(self, positions: Places) -> Marks:
-        """Return which queues hold one row, bool, [n]."""
-        holds_one = self._words[self._counts[positions]] == 1
-        marks: Marks = holds_one & self._has[positions]
+        """Return which queues hold one row, bool, [n]; `positions` are in order and differ."""
+        if len(positions) == len(self._counts):  # all of them
+            counts, has = self._counts, self._has
+        else:
+            counts, has = self._counts[positions], self._has[positions]
+        marks: Marks = self._words[counts] == 1
+        marks &= has
         return marks
 
     def rows(self) -> npt.NDArray[Any]:
@@ -54,6 +62,26 @@ class SingleRows:
         for slab, rows, positions in self._moves:
             copy[positions] = slab.view(at.ROWS)[rows]
         return copy
+
+    def metadata(self, positions: Places, counts: Frames) -> MetadataLog:
+        """
+        Return the metadata of the rows of some queues, as rows of `positions`, intp, [n].
+
+        counts: uint32, [n], the items of each row, 1 at least.
+        """
+        at_counts = self._counts[positions]
+        starts = self._words[at_counts + _TO_LOG].astype(np.intp) >> 2
+        sizes = self._words[at_counts + _TO_USED].astype(np.intp) >> 2
+        size = sizes[0]
+        if (sizes == size).all():
+            entries = self._words[starts[:, None] + np.arange(size)]
+            entries[:, 0] = np.arange(len(positions))
+            return read_entries(entries) or read_log(entries.reshape(-1), counts)
+        pieces = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+        parts = [self._words[start:end].copy() for start, end in pieces]
+        for row, part in enumerate(parts):
+            part[0] = row  # the header of its one entry begins with the row
+        return read_log(np.concatenate(parts), counts)
 
     def read(self, features: Floats) -> None:
         """Copy the features into an array, float32, [guests, num_features]."""

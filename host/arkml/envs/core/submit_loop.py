@@ -19,7 +19,8 @@ class SubmitLoop:
     Runs the calls of one guest up to each submit that is answered from outside.
 
     `is_driven` says which those are. A guest that since `begin` makes `idle` calls, or as many
-    submits without a decision, or takes `seconds`, has stalled.
+    submits without a decision, or takes `seconds`, has stalled. With `gives_way` the methods that
+    run the guest raise GaveWay where it has run for a turn, or waits; `run_on` continues it then.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class SubmitLoop:
     ) -> None:
         self.entry: ExportedFunction | None = None
         """The call that the guest is in."""
+        self.gives_way: bool = False
         self._guest = guest
         self._calls = calls
         self._is_driven = is_driven
@@ -54,11 +56,17 @@ class SubmitLoop:
 
         The submit before must be answered. Raises GuestError; GuestStalled among them.
         """
-        return self._run(is_suspended=False)
+        self._look()
+        return self._run()
+
+    def run_on(self) -> Session | None:
+        """Continue a guest that gave way; see `resume`."""
+        return self._run()
 
     def take_over(self) -> Session | None:
         """Serve what the guest is suspended in, then continue as `resume`."""
         self.begin()
+        self._look()
         return self._run(is_suspended=True)
 
     def end_call(self) -> Session | None:
@@ -68,22 +76,23 @@ class SubmitLoop:
         self._guest.fiber.unpark()
         entry, self.entry = self.entry, None
         self._guest.end(entry)
-        return self._run(is_suspended=False)
+        self._look()
+        return self._run()
 
-    def _run(self, *, is_suspended: bool) -> Session | None:
+    def _run(self, *, is_suspended: bool = False) -> Session | None:
         while True:
-            self._look()
             if self.entry is None:
                 begin = next(self._calls, None)
                 if begin is None or self._is_over():
                     return None
                 self.entry = begin()
             session = self._guest.run_to_submit(
-                self.entry, self._is_driven, is_suspended=is_suspended
+                self.entry, self._is_driven, is_suspended=is_suspended, gives_way=self.gives_way
             )
             if session is not None:
                 return session
             self.entry, is_suspended = None, False
+            self._look()
 
     def _look(self) -> None:
         """Count a call, or a submit that was answered at once."""

@@ -25,6 +25,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from arkml.abi.codes import EpisodeState
 
 
@@ -81,8 +84,32 @@ TRANSITIONS: Mapping[tuple[AgentState, EpisodeState], Transition] = {
     (LIVE, EpisodeState.INTERRUPTED): Transition(ABSENT, TRUNCATED),
 }
 
-BY_STATE = {
-    state: [TRANSITIONS[state, episode_state] for episode_state in sorted(EpisodeState)]
-    for state in AgentState
-}
-"""The transitions from a state, indexed by the number in the row's field `state`."""
+STARTS, TERMINATES, TRUNCATES, ENDS_PREVIOUS, STAYS_LIVE = (1 << bit for bit in range(5))
+"""Marks of a transition in OUTCOMES."""
+
+
+def _outcome(transition: Transition) -> int:
+    report = transition.report
+    return (
+        STARTS * report.started
+        | TERMINATES * report.terminated
+        | TRUNCATES * report.truncated
+        | ENDS_PREVIOUS * transition.ends_previous
+        | STAYS_LIVE * (transition.next_state is LIVE)
+    )
+
+
+OUTCOMES: npt.NDArray[np.uint8] = np.array(
+    [
+        _outcome(TRANSITIONS[before, row])
+        for before in (ABSENT, LIVE)
+        for row in sorted(EpisodeState)
+    ],
+    np.uint8,
+)
+"""The marks of each transition, by 4 x (1 if LIVE) + the number in the row's field `state`."""
+
+IS_LIVE_AFTER: npt.NDArray[np.bool_] = np.array(
+    [TRANSITIONS[ABSENT, row].next_state is LIVE for row in sorted(EpisodeState)]
+)
+"""Mask of the rows, by the number of `state`, after which an agent is LIVE, whatever it was."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from arkml.envs.llapi.actions import ActionSpec, ActionTuple
+from arkml.envs.llapi.actions import ActionSpec, ActionTuple, _ActionTupleBase
 from arkml.envs.llapi.specs import (
     BehaviorMapping,
     BehaviorName,
@@ -39,6 +39,7 @@ __all__ = [
     "ObservationType",
     "TerminalStep",
     "TerminalSteps",
+    "_ActionTupleBase",  # its tests and trainers import it from here
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import signal
@@ -31,7 +32,7 @@ def validate_environment_path(env_path: str) -> str | None:
     name = env_path.strip()
     for extension in _EXTENSIONS:
         name = name.removesuffix(extension)
-    candidates: Iterable[Path]
+    candidates: Iterable[str]
     match get_platform():
         case "linux":
             candidates = _linux(name)
@@ -41,7 +42,7 @@ def validate_environment_path(env_path: str) -> str | None:
             candidates = _windows(name)
         case _:
             candidates = ()
-    return next((str(path) for path in candidates), None)
+    return next(iter(candidates), None)
 
 
 def launch_executable(file_name: str, args: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -88,24 +89,27 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _linux(name: str) -> Iterable[Path]:
-    paths = (Path.cwd() / f"{name}.x86_64", Path.cwd() / f"{name}.x86", Path(name).absolute())
-    return (path for path in paths if path.is_file())
+def _linux(name: str) -> Iterable[str]:
+    found = [*_existing(Path.cwd() / f"{name}.x86_64"), *_existing(Path.cwd() / f"{name}.x86")]
+    path = Path(name).absolute()
+    return [*found, str(path)] if path.is_file() else found
 
 
-def _darwin(path: Path) -> Iterable[Path]:
+def _darwin(path: Path) -> Iterable[str]:
     programs = Path.cwd() / f"{path}.app" / "Contents" / "MacOS"
-    named = programs / path.name
-    return [named] if named.is_file() else sorted(programs.glob("*"))
+    return _existing(programs / path.name) or _within(programs, "*")
 
 
-def _windows(name: str) -> Iterable[Path]:
-    program = Path.cwd() / f"{name}.exe"
-    if program.is_file():
-        return [program]
-    folder = Path.cwd() / name
-    return [
-        path
-        for path in sorted(folder.glob("*.exe"))
-        if not path.name.startswith("UnityCrashHandler")
-    ]
+def _windows(name: str) -> Iterable[str]:
+    players = _existing(Path.cwd() / f"{name}.exe") or _within(Path.cwd() / name, "*.exe")
+    return [path for path in players if not Path(path).name.startswith("UnityCrashHandler")]
+
+
+def _existing(path: Path) -> list[str]:
+    """Return the path, if there is something; tests of ML-Agents replace `glob.glob`."""
+    return glob.glob(glob.escape(str(path)))  # noqa: PTH207
+
+
+def _within(folder: Path, pattern: str) -> list[str]:
+    """Return the paths in a folder that match, in order."""
+    return sorted(glob.glob(f"{glob.escape(str(folder))}/{pattern}"))  # noqa: PTH207

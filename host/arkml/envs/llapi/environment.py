@@ -7,7 +7,6 @@ import logging
 import signal
 import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 
@@ -211,8 +210,7 @@ class UnityEnvironment(BaseEnv):
         arguments += [self._PORT_COMMAND_LINE_ARG, str(self._port)]
         has_log = "-logfile" in (argument.lower() for argument in self._additional_args)
         if self._log_folder and not has_log:
-            log = Path(self._log_folder) / f"Player-{self._worker_id}.log"
-            arguments += ["-logFile", str(log)]
+            arguments += ["-logFile", f"{self._log_folder}/Player-{self._worker_id}.log"]
         return arguments + self._additional_args
 
     def _exchange(self, message: UnityRLInputProto) -> None:
@@ -274,8 +272,15 @@ class UnityEnvironment(BaseEnv):
     def _returncode_to_signal_name(returncode: int) -> str | None:
         try:
             return signal.Signals(-returncode).name
-        except ValueError:
+        except (TypeError, ValueError):
             return None
+
+    @staticmethod
+    def _check_communication_compatibility(
+        unity_com_ver: str, python_api_version: str, unity_package_version: str
+    ) -> bool:
+        del unity_package_version  # in the signature of the original
+        return handshake.is_compatible(unity_com_ver, python_api_version)
 
     @staticmethod
     def _returncode_to_env_message(returncode: int) -> str:

@@ -58,22 +58,22 @@ def steps_of(decision: Decision, met: Met) -> tuple[DecisionSteps, TerminalSteps
             *_groups(count),
         )
         return deciding, met.none_ended
-    live = ~ended
+    live, over = (~ended).nonzero()[0], ended.nonzero()[0]
     deciding = DecisionSteps(
-        declared.parts(decision.observations[live]),
-        decision.rewards[live],
-        decision.agents[live],
-        [masks[live] for masks in decision.masks] or None if live.any() else None,
-        *_groups(int(live.sum())),
+        declared.parts(decision.observations.take(live, 0)),
+        decision.rewards.take(live),
+        decision.agents.take(live),
+        [masks.take(live, 0) for masks in decision.masks] or None if len(live) else None,
+        *_groups(len(live)),
     )
-    over = TerminalSteps(
-        declared.parts(decision.observations[ended]),
-        decision.rewards[ended],
-        decision.truncated[ended],
-        decision.agents[ended],
-        *_groups(int(ended.sum())),
+    terminal = TerminalSteps(
+        declared.parts(decision.observations.take(over, 0)),
+        decision.rewards.take(over),
+        decision.truncated.take(over),
+        decision.agents.take(over),
+        *_groups(len(over)),
     )
-    return deciding, over
+    return deciding, terminal
 
 
 def _groups(count: int) -> tuple[Any, Any]:

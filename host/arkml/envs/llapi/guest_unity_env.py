@@ -28,7 +28,7 @@ from arkml.envs.llapi.exception import (
     UnityEnvironmentException,
     UnityObservationException,
 )
-from arkml.envs.llapi.guest_channels import GuestChannels
+from arkml.envs.llapi.guest_channels import GuestChannels, Message
 from arkml.envs.llapi.guest_steps import Met, behavior_spec, steps_of
 from arkml.envs.llapi.side_channel import SideChannel
 from arkml.envs.llapi.side_channel.engine_configuration_channel import EngineConfig
@@ -145,6 +145,10 @@ class GuestUnityEnv(Remade, BaseEnv):
         Raises UnityEnvironmentException for a block that is cut off, of which none is taken.
         """
         self._channels.hear(block)
+
+    def take(self, messages: Sequence[Message]) -> None:
+        """Take messages of side channels, as `hear`."""
+        self._channels.take(messages)
 
     def close(self) -> None:
         """Free the guest. Raises UnityEnvironmentException if that was done before."""

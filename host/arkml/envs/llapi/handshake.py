@@ -14,15 +14,23 @@ from arkml.envs.llapi.communicator_objects.unity_rl_initialization_output_pb2 im
     UnityRLInitializationOutputProto,
 )
 from arkml.envs.llapi.exception import UnityEnvironmentException
+from arkml.limits import MIB
+from arkml.terminal import harmless
+
+PLAYER_BYTES = 64 * MIB
+"""The longest message of a player, which has the observations of all its agents, or images."""
+TRAINER_BYTES = 16 * MIB
+"""The longest message of a trainer; protobuf takes thirty times that to read it, at worst."""
 
 API_VERSION = "1.5.0"
-PACKAGE_VERSION = "3.0.0"  # of the Unity package that players of ours stand in for
+PACKAGE_VERSION = "3.0.0"  # of the Unity package that our players stand in for
 
 _RELEASES = (
     "Please find the versions that work best together from our release page.\n"
     "https://github.com/Unity-Technologies/ml-agents/releases"
 )
-_VERSION = re.compile(r"(\d+)\.(\d+)(\.\d+)?([ab]\d+)?")
+_VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})(\.\d{1,9})?([ab]\d{1,9})?", re.ASCII)
+_SHOWN = 40  # characters of a version of the other side
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +68,13 @@ def check(output: UnityRLInitializationOutputProto) -> None:
     if not is_compatible(output.communication_version, API_VERSION):
         raise UnityEnvironmentException(
             "The communication API version is not compatible between Unity and python. "
-            f"Python API: {API_VERSION}, Unity API: {output.communication_version}.\n {_RELEASES}"
+            f"Python API: {API_VERSION}, Unity API: {_shown(output.communication_version)}."
+            f"\n {_RELEASES}"
         )
     logger.info(
         "Connected to Unity environment with package version %s and communication version %s",
-        output.package_version,
-        output.communication_version,
+        _shown(output.package_version),
+        _shown(output.communication_version),
     )
     if not output.capabilities.baseRLCapabilities:
         logger.warning(
@@ -74,7 +83,7 @@ def check(output: UnityRLInitializationOutputProto) -> None:
             "compatible with this python package.\n"
             "Python package version: %s, C# package version: %s%s",
             API_VERSION,
-            output.package_version,
+            _shown(output.package_version),
             _RELEASES,
         )
 
@@ -84,8 +93,14 @@ def check_trainer(request: UnityRLInitializationInputProto) -> None:
     if not is_compatible(API_VERSION, request.communication_version):
         raise UnityEnvironmentException(
             "The communication API version is not compatible between Unity and python. "
-            f"Python API: {request.communication_version}, Unity API: {API_VERSION}.\n {_RELEASES}"
+            f"Python API: {_shown(request.communication_version)}, Unity API: {API_VERSION}."
+            f"\n {_RELEASES}"
         )
+
+
+def _shown(version: str) -> str:
+    """Return a version of the other side for display, whatever it is."""
+    return harmless(version[:_SHOWN])
 
 
 def is_compatible(unity: str, python: str) -> bool:

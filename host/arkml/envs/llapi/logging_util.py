@@ -12,12 +12,30 @@ INFO = logging.INFO
 DEBUG = logging.DEBUG
 NOTSET = logging.NOTSET
 
+_loggers: set[logging.Logger] = {logging.getLogger(__name__.rpartition(".")[0])}
+_log_level = NOTSET
+
 
 def get_logger(name: str) -> logging.Logger:
-    """Return the logger of that name. Handlers are left to the program."""
-    return logging.getLogger(name)
+    """
+    Return the logger of that name, at the level of `set_log_level`.
+
+    Handlers are left to the program.
+    """
+    logger = logging.getLogger(name)
+    _loggers.add(logger)
+    if _log_level != NOTSET:
+        logger.setLevel(_log_level)
+    return logger
 
 
 def set_log_level(log_level: int) -> None:
-    """Set the level of every logger of this package. At DEBUG, players write to the terminal."""
-    logging.getLogger(__name__.rpartition(".")[0]).setLevel(log_level)
+    """
+    Set the level of this package and of all loggers that `get_logger` returns.
+
+    At DEBUG, players write to the terminal.
+    """
+    global _log_level
+    _log_level = log_level
+    for logger in _loggers:
+        logger.setLevel(log_level)

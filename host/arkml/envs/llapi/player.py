@@ -13,8 +13,9 @@ from arkml.envs.llapi.communicator_objects.unity_output_pb2 import UnityOutputPr
 from arkml.envs.llapi.exception import UnityCommunicatorStoppedException
 from arkml.envs.llapi.player_areas import Areas
 from arkml.envs.llapi.player_line import TrainerLine
-from arkml.errors import ArkmlError
+from arkml.errors import ArkmlError, UsageError
 from arkml.host import Host, Source
+from arkml.limits import PLAYER_AREAS
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,11 @@ def play(host: Host, module: Source, settings: PlayerSettings) -> Played:
         seed = message.seed if settings.seed is None else settings.seed
         count = settings.areas or max(message.num_areas, 1)
         try:
+            if count > PLAYER_AREAS:
+                raise UsageError(
+                    f"{count:,} areas are over the limit of {PLAYER_AREAS:,} for one player: ask"
+                    " for less (num_areas of the trainer, --num-areas)"
+                )
             with Areas(host, module, count, seed, settings.options) as areas:
                 return _converse(line, areas, count)
         except ArkmlError as error:
@@ -92,4 +98,4 @@ def _converse(line: TrainerLine, areas: Areas, count: int) -> Played:
 
 
 def _actions(message: UnityInputProto) -> dict[str, Any]:
-    return {name: list(actions.value) for name, actions in message.rl_input.agent_actions.items()}
+    return {name: actions.value for name, actions in message.rl_input.agent_actions.items()}

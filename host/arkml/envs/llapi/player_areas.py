@@ -15,7 +15,7 @@ from arkml.envs.llapi.exception import (
     UnityEnvironmentException,
     UnityObservationException,
 )
-from arkml.envs.llapi.guest_channels import stats_block
+from arkml.envs.llapi.guest_channels import messages_of, stats_block
 from arkml.envs.llapi.guest_unity_env import GuestUnityEnv
 from arkml.envs.llapi.player_messages import (
     AreaIds,
@@ -26,9 +26,11 @@ from arkml.envs.llapi.player_messages import (
 from arkml.envs.llapi.side_channel.stats_side_channel import StatsSideChannel
 from arkml.envs.llapi.specs import BehaviorName, BehaviorSpec
 from arkml.host import Host, Source
+from arkml.terminal import harmless
 
 logger = logging.getLogger(__name__)
 
+_SHOWN = 200  # characters of a name that is unknown
 _SEEDS = 1 << 32  # what is negative on the wire is a large one: guests have no others
 
 
@@ -64,12 +66,16 @@ class Areas(Closing):
         self._announced: dict[BehaviorName, BehaviorSpec] = {}
 
     def hear(self, block: bytes) -> None:
-        """Hand a block of side channels to every instance. One that is broken is logged."""
+        """Hand a block of side channels to every instance. One that is refused is logged."""
+        if not block:
+            return
         try:
-            for env in self._envs:
-                env.hear(block)
+            messages = messages_of(block)
         except UnityEnvironmentException as error:
             logger.error("%s The messages of this step are ignored.", error)  # noqa: TRY400
+        else:
+            for env in self._envs:
+                env.take(messages)
 
     def reset(self) -> None:
         """Make new instances. Raises GuestError if one does not come to its first submit."""
@@ -123,7 +129,8 @@ class Areas(Closing):
     def _act(self, name: BehaviorName, protos: Sequence[AgentActionProto]) -> None:
         """Share the actions of a behavior out, in the order in which its agents were sent."""
         if name not in self._announced:
-            raise UnityCommunicationException(f"There are actions for {name}, which is unknown")
+            shown = harmless(name[:_SHOWN])
+            raise UnityCommunicationException(f"There are actions for {shown}, which is unknown")
         counts = [
             len(self._envs[place].get_steps(name)[0])
             if name in self._envs[place].behavior_specs

@@ -21,7 +21,11 @@ from arkml.envs.llapi.communicator_objects.unity_rl_initialization_output_pb2 im
 from arkml.envs.llapi.communicator_objects.unity_to_external_pb2_grpc import (
     UnityToExternalProtoStub,
 )
-from arkml.envs.llapi.exception import UnityEnvironmentException
+from arkml.envs.llapi.exception import (
+    UnityCommunicationException,
+    UnityEnvironmentException,
+)
+from arkml.envs.llapi.handshake import PLAYER_BYTES, TRAINER_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +33,8 @@ _GO_ON, _STOP = 200, 400
 _FAREWELL = 2.0  # seconds for a trainer to hear that its player stops; it answers when it closes
 
 _OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", TRAINER_BYTES),
+    ("grpc.max_send_message_length", PLAYER_BYTES),
     # A trainer may come up at any moment; looking costs little.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -89,10 +93,19 @@ class TrainerLine(Closing):
         return request
 
     def exchange(self, output: UnityOutputProto) -> UnityInputProto | None:
-        """Return the next request of the trainer; None when it has closed, or is gone."""
+        """
+        Return the next request of the trainer; None when it has closed, or is gone.
+
+        Raises UnityCommunicationException if a message, its own or the trainer's, is too long.
+        """
         try:
             answer = self._exchange(_message(output))
         except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise UnityCommunicationException(
+                    f"The line to the trainer on {self._where} broke: {_reason(error)}. A trainer"
+                    f" sends at most {TRAINER_BYTES:,} bytes at once, a player {PLAYER_BYTES:,}"
+                ) from None
             logger.info("The trainer on %s is gone: %s", self._where, _reason(error))
             return None
         if answer.header.status != _GO_ON:

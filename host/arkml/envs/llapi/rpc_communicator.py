@@ -25,6 +25,7 @@ from arkml.envs.llapi.exception import (
     UnityTimeOutException,
     UnityWorkerInUseException,
 )
+from arkml.envs.llapi.handshake import PLAYER_BYTES, TRAINER_BYTES
 from arkml.envs.llapi.threads import DaemonThreads
 
 _GO_ON = 200
@@ -32,13 +33,14 @@ _STOP = 400
 _GOODBYE = 2.0  # seconds that a player has to take the last answer
 _POLL = 0.2  # seconds between looks at the player's process, or a tenth of the wait
 _THREADS = 2  # one waits with the player's call, one turns others away
+_CALLS = 8  # at once, whose messages gRPC holds; others are turned away unread
 
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # two environments on one port are an error, not a lottery
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", PLAYER_BYTES),
+    ("grpc.max_send_message_length", TRAINER_BYTES),
 )
 
 
@@ -61,11 +63,37 @@ class _Call:
             self.answer.set_result(message)
 
 
-class _Servicer:
-    """Hands calls over to the environment's thread, one at a time."""
+class _Calls:
+    """The calls of the player that were not taken, with the methods of a `Connection`."""
 
     def __init__(self) -> None:
-        self.calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self._first: _Call | None = None
+
+    def put(self, call: _Call) -> None:
+        """Add a call."""
+        self._queue.put(call)
+
+    def poll(self, timeout: float = 0.0) -> bool:
+        """Return whether there is a call, after `timeout` seconds at most."""
+        if self._first is None:
+            try:
+                self._first = self._queue.get(timeout > 0, timeout)
+            except queue.Empty:
+                return False
+        return True
+
+    def recv(self) -> _Call:
+        """Take the first call, or wait for it."""
+        call, self._first = self._first, None
+        return self._queue.get() if call is None else call
+
+
+class UnityToExternalServicerImplementation:
+    """Hands calls over to the environment's thread, one at a time; named as in ML-Agents."""
+
+    def __init__(self) -> None:
+        self.parent_conn = _Calls()
         self._one = threading.Lock()
 
     def Exchange(  # noqa: N802 - the name on the wire
@@ -77,7 +105,7 @@ class _Servicer:
             call = _Call(request)
             if not context.add_callback(call.end):
                 call.end()
-            self.calls.put(call)
+            self.parent_conn.put(call)
             return call.answer.result()
         except CancelledError:
             return UnityMessageProto(header=HeaderProto(status=_STOP))
@@ -106,11 +134,11 @@ class RpcCommunicator(Communicator):
         self.is_open: bool = False
         self._current: _Call | None = None
         addresses = _addresses(listen, self.port, worker_id)
-        self._servicer = _Servicer()
+        self.unity_to_external = UnityToExternalServicerImplementation()
         self._threads = DaemonThreads(_THREADS, "arkml-player")
-        self._server = grpc.server(self._threads, options=_OPTIONS)
+        self._server = grpc.server(self._threads, options=_OPTIONS, maximum_concurrent_rpcs=_CALLS)
         add_UnityToExternalProtoServicer_to_server(  # type: ignore[no-untyped-call]  # generated
-            self._servicer, self._server
+            self.unity_to_external, self._server
         )
         try:
             for address in addresses:
@@ -163,10 +191,8 @@ class RpcCommunicator(Communicator):
 
     def _waiting(self) -> _Call | None:
         """Return a call that was not taken, of a player that was too late."""
-        try:
-            return self._servicer.calls.get_nowait()
-        except queue.Empty:
-            return None
+        calls = self.unity_to_external.parent_conn
+        return calls.recv() if calls.poll() else None
 
     def _answer(self, inputs: UnityInputProto) -> None:
         call, self._current = self._current, None
@@ -176,14 +202,13 @@ class RpcCommunicator(Communicator):
     def _next(self, poll_callback: PollCallback | None) -> UnityMessageProto:
         deadline = time.monotonic() + self.timeout_wait
         interval = min(self.timeout_wait / 10, _POLL)
+        calls = self.unity_to_external.parent_conn
         while (left := deadline - time.monotonic()) > 0:
-            try:
-                self._current = self._servicer.calls.get(timeout=min(interval, left))
-            except queue.Empty:
-                if poll_callback is not None:
-                    poll_callback()
-            else:
+            if calls.poll(min(interval, left)):
+                self._current = calls.recv()
                 return self._current.request
+            if poll_callback is not None:
+                poll_callback()
         raise UnityTimeOutException(
             "The Unity environment took too long to respond. Make sure that :\n"
             "\t The environment does not need user interaction to launch\n"

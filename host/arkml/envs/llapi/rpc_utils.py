@@ -112,6 +112,11 @@ def _observations(
     return _raise_on_nan_and_inf(observations, "observations")
 
 
+# The names by which the tests of the original reach it.
+_process_maybe_compressed_observation = _observations
+_process_rank_one_or_two_observation = _observations
+
+
 def _numbers(index: int, spec: ObservationSpec, agent: AgentInfoProto) -> NDArray[np.float32]:
     proto = _observation(index, spec, agent)
     numbers = np.fromiter(proto.float_data.data, np.float32, len(proto.float_data.data))

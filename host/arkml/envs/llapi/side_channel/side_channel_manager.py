@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import struct
 import uuid
 from collections.abc import Sequence
@@ -63,11 +64,25 @@ def frame(channel_id: uuid.UUID, message: bytes | bytearray) -> bytes:
     return channel_id.bytes_le + struct.pack("<i", len(message)) + message
 
 
-def frames(data: bytes) -> list[tuple[uuid.UUID, bytes]]:
-    """Return the messages of a block with their channels. Raises UnityEnvironmentException."""
-    found = []
+def frames(
+    data: bytes, *, most: float = math.inf, most_bytes: float = math.inf
+) -> list[tuple[uuid.UUID, bytes]]:
+    """
+    Return the messages of a block with their channels, at most `most` in `most_bytes`.
+
+    Raises UnityEnvironmentException for more of them, and for a block that is cut off.
+    """
+    found: list[tuple[uuid.UUID, bytes]] = []
     offset = 0
+    if len(data) > most_bytes:
+        raise UnityEnvironmentException(
+            f"The side channels bring {len(data):,} bytes at once, the limit is {most_bytes:,}."
+        )
     while offset < len(data):
+        if len(found) >= most:
+            raise UnityEnvironmentException(
+                f"The side channels bring more than {most:,} messages at once, the limit."
+            )
         if len(data) - offset < _HEADER:
             raise UnityEnvironmentException(
                 "There was a problem reading a message in a SideChannel. "

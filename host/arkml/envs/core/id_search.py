@@ -1,0 +1,80 @@
+"""Searches among the rows of submits: for their ids, by position first and then sorted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Keys = npt.NDArray[Any]
+Places = npt.NDArray[np.intp]
+Marks = npt.NDArray[np.bool_]
+
+
+def places_of(keys: Keys, held: Keys, live: Marks) -> Places:
+    """
+    Return the place of each key among the live ones of `held`, intp, [n]; -1 for the others.
+
+    keys: [n], all different. held: [m], of the same dtype. live: bool, [m]; those that are live
+    differ.
+    Keys at the place where they are held cost one comparison, the others a sorted search.
+    """
+    count, both = len(keys), min(len(keys), len(held))
+    at_same = keys[:both] == held[:both]
+    at_same &= live[:both]
+    places = np.arange(count)
+    if both == count and at_same.all():
+        return places
+    places[:both][~at_same] = -1
+    places[both:] = -1
+    left = live.copy()
+    left[:both] &= ~at_same
+    candidates = left.nonzero()[0]
+    if len(candidates):
+        moved = (places < 0).nonzero()[0]
+        places[moved] = searched(keys[moved], held, candidates)
+    return places
+
+
+def earlier_of(keys: Keys) -> Places | None:
+    """Return the index of the previous equal key, intp, [n], -1 for none; None if all differ."""
+    if (keys[1:] > keys[:-1]).all():  # as most guests number their agents
+        return None
+    order = np.argsort(keys, kind="stable")
+    in_order = keys[order]
+    again = (in_order[1:] == in_order[:-1]).nonzero()[0]
+    if not len(again):
+        return None
+    earlier = np.full(len(keys), -1)
+    earlier[order[again + 1]] = order[again]
+    return earlier
+
+
+def positions_in(places: Places, wanted: Places) -> Places:
+    """
+    Return the position in `places`, intp, [n], of each place that is wanted, intp, [m]; or -1.
+
+    places: those of the rows of a submit, in order, with -1 between them for what is not a row.
+    """
+    if len(places) and places[-1] == len(places) - 1:  # rows only
+        return wanted
+    positions = np.full(int(max(places.max(initial=-1), wanted.max(initial=-1))) + 1, -1)
+    rows = (places >= 0).nonzero()[0]
+    positions[places[rows]] = rows
+    found: Places = positions[wanted]
+    return found
+
+
+def searched(keys: Keys, held: Keys, candidates: Places) -> Places:
+    """
+    Return the place of each key in `held`, intp, [n], among the places `candidates`; or -1.
+
+    The keys at these places, intp, [k], differ.
+    """
+    if not len(candidates):
+        return np.full(len(keys), -1)
+    candidates = candidates[np.argsort(held[candidates], kind="stable")]
+    in_order = held[candidates]
+    at = np.minimum(np.searchsorted(in_order, keys), len(candidates) - 1)
+    return np.where(in_order[at] == keys, candidates[at], -1)

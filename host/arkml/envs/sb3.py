@@ -1,0 +1,207 @@
+"""Guests as a vectorized environment of Stable-Baselines3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Unpack
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.vec_env.base_vec_env import (
+    VecEnv,
+    VecEnvIndices,
+    VecEnvObs,
+    VecEnvStepReturn,
+)
+
+from arkml.batches import Floats
+from arkml.envs.core.decisions import Marks
+from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.vector_env import VectorEnvOptions, vector_env
+from arkml.errors import UsageError
+from arkml.host import Source
+
+_EMPTY = (
+    "Stable-Baselines3 has no empty places, and {count} of {total} places are empty: take"
+    " per='guest' with one agent a guest, num_envs= as many as the guest has agents, or"
+    " gymnasium.make_vec, whose info['present'] names the places that are not"
+)
+
+
+Ends = dict[int, dict[str, Any]]  # infos of places whose episode ended
+
+
+class GuestVecEnv(VecEnv):
+    """
+    Steps `num_envs` guests of one agent each, or, with `per="agent"`, the agents of one guest.
+
+    `options` are those of `GuestEnv`. Observations are float32, [num_envs, num_features], rewards
+    float32, [num_envs], unless a spec declares others. Arrays belong to the caller; the dicts of
+    infos are those of the environment, and are valid until its next step.
+
+    In both modes a place whose episode ended shows the first observation of the next one, and its
+    info has "terminal_observation", "TimeLimit.truncated" and the metadata of the last row; other
+    infos are empty. With SAME_STEP, the default, agents of one guest have to be replaced in the
+    submit that ends them. NEXT_STEP fits guests that replace them one submit later: an end is
+    reported in that step, so an episode has one more step, from its last observation, with
+    reward 0 and an action without effect.
+
+    Raises UsageError in the step in which a guest leaves a place empty. Guests that fail start
+    over, with "error" in the info of the places whose episodes they cut.
+    """
+
+    def __init__(
+        self,
+        module: Source,
+        *,
+        per: Literal["agent", "guest"] = "guest",
+        **options: Unpack[VectorEnvOptions],
+    ) -> None:
+        options.setdefault("autoreset_mode", AutoresetMode.SAME_STEP)
+        options.setdefault("restart", "on-failure")
+        self._envs = envs = vector_env(module, per=per, **options)
+        self._actions: npt.NDArray[Any] | None = None
+        self._is_per_guest = per == "guest"
+        self._mode: AutoresetMode = envs.metadata["autoreset_mode"]
+        self._infos: list[dict[str, Any]] = [{} for _ in range(envs.num_envs)]
+        self._filled: list[dict[str, Any]] = []
+        self._ended: Marks = np.zeros(envs.num_envs, bool)  # ends that NEXT_STEP reports next
+        self._ends: Ends = {}
+        try:
+            super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+        except BaseException:
+            envs.close()
+            raise
+
+    @property
+    def guest_env(self) -> GuestEnv:
+        """The environment that is stepped, or that has the options of every guest of a fleet."""
+        return self._envs.guest_env
+
+    def reset(self) -> VecEnvObs:
+        """Make new instances. Raises GuestError, and UsageError if a place stays empty."""
+        seeds = self._seeds if self._is_per_guest else self._seeds[:1]
+        has_seeds = any(seed is not None for seed in seeds)
+        observations, info = self._envs.reset(seed=list(seeds) if has_seeds else None)
+        self._reset_seeds()
+        self._reset_options()
+        self._clear_infos()
+        self._ended, self._ends = np.zeros(self.num_envs, bool), {}
+        _require_full(info)
+        return observations  # type: ignore[no-any-return]
+
+    def step_async(self, actions: npt.NDArray[Any]) -> None:
+        """Take the actions of the next step."""
+        self._actions = actions
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Step all places. Raises InvalidActions, and UsageError if one is left empty."""
+        actions, self._actions = self._actions, None
+        if actions is None:
+            raise UsageError("step_wait takes the actions that step_async gives")
+        observations, rewards, terminated, truncated, info = self._envs.step(actions)
+        _require_full(info)
+        self._clear_infos()
+        over = terminated | truncated
+        ends = _ends(over, observations, truncated & ~terminated, info) if over.any() else {}
+        if self._mode is AutoresetMode.NEXT_STEP:
+            over, self._ended = self._ended, over
+            ends, self._ends = self._ends, ends
+        elif ends and self._begins_anew(info):
+            observations, _, _, _, info = self._envs.step(actions)  # a new instance
+            _require_full(info)
+        for place, end in ends.items():
+            self._infos[place].update(end)
+            self._filled.append(self._infos[place])
+        return observations, rewards, over, self._infos
+
+    def close(self) -> None:
+        """Close all guests."""
+        self._envs.close()
+
+    def get_images(self) -> Sequence[npt.NDArray[np.uint8] | None]:
+        """Return a picture of each place, uint8, [256, 256, 3]."""
+        return list(self._envs.render() or ())
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """Return an attribute of the vector environment, for each place. Raises AttributeError."""
+        values = self._envs.get_attr(attr_name)
+        return [values[place] for place in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Set an attribute that all places share. Raises UsageError for some of the places."""
+        if set(self._get_indices(indices)) != set(range(self.num_envs)):
+            raise UsageError(f"the places share {attr_name}: set it for all of them")
+        self._envs.set_attr(attr_name, value)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **kwargs: Any
+    ) -> list[Any]:
+        """Call a method of the vector environment once; return its result for each place."""
+        results = self._envs.call(method_name, *method_args, **kwargs)
+        return [results[place] for place in self._get_indices(indices)]
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: VecEnvIndices = None) -> list[bool]:
+        """Return False for each place: guests have no wrappers of their own."""
+        del wrapper_class
+        return [False for _ in self._get_indices(indices)]
+
+    def _clear_infos(self) -> None:
+        for info in self._filled:
+            info.clear()
+        self._filled = []
+
+    def _begins_anew(self, info: dict[str, Any]) -> bool:
+        """Return whether the one guest is over, whose agents begin in a new instance at once."""
+        is_over = "guest_done" in info or "error" in info
+        return is_over and not self._is_per_guest
+
+
+def _require_full(info: dict[str, Any]) -> None:
+    """Raise UsageError if a place is empty."""
+    present = info["present"]
+    if not present.all():
+        count = int((~present).sum())
+        raise UsageError(_EMPTY.format(count=count, total=len(present)))
+
+
+def _ends(over: Marks, seen: Any, cut: Marks, info: dict[str, Any]) -> Ends:
+    """
+    Return the infos of the places whose episode ended.
+
+    over: bool, [num_envs], the places that ended. cut: bool, [num_envs], those that were truncated.
+    `seen` has the observations of the step, and `info` is its info.
+    """
+    last = info.get("final_obs")
+    metadata = _rows_of(info if last is None else info.get("final_info", {}))
+    error = info.get("error")
+    ends: Ends = {}
+    for place in np.flatnonzero(over).tolist():
+        end = ends[place] = {
+            "terminal_observation": _row(seen, place) if last is None else last[place],
+            "TimeLimit.truncated": bool(cut[place]),
+        }
+        for name, values, has in metadata:
+            if has[place]:
+                end[name] = values[place]
+        reason = error if isinstance(error, str | None) else error[place]
+        if reason is not None:
+            end["error"] = reason
+    return ends
+
+
+def _row(observations: Any, place: int) -> Any:
+    """Return the observation of one place, a copy."""
+    if isinstance(observations, dict):
+        return {name: part[place].copy() for name, part in observations.items()}
+    return observations[place].copy()
+
+
+def _rows_of(info: dict[str, Any]) -> list[tuple[str, Floats, Marks]]:
+    """Return the metadata in an info: its name, values and mask, [num_envs]."""
+    return [
+        (name, values, info[f"_{name}"])
+        for name, values in info.items()
+        if isinstance(values, np.ndarray) and values.dtype.kind == "f" and f"_{name}" in info
+    ]

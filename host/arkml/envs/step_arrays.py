@@ -1,0 +1,95 @@
+"""Arrays of a caller for the outcomes of a vector environment."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import create_empty_array
+
+from arkml.batches import Floats
+from arkml.envs.core.decisions import Marks
+from arkml.envs.core.specs import Spec
+from arkml.errors import UsageError
+
+Outcome = tuple[Any, Floats, Marks, Marks, dict[str, Any]]
+"""The return value of `step` of a vector environment."""
+
+
+class StepArrays(NamedTuple):
+    """
+    Arrays into which `step(actions, out=...)` of a vector environment writes.
+
+    observations: float32, [num_envs, *shape], or a dict of these where an observation has several
+    parts. rewards: float32, [num_envs]. terminations, truncations: bool, [num_envs]. present: bool,
+    [num_envs], False for an empty place. They are contiguous, in C order, and writable.
+    """
+
+    observations: Any
+    rewards: Floats
+    terminations: Marks
+    truncations: Marks
+    present: Marks
+
+    @staticmethod
+    def empty(envs: VectorEnv[Any, Any, Any]) -> StepArrays:
+        """Return new arrays of zeros for a vector environment."""
+        observations = create_empty_array(envs.single_observation_space, envs.num_envs)
+        marks = (np.zeros(envs.num_envs, bool) for _ in range(3))
+        return StepArrays(observations, np.zeros(envs.num_envs, np.float32), *marks)
+
+    def require(self, spec: Spec, count: int) -> None:
+        """Raise UsageError if the arrays do not fit `count` places of agents with a spec."""
+        parts = spec.observations
+        if len(parts) == 1:
+            _require("observations", self.observations, (count, *parts[0].shape), np.float32)
+        else:
+            names = {part.name for part in parts}
+            if not isinstance(self.observations, dict) or set(self.observations) != names:
+                raise UsageError(f"out.observations is a dict of the parts {sorted(names)}")
+            for part in parts:
+                name, shape = f"observations[{part.name!r}]", (count, *part.shape)
+                _require(name, self.observations[part.name], shape, np.float32)
+        _require("rewards", self.rewards, (count,), np.float32)
+        marks = self.terminations, self.truncations, self.present
+        for name, array in zip(self._fields[2:], marks, strict=True):
+            _require(name, array, (count,), np.bool_)
+        if marks[0] is marks[1] or marks[1] is marks[2] or marks[0] is marks[2]:
+            raise UsageError("out.terminations, truncations and present are three arrays")
+
+    def filled(self, outcome: Outcome) -> Outcome:
+        """Return an outcome whose arrays are these, with its values; `present` is in its info."""
+        observations, rewards, terminated, truncated, info = outcome
+        if isinstance(observations, dict):
+            for name, part in observations.items():
+                self.observations[name][...] = part
+        else:
+            self.observations[...] = observations
+        self.rewards[...] = rewards
+        self.terminations[...] = terminated
+        self.truncations[...] = truncated
+        self.present[...] = info["present"]
+        info["present"] = self.present
+        return self.observations, self.rewards, self.terminations, self.truncations, info
+
+
+def _require(name: str, array: Any, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+    """Raise UsageError if an array cannot be written to, or is another one than is needed."""
+    if (
+        isinstance(array, np.ndarray)
+        and array.dtype == dtype
+        and array.shape == shape
+        and array.flags.c_contiguous
+        and array.flags.writeable
+    ):
+        return
+    wanted = f"a writable array of {np.dtype(dtype)}, {list(shape)}, in C order"
+    if not isinstance(array, np.ndarray):
+        raise UsageError(f"out.{name} is {wanted}, not {type(array).__name__}")
+    order = "in C order" if array.flags.c_contiguous else "not in C order"
+    access = "writable" if array.flags.writeable else "read-only"
+    raise UsageError(
+        f"out.{name} is {wanted}, not one of {array.dtype}, {list(array.shape)}, {order}, {access}"
+    )

@@ -1,0 +1,94 @@
+"""Attributes and pictures of the places of a vector environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.specs import Spec
+from arkml.envs.drawing import Bars, Pixels, Shown, blank, plane_of
+from arkml.errors import UsageError
+
+VectorRenderMode = Literal["rgb_array"] | None
+
+RENDER_MODES = ["rgb_array"]
+RENDER_FPS = 60
+
+
+class VectorPlaces:
+    """
+    A mixin for vector environments whose places are the agents of guests.
+
+    The places are not environments of their own, so attributes and methods are those of the vector
+    environment or of its `guest_env`, common to all places. A picture is one of each place.
+    """
+
+    num_envs: int
+    render_mode: str | None
+    _spec: Spec
+    _picture: Any = None
+
+    @property
+    def guest_env(self) -> GuestEnv:
+        """The environment that is stepped."""
+        raise NotImplementedError
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """
+        Call a method once, or read an attribute, and return the result for each place.
+
+        Raises AttributeError. The results of `render` are the pictures of the places.
+        """
+        value = getattr(self._owner(name), name)
+        result = value(*args, **kwargs) if callable(value) else value
+        if name == "render" and result is not None:
+            return tuple(result)
+        return (result,) * self.num_envs
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Return an attribute for each place. Raises AttributeError."""
+        return (getattr(self._owner(name), name),) * self.num_envs
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """
+        Set an attribute that all places share, to a value or to a list of equal ones.
+
+        Raises AttributeError if there is none of that name, and UsageError for different values.
+        """
+        if isinstance(values, list | tuple):
+            if len(values) != self.num_envs or any(value != values[0] for value in values):
+                raise UsageError(
+                    f"{name} takes one value: the {self.num_envs} places share it, and cannot have"
+                    f" {values!r:.80}"
+                )
+            values = values[0]
+        setattr(self._owner(name), name, values)
+
+    def render(self) -> tuple[Pixels, ...] | None:
+        """
+        Return a picture of each place, uint8, [256, 256, 3], or None without a render_mode.
+
+        It is the agent in its plane, or, where the spec declares no positions, bars of its features
+        and of its last action. An empty place is blank.
+        """
+        if self.render_mode is None:
+            return None
+        if self._picture is None:
+            self._picture = plane_of(self._spec) or Bars(self._spec)
+        picture = self._picture
+        agents = self._agents_shown()
+        return tuple(blank() if one is None else picture.draw([one]) for one in agents)
+
+    def _agents_shown(self) -> Sequence[Shown | None]:
+        """Return the agent of each place, None for an empty one."""
+        raise NotImplementedError
+
+    def _owner(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{name} is private")
+        owners = (self, self.guest_env)
+        for owner in owners:
+            if hasattr(owner, name):
+                return owner
+        raise AttributeError(f"{type(self).__name__} and its guest_env have no attribute {name!r}")
