@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from dataclasses import dataclass
@@ -35,8 +34,9 @@ from arkml.hive.protocol.sessions import (
     SessionState,
 )
 from arkml.hive.transport import GONE, RETRIED, HiveTransport, read, reason
+from arkml.loggers import SafeLogger
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 FIRST_PAUSE, LAST_PAUSE = 0.05, 2.0  # seconds between two tries
 _FORBIDDEN = (401, 403)
@@ -70,7 +70,7 @@ class _Body:
     dropped: int
 
 
-class Sender(Protocol):
+class RowSender(Protocol):
     """The session whose rows are sent."""
 
     run_id: str
@@ -93,7 +93,7 @@ class Delivery:
     `settled` is the number of rows that are at the hive, refused by it, or discarded.
     """
 
-    def __init__(self, transport: HiveTransport, outbox: Outbox, sender: Sender) -> None:
+    def __init__(self, transport: HiveTransport, outbox: Outbox, sender: RowSender) -> None:
         self.settled = 0
         self.ledger = Ledger()
         self.seq = 0

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import secrets
 import select
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,9 +17,11 @@ from typing import Any
 
 from arkml.closing import Closing
 from arkml.errors import HiveUnreachable
+from arkml.hive.temporary_data import TemporaryData
+from arkml.loggers import SafeLogger
 from arkml.workers.environment import environment
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 _HOST = "127.0.0.1"
 _LOG = "hive.log"
@@ -39,12 +39,14 @@ class EmbeddedHive(Closing):
     """
     A hive in a process that ends with this one, however this one ends.
 
-    `data` is its directory, or None for a temporary one that is removed at the end. `settings` are
+    `data` is its directory, or None for a temporary one that is removed at the end, or by the next
+    host that makes one if this one is killed. `settings` are
     further options of `arkml.server`, as JSON values. Any thread may call any method.
     """
 
     def __init__(self, data: Path | None = None, settings: Mapping[str, Any] | None = None) -> None:
         self._is_temporary = data is None
+        self._temporary: TemporaryData | None = None
         self._data = data
         self._settings = dict(settings or {})
         self._token = secrets.token_urlsafe(32)
@@ -104,9 +106,9 @@ class EmbeddedHive(Closing):
                 except subprocess.TimeoutExpired:
                     _log.warning("the embedded hive did not end within %g s and is killed", _ENDING)
             self._forget()
-            if self._is_temporary and self._data is not None:
-                shutil.rmtree(self._data, ignore_errors=True)
-                self._data = None
+            if self._temporary is not None:
+                self._temporary.remove()
+                self._temporary = self._data = None
 
     def _forget(self) -> None:
         """Forget the process, after killing it if it is a child of this one."""
@@ -179,7 +181,8 @@ class EmbeddedHive(Closing):
         """Return the directory, a process that waits for options, and the offset of its log."""
         try:
             if self._data is None:
-                self._data = Path(tempfile.mkdtemp(prefix="arkml-hive-"))
+                self._temporary = TemporaryData()
+                self._data = self._temporary.path
             self._data.mkdir(parents=True, exist_ok=True)
             self._owner = os.getpid()
             with (self._data / _LOG).open("ab") as output:

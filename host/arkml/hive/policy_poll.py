@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -16,8 +15,9 @@ from arkml.hive.delivery import FIRST_PAUSE, LAST_PAUSE
 from arkml.hive.protocol.runs import POLL_SECONDS
 from arkml.hive.protocol.wire import MAX_VERSION
 from arkml.hive.transport import HiveTransport
+from arkml.loggers import SafeLogger
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _READ = POLL_SECONDS + 10.0
 _SPACING = 1.0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from time import monotonic
 
 from arkml.errors import HiveError
 from arkml.hive.transport import HiveTransport
+from arkml.loggers import SafeLogger
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _INTERVAL = 0.25  # seconds between two checks
 _SILENCE = 1.0  # seconds without an answer after which the hive is asked for one

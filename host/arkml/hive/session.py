@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 import time
 import uuid
@@ -19,8 +18,9 @@ from arkml.hive.protocol.runs import BATCH_SECONDS, Role
 from arkml.hive.protocol.sessions import Joined, JoinRequest, LeaveRequest, SessionState
 from arkml.hive.protocol.wire import Nothing
 from arkml.hive.transport import GONE, RETRIED, HiveTransport
+from arkml.loggers import SafeLogger
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _BEAT = 5.0  # seconds without rows after which a beat renews the session's lease
 _FIRST_WAIT, _LAST_WAIT = 0.02, 0.1  # seconds between beats while the guest waits for credit
@@ -36,7 +36,8 @@ class RunSession:
 
     The thread of the frames appends to `outbox`, asks `must_wait` and calls `wait`; the rest runs
     on `loop`, the client's. `failure` is the reason why rows cannot be delivered any more, or None.
-    `ended` is done when the session has left. `learner` is the name of the run's algorithm;
+    `ended` is done when the session has left. `place` is the position of the run among those that
+    wait for a learner, 0 if it does not. `learner` is the name of the run's algorithm;
     `is_on_policy` if it learns from rows of its own policy only, and not from demonstrations.
     """
 
@@ -57,6 +58,7 @@ class RunSession:
         self.run_id = run_id
         self.index = -1
         self.failure: str | None = None
+        self.place = 0
         self.ended: Future[None] = Future()
         self.outbox = Outbox(features, actions, choices=choices, wake=self._wake, pause=self._pause)
         self._delivery = Delivery(transport, self.outbox, self)
@@ -149,6 +151,8 @@ class RunSession:
             if error.status in GONE:
                 raise RunGone(f"run {self.run_id} is gone: {error}") from error
             raise
+        if self.sid not in ("", joined.sid):
+            log.warning("a session of run %s, unknown to its hive, is joined again", self.run_id)
         self.sid, self.index = joined.sid, joined.index
         self.learner, self.is_on_policy = joined.learner, joined.is_on_policy
         self.update(joined)
@@ -193,10 +197,22 @@ class RunSession:
 
     def update(self, state: SessionState) -> None:
         """Take over the state in an answer of the hive."""
+        if state.place != self.place:
+            self.place = state.place
+            self._log_place()
         self._credit = state.credit
         self._hold = state.hold
         self._known_version = max(self._known_version, state.policy_version)
         self._open_gate()
+
+    def _log_place(self) -> None:
+        if self.place:
+            log.warning(
+                "run %s is pending: it waits for a learner as number %d of the runs that wait",
+                self.run_id, self.place,
+            )  # fmt: skip
+        else:
+            log.warning("run %s has a learner now", self.run_id)
 
     async def _beat(self) -> None:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 
 from arkml.errors import HiveError, HiveRefused, RunGone
 from arkml.hive.delivery import Delivery, Ledger
@@ -11,8 +10,9 @@ from arkml.hive.outbox import Outbox
 from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.sessions import Joined, JoinRequest, LeaveRequest, SessionState
 from arkml.hive.transport import GONE, HiveTransport
+from arkml.loggers import SafeLogger
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 
 class DemonstrationUpload:

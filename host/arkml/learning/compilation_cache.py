@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import os
 import platform
-import stat
 import zlib
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from arkml.user_cache import cache_base, make_private, processor
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ def open_cache(jax: Any) -> Path | None:
     """
     directory = cache_directory()
     try:
-        _make_private(directory.parent)
-        _make_private(directory)
+        make_private(directory.parent)
+        make_private(directory)
         clean(directory)
     except OSError as error:
         log.warning("compiled programs are not kept: %s", error)
@@ -50,10 +50,9 @@ def cache_directory() -> Path:
     Machine code from another processor may crash, and JAX's own key does not have its features. The
     directory lies below $XDG_CACHE_HOME or ~/.cache.
     """
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     versions = [version(name) for name in ("jax", "jaxlib", "arkml")]
-    key = "\n".join([*versions, platform.machine(), _processor()])
-    return Path(base) / "arkml" / f"jax-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    key = "\n".join([*versions, platform.machine(), processor()])
+    return cache_base() / f"jax-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
 def clean(directory: Path) -> None:
@@ -86,26 +85,3 @@ def _is_whole(data: bytes) -> bool:
     except zlib.error:
         return False
     return True
-
-
-def _make_private(directory: Path) -> None:
-    """Make a directory for this user alone. Raises OSError if others may write to it."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(f"{directory} is not a directory")
-    if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(
-            f"others may write to {directory}, whose programs would be run: remove it, or set"
-            " XDG_CACHE_HOME"
-        )
-
-
-def _processor() -> str:
-    """Return the model and the features of the processor, as far as the system tells them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = ("model name", "flags", "Features", "CPU part")
-    return "\n".join(sorted({line for line in lines if line.startswith(names)}))

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from arkml.batches import Floats
 from arkml.errors import HiveError
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import CLIP, Scaling
+from arkml.onnxruntime_import import import_onnxruntime
+
+ort = import_onnxruntime()
 
 TOLERANCE = 1e-5
 """Largest error of an exported model: absolute for numbers up to 1, relative above."""

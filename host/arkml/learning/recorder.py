@@ -6,16 +6,16 @@ import logging
 import math
 import os
 import socket
-import struct
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from arkml.learning.event_messages import Event, Summary, hparams, masked_crc32c, scalar
+from arkml.hive.protocol.reports import HOUR, SECOND, Point, ReportClock
+from arkml.learning.event_files import EventFiles, record_of
+from arkml.learning.event_messages import Event, Summary, hparams, scalar
 
 log = logging.getLogger(__name__)
 
-Points = list[tuple[str, int, float]]
+Points = list[Point]
 Hparam = str | float | bool
 
 HPARAM_METRICS = ("eval/mean_reward", "rollout/ep_rew_mean")
@@ -24,26 +24,27 @@ HPARAM_METRICS = ("eval/mean_reward", "rollout/ep_rew_mean")
 
 class Recorder:
     """
-    Writes one file of events in `directory`.
+    Writes files of events in `directory`, a new one each hour; old ones are thinned by age.
 
-    With `settings` it has them for TensorBoard's plugin hparams, beside the metrics HPARAM_METRICS.
-    Where the disk is full, events are lost with a warning and learning continues. The writer of
-    tensorboardX is not used: it writes from a thread, which ends on a full disk, and then every
-    call that adds an event blocks for ever.
+    With `settings` the first file has them for TensorBoard's plugin hparams, beside the metrics
+    HPARAM_METRICS. Where the disk is full, events are lost with a warning and learning continues.
+    The writer of tensorboardX is not used: it writes from a thread, which ends on a full disk, and
+    then every call that adds an event blocks for ever.
     """
 
     def __init__(self, directory: Path, settings: Mapping[str, Hparam] | None = None) -> None:
-        now = time.time()
-        name = f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{os.getpid()}"
-        self._path = directory / name
+        self._directory = directory
+        self._files = EventFiles(directory)
+        self._clock = ReportClock((max(self._files.times(), default=-1) + 1) * SECOND)
+        self._begun = 0
+        self._path = Path()
         self._size = 0
-        self._start = _record(Event(wall_time=now, file_version="brain.Event:2"))
-        self._end = b""
+        self._is_first = True
+        self._hparams = self._end = b""
         if settings:
             metrics = dict.fromkeys(HPARAM_METRICS)
-            experiment, start, end = map(_of_summary, hparams(dict(settings), metrics))
-            self._start += experiment + start
-            self._end = end
+            experiment, start, self._end = map(self._of_summary, hparams(dict(settings), metrics))
+            self._hparams = experiment + start
 
     def record(self, values: Iterable[tuple[str, float]], step: int) -> Points:
         """Write values by tag at a step, and return the points of those that are finite."""
@@ -52,24 +53,32 @@ class Recorder:
             summary = Summary()
             for tag, _, value in points:
                 summary.value.extend(scalar(tag, value).value)
+            now = self._clock.now()
+            event = Event(wall_time=now / SECOND, step=step, summary=summary)
             try:
-                self._append(_record(Event(wall_time=time.time(), step=step, summary=summary)))
+                self._append(record_of(event), now)
             except OSError as error:
                 log.warning("the events of step %d could not be written: %s", step, error)
+            try:
+                self._files.thin_next()
+            except Exception as error:  # noqa: BLE001  protobuf has errors of its own
+                log.warning("old events could not be thinned: %s", error)
         return points
 
     def end(self) -> None:
         """Write that the session has ended, for the plugin hparams; nothing without settings."""
-        if self._end and self._size:
+        if self._end and self._begun:
             try:
-                self._append(self._end)
+                self._append(self._end, self._begun)
             except OSError as error:
                 log.warning("the end of the events could not be written: %s", error)
 
-    def _append(self, record: bytes) -> None:
+    def _append(self, record: bytes, now: int) -> None:
         """Append a record. Raises OSError, and then the file is as before."""
-        self._path.parent.mkdir(exist_ok=True)
-        data = record if self._size else self._start + record
+        self._directory.mkdir(exist_ok=True)
+        if not self._begun or now - self._begun >= HOUR:
+            self._begin(now)
+        data = record if self._size else self._start() + record
         with self._path.open("ab", buffering=0) as file:
             unwritten = memoryview(data)
             try:
@@ -79,15 +88,18 @@ class Recorder:
                 file.truncate(self._size)
                 raise
         self._size += len(data)
+        self._is_first = False
 
+    def _begin(self, now: int) -> None:
+        """Begin another file; those before are thinned from now on."""
+        self._begun, self._size = now, 0
+        name = f"events.out.tfevents.{now // SECOND}.{socket.gethostname()}.{os.getpid()}"
+        self._path = self._directory / name
+        self._files.begin(self._path)
 
-def _of_summary(values: Summary) -> bytes:
-    return _record(Event(wall_time=time.time(), summary=values))
+    def _start(self) -> bytes:
+        start = record_of(Event(wall_time=self._begun / SECOND, file_version="brain.Event:2"))
+        return start + self._hparams if self._is_first else start
 
-
-def _record(event: Event) -> bytes:
-    """Return a TFRecord of an event: its length and its bytes, each with a checksum."""
-    data: bytes = event.SerializeToString()
-    length = struct.pack("<Q", len(data))
-    sums = (struct.pack("<I", masked_crc32c(part)) for part in (length, data))
-    return length + next(sums) + data + next(sums)
+    def _of_summary(self, values: Summary) -> bytes:
+        return record_of(Event(wall_time=self._clock.now() / SECOND, summary=values))

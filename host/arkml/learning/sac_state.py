@@ -98,7 +98,7 @@ def rates_of(settings: Settings, scaling: Scaling) -> SacRates:
         settings.learning_rate_steps,
         settings.tau,
         fixed,
-        -settings.actions,
+        settings.target_entropy * settings.actions,
     )
     return SacRates(scaling.mean, scaling.inverse, *(np.float32(number) for number in numbers))
 

@@ -12,6 +12,14 @@ from arkml.learning.batch_block import BatchBlock
 from arkml.learning.normalizer import CLIP
 from arkml.learning.sac_state import LOG_STD, SacRates, SacState
 
+LOG_ALPHA = -10.0, 3.0
+"""
+Bounds of the logarithm of a learned temperature, which stable-baselines3 leaves open.
+
+A policy at the bounds of its actions has an entropy that no temperature changes: without bounds it
+grows by the learning rate with every update, until returns are not finite.
+"""
+
 _ADAM = optax.scale_by_adam()
 _LOG_OF_ROOT_OF_2_PI = 0.9189385332046727
 _EPSILON = 1e-6
@@ -99,6 +107,7 @@ def update(
     surplus = log_prob.mean() + rates.target_entropy
     temperature_loss = -state.log_alpha * surplus
     log_alpha, alpha_moments = _step(state.log_alpha, -surplus, state.alpha_moments, state, rate)
+    log_alpha = jnp.clip(log_alpha, *LOG_ALPHA)
 
     targets = jax.tree.map(lambda old, new: old + rates.tau * (new - old), state.targets, critics)
     state = SacState(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -26,6 +25,8 @@ from arkml.errors import (
 )
 from arkml.hive import give_way
 from arkml.hive.protocol.runs import DEFAULT_PORT, OVER, OnConflict, RunInfo, RunRequest
+from arkml.loggers import SafeLogger
+from arkml.loopback import is_loopback
 from arkml.runs.settings import LearnerSettings, doubts, require_valid
 from arkml.sessions.run import mapped
 from arkml.sessions.run_request import HiveAddress
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from arkml.hive.embedded import EmbeddedHive
     from arkml.runs.demonstrations import DemonstrationFeed
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 EMBEDDED: Final = "embedded"
 """Stands for a hive of the host's own instead of the address of another one."""
@@ -141,16 +142,13 @@ def named_address(url: str, port: int) -> tuple[str, int]:
         raise Unavailable(f"{url!r} is not an address of a hive") from None
     if not host:
         return "", port
-    return canonical(host), given or port or DEFAULT_PORT
+    return _canonical(host), given or port or DEFAULT_PORT
 
 
-def canonical(host: str) -> str:
+def _canonical(host: str) -> str:
     """Return a host name in lower case, "localhost" for any name of the loopback."""
     host = host.lower()
-    try:
-        return _LOCAL if ipaddress.ip_address(host).is_loopback else host
-    except ValueError:
-        return host
+    return _LOCAL if is_loopback(host) else host
 
 
 class HiveAccess(Closing):
@@ -175,7 +173,8 @@ class HiveAccess(Closing):
         self.feed: DemonstrationFeed | None = None
         self._told: set[str] = set()
         self._allowed = {
-            (canonical(host), port): (host, port) for host, port in map(read_address, grant.allowed)
+            (_canonical(host), port): (host, port)
+            for host, port in map(read_address, grant.allowed)
         }
         self._embedded: EmbeddedHive | None = None
         self._clients: dict[tuple[str, int] | None, HiveClient] = {}
@@ -256,7 +255,7 @@ class HiveAccess(Closing):
         if self.grant.join:
             return None
         host, port = named_address(address.url, address.port)
-        own = _OWN if configured is None else (*_OWN, (canonical(configured[0]), configured[1]))
+        own = _OWN if configured is None else (*_OWN, (_canonical(configured[0]), configured[1]))
         if (host, port) in own:
             return None
         if (host, port) not in self._allowed:

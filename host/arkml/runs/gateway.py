@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -27,6 +26,7 @@ from arkml.errors import (
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Device, Settings, from_protocol, guest_settings
+from arkml.loggers import SafeLogger
 from arkml.policies.library import PolicyLibrary
 from arkml.runs.access import HiveAccess
 from arkml.runs.membership import RunMembership
@@ -44,7 +44,7 @@ from arkml.sessions.run import (
 from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session_table import TrainingStart
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 T = TypeVar("T")
 
@@ -301,7 +301,7 @@ def abi_error(error: HiveError) -> AbiError:
             return NotFound(str(error))
         case HiveRefused(status=400 | 409 | 413 | 422):
             return InvalidArguments(str(error))
-        case HiveRefused(status=401 | 403 | 503):
+        case HiveRefused(status=401 | 403 | 408 | 429 | 503 | 507):
             return Unavailable(str(error))
         case _:
             return HttpRequestFailed(str(error))

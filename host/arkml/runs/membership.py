@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,13 +22,15 @@ from arkml.hive.client import HiveClient
 from arkml.hive.protocol.rows import NO_ROW, RowKind
 from arkml.hive.protocol.runs import Role, RunInfo
 from arkml.hive.session import RunSession
+from arkml.loggers import SafeLogger
 from arkml.policies.agents import AgentTable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import Words, streams
 from arkml.policies.training import Marks, PolicyVersion, Rows, TrainingPolicy, episode_ends
+from arkml.runs.version_loader import VersionLoader
 from arkml.sessions.session import Origin, Ready
 
-log = logging.getLogger(__name__)
+log = SafeLogger(__name__)
 
 _KINDS = {Origin.AUGMENTED: RowKind.AUGMENTED, Origin.DEMONSTRATION: RowKind.DEMONSTRATION}
 _LOOK = 0.5  # seconds between two checks that the session has not ended
@@ -60,9 +61,7 @@ class RunMembership:
         self._run = run
         self._library = library
         self._block = block or sync
-        self._loaders = loaders
         self._farewells = farewells
-        self._newest: tuple[int, bytes] | None = None
         self.latest: tuple[int, bytes] | None = None
         self._lock = threading.RLock()  # a finalizer may find it taken
         self._users = 1
@@ -80,7 +79,7 @@ class RunMembership:
             role=Role.ACT,
             block=block,
             sync=sync,
-            on_policy=self._on_policy,
+            on_policy=VersionLoader(loaders, self._load_version).receive,
             choices=sum(run.branches),
         )
         joining.add_done_callback(self._on_joined)
@@ -109,12 +108,18 @@ class RunMembership:
             return True
 
     def policy(self) -> TrainingPolicy:
-        """Return the policy that acts, once it has a version. Blocks; raises HiveError."""
+        """
+        Return the policy that acts, once it has a version.
+
+        Blocks, also while the run waits for a learner, for any time. Raises HiveError.
+        """
         until = time.monotonic() + _FIRST_POLICY
         while time.monotonic() < until:
             try:
                 return self._acting.result(_LOOK)
             except TimedOut:
+                if self._session is not None and self._session.place:
+                    until = time.monotonic() + _FIRST_POLICY
                 if self._session is not None and self._session.ended.done():
                     why = self._session.failure or "it was left"
                     raise HiveUnreachable(
@@ -254,25 +259,6 @@ class RunMembership:
         )
         self._session = session
         self._joined.set_result(session)
-
-    def _on_policy(self, version: int, data: bytes) -> None:
-        """Load a newer policy; of those that arrive while one is being loaded, only the newest."""
-        with self._lock:
-            is_loading, self._newest = self._newest is not None, (version, data)
-        if not is_loading:
-            self._loaders.submit(self._load)
-
-    def _load(self) -> None:
-        done = 0
-        while True:
-            with self._lock:
-                assert self._newest is not None
-                version, data = self._newest
-                if version == done:
-                    self._newest = None
-                    return
-            self._load_version(version, data)
-            done = version
 
     def _load_version(self, version: int, data: bytes) -> None:
         session, policy = self._joined.result(), self._policy

@@ -22,6 +22,7 @@ class LearnerSettings(TypedDict, total=False):
     hidden: int
     layers: int
     alpha: float | Literal["auto"]
+    target_entropy: float
     use_terminal_masking: bool
     learning_rate_init: float
     learning_rate_end: float
@@ -62,7 +63,7 @@ def doubts(settings: Settings) -> list[str]:
     found = []
     if settings.learner == "sac" and settings.rollout_length >= _MANY_STEPS:
         found.append(
-            f"rollout_length {settings.rollout_length}: returns of so many steps take their"
+            f"rollout_length {settings.rollout_length}: returns of that many steps take their"
             " actions from old policies, and SAC learns less surely than with 1"
         )
     if settings.learning_rate_init > _LARGE_RATE:

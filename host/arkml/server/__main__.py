@@ -15,7 +15,7 @@ from typing import Any
 
 from arkml.errors import HiveError, UsageError
 from arkml.hive.protocol.runs import DEFAULT_PORT
-from arkml.server.options import ServeOptions, Timeouts, WorkerOptions
+from arkml.server.options import ServeOptions, ServerLimits, Timeouts, WorkerOptions
 from arkml.server.service import serve
 
 _TOKEN = "ARKML_HIVE_TOKEN"
@@ -68,6 +68,7 @@ def _parse_options(values: Mapping[str, Any]) -> ServeOptions:
         fields["data"] = Path(fields["data"])
         fields["timeouts"] = Timeouts(**fields.get("timeouts", {}))
         fields["workers"] = WorkerOptions(**fields.get("workers", {}))
+        fields["limits"] = ServerLimits(**fields.get("limits", {}))
         for name in ("learner", "allow_hosts"):
             if name in fields:
                 fields[name] = tuple(fields[name])

@@ -16,6 +16,7 @@ from arkml.errors import ArkmlError
 from arkml.hive.protocol.runs import HealthReply
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.auth import OPEN_PATH, TokenAuth
+from arkml.server.body_limits import BodyLimits
 from arkml.server.errors import refusal, sentence
 from arkml.server.hive import Hive
 from arkml.server.learning_routes import LEARNING_OPERATIONS
@@ -59,7 +60,8 @@ def make_app(hive: Hive) -> ASGIApp:
     )
     options = hive.options
     tokens = hive.worker_tokens
-    return TokenAuth(app, options.token, options.host, options.allow_hosts, tokens)
+    limited = BodyLimits(app, options.limits)
+    return TokenAuth(limited, options.token, options.host, options.allow_hosts, tokens)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hmac
-import re
 from collections.abc import Sequence
-from ipaddress import ip_address
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from arkml.loopback import HostRule
 from arkml.server.errors import sentence
 from arkml.server.worker_tokens import SCOPE_KEY, WorkerTokens
 
 OPEN_PATH = "/v1/health"
-
-_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::\d*)?")
 
 
 class TokenAuth:
@@ -24,10 +21,8 @@ class TokenAuth:
 
     Requests with a token of `workers` pass, too, with its grant in their scope: the routes decide
     which of them they answer.
-    At a loopback address only requests for a loopback name or one of the `allowed` names pass,
-    since a web page may have its own name resolve to that address. At another address requests for
-    any name pass, unless there are `allowed` names. Without a token requests of web pages, which
-    have an Origin header, are refused.
+    Requests for other names than `HostRule` has for `host` and `allowed` are refused, and without a
+    token those of web pages, which have an Origin header.
     """
 
     def __init__(
@@ -36,9 +31,7 @@ class TokenAuth:
         self._app = app
         self._workers = workers
         self._expected = f"Bearer {token}".encode() if token else b""
-        self._names: frozenset[str] | None = None
-        if allowed or is_loopback(host):
-            self._names = frozenset(_name_in(one) or one.lower() for one in (host, *allowed))
+        self._hosts = HostRule(host, allowed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._refusal(scope) if scope["type"] == "http" else None
@@ -49,14 +42,13 @@ class TokenAuth:
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers = dict(scope["headers"])
-        if self._names is not None:
-            names = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
-            if not names or not all(self._answers_to(name) for name in names):
-                return sentence(
-                    f"this hive does not answer requests for {', '.join(names)[:200]!r}:"
-                    " --allow-host adds a name besides localhost",
-                    403,
-                )
+        refused = self._hosts.refused(scope["headers"])
+        if refused is not None:
+            return sentence(
+                f"this hive does not answer requests for {refused!r}: --allow-host adds a name"
+                " besides localhost",
+                403,
+            )
         if scope["path"] == OPEN_PATH:
             return None
         token = headers.get(b"authorization", b"")
@@ -69,22 +61,3 @@ class TokenAuth:
         if not self._expected and b"origin" in headers:
             return sentence("a hive without a token does not answer web pages", 403)
         return None
-
-    def _answers_to(self, authority: str) -> bool:
-        assert self._names is not None
-        name = _name_in(authority)
-        return name in self._names or is_loopback(name)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a name or an address is that of this machine for itself."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _name_in(authority: str) -> str:
-    """Return the host in HOST or HOST:PORT, in lower case; empty if it is neither."""
-    match = _AUTHORITY.fullmatch(authority)
-    return (match[1] or match[2]).lower() if match else ""

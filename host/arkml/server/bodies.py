@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope
+from starlette.types import Receive, Scope, Send
 
 from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.documents import parse_object
@@ -14,6 +15,20 @@ from arkml.hive.protocol.rows import HEADER_SIZE, MAX_BODY, Header, parse_header
 from arkml.server.errors import refusal
 
 _MOST_JSON = 8 << 20
+
+
+class BodyRoute:
+    """A route that takes bytes, as plain ASGI. `answer` may leave a part of the body unread."""
+
+    def __init__(self, answer: Callable[[Scope, Receive], Awaitable[Response]]) -> None:
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._answer(scope, receive)
+        except Exception as error:  # noqa: BLE001 -- it is the answer to the sender
+            answer = _refuse(scope, error)
+        await answer(scope, receive, send)
 
 
 async def read_rows(declared: int | None, receive: Receive) -> tuple[Header, bytes]:
@@ -69,7 +84,7 @@ async def read_object(request: Request) -> dict[str, Any]:
         raise HiveRefused(f"the body cannot be taken: {error}", 400) from None
 
 
-def refuse_body(scope: Scope, error: Exception) -> Response:
+def _refuse(scope: Scope, error: Exception) -> Response:
     """Return the refusal of a request, of whose body a part may be unread."""
     answer = refusal(error)
     size = declared_size(scope)

@@ -8,17 +8,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from arkml.errors import HiveError, HiveRefused, InvalidSettings, ProtocolError
 from arkml.files import write_atomic
-from arkml.hive.protocol.runs import MAX_NAMES, Best, RunRequest, Status
+from arkml.hive.protocol.runs import MAX_NAMES, Best, RunInfo, RunRequest, Status
 from arkml.server.files import read_object
 from arkml.server.sessions import RunSession, Sessions
 
 DOCUMENT_NAME = "run.json"
 
+DATA_VERSION = 1
+"""The version of the files of a run, which `run.json` has; it was left out by the first release."""
+
 _MAX_METRIC_NAME = 256
+_MAX_SESSIONS = 1 << 32
 _MAX_COUNT = (1 << 63) - 1
 """The largest count that the index can hold."""
+
+
+class NewerRun(HiveError):
+    """A run whose files a newer release has written; `info` is its entry in a list of runs."""
+
+    def __init__(self, version: object, info: RunInfo) -> None:
+        super().__init__(
+            f"run {info.id} has data of version {version!r:.20}, and this release of arkml reads"
+            f" version {DATA_VERSION}: use the release that wrote it, or a newer one"
+        )
+        self.info = replace(info, reason=str(self))
 
 
 @dataclass(slots=True)
@@ -87,6 +104,7 @@ class Document:
         """Return the document as JSON values."""
         best = self.best
         return {
+            "version": DATA_VERSION,
             "id": self.id,
             "request": self.request.as_json(),
             "started_at": self.started_at,
@@ -95,6 +113,7 @@ class Document:
             "reason": self.reason,
             "names": list(self.names),
             "sessions": [session.as_json() for session in self.sessions],
+            "sessions_given": self.sessions.given,
             "version_limit": self.version_limit,
             "rows": self.rows,
             "n_opts": self.n_opts,
@@ -104,12 +123,15 @@ class Document:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Document:
-        """Return the document with values from `as_json`. Raises HiveError."""
+        """Return the document with values from `as_json`. Raises NewerRun and HiveError."""
         try:
             fields = dict(values)
+            _require_version(str(fields.get("id")), fields)
+            fields.pop("version", None)
             fields["request"] = RunRequest.from_json(fields["request"])
             fields["status"] = Status(fields["status"])
-            fields["sessions"] = Sessions([RunSession.from_json(one) for one in fields["sessions"]])
+            sessions = [RunSession.from_json(one) for one in fields["sessions"]]
+            fields["sessions"] = Sessions(sessions, _checked_given(fields.pop("sessions_given", 0)))
             fields["best"] = Best(*fields["best"]) if fields["best"] else None
             document = cls(**fields)
         except (KeyError, TypeError, ValueError, ProtocolError, InvalidSettings) as error:
@@ -135,6 +157,13 @@ class Document:
             raise HiveError("it does not hold a run: it has other values than one")
 
 
+def _checked_given(given: object) -> int:
+    """Return a number of sessions. Raises ValueError if it is not one."""
+    if type(given) is not int or not 0 <= given <= _MAX_SESSIONS:
+        raise ValueError(f"{given!r} is not a number of sessions")
+    return given
+
+
 def _listed(branches: Sequence[int]) -> str:
     if not branches:
         return "no discrete actions"
@@ -142,11 +171,41 @@ def _listed(branches: Sequence[int]) -> str:
 
 
 def read_document(directory: Path) -> Document:
-    """Return the document of the run in a directory. Raises HiveError."""
-    document = Document.from_json(read_object(directory / DOCUMENT_NAME))
+    """
+    Return the document of the run in a directory.
+
+    Raises NewerRun for one that a newer release has written, and HiveError.
+    """
+    values = read_object(directory / DOCUMENT_NAME)
+    _require_version(directory.name, values)
+    document = Document.from_json(values)
     if document.id != directory.name:
         raise HiveError(f"{directory} holds run {document.id}")
     return document
+
+
+def _require_version(run_id: str, values: Mapping[str, Any]) -> None:
+    """Raise NewerRun for values of another version."""
+    version = values.get("version", DATA_VERSION)
+    if type(version) is not int or version != DATA_VERSION:
+        raise NewerRun(version, _brief(run_id, values))
+
+
+def _brief(run_id: str, values: Mapping[str, Any]) -> RunInfo:
+    """Return what can be told of a run of another version; what it does not say is left open."""
+    request = values.get("request")
+    asked = request if isinstance(request, Mapping) else {}
+    name, game = (str(asked.get(field, ""))[:_MAX_METRIC_NAME] for field in ("name", "game"))
+    started = values.get("started_at")
+    return RunInfo(
+        id=run_id,
+        name=name or run_id,
+        game=game,
+        status=Status.ABORTED,
+        features=0,
+        actions=0,
+        started_at=started if isinstance(started, int) and 0 <= started <= _MAX_COUNT else 0,
+    )
 
 
 def pack_document(document: Document) -> bytes:

@@ -16,6 +16,12 @@ _log = logging.getLogger(__name__)
 _LONGEST = 1_000
 """Letters of a sentence, which may quote the request, and that may be megabytes long."""
 
+_PASSING = (429, 503, 507)
+"""Statuses of refusals that end with their cause, so that clients try again."""
+
+_RETRY_AFTER = "2"
+"""Seconds after which a client may try again, as text: the longest pause of our own clients."""
+
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -42,4 +48,5 @@ def refusal(error: Exception) -> JSONResponse:
 
 def sentence(text: str, status: int) -> JSONResponse:
     """Return the answer that refuses a request with a sentence."""
-    return JSONResponse(Refusal(text[:_LONGEST]).as_json(), status)
+    headers = {"retry-after": _RETRY_AFTER} if status in _PASSING else None
+    return JSONResponse(Refusal(text[:_LONGEST]).as_json(), status, headers)

@@ -23,17 +23,21 @@ from arkml.server.checkpoints import checkpoint_exists
 from arkml.server.document import (
     DOCUMENT_NAME,
     Document,
+    NewerRun,
     pack_document,
     read_document,
     write_document,
 )
 from arkml.server.files import lock
 from arkml.server.index import Index
+from arkml.server.learner_places import LearnerPlaces
 from arkml.server.learner_pool import LearnerPool
+from arkml.server.lifecycle import HiveParts
 from arkml.server.modules import ModuleStore
 from arkml.server.options import ServeOptions
 from arkml.server.run import Run
 from arkml.server.sessions import RunSession
+from arkml.server.usage import DiskUse
 from arkml.server.worker_pool import WorkerPool
 from arkml.server.worker_tokens import WorkerTokens
 
@@ -42,6 +46,13 @@ _log = logging.getLogger(__name__)
 _DELETABLE = (Status.STOPPED, Status.ABORTED, Status.NOT_FOUND)
 _LEARNER_WITHIN = 45.0
 """Seconds in which the learner of a run that requires its device finds it."""
+
+_MEASURE_EVERY = 1.0
+_DISK_EVERY = 5
+"""Seconds between two measurements of learners, and how many of them come to one of the disk."""
+
+_DOCUMENT_BYTES = 4_096
+"""Disk space of a run without rows, at least."""
 
 _FOLDERS = ("rows", "checkpoints", "policies", "events", "published")
 
@@ -57,22 +68,32 @@ class Hive:
     def __init__(self, options: ServeOptions, lock: int, address: str) -> None:
         self.options = options
         self._runs: dict[str, Run] = {}
+        self._newer: dict[str, RunInfo] = {}  # runs that this release cannot read
         self._sessions: dict[str, tuple[Run, RunSession]] = {}
         self._directory = options.data / "runs"
         self._deleted = options.data / "deleted"
         self._lock = lock
         self._index = Index(options.data / "index.sqlite")
+        self.disk = DiskUse(options.data, options.limits.disk_bytes)
+        self._places = LearnerPlaces(options.limits)
         self._learners = LearnerPool(
-            options.learner, options.data / "learners.log", lock, spare=options.spare
+            options.learner,
+            options.data / "learners.log",
+            lock,
+            self._places,
+            spare=options.spare,
         )
         taken = options.workers
         self.modules = ModuleStore(
             options.data / "modules",
+            self.disk,
             max_bytes=taken.module_bytes if taken.total else 0,
             most=taken.modules,
             is_used=self._uses_module,
         )
         self._workers = WorkerPool(taken, address)
+        self._parts = HiveParts(options, self._index, self._learners, self._workers, self.disk)
+        self._measuring: asyncio.Task[None] | None = None
         self._creating = asyncio.Lock()
         self._starting: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Future[Any] | None = None
@@ -94,7 +115,9 @@ class Hive:
         except HiveError:
             os.close(locked)
             raise
+        await hive.disk.measure()
         await hive._load()
+        hive._measuring = asyncio.create_task(hive._measure())
         await hive._learners.refill()
         return hive
 
@@ -103,6 +126,9 @@ class Hive:
         for directory in sorted(self._directory.iterdir()):
             try:
                 await self._restore(self._add(read_document(directory)))
+            except NewerRun as newer:
+                self._newer[directory.name] = newer.info
+                _log.error("%s", newer)
             except (HiveError, OSError, ArithmeticError, ValueError) as error:
                 self._runs.pop(directory.name, None)
                 _log.error("run %s cannot be opened: %s", directory.name, error)
@@ -122,7 +148,7 @@ class Hive:
 
     def _add(self, document: Document) -> Run:
         directory = self._directory / document.id
-        run = Run(directory, document, self._index, self._learners, self.options, self._workers)
+        run = Run(directory, document, self._parts)
         self._runs[document.id] = run
         return run
 
@@ -137,13 +163,15 @@ class Hive:
         return any(one.request.module == sha256 and not one.is_over for one in documents)
 
     def runs(self) -> list[RunInfo]:
-        """Return all runs, the newest first."""
-        infos = [run.info() for run in self._runs.values()]
+        """Return all runs, the newest first, with those of a newer release and the reason."""
+        infos = [*(run.info() for run in self._runs.values()), *self._newer.values()]
         return sorted(infos, key=lambda one: one.started_at, reverse=True)
 
     def run(self, run_id: str) -> Run:
         """Return the run with that id. Raises HiveRefused."""
         run = self._runs.get(run_id)
+        if run_id in self._newer:
+            raise HiveRefused(self._newer[run_id].reason, 409)
         if run is None:
             raise HiveRefused(f"there is no run {run_id!r}", 404)
         return run
@@ -151,7 +179,7 @@ class Hive:
     def session(self, sid: str) -> tuple[Run, RunSession]:
         """Return a session and its run. Raises HiveRefused."""
         known = self._sessions.get(sid)
-        if known is not None:
+        if known is not None and not known[1].is_forgotten:
             return known
         for run in self._runs.values():
             for session in run.document.sessions:
@@ -159,6 +187,31 @@ class Hive:
                     self._sessions[sid] = run, session
                     return run, session
         raise HiveRefused(f"there is no session {sid!r}", 404)
+
+    def require_session(self, run_id: str, join_key: str) -> None:
+        """Raise HiveRefused if a session with that key would be one too many for a run."""
+        run, limits = self.run(run_id), self.options.limits
+        lease = self.options.timeouts.lease
+        known = run.document.sessions.find(join_key)
+        if known is not None and known.is_alive(lease):
+            return
+        alive = [
+            (one is run, one.document.sessions.count_alive(lease, workers=False))
+            for one in self._runs.values()
+        ]
+        own, total = sum(count for is_own, count in alive if is_own), sum(n for _, n in alive)
+        if limits.sessions_per_run and own >= limits.sessions_per_run:
+            raise HiveRefused(
+                f"run {run_id} has {own} sessions, and may have {limits.sessions_per_run}"
+                " (--max-sessions-a-run): join it again when others have left",
+                429,
+            )
+        if limits.sessions and total >= limits.sessions:
+            raise HiveRefused(
+                f"this hive has {total} sessions, and may have {limits.sessions} (--max-sessions):"
+                " join again when others have left",
+                429,
+            )
 
     async def create(self, request: RunRequest) -> tuple[Run, bool]:
         """
@@ -176,6 +229,8 @@ class Hive:
                 run.document.check_widths(settings.features, settings.actions, 409)
                 run.document.check_branches(settings.branches)
                 is_new = False
+            elif request.on_conflict is OnConflict.JOIN and (newer := self._newer_one(request)):
+                raise HiveRefused(newer.reason, 409)
             else:
                 run, is_new = await self._create(request), True
         if is_new:
@@ -190,6 +245,14 @@ class Hive:
             raise HiveRefused(f"there is no checkpoint {request.checkpoint!r}", 404)
         if request.workers:
             self._workers.require(request.workers)
+        most = self.options.limits.runs
+        if most and len(self._runs) >= most:
+            raise HiveRefused(
+                f"this hive has {len(self._runs)} runs, and may have {most} (--max-runs): delete"
+                " those that are over, by arkml hive rm",
+                429,
+            )
+        self.disk.take(_DOCUMENT_BYTES)
         request = replace(request, name=self._free_name(request), settings=self._settings(request))
         names = mask_names(request.settings.branches)
         document = Document(secrets.token_hex(8), request, time.time_ns(), names=names)
@@ -211,10 +274,18 @@ class Hive:
 
     def _free_name(self, request: RunRequest) -> str:
         name, number = request.name, 1
-        while any(_is_named(run, request, name) for run in self._runs.values()):
+        taken = {(run.game, run.name) for run in self._newer.values()}
+        while (request.game, name) in taken or any(
+            _is_named(run, request, name) for run in self._runs.values()
+        ):
             number += 1
             name = f"{request.name}-{number}"
         return name
+
+    def _newer_one(self, request: RunRequest) -> RunInfo | None:
+        """Return the run of a newer release that has the game and the name of a request."""
+        wanted = (request.game, request.name)
+        return next((run for run in self._newer.values() if (run.game, run.name) == wanted), None)
 
     def _settings(self, request: RunRequest) -> Settings:
         settings, cap = request.settings, self.options.memory_max_size or math.inf
@@ -260,6 +331,8 @@ class Hive:
         """Begin to close every run, with `seconds` for its checkpoint, and every learner."""
         if self._closing is None:
             runs = (run.close(seconds) for run in self._runs.values())
+            if self._measuring is not None:
+                self._measuring.cancel()
             self._closing = asyncio.gather(*runs, self._learners.close(), self._workers.close())
 
     async def close(self) -> None:
@@ -269,6 +342,16 @@ class Hive:
         await self._closing
         self._index.close()
         os.close(self._lock)
+
+    async def _measure(self) -> None:
+        """Measure learners and the disk at intervals, and drop sessions that were forgotten."""
+        while True:
+            for _ in range(_DISK_EVERY):
+                await asyncio.sleep(_MEASURE_EVERY)
+                self._places.measure()
+            await self.disk.measure()
+            known = self._sessions.items()
+            self._sessions = {sid: one for sid, one in known if not one[1].is_forgotten}
 
 
 async def _start(run: Run) -> None:

@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import math
-import os
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
+
+from arkml.hive.protocol.reports import Report
+from arkml.server.metrics_files import MetricsFiles
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Point = tuple[str, int, float, int]
-"""A value of a metric: name, step, value, and its time in nanoseconds since the Unix epoch."""
-
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, name TEXT, game TEXT, status TEXT,
-        started_at INTEGER, read INTEGER NOT NULL DEFAULT 0);
-    CREATE TABLE IF NOT EXISTS series (run TEXT, name TEXT, step INTEGER, value REAL,
-        wall_ns INTEGER);
-    CREATE INDEX IF NOT EXISTS series_by_name ON series (run, name, step);
+        started_at INTEGER, read INTEGER NOT NULL DEFAULT 0, first INTEGER NOT NULL DEFAULT 0);
+    CREATE TABLE IF NOT EXISTS metrics (id INTEGER PRIMARY KEY, run TEXT, name TEXT,
+        UNIQUE (run, name));
+    CREATE TABLE IF NOT EXISTS series (metric INTEGER, wall_ns INTEGER, step INTEGER, value REAL,
+        PRIMARY KEY (metric, wall_ns)) WITHOUT ROWID;
 """
-_MAX_INTEGER = (1 << 63) - 1
+_COLUMNS = (
+    "id, name, game, status, started_at, read, first FROM runs",
+    "id, run, name FROM metrics",
+    "metric, wall_ns, step, value FROM series",
+)
+_OF_RUN = "(SELECT id FROM metrics WHERE run = ?)"
 _FILES = ("", "-wal", "-shm")
 
 
 class Index:
     """
-    A database with a table of runs, and one of the points in their metrics files.
+    A database with a table of runs, and one of the points in the files of their metrics.
 
     A damaged database is replaced by an empty one, since the directories of the runs hold
     everything that is in it. One thread does all work.
@@ -62,17 +65,21 @@ class Index:
         values = (run, name, game, status, started_at)
         await self._try(lambda: self._write([(statement, [values])]))
 
-    async def read_metrics(self, run: str, points: Path) -> None:
-        """Add the lines of a run's metrics file that were not read before."""
-        await self._try(lambda: self._read(run, points))
+    async def read_metrics(self, run: str, files: MetricsFiles) -> None:
+        """Add the reports of a run's files that were not read before."""
+        await self._try(lambda: self._read(run, files))
+
+    async def thin_metrics(self, run: str, files: MetricsFiles, now: int) -> None:
+        """Thin the reports of a run's files that are due at a time, and their copy here."""
+        await self._try(lambda: self._thin(run, files, now))
 
     async def metric_series(self, run: str, name: str, since: int) -> list[tuple[int, float, int]]:
         """Return the values of one metric from a step on. Raises sqlite3.Error."""
         statement = (
-            "SELECT step, value, wall_ns FROM series WHERE run = ? AND name = ? AND step >= ?"
-            " ORDER BY rowid"
+            "SELECT step, value, wall_ns FROM series WHERE step >= ? AND metric ="
+            " (SELECT id FROM metrics WHERE run = ? AND name = ?) ORDER BY wall_ns"
         )
-        values = (run, name, since)
+        values = (since, run, name)
         return await self._do(lambda: self._connection.execute(statement, values).fetchall())
 
     async def delete_run(self, run: str) -> None:
@@ -80,7 +87,8 @@ class Index:
         await self._try(
             lambda: self._write(
                 [
-                    ("DELETE FROM series WHERE run = ?", [(run,)]),
+                    (f"DELETE FROM series WHERE metric IN {_OF_RUN}", [(run,)]),
+                    ("DELETE FROM metrics WHERE run = ?", [(run,)]),
                     ("DELETE FROM runs WHERE id = ?", [(run,)]),
                 ]
             )
@@ -94,8 +102,8 @@ class Index:
     async def latest_metrics(self, run: str) -> dict[str, tuple[float, int]]:
         """Return the newest value of each metric, with its step."""
         statement = (
-            "SELECT name, value, step FROM series WHERE rowid IN"
-            " (SELECT max(rowid) FROM series WHERE run = ? GROUP BY name)"
+            "SELECT name, value, step FROM metrics JOIN series ON metric = id AND wall_ns ="
+            " (SELECT max(wall_ns) FROM series WHERE metric = id) WHERE run = ?"
         )
         rows: list[tuple[str, float, int]] = []
         await self._try(lambda: rows.extend(self._connection.execute(statement, (run,)).fetchall()))
@@ -116,41 +124,51 @@ class Index:
             for statement, values in statements:
                 self._connection.executemany(statement, values)
 
-    def _read(self, run: str, points: Path) -> None:
-        known = self._connection.execute("SELECT read FROM runs WHERE id = ?", (run,)).fetchone()
-        start = known[0] if known else 0
-        try:
-            with points.open("rb") as file:
-                if start > file.seek(0, os.SEEK_END):  # the file was replaced
-                    self._write([("DELETE FROM series WHERE run = ?", [(run,)])])
-                    start = 0
-                file.seek(start)
-                data = file.read()
-        except FileNotFoundError:
+    def _read(self, run: str, files: MetricsFiles) -> None:
+        select = "SELECT read, first FROM runs WHERE id = ?"
+        start, known = self._connection.execute(select, (run,)).fetchone() or (0, 0)
+        first = files.first_time()
+        if first != known or start > files.size():  # the files were thinned or replaced meanwhile
+            start = 0
+            self._write([(f"DELETE FROM series WHERE metric IN {_OF_RUN}", [(run,)])])
+            for reports in files.read_old():
+                self._insert(run, reports)
+        for reports, position in files.read_recent(start):
+            self._insert(run, reports)
+            self._note_read(run, position, first)
+
+    def _thin(self, run: str, files: MetricsFiles, now: int) -> None:
+        thinned = files.thin(now)
+        if not thinned:
             return
-        data = data[: data.rfind(b"\n") + 1]
-        if not data:
-            return
-        rows = [(run, *point) for line in data.splitlines() for point in _parse_line(line)]
+        delete = f"DELETE FROM series WHERE metric IN {_OF_RUN} AND wall_ns BETWEEN ? AND ?"
+        for one in thinned:
+            self._write([(delete, [(run, one.begin, one.end)])])
+            self._insert(run, one.reports)
+        is_whole = not any(one.is_repeated for one in thinned)
+        self._note_read(run, files.size(), files.first_time() if is_whole else 0)
+
+    def _insert(self, run: str, reports: Sequence[Report]) -> None:
+        names = {name for _, points in reports for name, _, _ in points}
+        insert = "INSERT OR IGNORE INTO metrics (run, name) VALUES (?, ?)"
+        with self._connection:
+            self._connection.executemany(insert, [(run, name) for name in sorted(names)])
+            ids = dict(
+                self._connection.execute("SELECT name, id FROM metrics WHERE run = ?", (run,))
+            )
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO series VALUES (?, ?, ?, ?)",
+                (
+                    (ids[name], at, step, value)
+                    for at, points in reports
+                    for name, step, value in points
+                ),
+            )
+
+    def _note_read(self, run: str, position: int, first: int) -> None:
         self._write(
-            [
-                ("INSERT INTO series VALUES (?, ?, ?, ?, ?)", rows),
-                ("UPDATE runs SET read = ? WHERE id = ?", [(start + len(data), run)]),
-            ]
+            [("UPDATE runs SET read = ?, first = ? WHERE id = ?", [(position, first, run)])]
         )
-
-
-def _parse_line(line: bytes) -> list[Point]:
-    """Return the points in a line of a metrics file, none if it is damaged."""
-    try:
-        when, points = json.loads(line)
-        values = [(str(name), int(step), float(value), int(when)) for name, step, value in points]
-        "".join(name for name, *_ in values).encode()
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        return []
-    return [
-        one for one in values if math.isfinite(one[2]) and max(map(abs, one[1::2])) <= _MAX_INTEGER
-    ]
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -159,8 +177,8 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.executescript(_SCHEMA)
-        connection.execute("SELECT id, name, game, status, started_at, read FROM runs").fetchone()
-        connection.execute("SELECT run, name, step, value, wall_ns FROM series").fetchone()
+        for columns in _COLUMNS:
+            connection.execute(f"SELECT {columns}").fetchone()
         _check(connection)
     except BaseException:
         connection.close()

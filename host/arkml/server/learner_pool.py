@@ -6,6 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
+from arkml.server.learner_places import LearnerPlaces
 from arkml.server.learner_process import LearnerProcess
 
 _log = logging.getLogger(__name__)
@@ -16,10 +17,20 @@ class LearnerPool:
     A source of learners. With `spare` one is kept ready, which has imported everything.
 
     `command` are the arguments of Python that start a learner. The output of all goes to one file.
-    `lock` is the descriptor of the lock that each of them shares.
+    `lock` is the descriptor of the lock that each of them shares. Runs hold one of `places` before
+    they take a learner; the spare one has none.
     """
 
-    def __init__(self, command: tuple[str, ...], output: Path, lock: int, *, spare: bool) -> None:
+    def __init__(
+        self,
+        command: tuple[str, ...],
+        output: Path,
+        lock: int,
+        places: LearnerPlaces,
+        *,
+        spare: bool,
+    ) -> None:
+        self.places = places
         self._command = command
         self._output = output
         self._lock = lock

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from arkml.errors import HiveRefused
@@ -19,6 +20,7 @@ from arkml.server.policy_versions import PolicyVersions
 from arkml.server.run_log import RunLog
 from arkml.server.sessions import RunSession
 from arkml.server.supervisor import Supervisor
+from arkml.server.usage import DiskUse
 from arkml.server.worker_pool import WorkerPool
 from arkml.server.workers import RunWorkers
 
@@ -50,12 +52,24 @@ class LoopCondition:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class HiveParts:
+    """The parts of a hive that all of its runs share."""
+
+    options: ServeOptions
+    index: Index
+    learners: LearnerPool
+    workers: WorkerPool
+    disk: DiskUse
+
+
 class Lifecycle:
     """
     The activity of a run, and its status.
 
     From `start` until `stop` or `close` the log is open and the learner runs. The learner is paused
-    after `Timeouts.pause` without sessions, and the run is stopped after `Timeouts.idle_stop`.
+    after `Timeouts.pause` without sessions, and ended if other runs wait for its place until this
+    one is used again; the run is stopped after `Timeouts.idle_stop`.
     Rollout workers, which end with the run, keep it alive for some time without other sessions.
     `apply` is called with the events of the learner, `changes` are notified of each new status.
     """
@@ -65,37 +79,42 @@ class Lifecycle:
         directory: Path,
         document: Document,
         policies: PolicyVersions,
-        index: Index,
-        learners: LearnerPool,
-        options: ServeOptions,
-        workers: WorkerPool,
+        parts: HiveParts,
         apply: Callable[[RunEvent], Awaitable[None]],
     ) -> None:
+        options = parts.options
         self.changes = LoopCondition()
         self.log = RunLog(
             directory / "rows",
+            parts.disk,
             rows=document.rows,
             keep=document.request.settings.memory_max_size,
             segment_bytes=options.segment_bytes,
         )
         self.supervisor = Supervisor(
             directory,
-            learners,
+            parts.learners,
             options.timeouts,
             apply,
             self.changes.notify,
             has_begun=document.version_limit > 0,
         )
         seed = document.request.settings.seed
-        self.workers = RunWorkers(document.id, seed, workers)
+        self.workers = RunWorkers(document.id, seed, parts.workers)
         self._directory = directory
         self._document = document
         self._policies = policies
-        self._index = index
+        self._index = parts.index
         self._timeouts = options.timeouts
+        self._limits = options.limits
+        self._places = parts.learners.places
+        self._disk = parts.disk
         self._is_closing = False
         self._is_stopping = False
-        self._last_used = self._last_attended = time.monotonic()
+        self._is_resting = False
+        self._last_used = self._last_attended = now = time.monotonic()
+        age = max(0, time.time_ns() - document.started_at) / _SECOND
+        self._began = now - age  # by the monotonic clock; later by the time without a learner
         self._changing = asyncio.Lock()
         self._writing = asyncio.Lock()
         self._maintaining: asyncio.Task[None] | None = None
@@ -107,7 +126,20 @@ class Lifecycle:
             return Status.NOT_FOUND
         if self._document.is_over:
             return Status.TERMINATING if self._is_stopping else self._document.status
+        if self._is_resting:
+            return Status.PAUSED
         return self.supervisor.status(has_policy=self._policies.newest is not None)
+
+    @property
+    def place(self) -> int:
+        """The position of the run among those that wait for a learner, 0 if it does not."""
+        return self.supervisor.place.number
+
+    @property
+    def uses(self) -> dict[str, int]:
+        """Place, memory and disk space of the run, as fields of `RunInfo`."""
+        disk = self._disk.of_run(self._document.id)
+        return {"place": self.place, "memory": self.supervisor.place.memory, "disk": disk}
 
     @property
     def is_ending(self) -> bool:
@@ -133,6 +165,7 @@ class Lifecycle:
                 if self.log.lost > self._document.lost:
                     self._document.lost = self.log.lost
                     await self.save()
+            self._is_resting = False
             self.supervisor.start()
             self.maintain()
 
@@ -164,9 +197,15 @@ class Lifecycle:
             raise
 
     async def require_learner(self, seconds: float) -> None:
-        """Wait for the learner's first message. Raises HiveRefused if it cannot begin."""
+        """
+        Wait for the learner's first message, but not for the place of the learner.
+
+        Raises HiveRefused if it cannot begin.
+        """
         waiting = (Status.PENDING, Status.UNHEALTHY)
-        await self.changes.wait_for(lambda: self.is_ending or self.status not in waiting, seconds)
+        await self.changes.wait_for(
+            lambda: self.is_ending or self.place > 0 or self.status not in waiting, seconds
+        )
         document = self._document
         if document.status is Status.ABORTED:
             raise HiveRefused(f"run {document.request.name} is aborted: {document.reason}", 503)
@@ -246,6 +285,7 @@ class Lifecycle:
             try:
                 await self.log.sync()
                 await self._stop_or_pause_unused()
+                self._forget_sessions()
             except OSError as error:
                 trouble = str(error)
             if trouble and trouble != logged:
@@ -254,9 +294,12 @@ class Lifecycle:
 
     async def _stop_or_pause_unused(self) -> None:
         now, document, timeouts = time.monotonic(), self._document, self._timeouts
-        seconds = document.request.seconds
+        seconds, excess = document.request.seconds, self.supervisor.place.excess
+        self._began += _MAINTAIN_EVERY if self.place else 0.0
         is_left = self.workers.have_ended and not document.sessions.has_vanished
-        if seconds and time.time_ns() - document.started_at > seconds * _SECOND:
+        if excess:
+            await self.stop(for_all=False, aborted=excess)
+        elif seconds and now - self._began > seconds:
             await self.stop(for_all=True)
         elif document.sessions.count_alive(timeouts.lease, workers=False):
             self._last_used = self._last_attended = now
@@ -267,4 +310,21 @@ class Lifecycle:
         elif is_left or now - self._last_used > timeouts.idle_stop:
             await self.stop(for_all=False)
         elif now - self._last_used > timeouts.pause:
-            self.supervisor.pause(paused=True)
+            if self._places.are_wanted:
+                await self._rest()
+            else:
+                self.supervisor.pause(paused=True)
+
+    async def _rest(self) -> None:
+        """End the learner of a run that is not used; the next request of a session starts it."""
+        async with self._changing:
+            is_used = self._document.sessions.count_alive(self._timeouts.lease)
+            if self.log.is_open and not (self.is_ending or is_used):
+                self._is_resting = True
+                await self._deactivate(self._timeouts.stop)
+
+    def _forget_sessions(self) -> None:
+        limits = self._limits
+        self._document.sessions.forget(
+            self._timeouts.lease, limits.session_hours * 3_600, limits.sessions_per_run
+        )

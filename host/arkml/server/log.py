@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,13 +49,23 @@ class LogWriter:
 
     Rows are in the files when `append` returns, so they survive the end of any process; a power
     failure may lose those since the last `sync`. At least `keep` rows are kept. `counts` are those
-    of each session, by its index; `lost` of the `rows` were acknowledged and are damaged.
+    of each session, by its index; `lost` of the `rows` were acknowledged and are damaged. `take` is
+    called with the size of each new segment, and raises an error if there is no room for it.
     """
 
-    def __init__(self, directory: Path, contents: LogContents, *, keep: int, segment: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        contents: LogContents,
+        *,
+        keep: int,
+        segment: int,
+        take: Callable[[int], None] | None = None,
+    ) -> None:
         self._directory = directory
         self._keep = keep
         self._segment_bytes = segment
+        self._take = take
         self._segments = contents.segments
         self._end = contents.end
         self._allocated = 0
@@ -77,7 +88,7 @@ class LogWriter:
         """
         Append a checked body; `refused` of its rows were left out before.
 
-        Raises OSError if it cannot be written, and the log is unchanged then.
+        Raises OSError if it cannot be written, and the errors of `take`; the log is unchanged then.
         """
         self._require_place()
         record = frame(body, session=session, first=self.rows)
@@ -94,6 +105,8 @@ class LogWriter:
         number = self._end.segment + 1
         path = self._directory / segment_name(number)
         size = max(self._segment_bytes, need)
+        if self._take is not None:
+            self._take(size)
         opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(opened, 0, size)

@@ -1,28 +1,25 @@
-"""The metrics of one run: a file of all values, and the newest value of each."""
+"""The metrics of one run: files of all values, and the newest value of each."""
 
 from __future__ import annotations
 
-import json
+import asyncio
 import logging
 import math
-import os
-import time
 from pathlib import Path
 
+from arkml.hive.protocol.reports import Point, ReportClock
 from arkml.server.index import Index
+from arkml.server.metrics_files import MetricsFiles
 
 _log = logging.getLogger(__name__)
 
-Points = list[tuple[str, int, float]]
+Points = list[Point]
 """Values of metrics: name, step, value."""
-
-_NAME = "metrics.jsonl"
-_MAX_LINE = 1 << 20
 
 
 class RunMetrics:
     """
-    A file with a line for each report: its time and its points. The index copies the file.
+    Files with a line for each report, thinned by age. The index copies the files.
 
     `latest` is the newest value of each metric, with its step.
     """
@@ -30,37 +27,41 @@ class RunMetrics:
     def __init__(self, run: str, directory: Path, index: Index) -> None:
         self.latest: dict[str, tuple[float, int]] = {}
         self._run = run
-        self._path = directory / _NAME
+        self._files = MetricsFiles(directory)
         self._index = index
-        self._cut_torn_line()
-
-    def _cut_torn_line(self) -> None:
+        self._adding = asyncio.Lock()
+        last = 0
         try:
-            with self._path.open("r+b") as file:
-                start = max(0, file.seek(0, os.SEEK_END) - _MAX_LINE)
-                file.seek(start)
-                file.truncate(start + file.read().rfind(b"\n") + 1)
-        except FileNotFoundError:
-            return
+            self._files.repair()
+            last = self._files.last_time()
         except OSError as error:
             _log.warning("metrics of run %s cannot be read: %s", self._run, error)
+        self._clock = ReportClock(last)
 
     async def add(self, points: Points) -> None:
-        """Add points: name, step, value. Values that are not finite are left out."""
+        """
+        Add points: name, step, value. Values that are not finite are left out.
+
+        Reports that have become old are thinned, so this may take some hundredths of a second.
+        """
         finite = [(name, step, value) for name, step, value in points if math.isfinite(value)]
         for name, step, value in finite:
             self.latest[name] = (value, step)
-        try:
-            with self._path.open("a") as file:
-                file.write(json.dumps([time.time_ns(), finite]) + "\n")
-        except OSError as error:
-            _log.warning("metrics of run %s cannot be written: %s", self._run, error)
+        if not finite:
             return
-        await self._index.read_metrics(self._run, self._path)
+        async with self._adding:
+            now = self._clock.now()
+            try:
+                self._files.append((now, finite))
+            except OSError as error:
+                _log.warning("metrics of run %s cannot be written: %s", self._run, error)
+                return
+            await self._index.read_metrics(self._run, self._files)
+            await self._index.thin_metrics(self._run, self._files, now)
 
     async def load(self) -> None:
-        """Load the newest values, from what the index and the file have."""
-        await self._index.read_metrics(self._run, self._path)
+        """Load the newest values, from what the index and the files have."""
+        await self._index.read_metrics(self._run, self._files)
         self.latest = await self._index.latest_metrics(self._run)
 
     async def series(self, name: str, since: int) -> list[tuple[int, float, int]]:

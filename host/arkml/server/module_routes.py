@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from starlette.responses import FileResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Scope
 
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.wire import Nothing
-from arkml.server.bodies import declared_size, refuse_body
+from arkml.server.bodies import BodyRoute, declared_size
 from arkml.server.hive import Hive
 from arkml.server.routes import WASM, Operation, reply
 from arkml.server.worker_tokens import grant_in
@@ -17,20 +17,14 @@ from arkml.server.worker_tokens import grant_in
 MODULE_PATH = "/modules/{sha256}"
 
 
-class ModuleUploads:
+class ModuleUploads(BodyRoute):
     """`PUT /v1/modules/{sha256}`."""
 
     def __init__(self, hive: Hive) -> None:
+        super().__init__(self._take)
         self._hive = hive
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            answer = await self._answer(scope, receive)
-        except Exception as error:  # noqa: BLE001 -- it is the answer to the sender
-            answer = refuse_body(scope, error)
-        await answer(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+    async def _take(self, scope: Scope, receive: Receive) -> Response:
         if grant_in(scope) is not None:
             raise HiveRefused("a rollout worker may not upload a module", 403)
         store, sha256 = self._hive.modules, scope["path_params"]["sha256"]

@@ -13,6 +13,7 @@ from starlette.types import Receive
 from arkml.errors import HiveRefused
 from arkml.files import write_atomic
 from arkml.hive.protocol.runs import ModuleReply, require_sha256
+from arkml.server.usage import DiskUse
 
 _WASM = b"\0asm\x01\0\0\0"
 """Magic and version of a core module in the binary format."""
@@ -23,13 +24,20 @@ class ModuleStore:
     The uploaded modules in a directory, `most` of them at most, of `max_bytes` at most each.
 
     A new one takes the place of the one that was unused for longest; `is_used` says which are in
-    use, and those stay. With `max_bytes` 0 no module is taken.
+    use, and those stay. With `max_bytes` 0 no module is taken. All are counted in `disk`.
     """
 
     def __init__(
-        self, directory: Path, *, max_bytes: int, most: int, is_used: Callable[[str], bool]
+        self,
+        directory: Path,
+        disk: DiskUse,
+        *,
+        max_bytes: int,
+        most: int,
+        is_used: Callable[[str], bool],
     ) -> None:
         self._directory = directory
+        self._disk = disk
         self._max_bytes = max_bytes
         self._most = most
         self._is_used = is_used
@@ -63,6 +71,7 @@ class ModuleStore:
         actual = hashlib.sha256(data).hexdigest()
         if actual != sha256:
             raise HiveRefused(f"the body has the SHA-256 {actual}, not {sha256}", 422)
+        self._disk.take(len(data))
         async with self._writing:
             created = await asyncio.to_thread(self._write, sha256, data)
         return ModuleReply(sha256, len(data), created)

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from arkml.generated_files import GeneratedFiles, command
 from arkml.hive.protocol.rows import CONTENT_TYPE
 from arkml.hive.protocol.runs import PROTOCOL, ModuleReply, Refusal
 from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
@@ -72,19 +73,7 @@ def text() -> str:
 
 def main(arguments: list[str]) -> int:
     """Run the command line. Returns the exit status."""
-    path = Path.cwd() / PATH
-    is_current = path.is_file() and path.read_text() == text()
-    if arguments == ["--check"]:
-        if not is_current:
-            sys.stderr.write(f"{PATH} is out of date: run `make generate`\n")
-        return 0 if is_current else 1
-    if arguments:
-        sys.stderr.write(f"unknown arguments {arguments}: only --check is known\n")
-        return 2
-    if not is_current:
-        path.write_text(text())
-        sys.stdout.write(f"wrote {PATH}\n")
-    return 0
+    return command(arguments, lambda: [GeneratedFiles(Path.cwd(), {PATH: text()})])
 
 
 def _described(operation: Operation[Any], named: dict[type, Json], schemas: Json) -> Json:

@@ -64,6 +64,36 @@ class WorkerOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """
+    The limits of what clients make a hive keep, start and wait for. A limit of 0 is off.
+
+    `learners` run at one time, and take `memory_bytes` in all; the runs of other ones are Pending.
+    There are `runs` runs at most, over or not, and their directories take `disk_bytes`. There are
+    `sessions` at one time, and `sessions_per_run` in one run, besides those of rollout workers; as
+    many that have left a run are remembered, for `session_hours` at most.
+
+    A hive has `connections` at one time. A request has `header_seconds` for its header of at most
+    `header_bytes`. Its body arrives without a pause of `body_seconds`, and after that time at
+    `body_rate` bytes a second at least. All bodies that are being received take `body_bytes`.
+    """
+
+    learners: int = 0
+    memory_bytes: int = 0
+    runs: int = 1_024
+    disk_bytes: int = 0
+    sessions: int = 1_024
+    sessions_per_run: int = 256
+    session_hours: float = 24.0
+    connections: int = 4_096
+    header_seconds: float = 10.0
+    header_bytes: int = 64 << 10
+    body_seconds: float = 30.0
+    body_rate: int = 16 << 10
+    body_bytes: int = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
 class ServeOptions:
     """
     The address of a hive, and its limits.
@@ -74,7 +104,7 @@ class ServeOptions:
     kept ready, which has imported everything. `device` is that of runs that leave it open.
     `memory_max_size` caps the rows that every run keeps, 0 for no cap. `segment_bytes` is the part
     of a log that is allocated at once. `learner` are the arguments for Python that start a learner.
-    `workers` are the rollout workers that runs may have.
+    `workers` are the rollout workers that runs may have, `limits` bound all that clients ask for.
     """
 
     data: Path
@@ -89,3 +119,4 @@ class ServeOptions:
     timeouts: Timeouts = Timeouts()
     learner: tuple[str, ...] = LEARNER
     workers: WorkerOptions = WorkerOptions()
+    limits: ServerLimits = ServerLimits()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from arkml.errors import HiveError
@@ -20,16 +21,24 @@ from arkml.server.session_counts import SessionCounts, read_counts
 _log = logging.getLogger(__name__)
 
 
-def open_log(directory: Path, *, keep: int, segment: int, least: int = 0) -> LogWriter:
+def open_log(
+    directory: Path,
+    *,
+    keep: int,
+    segment: int,
+    least: int = 0,
+    take: Callable[[int], None] | None = None,
+) -> LogWriter:
     """
     Open the log in a directory, which is created if it does not exist.
 
     Damaged records are skipped, and a torn one at the end of a segment is cut off. `least` rows are
     known to have been acknowledged: those that are missing are lost, and their numbers are not
-    given again. Blocks while it reads the whole log. Raises OSError.
+    given again. `take` is that of `LogWriter`. Blocks while it reads the whole log. Raises OSError.
     """
     directory.mkdir(exist_ok=True)
-    return LogWriter(directory, _Recovery(directory).read(least), keep=keep, segment=segment)
+    contents = _Recovery(directory).read(least)
+    return LogWriter(directory, contents, keep=keep, segment=segment, take=take)
 
 
 class _Recovery:

@@ -18,7 +18,6 @@ from arkml.hive.protocol.runs import LEAST_AHEAD, Best, Role, RunInfo, RunReques
 from arkml.hive.protocol.sessions import SessionState
 from arkml.server.best_policy import BestPolicy, mean, standard_deviation
 from arkml.server.document import Document
-from arkml.server.index import Index
 from arkml.server.learner_events import (
     CheckpointSaved,
     LearnerEnded,
@@ -30,15 +29,12 @@ from arkml.server.learner_events import (
     Progress,
     RunEvent,
 )
-from arkml.server.learner_pool import LearnerPool
-from arkml.server.lifecycle import Lifecycle
+from arkml.server.lifecycle import HiveParts, Lifecycle
 from arkml.server.metrics import Points, RunMetrics
-from arkml.server.options import ServeOptions
 from arkml.server.policy_versions import RESERVED, PolicyVersion, PolicyVersions
 from arkml.server.row_checks import CheckedRows, check_rows
 from arkml.server.session_counts import SessionCounts
 from arkml.server.sessions import RunSession
-from arkml.server.worker_pool import WorkerPool
 
 _log = logging.getLogger(__name__)
 
@@ -58,24 +54,19 @@ class Run:
         self,
         directory: Path,
         document: Document,
-        index: Index,
-        learners: LearnerPool,
-        options: ServeOptions,
-        workers: WorkerPool,
+        parts: HiveParts,
     ) -> None:
         self.directory = directory
         self.document = document
         self.policies = PolicyVersions(directory, document.version_limit)
-        self.metrics = RunMetrics(document.id, directory, index)
+        self.metrics = RunMetrics(document.id, directory, parts.index)
         self._best = BestPolicy(document, self.policies)
-        self._lifecycle = Lifecycle(
-            directory, document, self.policies, index, learners, options, workers, self._apply
-        )
+        self._lifecycle = Lifecycle(directory, document, self.policies, parts, self._apply)
         self.workers = self._lifecycle.workers
         self._log = self._lifecycle.log
         self._supervisor = self._lifecycle.supervisor
         self._changes = self._lifecycle.changes
-        self._lease = options.timeouts.lease
+        self._lease = parts.options.timeouts.lease
         self._progress = Progress(n_opts=document.n_opts)
         self._unrecorded: deque[Points] = deque(maxlen=_MAX_UNRECORDED)
         self._naming = asyncio.Lock()
@@ -115,6 +106,7 @@ class Run:
             latest={name: value for name, (value, _) in self.metrics.latest.items()},
             workers=self.workers.living,
             module_id=request.module_id,
+            **self._lifecycle.uses,
         )
 
     async def restore(self) -> None:
@@ -193,11 +185,21 @@ class Run:
             policy_version=self._policy_version,
             credit=max(0, admitted - self._log.rows),
             hold=self._progress.holds,
+            place=self._lifecycle.place,
         )
 
     def next_body(self, session: RunSession) -> int:
         """Return the number of the body that the session sends next."""
         return self._log.counts.get(session.index, SessionCounts()).acked + 1
+
+    def require_turn(self) -> None:
+        """Raise HiveRefused if hosts in lockstep have to wait for the learner's turn first."""
+        if self._is_in_lockstep and (place := self._lifecycle.place):
+            raise HiveRefused(
+                f"run {self.document.id} waits for a learner, as number {place} of the runs that"
+                " wait, and takes its rows in lockstep",
+                503,
+            )
 
     async def append(
         self, session: RunSession, header: Header, body: bytes
@@ -206,7 +208,7 @@ class Run:
         Append a body to the log of an active run, unless it is there already.
 
         A run in lockstep waits until its learner has done with the rows. Returns the checked rows,
-        and whether the body is new. Raises ProtocolError and OSError.
+        and whether the body is new. Raises ProtocolError, HiveRefused and OSError.
         """
         # Nothing else runs between the check and the append, so no other body comes in between.
         checked = check_rows(header, body, len(self.document.names))

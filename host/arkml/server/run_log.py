@@ -12,6 +12,7 @@ from arkml.hive.protocol.segments import Place
 from arkml.server.log import LogWriter
 from arkml.server.recovery import open_log
 from arkml.server.session_counts import SessionCounts
+from arkml.server.usage import DiskUse
 
 _log = logging.getLogger(__name__)
 
@@ -22,11 +23,15 @@ class RunLog:
     """
     A log that is open while its run has a learner, and the number of its rows at all times.
 
-    Everything that waits for the disk is done by other threads, except `append`.
+    Everything that waits for the disk is done by other threads, except `append`. Segments are
+    counted in `disk`.
     """
 
-    def __init__(self, directory: Path, *, rows: int, keep: int, segment_bytes: int) -> None:
+    def __init__(
+        self, directory: Path, disk: DiskUse, *, rows: int, keep: int, segment_bytes: int
+    ) -> None:
         self._directory = directory
+        self._disk = disk
         self._rows = rows
         self._keep = keep
         self._segment_bytes = segment_bytes
@@ -67,10 +72,11 @@ class RunLog:
             keep=self._keep,
             segment=self._segment_bytes,
             least=self._rows,
+            take=self._disk.take,
         )
 
     def append(self, body: bytes, session: int, header: Header, refused: int) -> None:
-        """Append a checked body, as `LogWriter.append`. Raises OSError."""
+        """Append a checked body, as `LogWriter.append`. Raises HiveRefused and OSError."""
         assert self._writer is not None
         self._writer.append(body, session, header, refused)
 

@@ -18,9 +18,10 @@ from pathlib import Path
 import uvicorn
 
 from arkml.errors import HiveError, UsageError
+from arkml.loopback import is_loopback
 from arkml.parent_watch import watch_parent
 from arkml.server.app import make_app
-from arkml.server.auth import is_loopback
+from arkml.server.connections import HiveConfig
 from arkml.server.errors import FULL
 from arkml.server.hive import Hive
 from arkml.server.options import ServeOptions
@@ -65,7 +66,7 @@ class HiveService:
             port = listening.getsockname()[1]
             self._hive = hive = await _open_hive(options, _worker_address(options, port))
             try:
-                self._server = server = _Server(_config(hive))
+                self._server = server = _Server(HiveConfig(make_app(hive), options.limits))
                 serving = asyncio.create_task(server.serve(sockets=[listening]))
                 while not server.started and not serving.done():
                     await asyncio.sleep(0.005)
@@ -129,21 +130,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     import uvloop
 
     return uvloop.new_event_loop
-
-
-def _config(hive: Hive) -> uvicorn.Config:
-    return uvicorn.Config(
-        make_app(hive),
-        lifespan="off",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        # Longer than clients keep a connection, or both would close it at once.
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=5,
-        server_header=False,
-        date_header=False,
-    )
 
 
 def _worker_address(options: ServeOptions, port: int) -> str:

@@ -22,6 +22,7 @@ from arkml.server.run import Run
 
 async def _join(hive: Hive, run_id: str, request: JoinRequest) -> Joined:
     """Join a run, or come back to it with the key of before."""
+    hive.require_session(run_id, request.join_key)
     return await _joined(hive.run(run_id), request, is_worker=False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,8 @@ class RunSession:
     A host that joins with a `join_key` of before gets the session of before. A session that has
     `left` may join again, one that has `ended`, because its run was stopped for all, may not.
     `seen` is the time of its last request, by the monotonic clock. `is_worker` is true for a
-    rollout worker that the hive has started.
+    rollout worker that the hive has started. One that `has_demonstrated` stands for the rows that
+    it brought, which its host does not send again. Once a session `is_forgotten` it is unknown.
     """
 
     sid: str
@@ -34,6 +35,8 @@ class RunSession:
     left: bool = False
     ended: bool = False
     is_worker: bool = False
+    has_demonstrated: bool = False
+    is_forgotten: bool = False
     seen: float = field(default_factory=time.monotonic)
 
     def as_json(self) -> dict[str, Any]:
@@ -46,6 +49,7 @@ class RunSession:
             "left": self.left,
             "ended": self.ended,
             "is_worker": self.is_worker,
+            "has_demonstrated": self.has_demonstrated,
         }
 
     @classmethod
@@ -55,39 +59,55 @@ class RunSession:
             session = cls(**{**values, "role": Role(values["role"])}, seen=float("-inf"))
         except (KeyError, TypeError, ValueError) as error:
             raise HiveError(f"{values!r} is not a session: {error}") from error
-        kinds = (str, int, str, bool, bool, bool)
-        flags = (session.left, session.ended, session.is_worker)
+        kinds = (str, int, str, bool, bool, bool, bool)
+        flags = (session.left, session.ended, session.is_worker, session.has_demonstrated)
         fields = (session.sid, session.index, session.join_key, *flags)
-        if tuple(map(type, fields)) != kinds or not 0 <= session.index <= _LAST_INDEX:
+        if (
+            tuple(map(type, fields)) != kinds
+            or session.is_forgotten is not False
+            or not 0 <= session.index <= _LAST_INDEX
+        ):
             raise HiveError(f"{values!r} is not a session: it has other values than one")
         return session
 
+    def is_alive(self, lease: float) -> bool:
+        """Return whether the session has not left, and has sent a request within `lease` s."""
+        return not self.left and self.seen >= time.monotonic() - lease
+
 
 class Sessions:
-    """The sessions of one run."""
+    """
+    The sessions of one run, by the keys that they joined with.
 
-    def __init__(self, sessions: list[RunSession]) -> None:
-        self._sessions = sessions
+    `given` is the number of sessions that the run has had: the index of the next one.
+    """
+
+    def __init__(self, sessions: Iterable[RunSession], given: int = 0) -> None:
+        self._by_key = {one.join_key: one for one in sessions}
+        self.given = max([given, *(one.index + 1 for one in self)])
+        self._since = time.monotonic()
 
     def __iter__(self) -> Iterator[RunSession]:
-        return iter(self._sessions)
+        return iter(self._by_key.values())
 
     def find(self, join_key: str) -> RunSession | None:
         """Return the session that joined with that key, None without one."""
-        return next((one for one in self._sessions if one.join_key == join_key), None)
+        return self._by_key.get(join_key)
 
     def add(self, join_key: object, role: Role, *, is_worker: bool = False) -> RunSession:
         """Add a session. Raises HiveRefused for an invalid key."""
         if not isinstance(join_key, str) or not 8 <= len(join_key) <= _MAX_KEY:
             raise HiveRefused(f"join_key is {join_key!r}: it takes 8 to {_MAX_KEY} letters", 422)
-        index = max((one.index for one in self._sessions), default=-1) + 1
-        session = RunSession(secrets.token_hex(16), index, join_key, role, is_worker=is_worker)
-        self._sessions.append(session)
+        sid = secrets.token_hex(16)
+        session = RunSession(sid, self.given, join_key, role, is_worker=is_worker)
+        self.given += 1
+        self._by_key[join_key] = session
         return session
 
     def remove(self, session: RunSession) -> None:
-        """Remove a session that could not join."""
-        self._sessions.remove(session)
+        """Remove a session that could not join, or is forgotten."""
+        session.is_forgotten = True
+        del self._by_key[session.join_key]
 
     def count_alive(self, lease: float, *, workers: bool = True) -> int:
         """
@@ -95,18 +115,34 @@ class Sessions:
 
         Those of rollout workers count with `workers` only.
         """
-        since = time.monotonic() - lease
-        return sum(
-            not one.left and one.seen >= since and (workers or not one.is_worker)
-            for one in self._sessions
+        return sum(one.is_alive(lease) and (workers or not one.is_worker) for one in self)
+
+    def forget(self, lease: float, seconds: float, most: int) -> None:
+        """
+        Forget sessions that are not alive: all beyond the `most` newest, 0 for any number of them.
+
+        Those that were silent for `seconds`, 0 for no limit, are forgotten too, unless they have
+        demonstrated. Times count from the start of this process at the earliest.
+        """
+        now = time.monotonic()
+        idle = sorted(
+            (one for one in self if not one.is_alive(lease)),
+            key=lambda one: (one.has_demonstrated, max(one.seen, self._since)),
         )
+        surplus = len(idle) - most if most else 0
+        for rank, session in enumerate(idle):
+            age = now - max(session.seen, self._since)
+            is_late = 0 < seconds < age and not session.has_demonstrated
+            # A restart of the hive leaves every host as much time to come back as any silence.
+            if is_late or (rank < surplus and (session.left or age > lease)):
+                self.remove(session)
 
     @property
     def has_vanished(self) -> bool:
         """True if a session other than a rollout worker's has not left, alive or not."""
-        return any(not one.left and not one.is_worker for one in self._sessions)
+        return any(not one.left and not one.is_worker for one in self)
 
     def end(self) -> None:
         """End all sessions for good."""
-        for session in self._sessions:
+        for session in self:
             session.left = session.ended = True

@@ -25,6 +25,7 @@ from arkml.server.learner_events import (
     RunEvent,
     read_message,
 )
+from arkml.server.learner_places import LearnerPlace
 from arkml.server.learner_pool import LearnerPool
 from arkml.server.learner_process import LearnerProcess
 from arkml.server.options import Timeouts
@@ -52,8 +53,9 @@ class Supervisor:
     """
     The learner of one run, kept running from `start` until `stop` or until it is given up.
 
-    `apply` is called with each event, one after the other; `changed` when the status may be another
-    one. `has_begun` is whether a learner of the run has sent a message before.
+    It runs once the run holds its `place`, which is given up with the learner. `apply` is called
+    with each event, one after the other; `changed` when the status may be another one. `has_begun`
+    is whether a learner of the run has sent a message before.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Supervisor:
         self._apply = apply
         self._changed = changed
         self._has_begun = has_begun
+        self.place = LearnerPlace(learners.places, changed)
         self._health = _Health.ENDED
         self._learner: LearnerProcess | None = None
         self._task: asyncio.Task[None] | None = None
@@ -88,6 +91,8 @@ class Supervisor:
 
     def status(self, *, has_policy: bool) -> Status:
         """Return the status of the run, which is not over."""
+        if self.place.number:
+            return Status.PENDING
         match self._health:
             case _Health.UNWELL:
                 return Status.UNHEALTHY
@@ -156,6 +161,13 @@ class Supervisor:
         return fields
 
     async def _supervise(self) -> None:
+        try:
+            await self.place.take()
+            await self._keep_running()
+        finally:
+            self.place.give_up()
+
+    async def _keep_running(self) -> None:
         while not self._is_stopping:
             try:
                 status = await self._run_learner()
@@ -199,13 +211,14 @@ class Supervisor:
         self._reason = ""
         began = time.monotonic()
         learner = self._learner = await self._learners.take(self._run)
+        self.place.pid = learner.pid
         self._last_sign = self._last_probe = time.monotonic()
         self._silent_starts += 1
         try:
             await self._read_messages(learner)
             await learner.wait(1.0)
         finally:
-            self._is_connected, self._learner = False, None
+            self._is_connected, self._learner, self.place.pid = False, None, None
             ending = asyncio.create_task(learner.end())
             for reply in self._replies.values():
                 if not reply.done():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import asdict
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Scope
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.rows import CONTENT_TYPE
+from arkml.hive.protocol.rows import CONTENT_TYPE, RowKind
 from arkml.hive.protocol.runs import Role
 from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
-from arkml.server.bodies import declared_size, header_of, read_rows, refuse_body
+from arkml.server.bodies import BodyRoute, declared_size, header_of, read_rows
 from arkml.server.hive import Hive
 from arkml.server.routes import reply
 from arkml.server.row_checks import CheckedRows
@@ -19,20 +19,14 @@ from arkml.server.sessions import RunSession
 from arkml.server.worker_tokens import grant_in
 
 
-class Uploads:
+class Uploads(BodyRoute):
     """`POST /v1/sessions/{sid}/rows`."""
 
     def __init__(self, hive: Hive) -> None:
+        super().__init__(self._take)
         self._hive = hive
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            answer = await self._answer(scope, receive)
-        except Exception as error:  # noqa: BLE001 -- it is the answer to the sender
-            answer = refuse_body(scope, error)
-        await answer(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+    async def _take(self, scope: Scope, receive: Receive) -> Response:
         run, session = self._hive.session(scope["path_params"]["sid"])
         if (grant := grant_in(scope)) is not None:
             grant.require_run(run.document.id)
@@ -49,6 +43,8 @@ class Uploads:
         if not run.is_active:
             await run.start()
         run.touch(session)
+        run.require_turn()
+        session.has_demonstrated |= header.kind is RowKind.DEMONSTRATION
         expected = run.next_body(session)
         if header.seq > expected:
             text = f"body {header.seq} comes before body {expected}"

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import signal
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,12 +15,10 @@ from arkml.hive.protocol.runs import RunRequest, WorkerInfo
 from arkml.hive.protocol.workers import WorkerJob, environment_seed
 from arkml.server.worker_pool import WorkerPool
 from arkml.server.worker_tokens import WorkerGrant
+from arkml.workers.deaths import MAX_REPLACEMENTS, WITHIN_SECONDS, Deaths
 from arkml.workers.placement import Worker
 
 _log = logging.getLogger(__name__)
-
-_MAX_DEATHS, _DEATHS_WITHIN = 5, 60.0
-"""A worker is replaced at most that many times within that many seconds."""
 
 _REFUSED = 2  # the exit status of a worker that refuses its job
 _COMPILED_BADLY = {
@@ -47,7 +44,7 @@ class _Place:
     is_counted: bool = True
     reason: str = ""
     progress: Mapping[str, Any] = field(default_factory=dict)
-    deaths: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_DEATHS + 1))
+    deaths: Deaths = field(default_factory=Deaths)
 
     @property
     def is_alive(self) -> bool:
@@ -98,13 +95,11 @@ class _Place:
     def note_death(self, reason: str) -> None:
         """Note a death, or a start that failed; the sixth within a minute is the last."""
         self.reason = reason
-        times = self.deaths
-        times.append(time.monotonic())
-        if len(times) > _MAX_DEATHS and times[-1] - times[0] < _DEATHS_WITHIN:
+        if self.deaths.note(time.monotonic()) > 0:
             self.is_over = True
             self.reason = (
-                f"it died {len(times)} times within {_DEATHS_WITHIN:g} s, the last time because:"
-                f" {reason}"
+                f"it died {MAX_REPLACEMENTS + 1} times within {WITHIN_SECONDS:g} s, the last time"
+                f" because: {reason}"
             )
 
 

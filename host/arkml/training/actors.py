@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from arkml.limits import Limits
 from arkml.training.delivered_rows import DeliveredRows
 from arkml.training.results import WorkerProgress
 from arkml.workers.choice import make_placement
+from arkml.workers.deaths import Deaths
 from arkml.workers.local import LocalPlacement
 from arkml.workers.program import REFUSED
 
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 _PROGRAM = "arkml.training.rollout_worker"
 _INTERVAL = 0.1
-_REPLACEMENTS = 5
-_WITHIN = 60.0
-"""A worker is replaced at most _REPLACEMENTS times within _WITHIN seconds."""
-
 _ENDING = 5.0  # seconds for workers to deliver their last rows
 
 
@@ -49,7 +45,7 @@ class _Post:
     earlier_rows: int = 0  # of the workers before
     earlier_frames: int = 0
     latest: Mapping[str, Any] = field(default_factory=dict)
-    deaths: deque[float] = field(default_factory=deque)
+    deaths: Deaths = field(default_factory=Deaths)
 
     def take_events(self) -> None:
         """Keep the newest progress of the worker."""
@@ -77,12 +73,9 @@ class _Post:
         self.earlier_rows, self.earlier_frames = progress.rows, progress.frames
         self.latest, self.worker = {}, None
         self.incarnation += 1
-        self.deaths.append(now)
-        while self.deaths[0] <= now - _WITHIN:
-            self.deaths.popleft()
-        is_often = len(self.deaths) > _REPLACEMENTS
-        self.due = self.deaths[-_REPLACEMENTS - 1] + _WITHIN if is_often else now
-        return self.due - now
+        wait = self.deaths.note(now)
+        self.due = now + wait
+        return wait
 
 
 class RolloutWorkers(Closing):

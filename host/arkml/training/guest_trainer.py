@@ -39,6 +39,8 @@ from arkml.training.results import (
 )
 from arkml.training.task_runner import make_runner
 from arkml.training.tasks import SEED, compile_module, fill_seed, find_task
+from arkml.training.tracker_clients import TrackerName
+from arkml.training.tracking import Tracking
 from arkml.workers.placement import RunnerName
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ def train(
     actors: int | None = None,
     runner: RunnerName = "processes",
     ray_address: str | None = None,
+    track: TrackerName | None = None,
 ) -> TrainingResult:
     """
     Train a guest until a goal is reached, and keep the policy.
@@ -105,6 +108,9 @@ def train(
     ends. They run as processes of this machine or, with the `runner` "ray", on the Ray cluster at
     `ray_address`, or one of this machine; the `hive` must be reachable from there. One that dies is
     in the warnings and is replaced.
+
+    `track` is "wandb" or "mlflow", extras of these names: it gets the curves, the settings and the
+    policies, which are kept in `directory` without a server. One that fails is in the warnings.
 
     KeyboardInterrupt in the calling thread ends the training, and the result comes back with
     `ended` "interrupted"; another one only ends the wait for the hive. It is raised where nothing
@@ -141,6 +147,7 @@ def train(
         actors=actors,
         runner=runner,
         ray_address=ray_address,
+        track=track,
     )
     return _train(data, options, progress)
 
@@ -165,7 +172,8 @@ class GuestTrainer(Closing):
         self.options = options
         self.error: Exception | None = None
         self._record = TrainingRecord(data, options)
-        self._progress = progress
+        self._tracking = Tracking(options, self._warn)
+        self._progress = self._tracking.observing(progress)
         self._monitor: RunMonitor | None = None
         self._loop: TrainingLoop | None = None
         self._evaluation = PeriodicEvaluation(
@@ -275,6 +283,7 @@ class GuestTrainer(Closing):
         except NotFound as none:
             raise self.error or none from none
         files, unwritten = write_files(self.options, outcome)
+        self._tracking.finish(outcome.metrics, outcome.info.rows, files)
         errors: list[Exception] = [self.error] if self.error else []
         errors += [HiveUnreachable(outcome.missing)] if outcome.missing else []
         return self._result(outcome, files, (*errors, *unwritten))
@@ -284,6 +293,7 @@ class GuestTrainer(Closing):
         with ExitStack() as stack:
             stack.callback(self._host.close)
             stack.callback(self._evaluation.close)
+            stack.callback(self._tracking.close)
             if self._actors is not None:
                 stack.callback(self._actors.close)
             if self._monitor is not None:
@@ -293,6 +303,7 @@ class GuestTrainer(Closing):
         """Start the other workers of a run, and record it. Raises UsageError."""
         if self._actors is not None:
             self._actors.begin(self._hives.started[0][0], run)
+        self._tracking.begin(self._hives.started[0][0], run)
         self._record.write(run)
 
     def _stop_actors(self) -> None:

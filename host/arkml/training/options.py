@@ -12,11 +12,13 @@ from arkml.errors import UsageError
 from arkml.hive.protocol.results import MAX_EPISODES
 from arkml.hive.protocol.workers import environment_seed
 from arkml.limits import Limits
-from arkml.runs.access import EMBEDDED, HiveGrant, canonical
+from arkml.loopback import is_loopback
+from arkml.runs.access import EMBEDDED, HiveGrant
 from arkml.runs.settings import LearnerSettings
 from arkml.runtime.module.description import ModuleKind
 from arkml.training.origin import TrainingOrigin
 from arkml.training.tasks import Task
+from arkml.training.tracker_clients import TrackerName, require_tracker
 from arkml.workers.placement import RunnerName
 
 DEFAULT_MINUTES = 5.0
@@ -72,7 +74,7 @@ class TrainingOptions:
     of an applet only. `hive`, `token`, `allowed_hives`, `settings` and `resume` are as for
     `arkml.train`; the `token` is not shown. `actors` is the number of rollout workers, of which
     this host is the first; `runner` says where the others run, on the Ray cluster at `ray_address`
-    or, without it, on one of this machine.
+    or, without it, on one of this machine. `track` names the tracker that gets the curves.
     """
 
     name: str
@@ -96,6 +98,7 @@ class TrainingOptions:
     actors: int | None = None
     runner: RunnerName = "processes"
     ray_address: str | None = None
+    track: TrackerName | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value that makes no sense, or text that is not an address."""
@@ -105,6 +108,8 @@ class TrainingOptions:
         if self.eval_every is not None:
             require_whole("eval_every", self.eval_every)
         require_whole("evaluate_episodes", self.evaluate_episodes, MAX_EPISODES)
+        if self.track is not None:
+            require_tracker(self.track)
         grant = self.grant()
         self._check_actors(is_embedded=grant.is_embedded)
         if self.origin is not None:
@@ -177,7 +182,7 @@ class TrainingOptions:
 def _is_loopback(address: str) -> bool:
     """Return whether an address of a Ray cluster is one of this machine only."""
     host = address.removeprefix("ray://").rpartition(":")[0] or address
-    return canonical(host.removeprefix("[").removesuffix("]")) == "localhost"
+    return is_loopback(host.removeprefix("[").removesuffix("]").lower())
 
 
 def require_whole(name: str, value: int, most: int | None = None) -> None:

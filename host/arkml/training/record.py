@@ -98,12 +98,14 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _first_run(data: Path) -> RunIdentity | None:
     """Return the first run of a hive, None without one. Raises UsageError for a damaged one."""
-    from arkml.server.document import DOCUMENT_NAME, read_document
+    from arkml.server.document import DOCUMENT_NAME, NewerRun, read_document
 
     documents = []
     for path in data.glob(f"runs/*/{DOCUMENT_NAME}"):
         try:
             documents.append(read_document(path.parent))
+        except NewerRun as error:
+            raise UsageError(str(error)) from None
         except (OSError, HiveError):
             raise UsageError(f"{path} does not say which training is to be resumed") from None
     if not documents:

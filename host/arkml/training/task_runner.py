@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from arkml.guests.fleet import Fleet
     from arkml.guests.guest import Guest
     from arkml.host import Host
+    from arkml.runtime.account import Usage
     from arkml.runtime.compiled_module import CompiledModule
 
 
@@ -41,6 +42,8 @@ class TaskRunner(Protocol):
     def step(self) -> None: ...
     @property
     def statistics(self) -> Statistics: ...
+    @property
+    def account(self) -> Usage: ...
     @property
     def failures(self) -> list[GuestError]: ...
     @property
@@ -84,6 +87,11 @@ class GuestRunner:
     def statistics(self) -> Statistics:
         """Counts of the guest so far."""
         return self.guest.statistics
+
+    @property
+    def account(self) -> Usage:
+        """Time and memory that the guest is charged with so far."""
+        return self.guest.account
 
     @property
     def failures(self) -> list[GuestError]:
@@ -171,6 +179,11 @@ class FleetRunner:
     def statistics(self) -> Statistics:
         """Counts of all guests so far."""
         return self._fleet.statistics
+
+    @property
+    def account(self) -> Usage:
+        """Time and memory that all guests are charged with so far."""
+        return self._fleet.account
 
     @property
     def failures(self) -> list[GuestError]:

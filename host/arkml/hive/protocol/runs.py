@@ -48,7 +48,7 @@ class Status(StrEnum):
     """The state of a run. The numbers of the ABI are `ExperimentStatus`."""
 
     PENDING = "pending"
-    """It was created, and its learner has not sent a message yet."""
+    """It waits for the place of its learner, or its first learner has not sent a message yet."""
     STARTING = "starting"
     """A learner begins, or has not published a policy yet."""
     RUNNING = "running"
@@ -161,7 +161,9 @@ class RunInfo(WireStruct, frozen=True, forbid_unknown_fields=True):
     damaged in the log. `sessions` is the number that take part now. `branches` are the numbers of
     choices of the discrete actions, the last of the `actions`. `latest` is the newest value of each
     metric. `workers` rollout workers that the hive has started are alive. `module_id` is the name
-    that the guest has for a module.
+    that the guest has for a module. A run that is pending may have a `place`, from 1, in the order
+    of those that wait for a learner. Its learner takes `memory` bytes besides the pages of files,
+    its directory `disk` bytes, both 0 until they are measured.
     """
 
     id: str
@@ -184,6 +186,9 @@ class RunInfo(WireStruct, frozen=True, forbid_unknown_fields=True):
     latest: dict[str, float] = field(default_factory=dict)
     workers: Count = 0
     module_id: str = ""
+    place: Count = 0
+    memory: Count = 0
+    disk: Count = 0
 
 
 class WorkerInfo(WireStruct, frozen=True):

@@ -35,13 +35,15 @@ class SessionState(WireStruct, frozen=True, kw_only=True):
 
     `acked` is the number of the last body of rows in the log. `policy_version` is the run's newest.
     `credit` is the number of rows that the learner's rate limiter admits now; with `hold` none are,
-    whatever the credit.
+    whatever the credit. `place` is the position of the run, from 1, in the order of those that wait
+    for a learner, 0 if it does not wait.
     """
 
     acked: Count
     policy_version: PolicyVersion
     credit: Count
     hold: bool = False
+    place: Count = 0
 
 
 class Joined(SessionState, frozen=True, kw_only=True):

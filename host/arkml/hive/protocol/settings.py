@@ -32,7 +32,8 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     Runs of ml-v1 to v3 get the defaults; a `ProtocolConfig` brings its own. `actions` counts the
     continuous actions and then one for each of the `branches`, given by their numbers of choices.
     `algorithm` is the name of a learner, "auto" for "ppo" with branches and "sac" without;
-    `learner` is the one that it stands for. `alpha` is the entropy temperature, "auto" to learn it.
+    `learner` is the one that it stands for. `alpha` is the entropy temperature, "auto" to learn it,
+    so that the policy has `target_entropy` nats for each action.
     `learning_rate_steps` is the number of updates from the first learning rate to the last, 0 for a
     constant one. `rollout_length` is the n of n-step returns. `demo_fraction` is the largest share
     of a batch that is drawn from demonstrations. `updates_per_row` is the largest number of updates
@@ -48,6 +49,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     hidden: Annotated[int, Meta(ge=1, le=8_192)] = 64
     layers: Annotated[int, Meta(ge=1, le=8)] = 2
     alpha: Annotated[float, Meta(ge=0.0, le=100.0)] | Literal["auto"] = "auto"
+    target_entropy: Annotated[float, Meta(ge=-20.0, le=0.6)] = 0.0
     use_terminal_masking: bool = True
     learning_rate_init: _LearningRate = 1e-3
     learning_rate_end: _LearningRate = 1e-3

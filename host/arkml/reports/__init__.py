@@ -1,0 +1,1 @@
+"""Reports of runs: one file each, for people."""

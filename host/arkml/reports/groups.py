@@ -1,0 +1,89 @@
+"""Runs that are laid over each other: those that differ in their seed only are one band."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.reports.runs import Curve, ReportedRun
+from arkml.training.seeds import band_of
+
+COLUMNS = 400
+"""The places of a chart between which curves are drawn; each keeps its lowest and highest value."""
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RunGroup:
+    """Runs of one game that have all settings but the seed in common; `label` names them."""
+
+    label: str
+    runs: Sequence[ReportedRun]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """
+    One metric of one group: a line and, for several runs, the band from the lowest to the highest.
+
+    line, low and high: float64, [points, 2], (rows, value). `low` and `high` are None for one run.
+    """
+
+    line: Doubles
+    low: Doubles | None
+    high: Doubles | None
+
+
+def grouped(runs: Sequence[ReportedRun]) -> list[RunGroup]:
+    """Return the runs in groups, in the order of their first runs."""
+    groups: dict[str, list[ReportedRun]] = {}
+    for run in runs:
+        settings = {n: value for n, value in run.settings.as_json().items() if n != "seed"}
+        groups.setdefault(json.dumps([run.info.game, settings], sort_keys=True), []).append(run)
+    names = [run.info.name for run in runs]
+    return [RunGroup(_label(members, names), members) for members in groups.values()]
+
+
+def draw(group: RunGroup, metric: str) -> Drawing | None:
+    """Return the drawing of a metric, None if no run of the group has it."""
+    curves = [curve for run in group.runs if (curve := _by_rows(run.curves.get(metric, ())))]
+    if not curves:
+        return None
+    if len(curves) == 1:
+        return Drawing(_thinned(np.array(curves[0], np.float64)), None, None)
+    band = band_of([[(int(x), value) for x, value in curve] for curve in curves])
+    assert band is not None
+    lines = (band.median, band.low, band.high)
+    return Drawing(*(_thinned(np.stack([band.rows, values], axis=1)) for values in lines))
+
+
+def _label(members: Sequence[ReportedRun], names: Sequence[str]) -> str:
+    first = members[0].info
+    if len(members) > 1:
+        return f"{first.name}, {len(members)} runs"
+    return first.name if names.count(first.name) == 1 else f"{first.name} ({first.id})"
+
+
+def _by_rows(curve: Curve) -> list[tuple[float, float]]:
+    """Return a curve with one value for each number of rows, the last."""
+    return sorted(dict(curve).items())
+
+
+def _thinned(line: Doubles) -> Doubles:
+    """Return the first, lowest, highest and last point of each column of a chart."""
+    if len(line) <= 4 * COLUMNS:
+        return line
+    rows, values = line[:, 0], line[:, 1]
+    span = (rows[-1] - rows[0]) or 1.0
+    columns = np.minimum((rows - rows[0]) / span * COLUMNS, COLUMNS - 1).astype(np.int64)
+    begins = np.flatnonzero(np.diff(columns, prepend=-1)).tolist()
+    kept: set[int] = set()
+    for begin, end in zip(begins, [*begins[1:], len(line)], strict=True):
+        part = values[begin:end]
+        kept |= {begin, begin + int(part.argmin()), begin + int(part.argmax()), end - 1}
+    return line[sorted(kept)]

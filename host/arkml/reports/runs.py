@@ -1,0 +1,145 @@
+"""The runs that a report shows, read from a hive or from its data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arkml.errors import HiveError, UsageError
+from arkml.hive.protocol.results import CheckpointInfo
+from arkml.hive.protocol.runs import Best, RunInfo
+from arkml.hive.protocol.settings import Settings
+
+if TYPE_CHECKING:
+    from arkml.hive.client import HiveClient
+    from arkml.server.document import Document
+
+Curve = Sequence[tuple[float, float]]
+"""Values of one metric: (rows, value) pairs, in the order of their times."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRun:
+    """
+    One run: its state, its settings, the checkpoints that are kept and the curves of its metrics.
+
+    `best` is None where no policy was rated. `source` is the hive or the directory it is read from.
+    """
+
+    info: RunInfo
+    settings: Settings
+    best: Best | None
+    module: str
+    checkpoints: Sequence[CheckpointInfo]
+    curves: Mapping[str, Curve]
+    source: str
+
+
+def read_from_hive(client: HiveClient, names: Sequence[str], source: str) -> list[ReportedRun]:
+    """
+    Return runs of a hive by their ids or names; of a name the newest run.
+
+    Raises UsageError for a run that is not there, and HiveError.
+    """
+    runs = client.runs().result()
+    return [_ask(client, _chosen(runs, name, source), source) for name in names]
+
+
+def read_from_directory(
+    data: Path, names: Sequence[str], warn: Callable[[str], object]
+) -> list[ReportedRun]:
+    """
+    Return runs by their ids or names, all of them without names; a hive may serve them meanwhile.
+
+    `data` is the data directory of a hive, or the directory of a training. `warn` is called with a
+    sentence for each run that is not named and cannot be read. Raises UsageError for a directory
+    without runs or a run that is not there, and HiveError for a run that cannot be read.
+    """
+    runs = data / "runs" if (data / "runs").is_dir() else data / "hive" / "runs"
+    if not runs.is_dir():
+        raise UsageError(f"{data} holds no runs: it takes the data directory of a hive")
+    known = []
+    for directory in sorted(runs.iterdir()):
+        try:
+            known.append(_read(directory, is_brief=bool(names)))
+        except HiveError as error:
+            if directory.name in names:
+                raise
+            warn(str(error))
+    if not names:
+        return known
+    infos = sorted((run.info for run in known), key=lambda info: info.started_at, reverse=True)
+    return [_read(runs / _chosen(infos, name, str(data)).id) for name in names]
+
+
+def _chosen(runs: Sequence[RunInfo], wanted: str, source: str) -> RunInfo:
+    for run in runs:
+        if run.id == wanted:
+            return run
+    for run in runs:
+        if run.name == wanted:
+            return run
+    raise UsageError(f"there is no run {wanted!r} in {source}, which has {len(runs)} runs")
+
+
+def _ask(client: HiveClient, info: RunInfo, source: str) -> ReportedRun:
+    details = client.details(info.id).result()
+    names = sorted(name for name, *_ in client.metrics(info.id).result())
+    curves = {}
+    for name in names:
+        points = client.series(info.id, name).result()
+        curves[name] = [(float(point.step), point.value) for point in points]
+    checkpoints = client.checkpoints(info.id).result()
+    return ReportedRun(
+        details.run, details.settings, details.best, details.module, checkpoints, curves, source
+    )
+
+
+def _read(directory: Path, *, is_brief: bool = False) -> ReportedRun:
+    """Return the run in a directory; a brief one has no curves. Raises HiveError."""
+    from arkml.server.checkpoints import list_checkpoints
+    from arkml.server.document import read_document
+    from arkml.server.metrics_files import MetricsFiles
+
+    try:
+        document = read_document(directory)
+    except HiveError as error:
+        raise HiveError(f"run {directory.name} cannot be read: {error}") from error
+    request = document.request
+    curves: dict[str, list[tuple[float, float]]] = {}
+    try:
+        for reports in () if is_brief else MetricsFiles(directory).read():
+            for name, step, value in (point for _, points in reports for point in points):
+                curves.setdefault(name, []).append((float(step), value))
+        checkpoints = list_checkpoints(directory)
+    except OSError as error:
+        raise HiveError(f"{directory} cannot be read: {error}") from error
+    return ReportedRun(
+        _info_of(document), request.settings, document.best, request.module, checkpoints, curves,
+        str(directory),
+    )  # fmt: skip
+
+
+def _info_of(document: Document) -> RunInfo:
+    request, settings = document.request, document.request.settings
+    return RunInfo(
+        id=document.id,
+        name=request.name,
+        game=request.game,
+        status=document.status,
+        features=settings.features,
+        actions=settings.actions,
+        started_at=document.started_at,
+        ended_at=document.ended_at,
+        seconds=request.seconds,
+        rows=document.rows,
+        lost=document.lost,
+        n_opts=document.n_opts,
+        reason=document.reason,
+        seed=settings.seed,
+        branches=settings.branches,
+        workers=request.workers,
+        module_id=request.module_id,
+    )

@@ -1,0 +1,126 @@
+"""The places of learners on the machine of a hive, given to runs in the order of asking."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from arkml.server.options import ServerLimits
+from arkml.server.usage import memory_of, sized
+
+LEARNER_BYTES = 256 << 20
+"""Memory set aside for a learner that takes less: one with default networks begins at 133 MiB."""
+
+
+class LearnerPlace:
+    """
+    The place of one run's learner: held, asked for, or neither.
+
+    `pid` is the process that the place is used by, None for none, and `memory` the bytes that it
+    took last. `excess` is the reason why it has to end, empty as long as it may run.
+    """
+
+    def __init__(self, places: LearnerPlaces, changed: Callable[[], None]) -> None:
+        self.pid: int | None = None
+        self.memory = 0
+        self.excess = ""
+        self.changed = changed
+        self._places = places
+        self._given: asyncio.Future[None] | None = None
+
+    @property
+    def number(self) -> int:
+        """The position in the order of those that wait, from 1; 0 for a place that does not."""
+        return self._places.number(self)
+
+    async def take(self) -> None:
+        """Wait until the place is held."""
+        self._given = asyncio.get_running_loop().create_future()
+        self._places.add(self)
+        try:
+            await self._given
+        except BaseException:
+            self.give_up()
+            raise
+
+    def give(self) -> None:
+        """Note that the place is held from now on."""
+        if self._given is not None and not self._given.done():
+            self._given.set_result(None)
+
+    def give_up(self) -> None:
+        """Hold and ask for the place no more."""
+        self.pid, self.memory, self.excess = None, 0, ""
+        self._places.remove(self)
+
+
+class LearnerPlaces:
+    """
+    All places of a hive: as many as it may have, and as fit into the memory of its learners.
+
+    A learner may always run if no other one does, so that each run has its turn.
+    """
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self._most = limits.learners
+        self._bytes = limits.memory_bytes
+        self._held: list[LearnerPlace] = []
+        self._waiting: list[LearnerPlace] = []
+
+    @property
+    def are_wanted(self) -> bool:
+        """True while runs wait for a place."""
+        return bool(self._waiting)
+
+    def number(self, place: LearnerPlace) -> int:
+        """Return the position of a place in the order of those that wait, 0 if it does not."""
+        return self._waiting.index(place) + 1 if place in self._waiting else 0
+
+    def add(self, place: LearnerPlace) -> None:
+        """Give a place, now or once it is its turn."""
+        self._waiting.append(place)
+        self._give()
+        place.changed()
+
+    def remove(self, place: LearnerPlace) -> None:
+        """Take a place back, and give it to the next run."""
+        if place in self._held:
+            self._held.remove(place)
+        if place in self._waiting:
+            self._waiting.remove(place)
+        self._give()
+
+    def measure(self) -> None:
+        """Measure the memory of all learners, and set `excess` of the largest if it is too much."""
+        for place in self._held:
+            place.memory = memory_of(place.pid) if place.pid is not None else 0
+        total = sum(place.memory for place in self._held)
+        is_ending = any(place.excess for place in self._held)
+        if self._bytes and total > self._bytes and not is_ending:
+            largest = max(self._held, key=lambda place: place.memory)
+            largest.excess = (
+                f"its learner takes {sized(largest.memory)} of memory, the learners of this hive"
+                f" {sized(total)} in all, and they may take {sized(self._bytes)} (--max-memory)"
+            )
+        self._give()
+
+    def _give(self) -> None:
+        """Give places to those that wait, as far as there are some."""
+        given = False
+        while self._waiting and self._has_room():
+            place = self._waiting.pop(0)
+            self._held.append(place)
+            place.give()
+            place.changed()
+            given = True
+        if given:
+            for place in self._waiting:
+                place.changed()
+
+    def _has_room(self) -> bool:
+        if self._most and len(self._held) >= self._most:
+            return False
+        if not self._bytes or not self._held:
+            return True
+        used = sum(max(place.memory, LEARNER_BYTES) for place in self._held)
+        return used + LEARNER_BYTES <= self._bytes

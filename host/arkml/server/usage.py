@@ -1,0 +1,104 @@
+"""Memory of learners and disk space of runs, measured as the operating system counts them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+
+from arkml.errors import HiveRefused
+
+_log = logging.getLogger(__name__)
+
+_OWN = ("RssAnon:", "RssShmem:", "VmSwap:")
+"""The lines of `/proc/PID/status` for memory that cannot be taken back, in KiB."""
+
+_BLOCK = 512
+"""Bytes of a block in `st_blocks`."""
+
+_FULL = 507
+
+
+def memory_of(pid: int) -> int:
+    """
+    Return the bytes of memory that a process has to itself, 0 if they are not known.
+
+    Pages of files, such as those of shared libraries and of the log, do not count.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(_OWN))
+
+
+class DiskUse:
+    """
+    The disk space of a hive's directory, measured now and then, and of each run in it.
+
+    `most` is the number of bytes that it may take, 0 for no limit.
+    """
+
+    def __init__(self, directory: Path, most: int) -> None:
+        self._directory = directory
+        self._most = most
+        self._measured = 0
+        self._taken = 0  # since the measurement began
+        self._runs: dict[str, int] = {}
+        self._is_full = False
+
+    def of_run(self, run_id: str) -> int:
+        """Return the bytes of a run at the last measurement, 0 before the first."""
+        return self._runs.get(run_id, 0)
+
+    def take(self, size: int) -> None:
+        """Count `size` bytes that are about to be allocated. Raises HiveRefused without room."""
+        used, most = self._measured + self._taken, self._most
+        was_full, self._is_full = self._is_full, bool(most) and used + size > most
+        if self._is_full:
+            reason = (
+                f"the hive has {sized(used)} on disk, and may have {sized(most)} (--max-disk):"
+                " delete runs that are over, by arkml hive rm"
+            )
+            if not was_full:
+                _log.error("%s", reason)
+            raise HiveRefused(reason, _FULL)
+        self._taken += size
+
+    async def measure(self) -> None:
+        """Measure the directory anew."""
+        before = self._taken
+        total, runs = await asyncio.to_thread(self._measure)
+        self._measured, self._runs = total, runs
+        self._taken -= before
+
+    def _measure(self) -> tuple[int, dict[str, int]]:
+        """Return the bytes of all files, and those of each run."""
+        runs = self._directory / "runs"
+        sizes = {entry.name: _size(entry) for entry in _entries(runs)}
+        others = (entry for entry in _entries(self._directory) if entry.name != runs.name)
+        return sum(sizes.values()) + sum(map(_size, others)), sizes
+
+
+def _entries(directory: str | Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except OSError:  # it was deleted meanwhile
+        return []
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    """Return the bytes on disk of a file, or of all files in a directory."""
+    try:
+        if entry.is_dir(follow_symlinks=False):
+            return sum(map(_size, _entries(entry.path)))
+        return entry.stat(follow_symlinks=False).st_blocks * _BLOCK
+    except OSError:
+        return 0
+
+
+def sized(size: int) -> str:
+    """Return a number of bytes as text."""
+    return f"{size / (1 << 20):,.0f} MiB"
