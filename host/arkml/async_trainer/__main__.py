@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import get_args
@@ -17,6 +18,7 @@ from arkml.async_trainer.adaptors.sac_agent import SacAgentConfig
 from arkml.async_trainer.adaptors.sac_rows import SacReplayBufferConfig, SacStepProcessorConfig
 from arkml.async_trainer.async_trainer import AsyncTrainerConfig
 from arkml.async_trainer.core.evaluator import EPISODE_RETURN, DefaultEvaluator
+from arkml.async_trainer.core.optimization import BEST
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.runners.choice import RunnerChoice
@@ -24,11 +26,11 @@ from arkml.async_trainer.util import AsyncTrainResult, train_async
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import ArkmlError
 from arkml.hive.protocol.settings import Settings
+from arkml.runtime.interrupts import GUARD
 
 PENDULUM = Path("fixtures", "guests", "c_pendulum_plain.wasm")
 """The guest that is trained if none is given, in a checkout of the repository."""
 
-_INTERRUPTED = 130
 _EVALUATION_SEED = 0
 
 
@@ -59,22 +61,42 @@ class ProgressPrinter(Recorder):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train and return the exit status: 0, 1 if it failed, 130 if it was interrupted."""
+    """Train and return the exit status: 0, 1 if it failed, 130 after Ctrl-C, 143 after SIGTERM."""
     options = _options(arguments)
-    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        result = _train(options)
+        with _caught_signals() as caught:
+            result = _train(options)
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        if options.out is not None and (options.out / BEST).exists():
+            _say(f"interrupted: the best policy so far is in {options.out / BEST}")
+        return 128 + next(iter(caught), signal.SIGINT)
     except ArkmlError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    finally:
-        signal.signal(signal.SIGTERM, before)
     _say(result.stat.fmt() + actor_stats_fmt(result.actor_stats))
     if options.out is not None:
-        _say(f"the best policy is in {options.out / 'best'}")
+        _say(f"the best policy is in {options.out / BEST}")
     return 0
+
+
+@contextmanager
+def _caught_signals() -> Iterator[list[int]]:
+    """Raise KeyboardInterrupt at Ctrl-C and SIGTERM, but not in a guest; yield those that came."""
+    caught: list[int] = []
+
+    def catch(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+        GUARD.interrupt(number, frame)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, catch)
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _train(options: argparse.Namespace) -> AsyncTrainResult:
@@ -184,10 +206,6 @@ def _words(text: str) -> tuple[int | str, ...]:
         return tuple(word if word == "{seed}" else int(word) for word in text.split(","))
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: numbers and {{seed}} with commas") from error
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _say(text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -26,13 +25,9 @@ from arkml.async_trainer.runners.runner import (
     Waits,
 )
 from arkml.errors import UsageError
+from arkml.workers.deaths import MAX_REPLACEMENTS, WITHIN_SECONDS, Deaths
 
 log = logging.getLogger(__name__)
-
-MOST_REPLACEMENTS = 5
-"""Times that an actor is replaced within REPLACEMENT_SECONDS; the next death ends the training."""
-
-REPLACEMENT_SECONDS = 60.0
 
 JOIN_SECONDS = 10.0
 """Seconds that actors get to stop by themselves."""
@@ -87,7 +82,7 @@ class _ActorState:
     is_running: bool = False
     env_steps: int = 0
     duration: float = 0.0
-    deaths: deque[float] = field(default_factory=deque)
+    deaths: Deaths = field(default_factory=Deaths)
 
 
 class ActorManager:
@@ -161,7 +156,7 @@ class ActorManager:
         Return the messages that have arrived; wait for at most `seconds` if there is nothing.
 
         Actors that have died are replaced. Raises BorderAsyncTrainerError if one did so more than
-        MOST_REPLACEMENTS times within REPLACEMENT_SECONDS, and SendMsgForPush if one found the
+        MAX_REPLACEMENTS times within WITHIN_SECONDS, and SendMsgForPush if one found the
         channel full and was not to wait.
         """
         messages, failure = [], None
@@ -232,14 +227,10 @@ class ActorManager:
             return
         if ended.is_channel_full:
             raise SendMsgForPush(ended.reason)
-        now = time.monotonic()
-        actor.deaths.append(now)
-        while now - actor.deaths[0] > REPLACEMENT_SECONDS:
-            actor.deaths.popleft()
-        if len(actor.deaths) > MOST_REPLACEMENTS:
+        if actor.deaths.note(time.monotonic()) > 0:
             raise BorderAsyncTrainerError(
-                f"actor {ended.actor} died {len(actor.deaths)} times within"
-                f" {REPLACEMENT_SECONDS:.0f} seconds, the last time of: {ended.reason}"
+                f"actor {ended.actor} died {MAX_REPLACEMENTS + 1} times within"
+                f" {WITHIN_SECONDS:.0f} seconds, the last time of: {ended.reason}"
             )
         actor.incarnation += 1
         self.replacements += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,11 +75,12 @@ def train_async(
     parts = ActorParts(
         agent_class, agent_configs, env_class, env_config_train, processor_class, step_proc_config
     )
-    actors = ActorManager(actor_man_config, parts)
-    own = None
-    if evaluator is None:
-        evaluator = own = DefaultEvaluator(env_config_eval, 0, 1, env=env)
-    try:
+    with ExitStack() as closing:
+        if evaluator is None:
+            evaluator = DefaultEvaluator(env_config_eval, 0, 1, env=env)
+            closing.callback(evaluator.close)
+        actors = ActorManager(actor_man_config, parts)
+        closing.callback(actors.stop_and_join)
         trainer = AsyncTrainer(
             async_trainer_config,
             agent_class.build(agent_config),
@@ -89,10 +91,7 @@ def train_async(
         )
         actors.run()
         stat = trainer.train()
-    finally:
         actor_stats = actors.stop_and_join()
-        if own is not None:
-            own.close()
     log.info("%s", stat.fmt())
     log.info("%s", actor_stats_fmt(actor_stats))
     return AsyncTrainResult(

@@ -87,7 +87,7 @@ class GuestsAsEnv(Env[Floats, Floats]):
         self._fresh = None
         step = self._last = self._fleet.step(actions, before)
         self._seen = step.observations
-        if not step.steps:  # all agents keep running
+        if not step.steps and step.events is None:  # all agents keep running
             no = self._no
             return Step(actions, self._seen, step.rewards, no, no, None), Record()
         _require_sound(step)
@@ -160,6 +160,7 @@ class AgentsAsEnv(Env[Floats, Floats]):
             env.close()
             raise
         self._behavior = self._now.behavior
+        self._acted: Ids = self._now.agents  # in the latest step
 
     @property
     def behavior(self) -> Behavior:
@@ -182,7 +183,7 @@ class AgentsAsEnv(Env[Floats, Floats]):
     def step(self, act: Floats) -> tuple[GuestStep, Record]:
         """Act with all agents. Raises InvalidActions, GuestError and UsageError."""
         before = self._now
-        agents = before.agents if self._is_steady else before.deciding
+        agents = self._acted = before.agents if self._is_steady else before.deciding
         actions = _checked(act, len(agents), self._behavior)
         self._fresh = None
         running = core_of(self._env).running_agents
@@ -201,14 +202,13 @@ class AgentsAsEnv(Env[Floats, Floats]):
         observations, rewards = now.observations[rows], now.rewards[rows]
         return Step(actions, observations, rewards, terminated, truncated, None), Record()
 
-    def step_with_reset(self, act: Floats) -> tuple[GuestStep, Record]:
-        """Act with all agents; `init_obs` has the rows that follow where agents ended or began."""
-        agents = self._now.deciding
-        step, record = self.step(act)
-        if not self._is_steady or not np.array_equal(agents, self._now.agents):
-            step.init_obs = self._following()
-            step.continues = _rows_of(self._now.deciding, agents)
-        return step, record
+    def begin_next(self, step: GuestStep) -> None:
+        """Fill `init_obs` and `continues` with the next rows, where agents ended or began."""
+        agents = self._acted
+        if self._is_steady and np.array_equal(agents, self._now.agents):
+            return
+        step.init_obs = self._following()
+        step.continues = _rows_of(self._now.deciding, agents)
 
     def close(self) -> None:
         """Free the guest."""

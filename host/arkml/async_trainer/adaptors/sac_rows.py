@@ -202,7 +202,7 @@ class SacReplayBuffer(ReplayBufferBase):
         return cls(config.settings)
 
     def __init__(self, settings: Settings) -> None:
-        self.capacity = settings.memory_max_size
+        self.capacity: int = settings.memory_max_size
         """Rows that the buffer holds at most."""
         self._settings = settings
         self._type = row_type(settings.features, settings.actions)

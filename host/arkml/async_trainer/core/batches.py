@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
@@ -17,15 +18,16 @@ ObsBatch = TypeVar("ObsBatch", bound=BatchBase)
 ActBatch = TypeVar("ActBatch", bound=BatchBase)
 
 
-class TransitionBatch:
+class TransitionBatch(ABC):
     """
     An item, or a batch, of as many samples as its length.
 
     Items of other classes count as one sample each.
     """
 
+    @abstractmethod
     def __len__(self) -> int:
-        raise NotImplementedError
+        """Return the number of samples."""
 
 
 @dataclass(slots=True)

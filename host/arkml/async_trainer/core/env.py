@@ -86,9 +86,17 @@ class Env(ABC, Generic[ObsT, ActT]):
     def step_with_reset(self, act: ActT) -> tuple[Step[ObsT, ActT], Record]:
         """Act, and begin a new episode where one ends: its observation is in `init_obs`."""
         step, record = self.step(act)
+        self.begin_next(step)
+        return step, record
+
+    def begin_next(self, step: Step[ObsT, ActT]) -> None:
+        """
+        Begin a new episode where one ended in the latest step: its observation is in `init_obs`.
+
+        Environments that come and go fill `continues`, too.
+        """
         if step.is_done:
             step.init_obs = self.reset(step.is_terminated | step.is_truncated)
-        return step, record
 
     def close(self) -> None:
         """Free what the environment holds. Safe to call again."""

@@ -6,12 +6,16 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from arkml.async_trainer.core.agent import Policy
 from arkml.async_trainer.core.config_files import check_whole
 from arkml.async_trainer.core.configurable import class_of
 from arkml.async_trainer.core.env import Env
 from arkml.async_trainer.core.record import Record
+from arkml.errors import UsageError
+
+Rows = npt.NDArray[np.intp]
 
 EPISODE_RETURN = "Episode return"
 """The name of the score of DefaultEvaluator in its records."""
@@ -34,7 +38,9 @@ class DefaultEvaluator(Evaluator):
     Plays episodes in an environment of its own; the score is the mean of their returns.
 
     Episode number i begins with `reset_with_index(i)`; an environment of n side by side plays n
-    episodes at each. The class of the environment is `env`, or the one that `config` names.
+    episodes at each. Where environments come and go, as the agents of one guest do, those that are
+    there at the beginning count, and others play along. The class of the environment is `env`, or
+    the one that `config` names.
     """
 
     def __init__(
@@ -58,12 +64,30 @@ class DefaultEvaluator(Evaluator):
         env = self._env
         obs = env.reset_with_index(ix)
         returns = np.zeros(len(obs))
-        is_playing = np.ones(len(obs), bool)
+        rows: Rows = np.arange(len(obs))  # of the episodes that count, in the observations
+        places = rows  # of those, in the returns
         while True:
             step, _ = env.step(agent.sample(obs))
-            returns += np.where(is_playing, step.reward, 0.0)
+            returns[places] += step.reward[rows]
             ended = np.asarray(step.is_terminated) | np.asarray(step.is_truncated)
-            is_playing &= ended == 0
-            if not is_playing.any():
-                return float(returns.mean())
-            obs = env.reset(ended) if ended.any() else step.obs
+            playing = ended[rows] == 0
+            if not playing.all():
+                rows, places = rows[playing], places[playing]
+                if not len(rows):
+                    return float(returns.mean())
+            env.begin_next(step)
+            obs = step.obs if step.init_obs is None else step.init_obs
+            if step.continues is not None:
+                rows = _following(rows, step.continues)
+
+
+def _following(rows: Rows, continues: Rows) -> Rows:
+    """Return the rows that continue the episodes of `rows`, intp, [n]. Raises UsageError."""
+    following = {row: new for new, row in enumerate(continues.tolist())}
+    lost = [row for row in rows.tolist() if row not in following]
+    if lost:
+        raise UsageError(
+            f"the episode of row {lost[0]} of a step neither ended nor continues: `continues` has"
+            f" {continues.tolist()}"
+        )
+    return np.array([following[row] for row in rows.tolist()], np.intp)

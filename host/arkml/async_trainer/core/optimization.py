@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from abc import abstractmethod
 from typing import Any, Protocol
 
 from arkml.async_trainer.core.buffers import ReplayBufferBase
@@ -84,9 +85,9 @@ class OptimizationLoop(LearningLoop):
         self._timed_steps = 0
         self._timed_seconds = 0.0
 
+    @abstractmethod
     def costs(self) -> Record:
         """Return what is recorded of speeds at each `record_compute_cost_interval`."""
-        raise NotImplementedError
 
     def optimize(self) -> int:
         """Make an optimization step; evaluate and save the agent where that is due."""

@@ -167,16 +167,17 @@ class ProcessRunner(Closing):
         return [decode_arrived(one) for one in arrived]
 
     def stop(self) -> None:
-        """Ask all actors to stop."""
-        self._state.stop()
-        self._wake()
+        """Ask all actors to stop. Does nothing after `close`."""
+        if not self._is_closed:
+            self._state.stop()
+            self._wake()
 
     def close(self, seconds: float = 5.0) -> None:
         """End what still runs after `seconds` by force, and free everything. Safe to call again."""
         if self._is_closed:
             return
-        self._is_closed = True
         self.stop()
+        self._is_closed = True
         with self._changed:
             self._changed.wait_for(lambda: not self._processes, seconds)
             for process in self._processes:
