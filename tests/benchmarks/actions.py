@@ -13,7 +13,7 @@ import numpy.typing as npt
 Numbers = npt.NDArray[Any]
 
 STEPS = 256  # of them, then they come again
-MOST = 1024  # agents
+MOST = 4096  # agents
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 
-from tests.benchmarks import players, stepping
+import numpy as np
+from tests.benchmarks import native, players, stepping
 from tests.benchmarks.actions import STEPPED
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.measuring import Block, Spread, mean_microseconds, quotients
@@ -25,6 +26,12 @@ BOUNDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {  # against each rival
     "pendulum": {FLEET: (3.0, 0.5, 0.4), CROWD: (35.0, 5.0, 4.0)},
     "cart-pole": {FLEET: (0.5, 0.15, 0.15), CROWD: (1.5, 0.5, 0.4)},
 }
+COUNTS: Mapping[str, Mapping[int, Limit]] = {  # cart-poles beside pendulums, which end together
+    "agents of a guest": {64: AtLeast(0.3), 1024: AtLeast(0.6), 4096: AtLeast(0.6)},
+    "guests": {64: AtLeast(0.7), 1000: AtLeast(0.7)},
+}
+FLOOR = "its C source in a native loop"
+OF_NATIVE = 0.2
 NOTE = (
     "Each game is stepped by random actions, drawn beforehand, the same for all; a figure is that"
     f" of {STEPS} consecutive steps, with the ends and beginnings of episodes. The pendulums end"
@@ -32,11 +39,11 @@ NOTE = (
     " as Gymnasium's is, falls after about 22, so in each step some end and others begin; the"
     " step in which one begins counts, with ours and theirs. EnvPool runs with its own choice of"
     " threads, and with one. The cost of an interface is its step against that of GuestEnv alone,"
-    " in the same rounds; PettingZoo's agents that end are followed by others, and every"
-    f" {stepping.EPISODE} steps by a new instance. Earlier editions of this page stepped"
-    " pendulums only, with actions of zero, and gave the median step, in which no episode ends:"
-    " that was faster, above all for many agents, and the limits were higher (5x, 2x, 100x and 5x,"
-    " and 50x against our player)."
+    " in the same rounds, and what it adds is their difference; PettingZoo's agents that end are"
+    f" followed by others, and every {stepping.EPISODE} steps by a new instance. Earlier editions"
+    " of this page stepped pendulums only, with actions of zero, and gave the median step, in which"
+    " no episode ends: that was faster, above all for many agents, and the limits were higher (5x,"
+    " 2x, 100x and 5x, and 50x against our player)."
 )
 
 
@@ -44,12 +51,19 @@ def rows(bench: Bench) -> Iterator[Row]:
     bench.note(TOPIC, NOTE)
     if find_spec("envpool") is None:
         bench.note(TOPIC, "EnvPool is not installed: its rows are missing.")
+    bench.say("cart-poles beside pendulums")
+    yield from _with_ends(bench)
+    if native.is_possible():
+        bench.say(f"{MANY} cart-poles beside {FLOOR}")
+        yield from _beside_native(bench)
+    else:
+        bench.note(TOPIC, "clang is not installed: the row of the native loop is missing.")
     for game in STEPPED:
         bench.say(f"{game}: {SYNC} guests, and {MANY} agents of one, against {SYNC} others")
         yield from _against_others(bench, game)
-        bench.say(f"{game}: interfaces on {SOME} agents")
-        yield from _interfaces(bench, game)
         yield from players.rows(bench, TOPIC, game, SOME)
+    bench.say(f"interfaces on {SOME} agents")
+    yield from _interfaces(bench)
 
 
 def _against_others(bench: Bench, game: str) -> Iterator[Row]:
@@ -76,6 +90,40 @@ def _against_others(bench: Bench, game: str) -> Iterator[Row]:
                 )  # fmt: skip
 
 
+def _with_ends(bench: Bench) -> Iterator[Row]:
+    """Steps of cart-poles, of which some end in every step, beside as many pendulums."""
+    for kind, make in (("agents of a guest", stepping.vector), ("guests", stepping.fleet)):
+        for count, limit in COUNTS[kind].items():
+            with ExitStack() as stack:
+                calls = {game: make(stack, game, count) for game in STEPPED}
+                figures = bench.interleave(
+                    {game: partial(_rate, count, call) for game, call in calls.items()}
+                )
+            poles, pendulums = figures["cart-pole"], figures["pendulum"]
+            yield Row(
+                TOPIC, f"cart-pole: agent steps, {count} {kind}", "million/s", Spread.of(poles),
+                limit, f"pendulum, {count} {kind}", Spread.of(pendulums),
+                quotients(poles, pendulums),
+            )  # fmt: skip
+
+
+def _beside_native(bench: Bench) -> Iterator[Row]:
+    """Steps of cart-poles into arrays of the caller, beside the same source without a host."""
+    with ExitStack() as stack:
+        calls = {
+            CROWD: stepping.written(stack, "cart-pole", MANY),
+            FLOOR: native.cart_poles(stack, MANY),
+        }
+        figures = bench.interleave(
+            {name: partial(_rate, MANY, call) for name, call in calls.items()}
+        )
+    yield Row(
+        TOPIC, f"cart-pole: agent steps, {CROWD}, out=", "million/s", Spread.of(figures[CROWD]),
+        AtLeast(OF_NATIVE), FLOOR, Spread.of(figures[FLOOR]),
+        quotients(figures[CROWD], figures[FLOOR]),
+    )  # fmt: skip
+
+
 def _rate(agents: int, call: Call) -> float:
     """Millions of agent steps a second."""
     return agents / mean_microseconds(call, STEPS)
@@ -93,18 +141,33 @@ LIMITS: Mapping[str, Mapping[str, Limit]] = {
 }
 
 
-def _interfaces(bench: Bench, game: str) -> Iterator[Row]:
-    limits = LIMITS[game]
+ADDED = AtMost(1.5)  # to a step in which some agents end, beside one in which none does
+
+
+def _interfaces(bench: Bench) -> Iterator[Row]:
     with ExitStack() as stack:
         blocks: dict[str, Block] = {
-            name: partial(mean_microseconds, make(stack, game, SOME), STEPS)
+            f"{game} {name}": partial(mean_microseconds, make(stack, game, SOME), STEPS)
+            for game in STEPPED
             for name, make in INTERFACES.items()
         }
         figures = bench.interleave(blocks)
-    plain = figures["GuestEnv"]
-    yield alone(TOPIC, f"{game}: GuestEnv, a step of {SOME} agents", "µs", plain)
-    for name in ("VectorEnv", "LLAPI", "PettingZoo"):
+    for game in STEPPED:
+        plain = figures[f"{game} GuestEnv"]
+        yield alone(TOPIC, f"{game}: GuestEnv, a step of {SOME} agents", "µs", plain)
+        for name, limit in LIMITS[game].items():
+            ours = figures[f"{game} {name}"]
+            yield Row(
+                TOPIC, f"{game}: {name}, a step of {SOME} agents", "µs", Spread.of(ours), limit,
+                "GuestEnv", Spread.of(plain), quotients(ours, plain),
+            )  # fmt: skip
+    for name in ("LLAPI", "PettingZoo"):
+        poles, pendulums = (
+            np.subtract(figures[f"{game} {name}"], figures[f"{game} GuestEnv"]).tolist()
+            for game in ("cart-pole", "pendulum")
+        )
         yield Row(
-            TOPIC, f"{game}: {name}, a step of {SOME} agents", "µs", Spread.of(figures[name]),
-            limits[name], "GuestEnv", Spread.of(plain), quotients(figures[name], plain),
+            TOPIC, f"cart-pole: what {name} adds to a step of {SOME} agents", "µs",
+            Spread.of(poles), ADDED, "to pendulums", Spread.of(pendulums),
+            quotients(poles, pendulums),
         )  # fmt: skip

@@ -40,12 +40,12 @@ NOTE = (
     " defaults, which a guest of 16 agents gets by `arkml train GUEST`; its submits wait for the"
     " learner. The goal is the mean return without noise of 100 episodes, rated every 1,024 rows"
     f" when all is over: {_GOALS}. Seconds count from the first policy; compiling, with a warm"
-    " cache, is part of ours. Theirs: stable-baselines3 with one torch thread; SAC with the"
+    " cache, is part of our time. Theirs: stable-baselines3 with one torch thread; SAC with the"
     " settings that it was tuned to, the same network (64, 64), 64 environments that are stepped by"
     " a few numpy operations, nothing normalized; PPO with the settings that are our defaults, on"
     " the same guests, with VecNormalize, and without the seconds that the guests take. It knows no"
-    " masks: a choice of the corridor that is masked is replaced by the next that is allowed. Rows"
-    " of ours include the last ones of episodes. All seeds are below; the table has their median,"
+    " masks: a choice of the corridor that is masked is replaced by the next that is allowed. Our"
+    " rows include the last ones of episodes. All seeds are below; the table has their median,"
     " its spread their lowest and highest, and a ratio is that of medians."
 )
 

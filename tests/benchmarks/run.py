@@ -17,6 +17,7 @@ from tests.benchmarks import (
     environments,
     fleet,
     frame,
+    guest_trials,
     learner_start,
     learning,
     live,
@@ -28,6 +29,7 @@ from tests.benchmarks import (
     suite_learned,
     threads,
     training_costs,
+    trials,
     updates,
     workers,
 )
@@ -55,6 +57,8 @@ TOPICS: dict[str, Callable[[Bench], Iterator[Row]]] = {
         live,
         suite_learned,
         environments,
+        guest_trials,
+        trials,
         costs,
     )
 }

@@ -17,6 +17,7 @@ from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.llapi.base_env import ActionTuple
 from arkml.envs.llapi.guest_unity_env import GuestUnityEnv
 from arkml.envs.pettingzoo_env import GuestParallelEnv
+from arkml.envs.step_arrays import StepArrays
 
 EPISODE = 200  # steps, after which PettingZoo's agents start over
 
@@ -44,6 +45,15 @@ def vector(stack: ExitStack, game: str, agents: int) -> Call:
     """A step of the agents of one guest as places of a vector environment."""
     envs = GuestVectorEnv(path(game), configure=(agents, "{seed}"))
     return _stepped(stack, envs, actions.ours(game, agents))
+
+
+def written(stack: ExitStack, game: str, agents: int) -> Call:
+    """A step as `vector`'s, into arrays that stay the same."""
+    envs = GuestVectorEnv(path(game), configure=(agents, "{seed}"))
+    stack.callback(envs.close)
+    envs.reset()
+    following, out = actions.ours(game, agents), StepArrays.empty(envs)
+    return lambda: envs.step(next(following), out=out)
 
 
 def fleet(stack: ExitStack, game: str, guests: int) -> Call:

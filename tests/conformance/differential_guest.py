@@ -64,6 +64,11 @@ class DifferentialGuest:
         self.decoder = Decoder(memory, rows=LIMITS.rows)
         self.random_steps = RandomSteps(chance, self.decoder, self.future)
 
+    takes_snapshots = True
+
+    def prepare(self):
+        pass
+
     def load(self, snapshot, snapshot_format, num_features, num_actions):  # noqa: ARG002
         tag = int.from_bytes(snapshot, "little")
         policy = self.policies[tag] = Recorder(num_features, num_actions, self._handles)

@@ -79,7 +79,7 @@ def test_a_learner_without_room_goes_on_learning_and_publishes_once_there_is(pla
     with player.playing():
         assert player.gets_a_version()
         before = no_room(learner, 16)
-        time.sleep(1.0)
+        time.sleep(3.0)  # a version that was written before is published
         acting, updates = player.version, player.client.run(player.run.id).result().n_opts
         time.sleep(15.0)
         stayed, trained = player.version, player.client.run(player.run.id).result().n_opts

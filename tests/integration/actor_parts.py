@@ -18,12 +18,17 @@ from arkml.async_trainer.runners.runner import ActorEnded, ActorJob
 
 @dataclass(frozen=True)
 class Plan:
-    """What an environment does: at step `at`, after `pause` seconds a step."""
+    """
+    What an environment does: at step `at`, after `pause` seconds a step.
+
+    With `counts`, a directory, the number of steps is in a file there, by the seed.
+    """
 
     act: str = ""
     at: int = -1
     pause: float = 0.0
     reports: str = ""
+    counts: str = ""
 
 
 class CountingEnv(Env):
@@ -32,6 +37,9 @@ class CountingEnv(Env):
     def __init__(self, plan, seed):
         self._plan, self._seed, self._count = plan, seed, 0
         self.child = None
+        self._steps = None
+        if plan.counts:
+            self._steps = os.open(Path(plan.counts) / str(seed), os.O_WRONLY | os.O_CREAT)
         if plan.reports:
             self._report(os.getpid())
         if plan.act == "fail to build":
@@ -56,11 +64,15 @@ class CountingEnv(Env):
         if self._count == self._plan.at:
             self._misbehave()
         self._count += 1
+        if self._steps is not None:
+            os.pwrite(self._steps, self._count.to_bytes(8, "little"), 0)
         reward = np.full(1, act, np.float32)
         flags = np.zeros(1, np.int8)
         return Step(np.array([[act]]), self._obs(), reward, flags, flags, None), Record.empty()
 
     def close(self):
+        if self._steps is not None:
+            os.close(self._steps)
         if self._plan.reports:
             self._report("closed")
 
@@ -139,7 +151,10 @@ class Tuples(StepProcessor):
         return int(seed), int(number), int(step.reward[0])
 
 
-def job(actor=0, incarnation=0, *, n_buffer=10, on_full="wait", plan=None, **parts):
+N_BUFFER = 10
+
+
+def job(actor=0, incarnation=0, *, n_buffer=N_BUFFER, on_full="wait", plan=None, **parts):
     given = {
         "agent": ModelAgent, "agent_config": None, "env": CountingEnv, "env_config": plan or Plan(),
         "step_processor": Tuples, "step_processor_config": None,
@@ -174,3 +189,18 @@ class Inbox:
 def is_prefix(items, seed):
     """True if the items are the first that an environment of this seed makes."""
     return [(one[0], one[1]) for one in items] == [(seed, n + 1) for n in range(len(items))]
+
+
+def assert_loses_a_message_at_most(inbox, actor, counts):
+    """
+    A killed actor of `job` loses what it had not sent, and at most one message of what it had.
+
+    What was received are whole messages with the first items that it made, each once: their
+    numbers are equal, and so is every checksum of them.
+    """
+    items = inbox.items(actor)
+    made = int.from_bytes((counts / str(actor)).read_bytes(), "little")
+
+    assert is_prefix(items, actor)
+    assert len(items) % N_BUFFER == 0
+    assert 0 <= made - len(items) <= N_BUFFER + N_BUFFER

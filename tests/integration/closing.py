@@ -5,10 +5,9 @@ Usage: python -m tests.integration.closing COUNT. After 2 and after COUNT hosts 
 KiB of address space and of resident memory, mappings, open descriptors.
 """
 
-import gc
 import sys
-from pathlib import Path
 
+from tests.integration.closing_counts import taken
 from tests.integration.command_line import GUESTS
 from tests.integration.guest_text import ACTOR
 
@@ -25,17 +24,6 @@ def use_a_host():
         with GuestEnv(GUESTS / "c_pendulum.wasm", configure=(1, "{seed}"), host=host) as env:
             env.reset(1)
             env.step([[0.5]])
-
-
-def taken():
-    gc.collect()
-    status = Path("/proc/self/status").read_text()
-    size, resident = (
-        next(line.split()[1] for line in status.splitlines() if line.startswith(name))
-        for name in ("VmSize:", "VmRSS:")
-    )
-    mappings = Path("/proc/self/maps").read_bytes().count(b"\n")
-    return size, resident, mappings, len(list(Path("/proc/self/fd").iterdir()))
 
 
 for number in range(1, int(sys.argv[1]) + 1):

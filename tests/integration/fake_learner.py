@@ -76,6 +76,8 @@ class FakeLearner:
         if self.misbehavior == "diverge":
             self.send("fatal", reason="weights are not finite", retry=True)
             sys.exit(DIVERGED)
+        if self.misbehavior == "greedy":
+            self.hoard = b"x" * (400 << 20)
         if self.misbehavior == "hang":
             time.sleep(3_600)
         while True:

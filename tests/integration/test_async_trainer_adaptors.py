@@ -1,17 +1,22 @@
 """Gymnasium environments, guests and the learner's SAC as parts of the asynchronous trainer."""
 
 import pickle
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium
 import numpy as np
 import onnxruntime as ort
 import pytest
 from gymnasium import spaces
-from tests.integration.command_line import GUESTS
+from tests.integration.command_line import ENVIRONMENT, GUESTS
+from tests.integration.processes_alive import is_running
 from tests.integration.test_environment import INITIAL, INTERRUPTED, RUNNING, scripted
 from tests.integration.test_environment_fleet import FRAGILE
+from tests.integration.test_train_ending import descendants_of
+from tests.waiting import eventually
 
 from arkml.async_trainer import ActorManagerConfig, AsyncTrainerConfig, util
 from arkml.async_trainer.__main__ import main
@@ -26,6 +31,7 @@ from arkml.async_trainer.adaptors.sac_rows import (
     SacStepProcessorConfig,
 )
 from arkml.async_trainer.core import DefaultEvaluator, NullRecorder, Sampler, Step
+from arkml.envs.core.guest_env import GuestEnv
 from arkml.errors import GuestError, InvalidActions, InvalidSettings, UsageError
 from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
@@ -33,6 +39,7 @@ from arkml.learning.normalizer import Normalizer
 from arkml.learning.sac import Sac
 from arkml.learning.tensors import flatten
 
+SHARED = Path("/dev/shm")
 PENDULUM, CARTPOLE = GUESTS / "c_pendulum_plain.wasm", GUESTS / "c_cartpole.wasm"
 WALKERS = GUESTS / "c_walkers.wasm"
 ONE = {"configure": (1, "{seed}")}
@@ -259,6 +266,47 @@ def test_agents_that_come_and_go_are_stepped(build, refill):
     assert ends > 10
     assert max(counts) == 3
     assert (min(counts) < 3) == (refill != SAME)
+
+
+def test_an_agent_that_begins_anew_under_its_id_continues_nothing(build):
+    again = scripted(
+        [(1, INITIAL, 0)], [(1, INTERRUPTED, 1)], [(1, INITIAL, 0)], [(1, RUNNING, 2)],
+        [(1, INTERRUPTED, 3)],
+    )  # fmt: skip
+    env = build(AgentsConfig(again))
+    env.reset()
+    first, _ = env.step_with_reset(np.zeros((1, 1), "f4"))
+    second, _ = env.step_with_reset(np.zeros((1, 1), "f4"))
+
+    assert (first.is_truncated.tolist(), first.continues.tolist()) == ([1], [-1])
+    assert (second.is_done, second.continues) == (False, None)
+
+
+@pytest.mark.parametrize("refill", [SAME, NEXT, LATER])
+def test_the_evaluator_means_the_returns_of_the_agents_that_are_there_first(refill):
+    config = AgentsConfig(WALKERS, {"configure": (3, refill, 1, NO_FAULT, 0)})
+    evaluator = DefaultEvaluator(config, 0, 1)
+    score, _ = evaluator.evaluate(Resting())
+    evaluator.close()
+    returns = {}
+    with GuestEnv(WALKERS, configure=(3, refill, 1, NO_FAULT, 0)) as env:
+        decision = env.reset(0).decisions[0]
+        playing = set(decision.agents.tolist())
+        while playing:
+            count = len(decision.deciding)
+            decision = env.step(np.zeros((count, 1), "f4")).decisions[0]
+            for row, agent in enumerate(decision.agents.tolist()):
+                if agent in playing:
+                    returns[agent] = returns.get(agent, 0.0) + decision.rewards[row]
+            playing -= set(decision.agents[decision.ended].tolist())
+
+    assert len(returns) == 3
+    assert score == pytest.approx(np.mean(list(returns.values())))
+
+
+class Resting:
+    def sample(self, obs):
+        return np.zeros((len(obs), 1), "f4")
 
 
 def test_an_agent_that_lives_and_is_silent_is_refused(build):
@@ -605,6 +653,33 @@ def test_the_command_trains_and_prints_progress_and_statistics(tmp_path):
     assert lines[4] == "actor_id, samples, samples/sec, duration"
     assert [line.split(",")[0] for line in lines[5:7]] == ["0", "1"]
     assert (tmp_path / "kept" / "best" / POLICY).stat().st_size > 1_000
+
+
+@pytest.mark.workers
+@pytest.mark.parametrize("runner", ["threads", "processes"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_ends_by_a_signal_with_the_best_policy_and_without_processes(
+    tmp_path, runner, number
+):
+    words = (PENDULUM, "--configure", "1,{seed}", *SHORT, "--max-opts", 10**6)
+    shared = set(SHARED.iterdir())
+    with subprocess.Popen(
+        [sys.executable, "-m", "arkml.async_trainer", *map(str, words), "--runner", runner,
+         "--out", tmp_path],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
+    ) as training:  # fmt: skip
+        assert "updates  return" in training.stdout.readline()
+        processes = descendants_of(training.pid)
+        training.send_signal(number)
+        out, err = training.communicate(timeout=60)
+    policy = tmp_path / "best" / POLICY
+
+    assert (training.returncode, err) == (128 + number, "")
+    assert out.splitlines()[-1] == f"interrupted: the best policy so far is in {policy.parent}"
+    assert ort.InferenceSession(policy).get_inputs()
+    assert len(processes) == (2 if runner == "processes" else 0)
+    eventually(lambda: not any(map(is_running, processes)))
+    assert set(SHARED.iterdir()) <= shared
 
 
 def test_the_command_trains_the_pendulum_of_the_repository_without_a_guest(monkeypatch, capsys):

@@ -215,6 +215,17 @@ def test_an_actor_that_is_held_is_stopped(runner, inbox):
     assert (inbox.ended[0].reason, inbox.messages) == ("", [])
 
 
+def test_a_runner_that_is_closed_does_nothing_when_it_is_stopped(runner, inbox):
+    runner.start(job())
+    runner.publish(0, 0)
+    inbox.until(lambda seen: seen.messages)
+    runner.close(5.0)
+    waits = runner.waits
+    runner.stop()
+
+    assert runner.waits == waits
+
+
 def test_closing_is_safe_again_and_needs_no_actors(runner):
     runner.close(1.0)
     runner.close(1.0)

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -262,3 +263,30 @@ def test_a_training_that_is_interrupted_keeps_everything_and_is_resumed(tmp_path
     assert resumed.status == 0, resumed.err
     assert resumed.json["run"] == first["run"]
     assert resumed.json["rows"] >= first["rows"] + 49 * 64
+
+
+def test_a_report_of_a_run_is_the_same_from_its_hive_and_from_its_directory(hive, ask, tmp_path):
+    address, trained = hive
+    (run,) = (one for one in ask("list", "--json").json["runs"] if one["id"] == trained["run"])
+    by_hive, by_data = tmp_path / "hive.html", tmp_path / "data.html"
+    data = Path(trained["policy"]["onnx"]).parents[1] / "data"
+    asked = arkml("report", run["name"], "--hive", address, "-o", by_hive, **TOKEN)
+    read = arkml("report", run["id"], "--data", data, "-o", by_data, "--json")
+    curves = [re.findall(r'points="([^"]+)"', path.read_text()) for path in (by_hive, by_data)]
+
+    assert (asked.status, read.status) == (0, 0), asked.err + read.err
+    assert read.json == {
+        "file": str(by_data), "bytes": by_data.stat().st_size, "runs": [run["id"]],
+    }  # fmt: skip
+    assert len(curves[0]) == len(run["latest"])
+    assert curves[0] == curves[1]
+
+
+def test_a_report_that_cannot_be_made_is_refused_with_a_sentence(tmp_path):
+    nothing = arkml("report", "-o", tmp_path / "a.html")
+    empty = arkml("report", "--data", tmp_path, "-o", tmp_path / "a.html")
+
+    assert (nothing.status, empty.status) == (2, 2)
+    assert "name a run, or a directory with --data" in nothing.err
+    assert "holds no runs: it takes the data directory of a hive" in empty.err
+    assert not (tmp_path / "a.html").exists()

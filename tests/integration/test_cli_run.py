@@ -316,6 +316,20 @@ def test_a_limit_that_was_reached_is_named():
     assert document["limits"] == {"TooManyRows": 1}
 
 
+def test_the_account_is_a_table_with_v_and_part_of_the_document():
+    shown = arkml("run", APPLET, "--frames", "5", "-v")
+    plain = arkml("run", APPLET, "--frames", "5")
+    account = arkml("run", APPLET, "--frames", "5", "--json").json["account"]
+
+    assert re.search(r"models of the guest +\d", shown.out)
+    assert re.search(r"time charged in all +\d", shown.out)
+    assert "account" not in plain.out
+    assert account["wasm_seconds"] > 0
+    assert account["bytes"] == sum(
+        account[f"{kind}_bytes"] for kind in ("memory", "column", "session", "agent")
+    )
+
+
 def test_a_cmdlet_without_arguments_needs_no_allocator(wat):
     guest = wat(
         '(module (memory (export "memory") 1)'

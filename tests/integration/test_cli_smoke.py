@@ -78,6 +78,15 @@ def test_each_way_to_fail_has_its_check(tmp_path):
     }
 
 
+def test_each_limit_that_was_reached_has_a_line():
+    guest = GUESTS / "c_applet.wasm"
+    run = arkml("smoke", guest, "--limit", "rows=3")
+    near = arkml("smoke", guest)
+
+    assert "FAIL  limits      import calls were refused: TooManyRows 1 time" in run.out
+    assert re.search(r"ok    limits +slowest call .* of 1\.5 GiB", near.out)
+
+
 def test_a_cmdlet_is_smoked_with_its_arguments():
     guest = GUESTS / "ark_api" / "cmdlet_infer_016.wasm"
     good = arkml("smoke", guest, "--cmdlet", "infer det", "--json")

@@ -335,3 +335,63 @@ def test_a_hive_whose_directory_cannot_be_used_says_so_to_whoever_asks(tmp_path,
             hive.locate()
         with pytest.raises(HiveUnreachable, match=sentence):
             client.health().result(20)
+
+
+TEMPORARY = """
+import sys
+from arkml.hive.embedded import EmbeddedHive
+
+hive = EmbeddedHive(None, {"spare": False})
+hive.locate()
+print(hive.pid, hive.data, flush=True)
+sys.stdin.read()
+hive.close()
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path):
+    """A factory of hosts with a temporary hive, below a directory for temporary files."""
+    hosts = []
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+
+    def start():
+        command = [sys.executable, "-c", TEMPORARY]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        hosts.append(subprocess.Popen(command, env=environment, **pipes))
+        pid, data = hosts[-1].stdout.readline().split()
+        return hosts[-1], int(pid), Path(data)
+
+    yield start
+    for host in hosts:
+        host.kill()
+        host.communicate()
+
+
+def test_the_directory_of_a_killed_host_is_removed_at_the_next_start(temporary):
+    killed, pid, left = temporary()
+    _, _, used = temporary()
+    os.kill(pid, signal.SIGKILL)  # before the host, or it would clean up
+    killed.kill()
+    killed.wait()
+    had_been_left = left.exists()
+    last, _, own = temporary()
+    remained = [left.exists(), used.exists(), own.exists()]
+    last.communicate("")
+
+    assert had_been_left
+    assert remained == [False, True, True]
+    assert not own.exists()
+
+
+def test_a_young_directory_that_has_no_lock_yet_is_left_alone(temporary, tmp_path):
+    young, old = tmp_path / "arkml-hive-young", tmp_path / "arkml-hive-old"
+    for path in (young, old):
+        path.mkdir()
+    os.utime(old, (1, 1))
+    (tmp_path / "arkml-hive-link").symlink_to(tmp_path / "arkml-hive-young")
+    temporary()
+
+    assert young.exists()
+    assert (tmp_path / "arkml-hive-link").is_symlink()
+    assert not old.exists()

@@ -289,9 +289,26 @@ def test_declared_positions_are_drawn(make):
     assert len(np.unique(both.render().reshape(-1, 3), axis=0)) == 5
 
 
-def test_pictures_want_positions(make):
-    with pytest.raises(UsageError, match="declares 'positions'"):
-        make(GuestGymnasiumEnv, configure=(1, PICKERS), render_mode="rgb_array")
+def test_features_and_actions_are_drawn_as_bars_where_no_positions_are_declared(make):
+    env = make(GuestGymnasiumEnv, configure=(1, PICKERS), render_mode="rgb_array")
+    env.reset(seed=1)
+    before = env.render()
+    env.step(np.array([2, 1]))  # a choice of 0 is a bar without height
+    after = env.render()
+
+    assert before.shape == after.shape == (256, 256, 3)
+    assert before.dtype == np.uint8
+    assert len(np.unique(before.reshape(-1, 3), axis=0)) == 3  # paper, line and features
+    assert len(np.unique(after.reshape(-1, 3), axis=0)) == 4  # and the action
+
+
+def test_agents_without_positions_have_a_strip_of_bars_each(make):
+    both = make(parallel_env, configure=(3, PICKERS), render_mode="rgb_array")
+    both.reset(seed=1)
+    both.step({name: np.array([2, 1]) for name in both.agents})
+    colors = np.unique(both.render().reshape(-1, 3), axis=0)
+
+    assert len(colors) == 2 + 2 * 3  # paper, line, features and actions of three agents
 
 
 def test_a_declaration_goes_along_when_an_environment_is_pickled(make, tmp_path):

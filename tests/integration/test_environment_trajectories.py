@@ -306,7 +306,7 @@ def pettingzoo_lines(scenario, spawn, count):
         told = {}
         for name, seen in observations.items():
             info = plain(infos[name])
-            acted = info.pop("acted")
+            acted = info.pop("acted", True)
             told[name] = [features(seen).tolist(), *(part[name] for part in rest), info, acted]
         found.append({"call": call, "agents": told})
     game.close()

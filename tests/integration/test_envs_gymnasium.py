@@ -13,10 +13,14 @@ from tests.integration.command_line import GUESTS
 from tests.integration.test_environment import INITIAL, INTERRUPTED, RUNNING, TERMINAL, scripted
 
 from arkml.envs.gymnasium_env import GuestGymnasiumEnv
+from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
+from arkml.envs.step_arrays import StepArrays
 from arkml.errors import InvalidActions, UsageError
 
 PENDULUM, CARTPOLE = GUESTS / "c_pendulum.wasm", GUESTS / "c_cartpole.wasm"
+WALKERS = GUESTS / "c_walkers.wasm"
+SAME, NEXT = 1, 2  # when a walker is replaced
 ONE = {"configure": (1, "{seed}")}
 
 
@@ -211,10 +215,12 @@ def test_the_reward_of_a_first_row_is_in_the_infos(make, mode):
     _, info = envs.reset()
     _, rewards, _, _, later = envs.step(np.zeros((2, 1), "f4"))
 
-    assert info["reward"].tolist() == [0.5, 0.0]
+    assert info["reward"][0] == 0.5
     assert info["_reward"].tolist() == [True, False]
     assert rewards.tolist() == [1.0, 0.0]
-    assert "reward" not in later
+    assert not later["_reward"].any()
+    assert np.isnan(later["reward"]).all()
+    assert np.isnan(info["reward"][1])
 
 
 def test_what_a_guest_says_is_in_the_infos_by_name(make):
@@ -225,6 +231,121 @@ def test_what_a_guest_says_is_in_the_infos_by_name(make):
     assert not any("angle" in info for info in infos[:-1])
     assert (infos[-1]["angle"] > 0).all()
     assert infos[-1]["_angle"].all()
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize("kind", [GuestVectorEnv, GuestFleetVectorEnv])
+def test_a_name_that_was_said_once_is_in_every_later_info(make, kind, mode):
+    count = {"configure": (4, 1)} if kind is GuestVectorEnv else {"num_envs": 4, **ONE}
+    module = CARTPOLE if (kind, mode) != (GuestVectorEnv, "SameStep") else WALKERS
+    if module is WALKERS:
+        count = {"configure": (4, SAME, 1, 0, 0)}
+    envs = make(kind, module, autoreset_mode=mode, **count)
+    envs.reset(seed=1)
+    infos = [envs.step(np.ones((4, 1), "f4"))[4] for _ in range(60)]
+    if mode == "SameStep":
+        infos = [info["final_info"] for info in infos if "final_info" in info]
+    (name,) = {name for info in infos for name in info} & {"angle", "moves"}
+    first = next(at for at, info in enumerate(infos) if name in info)
+
+    assert len(infos) - first > 2
+    for info in infos[first:]:
+        assert info[name].shape == info[f"_{name}"].shape == (4,)
+        assert np.array_equal(np.isnan(info[name]), ~info[f"_{name}"])
+    assert any(info[f"_{name}"].any() and not info[f"_{name}"].all() for info in infos[first:])
+
+
+def stepped(envs, out, steps=60):
+    """Copies of what an environment returns step by step."""
+    actions = np.random.default_rng(1).uniform(-1, 1, (steps, envs.num_envs, 1)).astype("f4")
+    found = []
+    for action in actions:
+        *step, info = envs.step(action) if out is None else envs.step(action, out=out)
+        if out is not None:
+            arrays = (*step, info["present"])
+            assert all(one is other for one, other in zip(arrays, out, strict=True))
+        found.append([array.tolist() for array in (*step, info["present"])])
+    return found
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (GuestVectorEnv, {"configure": (5, SAME, 1, 0, 0)}),
+        (GuestFleetVectorEnv, {"num_envs": 5, "configure": (1, NEXT, 1, 0, 0)}),
+    ],
+)
+def test_arrays_of_the_caller_get_what_would_be_returned(make, kind, options, mode):
+    envs = [make(kind, WALKERS, autoreset_mode=mode, **options) for _ in range(2)]
+    for one in envs:
+        one.reset(seed=1)
+    out = StepArrays.empty(envs[0])
+
+    assert stepped(envs[0], out) == stepped(envs[1], None)
+
+
+def test_parts_of_an_observation_are_written_to_an_array_each(make):
+    spec = {"observations": [{"name": "angle", "shape": [2]}, {"name": "speed", "shape": [1]}]}
+    options = {"configure": (3, 1), "spec": {"behaviors": {"*": spec}}}
+    envs, other = (make(GuestVectorEnv, PENDULUM, **options) for _ in range(2))
+    envs.reset(seed=1)
+    other.reset(seed=1)
+    out = StepArrays.empty(envs)
+    envs.step(np.ones((3, 1), "f4"), out=out)
+    expected = other.step(np.ones((3, 1), "f4"))[0]
+
+    assert {name: part.shape for name, part in out.observations.items()} == {
+        "angle": (3, 2), "speed": (3, 1),
+    }  # fmt: skip
+    assert all(np.array_equal(out.observations[name], expected[name]) for name in expected)
+
+
+def read_only(array):
+    array.setflags(write=False)
+    return array
+
+
+@pytest.mark.parametrize("kind", [GuestVectorEnv, GuestFleetVectorEnv])
+@pytest.mark.parametrize(
+    ("field", "array"),
+    [
+        ("observations", np.zeros((2, 3))),
+        ("observations", np.zeros((3, 2), "f4").T),
+        ("observations", np.zeros((2, 4), "f4")),
+        ("rewards", np.zeros(2, "f8")),
+        ("rewards", read_only(np.zeros(2, "f4"))),
+        ("rewards", [0.0, 0.0]),
+        ("terminations", np.zeros(2, "u1")),
+        ("truncations", np.zeros(4, bool)[::2]),
+        ("present", np.zeros(3, bool)),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused_before_anything_moves(make, kind, field, array):
+    options = {"configure": (2, 1)} if kind is GuestVectorEnv else {"num_envs": 2, **ONE}
+    envs, other = (make(kind, PENDULUM, **options) for _ in range(2))
+    envs.reset(seed=1)
+    other.reset(seed=1)
+    actions = np.ones((2, 1), "f4")
+    good = StepArrays.empty(envs)
+    with pytest.raises(UsageError, match=f"out.{field}"):
+        envs.step(actions, out=good._replace(**{field: array}))
+    with pytest.raises(UsageError, match="three arrays"):
+        envs.step(actions, out=good._replace(present=good.terminations))
+
+    assert not any(np.any(array) for array in good)
+    assert np.array_equal(envs.step(actions, out=good)[0], other.step(actions)[0])
+
+
+def test_what_a_step_returned_without_arrays_stays_as_it_is(make):
+    envs = make(GuestVectorEnv, CARTPOLE, configure=(4, 1))
+    envs.reset(seed=1)
+    kept = [envs.step(np.ones((4, 1), "f4"))[:4] for _ in range(30)]
+    copies = [[array.copy() for array in step] for step in kept]
+    stepped(envs, StepArrays.empty(envs))
+
+    for step, copy in zip(kept, copies, strict=True):
+        assert all(np.array_equal(one, other) for one, other in zip(step, copy, strict=True))
 
 
 def test_a_mode_that_does_not_fit_is_said_to(make):

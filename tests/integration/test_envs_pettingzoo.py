@@ -69,7 +69,7 @@ def test_an_agent_that_ends_is_told_of_once_and_one_that_is_skipped_repeats_itse
     steps = [game.step({name: np.zeros(1, "f4") for name in game.agents}) for _ in range(4)]
 
     assert list(observations) == ["script/0", "script/1"]
-    assert infos["script/1"] == {"acted": True, "reward": 0.5}
+    assert infos["script/1"] == {"reward": 0.5}
     assert steps[0][2] == {"script/0": True, "script/1": False}
     assert [list(step[0]) for step in steps[1:]] == [["script/1"]] * 3
     assert [step[1]["script/1"] for step in steps] == [1.0, 1.0, 0.0, 1.0]
@@ -105,10 +105,12 @@ def test_after_the_last_cycle_all_are_truncated_and_a_reset_is_a_new_instance(ma
     for _ in range(3):
         _, _, _, truncated, _ = game.step({name: np.zeros(1, "f4") for name in game.agents})
     with pytest.raises(UsageError, match="reset"):
-        game.step({})
+        game.step({"cartpole/0": np.zeros(1, "f4")})
+    after = game.step({})
     game.reset()
 
     assert truncated == dict.fromkeys(game.agents, True)
+    assert after == ({}, {}, {}, {}, {})
     assert game.guest_env.guest is not instance
 
 
@@ -130,6 +132,13 @@ def test_wrong_actions_move_nothing(make, actions, error):
     assert game.agents == ["script/0", "script/1"]
     game.step({"script/0": [0.0], "script/1": [0.0]})
     assert game.agents == ["script/1"]
+
+
+def test_the_first_step_wants_a_reset(make):
+    game = make(CARTPOLE, **FIVE)
+
+    with pytest.raises(UsageError, match="reset"):
+        game.step({})
 
 
 def test_agents_that_act_in_turn_are_known_from_the_start():

@@ -94,10 +94,11 @@ def test_a_player_that_comes_too_late_is_sent_away(line, player):
     with pytest.raises(UnityTimeOutException):
         line.initialize(UnityInputProto())
     late = player.future(HELLO, wait_for_ready=True)
-    call = line._servicer.calls.get(timeout=5)
-    line._servicer.calls.put(call)
+    has_come = line.unity_to_external.parent_conn.poll(5)
     line.close()
     line.close()
+
+    assert has_come
     assert late.result().header.status == 400
 
 

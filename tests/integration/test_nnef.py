@@ -4,15 +4,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import BoundedSemaphore
 
 import numpy as np
 import pytest
 
 from arkml.errors import ModelRejected, Unavailable
 from arkml.limits import Limits
+from arkml.policies import nnef_child, nnef_process
 from arkml.policies.cervo import AssetKind, unpack
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.nnef import NnefModel
+from arkml.policies.run_limit import RunLimit
+from arkml.policies.workspace import PolicyWorkspace
 
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "fixtures" / "policies" / "cervo"
@@ -47,7 +51,7 @@ def test_every_asset_gives_what_cervo_gave(name, kind, count):
     model = cache.onnx(data) if held == AssetKind.ONNX else cache.nnef(data)
     actions = np.zeros((count, 3), np.float32)
     rows = {key: np.ascontiguousarray(array[:count]) for key, array in feeds.items()}
-    for call in model.prepare(count, rows, {"actions": actions}):
+    for call in model.prepare(count, rows, {"actions": actions}, RunLimit(PolicyWorkspace())):
         call()
 
     np.testing.assert_allclose(actions, expected[:count], rtol=0, atol=1e-6)
@@ -117,6 +121,82 @@ def test_a_child_ends_with_its_parent():
 
     assert select.select([handle], [], [], 20.0)[0]
     os.close(handle)
+
+
+def test_a_model_that_was_late_for_one_guest_runs_for_another():
+    model = NnefModel(payload("plain.nnef")[1], seconds=60.0)
+    hasty, other = RunLimit(PolicyWorkspace(), b"digest"), RunLimit(PolicyWorkspace(), b"digest")
+    hasty._workspace.run_seconds = 0.05
+    rows = {"obs": np.ones((1, 8), np.float32)}
+    first = model.pid
+    os.kill(first, signal.SIGSTOP)
+
+    for reason in (r"took longer than 0\.05 s", r"not run again"):
+        with pytest.raises(Unavailable, match=reason):
+            model.run(rows, hasty)
+    assert model.run(rows, other)[0].shape == (1, 3)
+    assert model.pid != first
+    model.close()
+
+
+def test_no_more_children_run_than_may_and_another_waits_for_the_end_of_one(monkeypatch):
+    monkeypatch.setattr(nnef_process, "_places", BoundedSemaphore(1))
+    monkeypatch.setattr(nnef_process, "WAIT_SECONDS", 0.01)
+    data = payload("plain.nnef")[1]
+    first = NnefModel(data)
+
+    with pytest.raises(Unavailable, match="NNEF models are in use, each in a process of its own"):
+        NnefModel(data)
+    first.close()
+    NnefModel(data).close()
+
+
+def test_a_cache_ends_the_children_of_idle_models_before_it_starts_another(monkeypatch):
+    monkeypatch.setattr(nnef_process, "_places", BoundedSemaphore(1))
+    models = ModelCache()
+    models.nnef(payload("plain.nnef")[1])
+
+    assert models.nnef(payload("epsilon.nnef")[1]).inputs
+
+
+def test_a_child_that_does_not_load_returns_its_place(monkeypatch):
+    places = BoundedSemaphore(1)
+    monkeypatch.setattr(nnef_process, "_places", places)
+    data = payload("plain.nnef")[1].replace(b"w0_0 = variable", b"w0_0 = variably")
+    with pytest.raises(ModelRejected):
+        NnefModel(data)
+
+    assert places.acquire(blocking=False)
+
+
+def test_a_child_has_a_bare_environment_and_limits(monkeypatch):
+    monkeypatch.setenv("ARKML_SECRET", "hidden")
+    with_secret = NnefModel(payload("plain.nnef")[1])
+    process = Path(f"/proc/{with_secret.pid}")
+    environment, limits = ((process / name).read_text() for name in ("environ", "limits"))
+    with_secret.close()
+    soft = {line[:26].strip(): line[26:47].strip() for line in limits.splitlines()}
+
+    names = {entry.split("=")[0] for entry in environment.split("\0") if entry}
+    assert names <= {"PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "OPENBLAS_NUM_THREADS"}
+    assert soft["Max open files"] == str(nnef_child.FILES)
+    assert int(soft["Max address space"]) < 8 << 30
+    assert int(soft["Max cpu time"]) < 60
+
+
+def test_a_child_that_uses_up_its_time_on_the_processor_is_ended():
+    script = (
+        "import resource, sys; from arkml.policies import nnef_child;"
+        "nnef_child._limit_time(0)\nwhile True: pass"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "host")},
+        timeout=120,
+        check=False,
+    )
+
+    assert run.returncode == -signal.SIGXCPU
 
 
 def test_without_tract_the_message_says_what_to_install(monkeypatch):

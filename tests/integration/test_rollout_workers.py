@@ -11,9 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from tests.integration.command_line import ENVIRONMENT, GUESTS, arkml
 from tests.integration.guest_text import function, module
+from tests.integration.stored_rows import stored_records
 from tests.integration.test_embedded_hive import children_of, is_alive
 from tests.integration.test_train_ending import Training, descendants_of
 from tests.integration.training_guest import LOCAL, V2, TrainingGuest
@@ -35,6 +37,7 @@ from arkml.training.tasks import find_task
 from arkml.workers.local import LocalPlacement
 
 REACH = GUESTS / "c_reach.wasm"
+SEEDED_REACH = GUESTS / "c_reach_seeded.wasm"
 QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
 WIDTHS = (4, 2)
 LONG = 60.0
@@ -325,6 +328,35 @@ def test_a_training_with_actors_counts_every_row_once(tmp_path):
     assert result.ended == "frames"
     assert any(min(w.rows_per_second for w in s.workers) > 0 for s in states if s.workers)
     assert any("takes no seed" in warning for warning in result.warnings)
+
+
+def first_features(out):
+    """The features of the 64 points at the beginning of each session of a training, as bytes."""
+    firsts = {}
+    for record in stored_records(out / "hive"):
+        rows = firsts.setdefault(record.session, [])
+        rows.extend(record.columns.features[record.columns.step == 0])
+    return {np.array(rows[:64]).tobytes() for rows in firsts.values()}
+
+
+@pytest.mark.workers
+def test_workers_of_a_training_play_different_episodes_and_those_of_the_last_time(tmp_path):
+    def is_beginning(state):
+        return len(state.workers) < 3 or min(worker.rows for worker in state.workers) < 64
+
+    begun, warnings = [], []
+    for name, seed in (("first", 7), ("again", 7), ("another", 8)):
+        result = train(
+            SEEDED_REACH, minutes=10, progress=is_beginning, actors=3, seed=seed, settings=QUICK,
+            directory=tmp_path / name,
+        )  # fmt: skip
+        warnings += result.warnings
+        begun.append(first_features(tmp_path / name))
+
+    assert [len(firsts) for firsts in begun] == [3, 3, 3]
+    assert begun[0] == begun[1]
+    assert not begun[0] & begun[2]
+    assert warnings == []
 
 
 @pytest.mark.workers

@@ -783,6 +783,36 @@ def test_a_run_whose_counts_are_beyond_reason_is_left_alone(service, run_id):
     assert [run["id"] for run in service.get("/runs").json()["runs"]] == [other]
 
 
+def test_a_run_of_a_newer_release_is_listed_with_the_reason_and_left_alone(service, run_id):
+    kill(service)
+    path = directory(service, run_id) / "run.json"
+    content = json.dumps(json.loads(path.read_text()) | {"version": 7, "request": {"name": "run"}})
+    path.write_text(content)
+    revive(service)
+    (listed,) = service.get("/runs").json()["runs"]
+    shown = service.get(f"/runs/{run_id}")
+    deleted = service.http.delete(f"/runs/{run_id}?force=1")
+
+    assert (listed["id"], listed["name"], listed["status"]) == (run_id, "run", "aborted")
+    assert "has data of version 7, and this release of arkml reads version 1" in listed["reason"]
+    assert (shown.status_code, shown.json()["error"]) == (409, listed["reason"])
+    assert deleted.status_code == 409
+    assert path.read_text() == content
+
+
+def test_a_run_of_a_newer_release_is_neither_joined_by_name_nor_named_twice(service, run_id):
+    kill(service)
+    path = directory(service, run_id) / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 2}))
+    revive(service)
+    joined = service.post("/runs", request() | {"on_conflict": "join"})
+    created = service.post("/runs", request())
+
+    assert joined.status_code == 409
+    assert "newer" in joined.json()["error"]
+    assert created.json()["run"]["name"] == "run-2"
+
+
 FILES = (
     "run.json", "rows/tallies.json", "published/newest.json", "metrics.jsonl", "checkpoints/best",
     "best.onnx",

@@ -114,7 +114,10 @@ def assert_is_all_there(out):
     assert (out / "learning_curve.png").read_bytes()[-8:-4] == b"IEND"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+HANGUP = pytest.param(signal.SIGHUP, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, HANGUP])
 def test_a_signal_ends_a_training_with_its_files_and_its_children(train, number):
     training = train("--minutes", "5", "--json")
     training.wait_until_it_learns()
@@ -145,7 +148,7 @@ def test_a_training_that_is_deaf_to_ctrl_c_and_hangups_ends_with_sigterm(train):
     assert_is_all_there(training.out)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, HANGUP])
 def test_a_signal_to_the_whole_group_leaves_the_hive_to_its_host(train, number):
     training = train("--minutes", "5", "--json", start_new_session=True)
     training.wait_until_it_learns()
@@ -185,6 +188,7 @@ def test_a_terminal_that_closes_ends_a_training_with_its_files(config, tmp_path)
     assert_is_all_there(out)
 
 
+@pytest.mark.slow
 def test_more_signals_while_it_ends_hurry_it_and_lose_no_file(train):
     training = train("--minutes", "5")
     training.wait_until_it_learns()
@@ -222,6 +226,7 @@ def test_a_hive_that_was_killed_is_told_and_the_policy_at_hand_is_written(train,
     assert_is_all_there(training.out)
 
 
+@pytest.mark.slow
 def test_a_training_that_comes_to_its_end_without_its_hive_failed(train, served):
     hive, address, data = served
     training = train("--minutes", "0.2", "--hive", address, "--fps", "60")
@@ -250,6 +255,7 @@ def test_an_embedded_hive_that_was_killed_is_started_again(train, pace):
     assert_is_all_there(training.out)
 
 
+@pytest.mark.slow
 def test_an_embedded_hive_that_stays_dead_costs_neither_policy_nor_curve(train):
     training = train("--minutes", "5", "--json")
     training.wait_until_it_learns()

@@ -51,7 +51,7 @@ def test_progress_has_the_evaluations_at_once_and_may_end_the_training(tmp_path)
     assert set(evaluation.lengths) == {STEPS}
     assert evaluation.success_rate == 1.0
     assert evaluation.standard_deviation == pytest.approx(np.std(evaluation.returns))
-    assert states[-1].evaluation_return == result.evaluations[-1].mean_return
+    assert states[-1].evaluation_return == states[-1].evaluations[-1].mean_return
     assert 0 < evaluation.rows <= result.rows
     for name, value in (
         ("eval/mean_reward", result.evaluations[-1].mean_return),

@@ -176,6 +176,7 @@ def test_a_disk_that_is_full_at_the_start_is_told_at_once(tmp_path, config, size
     assert "bug of the host" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_at_the_end_is_told_for_every_file(tmp_path, config):
     out = tmp_path / "out"
     with start("train", REACH, "--minutes", "5", "--config", config, "--out", out) as process:
@@ -239,3 +240,12 @@ def test_a_learner_that_cannot_start_ends_a_training_with_its_reason(tmp_path):
     assert failed.status == 1, failed.err
     assert "is aborted: " in failed.json["error"]
     assert "cuda" in failed.json["error"].lower()
+
+
+def test_a_tracker_that_cannot_be_used_is_refused_before_anything_is_made(tmp_path):
+    out = tmp_path / "out"
+    refused = arkml("train", REACH, "--track", "sheets", "--out", out)
+
+    assert refused.status == 2
+    assert "track is 'sheets': it takes wandb or mlflow" in refused.err
+    assert not out.exists()

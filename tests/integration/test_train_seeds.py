@@ -45,6 +45,7 @@ def test_each_seed_has_its_directory_and_all_of_them_a_curve(tmp_path, config):
     assert "(2 of 2)" in err
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_all_seeds_have_learned(tmp_path, config):
     out = tmp_path / "out"
     words = ("train", REACH, "--config", config, "--minutes", "5", "--out", out, "--json")

@@ -13,10 +13,10 @@ import griffe
 from tests.public_api.generate import ROOT, loaded, members_of, public_objects
 
 FOREIGN = (
-    "arkml.envs.gymnasium_", "arkml.envs.pettingzoo_env", "arkml.envs.vector_env",
-    "arkml.envs.llapi.envs",
+    "arkml.envs.gymnasium_", "arkml.envs.pettingzoo_env", "arkml.envs.vector_env", "arkml.envs.sb3",
+    "arkml.envs.llapi.envs", "arkml.hive.protocol.settings",
 )  # fmt: skip
-"""Modules whose classes are derived from Gymnasium's and PettingZoo's, which have no full types."""
+"""Modules whose classes derive from Gymnasium's, PettingZoo's, SB3's or msgspec's, half typed."""
 
 
 def public_paths() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ HEAD = """\
 _SPECIAL = {
     "__add__", "__call__", "__contains__", "__enter__", "__getitem__", "__iter__", "__len__",
 }  # fmt: skip
+_MODULES = re.compile(r"\b(?:\w+\.)+")
 _STARS = {
     griffe.ParameterKind.var_positional: "*",
     griffe.ParameterKind.var_keyword: "**",
@@ -72,7 +74,7 @@ def lines_of(name: str, item: griffe.Object) -> Iterator[str]:
 
 
 def _class_lines(name: str, item: griffe.Class) -> Iterator[str]:
-    bases = ", ".join(str(base).rpartition(".")[2] for base in item.bases)
+    bases = ", ".join(_MODULES.sub("", str(base)) for base in item.bases)
     yield f"class {name}({bases})" if bases else f"class {name}"
     for key, member in members_of(name, item).items():
         if isinstance(member, griffe.Function) and key == "__init__":

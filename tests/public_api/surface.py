@@ -8,6 +8,7 @@ EVERYTHING = ("*",)
 """All names that a module lists in `__all__`, or else defines without an underscore."""
 
 _LLAPI = "arkml.envs.llapi"
+_ADAPTORS = "arkml.async_trainer.adaptors"
 
 SURFACE: Mapping[str, tuple[str, ...]] = {
     "arkml": EVERYTHING,
@@ -17,6 +18,7 @@ SURFACE: Mapping[str, tuple[str, ...]] = {
     "arkml.envs.core.decisions": ("Behavior", "Decision", "Demonstrations", "Step"),
     "arkml.envs.core.specs": ("Actions", "Part", "Spec"),
     "arkml.envs.core.world": ("Pace",),
+    "arkml.hive.protocol.settings": ("Settings",),
     "arkml.sessions.session": ("Origin",),
     "arkml.training.results": ("PolicyKind", "ProgressFunction", "TrainingEnd"),
     # Environments.
@@ -24,7 +26,9 @@ SURFACE: Mapping[str, tuple[str, ...]] = {
     "arkml.envs.gymnasium_env": ("GuestGymnasiumEnv",),
     "arkml.envs.gymnasium_fleet": ("GuestFleetVectorEnv",),
     "arkml.envs.gymnasium_vector": ("GuestVectorEnv",),
+    "arkml.envs.step_arrays": ("StepArrays",),
     "arkml.envs.pettingzoo_env": ("GuestParallelEnv", "env", "parallel_env"),
+    "arkml.envs.sb3": ("GuestVecEnv",),
     "arkml.envs.vector_env": ("VectorEnvOptions", "vector_env"),
     "arkml.envs.relayrl": EVERYTHING,
     "arkml.envs.relayrl.flat": EVERYTHING,
@@ -54,9 +58,22 @@ SURFACE: Mapping[str, tuple[str, ...]] = {
         "ReplayBufferProxy", "ReplayBufferProxyConfig", "SendMsgForPush", "SyncModel",
         "actor_stats_fmt",
     ),
+    f"{_ADAPTORS}.guest_env": (
+        "AgentsAsEnv", "AgentsConfig", "GuestsAsEnv", "GuestsConfig",
+    ),
+    f"{_ADAPTORS}.gymnasium_env": ("GymnasiumAsEnv", "GymnasiumConfig"),
+    f"{_ADAPTORS}.sac_agent": (
+        "PARAMETERS", "POLICY", "SacAgent", "SacAgentConfig", "SacModel",
+    ),
+    f"{_ADAPTORS}.sac_rows": (
+        "SacItem", "SacReplayBuffer", "SacReplayBufferConfig", "SacStepProcessor",
+        "SacStepProcessorConfig",
+    ),
     "arkml.async_trainer.core": EVERYTHING,
     "arkml.async_trainer.util": ("AsyncTrainResult", "train_async"),
     "arkml.testing.async_trainer": EVERYTHING,
+    # Trials.
+    "arkml.trials": EVERYTHING,
     # Tests of guests.
     "arkml.testing": EVERYTHING,
     "arkml.testing.relayrl": ("check_scalar", "check_vector"),
@@ -69,6 +86,24 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
         "__len__", "call", "close", "guests", "initialize", "join", "name", "statistics", "update",
     ),
     "arkml.Host": ("__init__", "close", "compile", "fleet", "limits", "load", "wasi"),
+    f"{_ADAPTORS}.guest_env.AgentsConfig": (
+        "__init__", "builds", "module", "module_hash", "options", "seed",
+    ),
+    f"{_ADAPTORS}.guest_env.GuestsConfig": (
+        "__init__", "builds", "count", "module", "module_hash", "options", "seed",
+    ),
+    f"{_ADAPTORS}.gymnasium_env.GymnasiumConfig": (
+        "__init__", "arguments", "builds", "count", "env", "rescales",
+    ),
+    f"{_ADAPTORS}.sac_rows.SacReplayBuffer": ("__len__", "batch", "build", "capacity", "push"),
+    "arkml.hive.protocol.settings.Settings": (
+        "actions", "algorithm", "alpha", "batch_size", "branches", "clip_range", "demo_fraction",
+        "device", "entropy_coefficient", "epochs", "features", "gae_lambda", "gamma", "hidden",
+        "layers", "learning_rate_end", "learning_rate_init", "learning_rate_steps",
+        "max_gradient_norm", "memory_max_size", "memory_min_size", "normalize", "rollout_length",
+        "rollout_rows", "seed", "sync", "sync_interval", "tau", "updates_per_row",
+        "use_terminal_masking", "value_coefficient",
+    ),
 }  # fmt: skip
 """The public members of classes that have others, for the rest of the package."""
 
@@ -80,5 +115,7 @@ NOT_MADE_BY_PROGRAMS = {
     "arkml.envs.core.decisions.Behavior", "arkml.envs.core.decisions.Decision",
     "arkml.envs.core.decisions.Demonstrations", "arkml.envs.core.decisions.Step",
     "arkml.envs.core.world.Pace",
+    f"{_ADAPTORS}.guest_env.AgentsAsEnv", f"{_ADAPTORS}.guest_env.GuestsAsEnv",
+    f"{_ADAPTORS}.gymnasium_env.GymnasiumAsEnv",
 }  # fmt: skip
 """Classes whose objects a program gets; their constructors are not public."""

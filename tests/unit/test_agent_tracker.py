@@ -1,5 +1,6 @@
 """The agents of a session: every row of the table, and its invariants over random submits."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arkml.abi.codes import EpisodeState
-from arkml.batches import ROW, Batch, Metadata
+from arkml.batches import NO_METADATA, ROW, Batch, Metadata, MetadataLog
 from arkml.envs.core.agent_tracker import AgentNumbers
 from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.specs import Spec
@@ -50,7 +51,7 @@ def batch_of(*rows, feature=0.0):
 
 
 def observe(tracker, *rows, feature=0.0):
-    return tracker.observe(batch_of(*rows, feature=feature), ())
+    return tracker.observe(batch_of(*rows, feature=feature), NO_METADATA)
 
 
 def reports_of(decision):
@@ -169,7 +170,7 @@ def test_no_array_names_agents_of_which_one_has_ended():
 def test_a_decision_keeps_its_arrays_when_the_memory_of_the_submit_changes():
     _, tracker = tracked()
     first, second = batch_of((AGENT, INITIAL, 1), feature=1), batch_of((AGENT, RUNNING, 2))
-    decisions = [tracker.observe(first, ()), tracker.observe(second, ())]
+    decisions = [tracker.observe(first, NO_METADATA), tracker.observe(second, NO_METADATA)]
     for batch in (first, second):
         batch.features[...] = 9
         batch.rows["reward"] = 9
@@ -184,7 +185,7 @@ def test_actions_are_repeated_until_a_decision_is_due_which_has_all_rewards():
     tracker.keep_actions(np.array([[0.5]], np.float32))
     submits = [batch_of((AGENT, RUNNING, reward)) for reward in (2, 4, 8)]
     repeated = [tracker.repeat_actions(batch) for batch in submits]
-    decision = tracker.observe(submits[-1], ())
+    decision = tracker.observe(submits[-1], NO_METADATA)
 
     assert repeated == [True, True, False]
     assert [batch.actions.tolist() for batch in submits] == [[[0.5]], [[0.5]], [[9]]]
@@ -202,7 +203,7 @@ def test_an_agent_that_ends_or_begins_is_due_a_decision_at_once(state):
 
     assert is_repeated
     assert not tracker.repeat_actions(batch)
-    assert tracker.observe(batch, ()).rewards.tolist()[-1] == 3
+    assert tracker.observe(batch, NO_METADATA).rewards.tolist()[-1] == 3
 
 
 def test_rewards_of_an_agent_that_is_missing_wait_for_its_next_row():
@@ -220,7 +221,7 @@ def test_rewards_of_an_agent_that_is_missing_wait_for_its_next_row():
 def test_masks_are_given_by_report_and_other_metadata_by_row():
     _, tracker = tracked(branches=(2,))
     observe(tracker, (AGENT, INITIAL, 0))
-    said = [Metadata(0, "mask/0/1", 1.0), Metadata(0, "speed", 3.0)]
+    said = MetadataLog.of([Metadata(0, "mask/0/1", 1.0), Metadata(0, "speed", 3.0)])
     decision = tracker.observe(batch_of((AGENT, INITIAL, 0)), said)
 
     assert [mask.tolist() for mask in decision.masks] == [[[False, False], [False, True]]]
@@ -229,11 +230,11 @@ def test_masks_are_given_by_report_and_other_metadata_by_row():
 
 def test_an_environment_refuses_a_number_that_its_arrays_cannot_hold():
     numbers = AgentNumbers(first=(1 << 31) - 1)
-    last = numbers.new(AGENT)
+    last = numbers.take(1)
 
-    assert last == np.iinfo(np.int32).max
+    assert last.tolist() == [np.iinfo(np.int32).max]
     with pytest.raises(UsageError, match="make a new one"):
-        numbers.new(AGENT)
+        numbers.take(1)
 
 
 SUBMITS = st.lists(
@@ -261,7 +262,7 @@ def test_over_random_submits_the_invariants_of_the_table_hold(submits, period):
         if tracker.repeat_actions(batch):
             assert all(state is RUNNING and guest_id in live for guest_id, state, _ in rows)
             continue
-        decision = tracker.observe(batch, ())
+        decision = tracker.observe(batch, NO_METADATA)
         tracker.keep_actions(batch.actions)
         assert [place for place in decision.places if place >= 0] == list(range(len(rows)))
         for number, place, reward, _, flags in reports_of(decision):
@@ -283,6 +284,91 @@ def test_over_random_submits_the_invariants_of_the_table_hold(submits, period):
         assert (number in live.values()) == (not any(flags[-1][1:]))
         with pytest.raises(KeyError):
             numbers.guest_id(number)
+
+
+class PlainWalk:
+    """The agents of a session, moved row by row as the table has it."""
+
+    def __init__(self, numbers):
+        self.numbers = numbers
+        self.live = {}  # by id: number and last feature
+
+    def observe(self, rows):
+        """Return the reports of a submit of rows (id, episode state, reward, feature)."""
+        reports = []
+        for place, (guest_id, state, reward, feature) in enumerate(rows):
+            before = AgentState.LIVE if guest_id in self.live else AgentState.ABSENT
+            transition = TRANSITIONS[before, state]
+            if transition.ends_previous:
+                number, last = self.live.pop(guest_id)
+                reports.append((number, -1, 0.0, last, tuple(TRUNCATED)))
+            if transition.report.started:
+                self.live[guest_id] = next(self.numbers), feature
+            number, _ = self.live[guest_id]
+            self.live[guest_id] = number, feature
+            reports.append((number, place, reward, feature, tuple(transition.report)))
+            if transition.next_state is AgentState.ABSENT:
+                del self.live[guest_id]
+        return reports
+
+    def truncate_all(self):
+        ended = sorted(self.live.values())
+        self.live.clear()
+        return [(number, -1, 0.0, feature, tuple(TRUNCATED)) for number, feature in ended]
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from([1, 2, 3, 4, 5, OTHER, OTHER + 1]),
+        st.sampled_from([RUNNING, RUNNING, RUNNING, *EpisodeState]),
+        st.integers(-8, 8).map(float),
+        st.integers(0, 100).map(float),
+    ),
+    min_size=1,
+    max_size=8,
+)
+FOLLOWING = st.sampled_from(["other", "as before", "shifted", "new ids", "without the first"])
+
+
+def following(kind, before, drawn):
+    """The rows of a submit after `before`: others, or nearly the same ones."""
+    if kind == "other" or not before:
+        return drawn
+    rows = [(guest_id, *row) for (guest_id, *_), (_, *row) in zip(before, drawn, strict=False)]
+    if kind == "shifted":
+        return rows[1:] + rows[:1]
+    if kind == "without the first":
+        return rows[1:] or drawn
+    if kind == "new ids":
+        newest = max(guest_id for guest_id, *_ in before) + 1
+        return [(newest, EpisodeState.INITIAL, *rows[0][2:]), *rows[1:]]
+    return rows
+
+
+HISTORIES = st.lists(st.tuples(st.integers(0, 1), FOLLOWING, ROWS), max_size=20)
+
+
+@given(HISTORIES)
+@settings(deadline=None, max_examples=400)
+def test_arrays_report_random_histories_of_two_sessions_as_a_walk_of_the_table_does(history):
+    numbers = AgentNumbers()
+    trackers = [numbers.track(behavior()), numbers.track(behavior())]
+    shared = itertools.count()
+    walks = [PlainWalk(shared), PlainWalk(shared)]
+    before = [[], []]
+    for session, kind, drawn in history:
+        rows = before[session] = following(kind, before[session], drawn)
+        batch = batch_of(*(row[:3] for row in rows))
+        batch.features[:, 0] = [feature for *_, feature in rows]
+        decision = trackers[session].observe(batch, NO_METADATA)
+
+        assert reports_of(decision) == walks[session].observe(rows)
+        acting = [place for _, place, *_, flags in reports_of(decision) if not any(flags[1:])]
+        assert np.arange(len(rows))[trackers[session].acting_rows].tolist() == acting
+        for guest_id, (number, _) in walks[session].live.items():
+            assert numbers.guest_id(number) == guest_id
+    for tracker, walk in zip(trackers, walks, strict=True):
+        assert reports_of(tracker.truncate_all()) == walk.truncate_all()
 
 
 def live_id(live, number):

@@ -13,6 +13,7 @@ from tests.unit.error_tree import tree
 
 import arkml
 import arkml.testing
+import arkml.trials
 from arkml import errors
 
 ROOT = Path(__file__).parents[2]
@@ -20,9 +21,14 @@ SOURCE = ROOT / "host"
 MODULES = sorted(SOURCE.rglob("*.py"))
 OWNERS = {
     "wasmtime": ("arkml.runtime",),
-    "onnxruntime": ("arkml.policies", "arkml.learning"),
+    "onnxruntime": ("arkml.onnxruntime_import", "arkml.policies"),
     "onnx": ("arkml.policies", "arkml.learning"),
-    "google": ("arkml.policies", "arkml.envs.llapi"),  # protobuf, in which onnx and players speak
+    "google": (  # protobuf
+        "arkml.policies",
+        "arkml.envs.llapi",
+        "arkml.trials",
+        "arkml.guest_trials",
+    ),
     "tract": ("arkml.policies",),
     "msgspec": ("arkml.hive", "arkml.server", "arkml.runs", "arkml.envs.core"),
     "typer": ("arkml.cli",),
@@ -30,19 +36,22 @@ OWNERS = {
     "matplotlib": ("arkml.training",),
     "h5py": ("arkml.demonstrations",),
     "optuna": ("arkml.training",),
+    "wandb": ("arkml.training",),
+    "mlflow": ("arkml.training",),
     "httpx": ("arkml.hive", "arkml.envs.llapi.registry"),
-    "starlette": ("arkml.server",),
-    "uvicorn": ("arkml.server",),
+    "starlette": ("arkml.server", "arkml.trials.server"),
+    "uvicorn": ("arkml.server", "arkml.trials.server"),
     "uvloop": ("arkml.server",),
     "safetensors": ("arkml.learning",),
     "jax": ("arkml.learning",),
     "optax": ("arkml.learning",),
     "gymnasium": ("arkml.envs", "arkml.async_trainer.adaptors"),
     "pettingzoo": ("arkml.envs",),
-    "grpc": ("arkml.envs.llapi",),
-    "grpc_tools": ("arkml.envs.llapi",),
+    "grpc": ("arkml.envs.llapi", "arkml.trials"),
+    "grpc_tools": ("arkml.protoc", "arkml.trials.generate"),
     "PIL": ("arkml.envs",),
-    "yaml": ("arkml.async_trainer.core.config_files", "arkml.envs.llapi"),
+    "stable_baselines3": ("arkml.envs.sb3",),
+    "yaml": ("arkml.async_trainer.core.config_files", "arkml.envs.llapi", "arkml.trials"),
     "tensorboardX": ("arkml.learning",),
     "ray": ("arkml.workers", "arkml.async_trainer.runners"),
     "pytest": ("arkml.testing",),
@@ -65,7 +74,6 @@ SAME_NAME = "a module of ML-Agents has that name"
 SEED_NAME = "a module of border-async-trainer has that name"
 SHORT = {
     "arkml.__main__": "python -m arkml",
-    "arkml.abi.buffers": ABI_TABLE,
     "arkml.abi.env": ABI_TABLE,
     "arkml.abi.time": ABI_TABLE,
     "arkml.async_trainer.error": SEED_NAME,
@@ -73,27 +81,31 @@ SHORT = {
     "arkml.async_trainer.runners.choice": "the late imports of the other runners",
     "arkml.async_trainer.sync_model": SEED_NAME,
     "arkml.learning.event_messages": "imports without what they would import",
+    "arkml.reports.style": "a style sheet",
     "arkml.envs.core.non_reentrant": "the one lock of every environment",
     "arkml.envs.gym": "importing it registers the environment with Gymnasium",
     "arkml.envs.llapi.communicator": SAME_NAME,
-    "arkml.envs.llapi.logging_util": SAME_NAME,
     "arkml.envs.llapi.registry.base_registry_entry": SAME_NAME,
     "arkml.envs.llapi.side_channel.float_properties_channel": SAME_NAME,
     "arkml.envs.llapi.side_channel.raw_bytes_channel": SAME_NAME,
     "arkml.envs.llapi.side_channel.side_channel": SAME_NAME,
     "arkml.envs.remade": "how environments of all interfaces are pickled",
     "arkml.hive.protocol.masks": "hosts, server and learners share it, and environments too",
+    "arkml.onnxruntime_import": "policies and learning share it, and nothing else",
     "arkml.parent_watch": "server and learning share it, and nothing else",
     "arkml.policies.constant": "needs onnx, which is imported late",
     "arkml.policies.external": "one policy, which environments make and sessions hold",
-    "arkml.policies.model": "a protocol, between the models and their cache",
     "arkml.runtime.abort": "the handler of one foreign import module",
     "arkml.runtime.mappings": "a limit of the machine, which loader and fleet check",
     "arkml.sessions.gateway": "the protocol that keeps sessions free of hives",
     "arkml.sessions.snapshots": "what two families of imports share",
     "arkml.terminal": "what everything that prints untrusted text shares",
     "arkml.testing.short_names": "a pytest plugin of its own, which users may leave out",
+    "arkml.trials.core.error": "the error of all of `arkml.trials`",
+    "arkml.trials.core.receivers": "sessions of environments and the core share it",
+    "arkml.user_cache": "runtime and learning share it, and nothing else",
     "arkml.workers.choice": "imports Ray late, which the places that it chooses from are free of",
+    "arkml.workers.deaths": "actors, hives and trainings replace what dies by it",
     "arkml.workers.environment": "everything that starts processes shares it",
 }
 """Modules of fewer lines than SHORTEST, each with the reason why it is not part of another."""
@@ -106,6 +118,9 @@ WIRE_ENDS = {
 BORDER = "arkml.async_trainer"
 BORDER_NAMES = {"Actor", "Policy", "Record", "Recorder", "Step", "Trainer"}
 """Public classes of BORDER that share a name with another one, since border names them so."""
+COGMENT = "arkml.trials.sdk"
+COGMENT_NAMES = {"Session"}
+"""Public classes of COGMENT that share a name with another one, since Cogment's SDK has it."""
 
 
 def name_of(path):
@@ -217,11 +232,11 @@ def test_no_two_public_classes_have_one_name():
     elsewhere = {
         name
         for name, modules in shared.items()
-        if sum(not module.startswith(f"{BORDER}.") for module in modules) > 1
+        if sum(not module.startswith((f"{BORDER}.", f"{COGMENT}.")) for module in modules) > 1
     }
 
     assert elsewhere == WIRE_ENDS.keys()
-    assert shared.keys() - elsewhere == BORDER_NAMES
+    assert shared.keys() - elsewhere == BORDER_NAMES | COGMENT_NAMES
 
 
 @pytest.mark.parametrize("path", [p for p in MODULES if p.parent != TABLES], ids=name_of)
@@ -254,11 +269,15 @@ def test_a_module_opens_with_what_it_owns(path):
 
 
 def test_the_bindings_of_wasmtime_are_used_in_their_module_only():
-    """`_bindings`, `_ffi` and what classes keep private: what version 50 is pinned for."""
+    """
+    `_bindings`, `_ffi` and what classes keep private: what version 50 is pinned for.
+
+    The compiler's own process imports wasmtime alone, and so has one binding itself.
+    """
     private = {"_bindings", "_ffi", "_context", "_consume", "_from_ptr", "_as_extern"}
     found = {name_of(path) for path in MODULES if private & names_in(path)}
 
-    assert found == {"arkml.runtime.bindings"}
+    assert found == {"arkml.runtime.bindings", "arkml.runtime.compilation.compiler"}
 
 
 def names_in(path):
@@ -307,7 +326,9 @@ def test_the_public_names_are_complete():
     assert all(hasattr(arkml, name) for name in arkml.__all__)
 
 
-@pytest.mark.parametrize("package", [arkml, arkml.testing], ids=lambda package: package.__name__)
+@pytest.mark.parametrize(
+    "package", [arkml, arkml.testing, arkml.trials], ids=lambda package: package.__name__
+)
 def test_lazy_names_are_said_alike_to_readers_type_checkers_and_the_interpreter(package):
     imported = {
         alias.name: node.module

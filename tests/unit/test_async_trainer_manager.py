@@ -117,20 +117,6 @@ def test_an_actor_that_dies_again_and_again_ends_the_training_with_its_reason():
     assert manager.replacements == 5
 
 
-def test_deaths_of_long_ago_do_not_count():
-    runner = ScriptedRunner([])
-    manager = manager_of(runner)
-    for incarnation in range(20):
-        deaths = manager._actors[0].deaths
-        earlier = [death - 30.0 for death in deaths]
-        deaths.clear()
-        deaths.extend(earlier)
-        runner.extra = [died(0, incarnation)]
-        manager.receive(1.0)
-
-    assert manager.replacements == 20
-
-
 def test_a_full_channel_that_is_not_to_be_waited_for_is_raised():
     runner = ScriptedRunner([])
     manager = manager_of(runner, on_full="raise")

@@ -182,6 +182,46 @@ def test_episodes_side_by_side_count_until_their_own_ends():
     assert evaluator.evaluate(LearnerAgent(LearnerConfig()))[0] == (10 + 7) / 2
 
 
+class ComingAndGoing(CountingEnv):
+    """Environments of which the first one ends after a step, and two others come after that."""
+
+    def reset_with_index(self, ix):
+        self.turn = ix
+        return np.zeros((2, 1))
+
+    def step(self, act):
+        self.turn += 1
+        count, over = len(act), np.zeros(len(act), np.int8)
+        over[0] = self.turn == 1
+        over[-1] = self.turn == 3
+        reward = np.arange(1, count + 1, dtype="f4") * 10**self.turn
+        return Step(act, np.zeros((count, 1)), reward, over, np.zeros(count, np.int8), None), None
+
+    def begin_next(self, step):
+        if self.turn == 1:
+            step.init_obs, step.continues = np.zeros((3, 1)), self.after()
+
+    def after(self):
+        return np.array([-1, -1, 1])
+
+
+def test_episodes_of_environments_that_come_and_go_are_those_of_the_beginning():
+    evaluator = DefaultEvaluator(CountingConfig(), 0, 1, env=ComingAndGoing)
+
+    returns = [10, 20 + 300 + 3_000]
+    assert evaluator.evaluate(LearnerAgent(LearnerConfig()))[0] == sum(returns) / 2
+
+
+def test_an_episode_that_neither_ends_nor_continues_is_refused():
+    class Losing(ComingAndGoing):
+        def after(self):
+            return np.array([-1, -1, -1])
+
+    evaluator = DefaultEvaluator(CountingConfig(), 0, 1, env=Losing)
+    with pytest.raises(UsageError, match=r"row 1 of a step neither ended nor continues.* -1\]"):
+        evaluator.evaluate(LearnerAgent(LearnerConfig()))
+
+
 def test_an_evaluator_without_episodes_is_refused():
     with pytest.raises(UsageError, match="n_episodes is 0"):
         DefaultEvaluator(0, 0, 0, env=TestEnv)

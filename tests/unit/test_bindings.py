@@ -18,8 +18,11 @@ from wasmtime import _ffi as ffi
 from arkml.runtime import bindings, suspension
 
 ROOT = Path(__file__).parents[2]
+RUNTIME = ROOT / "host" / "arkml" / "runtime"
 SOURCES = {
-    path.name: path.read_text() for path in (ROOT / "host" / "arkml" / "runtime").glob("*.py")
+    path.name: path.read_text()
+    for folder in (RUNTIME, RUNTIME / "compilation")
+    for path in folder.glob("*.py")
 }
 ADVICE = (
     "the runtime relies on wasmtime 50 here: read the new version's bindings, run"
@@ -84,6 +87,7 @@ FUNCTIONS = {
     ),
     "wasmtime_memory_size": ("c_ulong", "LP_wasmtime_context LP_wasmtime_memory"),
     "wasmtime_store_delete": (None, "LP_wasmtime_store"),
+    "wasmtime_store_limiter": (None, "LP_wasmtime_store c_long c_long c_long c_long c_long"),
     "wasmtime_table_set": (
         "LP_wasmtime_error",
         "LP_wasmtime_context LP_wasmtime_table c_ulong LP_wasmtime_val",

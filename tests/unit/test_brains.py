@@ -31,6 +31,7 @@ class FakeNetwork:
         self.batches = []
         self.failure = None
         self.seconds = 0.0
+        self.session_bytes = 0
 
     def run(self, agents, inputs):
         if self.failure is not None:

@@ -70,6 +70,7 @@ def test_a_second_learner_finds_what_the_first_has_compiled(base):
     assert directory.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("base")
 def test_two_learners_at_once_do_no_harm():
     together = [start(), start()]
@@ -80,7 +81,7 @@ def test_two_learners_at_once_do_no_harm():
 
 
 @pytest.mark.usefixtures("base")
-@pytest.mark.parametrize("cut", [0, -100])
+@pytest.mark.parametrize("cut", [pytest.param(0, marks=pytest.mark.slow), -100])
 def test_a_torn_entry_is_removed_and_made_again(cut):
     learned()
     (entry,) = cache_directory().glob("*-cache")
@@ -126,7 +127,7 @@ def test_programs_that_compile_fast_are_kept_too():
 @pytest.mark.usefixtures("base")
 def test_another_processor_has_another_directory(monkeypatch):
     here = cache_directory()
-    monkeypatch.setattr(compilation_cache, "_processor", lambda: "flags : fewer")
+    monkeypatch.setattr(compilation_cache, "processor", lambda: "flags : fewer")
 
     assert cache_directory() != here
 

@@ -1,8 +1,10 @@
 """Events for TensorBoard, on disks with room and without."""
 
 import ast
+import math
 import resource
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import scalar
 
 from arkml.learning import event_messages as module
+from arkml.learning.event_files import read_events
 from arkml.learning.recorder import Recorder
 
 
@@ -149,3 +152,70 @@ def test_the_checksum_of_tensorboardx_is_crc32c_masked_as_in_a_tfrecord():
     rotated = (crc >> 15 | crc << 17) & 0xFFFF_FFFF
 
     assert masked_crc32c(b"123456789") == (rotated + 0xA282_EAD8) & 0xFFFF_FFFF
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clocks of a process, which pass when the test says so."""
+    passed = [0.0]
+    began = time.time_ns(), time.monotonic_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: began[0] + round(passed[0] * 1e9))
+    monkeypatch.setattr(time, "monotonic_ns", lambda: began[1] + round(passed[0] * 1e9))
+
+    def pass_(seconds):
+        passed[0] += seconds
+
+    return pass_
+
+
+def all_events(directory):
+    """The events of all files of a directory, in the order of their names."""
+    return [event for path in sorted(directory.iterdir()) for event in read_events(path)]
+
+
+def test_events_are_kept_for_an_hour_and_then_by_the_minute_and_after_a_day_in_one_file_a_day(
+    tmp_path, clock
+):
+    recorder = Recorder(tmp_path / "events", {"gamma": 0.99})
+    count, every = 60 * 3_600 // 30, 30
+    for step in range(count):
+        recorder.record([("a", 1_000.0 if step == 7 else float(step % 5)), ("b", step)], step)
+        clock(every)
+    found = all_events(tmp_path / "events")
+    last = found[-1].wall_time
+    ages = [last - event.wall_time for event in found if event.step]
+    steps = [event.step for event in found if event.summary.value and event.step]
+    values = [value.simple_value for event in found for value in event.summary.value]
+
+    assert sum(age < 3_600 for age in ages) == 3_600 / every
+    assert sum(age > 2 * 86_400 for age in ages) <= 12 * 3 * 5
+    assert steps == sorted(steps)
+    assert 1_000.0 in values[:20]
+    assert len(list((tmp_path / "events").iterdir())) < 24 * 2 + 3
+    assert sum(one.HasField("summary") and not one.step for one in found) == 3  # hparams and step 0
+
+
+def test_a_learner_that_is_started_again_thins_the_files_of_the_one_before(tmp_path, clock):
+    for _ in range(2):
+        recorder = Recorder(tmp_path / "events")
+        for step in range(800):
+            recorder.record([("a", math.sin(step))], step)
+            clock(10)
+    first = min((tmp_path / "events").iterdir())
+
+    assert len(list(read_events(first))) < 1 + 60 * 4
+    assert first.stat().st_size < max(p.stat().st_size for p in (tmp_path / "events").iterdir())
+
+
+def test_a_clock_that_is_set_back_leaves_events_in_order(tmp_path, clock, monkeypatch):
+    recorder = Recorder(tmp_path / "events")
+    recorder.record([("a", 1.0)], 1)
+    clock(5)
+    monkeypatch.setattr(time, "time_ns", lambda: 1)
+    recorder.record([("a", 2.0)], 2)
+    again = Recorder(tmp_path / "events")
+    again.record([("a", 3.0)], 3)
+    found = [event for event in all_events(tmp_path / "events") if event.step]
+
+    assert [event.step for event in found] == [1, 2, 3]
+    assert found[1].wall_time - found[0].wall_time == pytest.approx(5, abs=1)

@@ -18,6 +18,7 @@ from arkml.learning.batch_block import BatchBlock
 from arkml.learning.normalizer import Scaling
 from arkml.learning.sac_state import first_state, rates_of
 from arkml.learning.sac_update import (
+    LOG_ALPHA,
     Noise,
     actor_loss_of,
     critic_loss_of,
@@ -236,7 +237,7 @@ def linear(network):
 def test_ten_updates_are_those_of_stable_baselines3(alpha, monkeypatch):
     settings = Settings(
         FEATURES, ACTIONS, hidden=16, batch_size=BATCH, tau=0.02, alpha=alpha,
-        learning_rate_init=1e-3,
+        target_entropy=-1.0, learning_rate_init=1e-3,
     )  # fmt: skip
     made = state()
     drawn = [batch(seed) for seed in range(10)]
@@ -278,6 +279,18 @@ def test_ten_updates_are_those_of_stable_baselines3(alpha, monkeypatch):
     if alpha == "auto":
         assert float(made.log_alpha) == pytest.approx(theirs.log_ent_coef.item(), abs=1e-5)
     assert float(losses.alpha) > 0
+
+
+@pytest.mark.parametrize(("target", "bound"), [(1e6, max(LOG_ALPHA)), (-1e6, min(LOG_ALPHA))])
+def test_a_temperature_without_effect_stays_within_its_bounds(target, bound):
+    settings = Settings(FEATURES, ACTIONS, batch_size=BATCH, learning_rate_init=0.1)
+    rates = rates_of(settings, Scaling.identity(FEATURES))._replace(target_entropy=target)
+    made, compiled = state(), jax.jit(update)
+    for seed in range(200):
+        made, losses = compiled(made, *batch(seed), rates)
+
+    assert float(made.log_alpha) == bound
+    assert np.isfinite(losses.critics)
 
 
 def assert_close(module, weight, bias):

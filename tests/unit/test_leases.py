@@ -24,6 +24,35 @@ def test_the_same_bytes_count_once_until_the_last_user_is_gone():
     assert leases.used == 0
 
 
+def test_what_models_hold_while_they_are_loaded_is_limited_together():
+    leases = SnapshotLeases(100, held_bytes=0)
+    first, second = leases.take(b"123456"), leases.take(b"abc")
+    first.count(80)
+    first.count(10)
+
+    assert (leases.used, leases.held) == (9, 80)
+    with pytest.raises(SnapshotTooLarge, match=r"holds 30 bytes .* beside 80 bytes .* is 100"):
+        second.count(30)
+    first.release()
+    second.count(30)
+    assert (leases.used, leases.held) == (3, 30)
+
+
+def test_a_small_limit_on_snapshots_leaves_room_for_what_small_models_hold():
+    leases = SnapshotLeases(100)
+    leases.take(b"123456").count(1 << 20)
+
+    assert leases.held == 1 << 20
+
+
+def test_a_snapshot_that_was_released_counts_no_model():
+    lease = SnapshotLeases(100).take(b"123456")
+    lease.release()
+
+    with pytest.raises(SnapshotTooLarge, match="not in use any longer"):
+        lease.count(50)
+
+
 def test_a_block_that_fails_releases_and_one_that_does_not_keeps():
     leases = SnapshotLeases(10)
     with leases.take(b"123") as kept:

@@ -1,5 +1,6 @@
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -33,6 +34,12 @@ for thread in threading.enumerate():
         thread.join()
 print(len(os.listdir("/proc/self/task")) - before, os.environ["ORT_DISABLE_TELEMETRY"])
 """
+
+KILL = "; import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+LOADS = {
+    "a host": "import arkml.policies.ort; arkml.policies.ort.onnxruntime()",
+    "a learner": "import arkml.learning.policy_graph",
+}
 
 
 @pytest.fixture
@@ -138,7 +145,9 @@ def test_libraries_share_the_models_of_their_cache(monkeypatch):
     opened = []
     open_session = onnx_model.open_session
     monkeypatch.setattr(
-        onnx_model, "open_session", lambda *given: opened.append(1) or open_session(*given)
+        onnx_model,
+        "open_session",
+        lambda *given, **options: opened.append(1) or open_session(*given, **options),
     )
     models = ModelCache()
     policies = [PolicyLibrary(models).load(SMALL, ONNX, 1, 1) for _ in range(3)]
@@ -218,6 +227,17 @@ def test_onnxruntime_starts_no_thread_and_sends_no_telemetry():
     assert (printed.stdout.split(), printed.stderr) == (["0", "1"], "")
 
 
+@pytest.mark.parametrize("work", LOADS)
+def test_a_process_that_loads_onnxruntime_and_is_killed_leaves_no_file(tmp_path, work):
+    killed = subprocess.run(
+        [sys.executable, "-c", LOADS[work] + KILL], env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True, check=False,
+    )  # fmt: skip
+
+    assert killed.returncode == -signal.SIGKILL
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_onnxruntime_prints_nothing_about_a_model_it_refuses(library, capfd):
     shapes = [build.weight("a", np.zeros((2, 3))), build.weight("b", np.zeros((4, 3)))]
     nodes = [build.node("MatMul", "obs a", "h"), build.node("MatMul", "h b", "actions")]
@@ -230,8 +250,9 @@ def test_onnxruntime_prints_nothing_about_a_model_it_refuses(library, capfd):
 
 def test_a_cache_keeps_no_large_models_that_nobody_uses(monkeypatch):
     datas = [build.linear([[number]]) for number in range(8)]
-    monkeypatch.setattr("arkml.policies.model_cache._RECENT_BYTES", 3 * len(datas[0]))
     models = ModelCache()
+    held = models.version(datas[0]).session_bytes
+    monkeypatch.setattr("arkml.policies.model_cache._RECENT_BYTES", 3 * held)
     for data in datas:
         models.onnx(data)
     gc.collect()

@@ -1,4 +1,4 @@
-"""Finding players, levels of the log, generated files, and environments of the registry by name."""
+"""Finding players, levels of the log, and environments of the registry by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import pytest
 from tests.unit.fake_llapi_env import FakeEnv
 
-from arkml.envs.llapi import env_utils, generate, logging_util
+from arkml.envs.llapi import env_utils, logging_util
 from arkml.envs.llapi.envs.pettingzoo_env_factory import PettingZooEnvFactory
 from arkml.envs.llapi.exception import (
     UnityException,
@@ -26,6 +26,8 @@ from arkml.envs.llapi.registry.base_registry_entry import BaseRegistryEntry
         ("linux", "Game.x86", " Game.exe "),
         ("linux", "Game", "Game"),
         ("linux", "start.sh", "start.sh"),
+        ("linux", "Game [1]*.x86_64", "Game [1]*"),
+        ("win32", "Games [1]/Player.exe", "Games [1]"),
         ("darwin", "Game.app/Contents/MacOS/Game", "Game.app"),
         ("darwin", "Game.app/Contents/MacOS/Other", "Game"),
         ("win32", "Game.exe", "Game"),
@@ -62,13 +64,6 @@ def test_the_level_is_of_this_package_alone():
         assert not logging.getLogger("arkml.host").isEnabledFor(logging.DEBUG)
     finally:
         logging_util.set_log_level(logging_util.NOTSET)
-
-
-def test_generating_is_a_command_line(capsys):
-    assert generate.main(["--check"]) == 0
-    assert generate.main([]) == 0
-    assert generate.main(["--what"]) == 2
-    assert "unknown arguments ['--what']" in capsys.readouterr().err
 
 
 def test_a_factory_takes_the_first_free_port(monkeypatch):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from arkml.envs.llapi import generate
 from arkml.envs.llapi.base_env import (
     ActionSpec,
     ActionTuple,
@@ -64,10 +63,6 @@ def png(*channels):
 
 def flat(value, shape=(2, 3)):
     return np.full(shape, value)
-
-
-def test_generated_files_are_what_the_proto_files_say():
-    assert generate.stale() == []
 
 
 def test_a_behavior_is_specified_by_its_brain_and_one_agent():  # ML-8

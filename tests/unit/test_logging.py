@@ -3,7 +3,16 @@ import logging
 import pytest
 
 from arkml.abi.codes import LogLevel
-from arkml.sessions.text import LEVELS, TRACE, Allowance, GuestLog, harmless, presentable
+from arkml.loggers import SafeLogger
+from arkml.sessions.text import (
+    LEVELS,
+    LINE_BYTES,
+    TRACE,
+    Allowance,
+    GuestLog,
+    harmless,
+    presentable,
+)
 
 
 class Stopwatch:
@@ -112,6 +121,91 @@ def test_more_lines_than_allowed_are_dropped_and_counted(stopwatch, lines):
         "dropped 7 lines: the guest exceeds its log rate",
         "later",
     ]
+
+
+class TextInMemory:
+    """Text of a guest that counts the bytes read of it."""
+
+    def __init__(self, text):
+        self.data = text.encode()
+        self.size = len(self.data)
+        self.num_read = 0
+
+    def read(self, most):
+        kept = self.data[:most]
+        self.num_read += len(kept)
+        return kept.decode(), self.size - len(kept)
+
+
+def test_no_more_of_a_text_is_read_than_is_shown(stopwatch, lines):
+    text = TextInMemory("x" * 1_000_000)
+    guest_log(stopwatch, limit=100).say(logging.INFO, text)
+
+    assert lines() == [(logging.INFO, "x" * 100 + "… [999900 bytes cut]")]
+    assert text.num_read == 100
+
+
+def test_a_line_over_the_rate_is_not_read(stopwatch, lines):
+    log = guest_log(stopwatch, rate=2)
+    texts = [TextInMemory("some text") for _ in range(4)]
+    for text in texts:
+        log.say(logging.INFO, text)
+
+    assert len(lines()) == 2
+    assert [text.num_read for text in texts] == [9, 9, 0, 0]
+
+
+def test_a_line_of_a_level_that_is_off_is_not_read(stopwatch, lines):
+    text = TextInMemory("some text")
+    log = guest_log(stopwatch)
+    log.logger.logger.setLevel(logging.ERROR)
+    log.say(logging.INFO, text)
+    log.logger.logger.setLevel(logging.NOTSET)
+
+    assert text.num_read == 0
+    assert lines() == []
+
+
+def test_a_long_line_counts_as_several(stopwatch, lines):
+    log = guest_log(stopwatch, rate=10)
+    for _ in range(3):
+        log.say(logging.INFO, "x" * (8 * LINE_BYTES))
+    stopwatch.now = 0.5  # the second line has left a debt of 6
+    log.say(logging.INFO, "too early")
+    stopwatch.now = 0.8
+    log.say(logging.INFO, "later")
+
+    assert [text[:9] for _, text in lines()] == ["x" * 9, "x" * 9, "dropped 2", "later"]
+
+
+class Raising(logging.Handler):
+    """A handler of an embedder, whose exceptions leave `emit`."""
+
+    def emit(self, record):
+        raise ConnectionError(f"the log server is gone: {record.getMessage()}")
+
+
+def test_a_handler_that_raises_ends_nothing_and_is_shown_once(stopwatch, capsys):
+    log = guest_log(stopwatch, name="shown once")
+    handler = Raising()
+    log.logger.logger.addHandler(handler)
+    try:
+        log.say(logging.ERROR, "first")
+        log.say(logging.ERROR, "second")
+        log.flush()
+    finally:
+        log.logger.logger.removeHandler(handler)
+    shown = capsys.readouterr().err
+
+    assert "a handler of arkml.guest.shown once raised" in shown
+    assert "the log server is gone: first" in shown
+    assert "second" not in shown
+
+
+def test_a_safe_logger_names_the_line_that_called_it(caplog):
+    SafeLogger("arkml.test").error("here")
+
+    assert caplog.records[0].funcName == "test_a_safe_logger_names_the_line_that_called_it"
 
 
 def test_flush_tells_of_dropped_lines_once(stopwatch, lines):

@@ -7,7 +7,8 @@ from tests.unit import policy_models as build
 from tests.unit.policy_models import INITIAL, INTERRUPTED, RUNNING, TERMINAL, acted, batch, load
 
 from arkml.errors import ModelRejected, Unavailable
-from arkml.policies import library, model_cache, onnx_model
+from arkml.policies import library, load_time, model_cache, onnx_model, pace, run_limit
+from arkml.policies.onnx import is_of_guest, session_bytes
 from arkml.policies.workspace import PolicyWorkspace
 
 POLICIES = Path(__file__).parents[2] / "fixtures" / "policies"
@@ -269,9 +270,9 @@ def test_a_recurrent_model_with_a_fixed_batch_remembers():
     assert acted(policy, [[1], [1]], ids=[2, 0]).tolist() == [[4], [2]]
 
 
-def load_fresh(data, **options):
+def load_fresh(data, *, override=None, **options):
     """A policy of a model that is not in the shared cache."""
-    library = build.PolicyLibrary(model_cache.ModelCache(**options))
+    library = build.PolicyLibrary(model_cache.ModelCache(**options), override=override)
     return library.load(data, build.SnapshotFormat.ONNX, None, None)
 
 
@@ -301,6 +302,8 @@ def test_rows_that_need_much_memory_run_in_smaller_chunks(monkeypatch):
 
 def test_a_run_over_the_memory_cap_fails_and_the_next_one_does_not(monkeypatch):
     monkeypatch.setattr(onnx_model, "_CHUNK_BYTES", 1 << 40)
+    monkeypatch.setattr(pace, "NODE_SECONDS", 1e9)
+    monkeypatch.setattr(pace, "BLOCK_SECONDS", 1e9)
     greedy = load_fresh(hungry())
 
     with pytest.raises(Unavailable, match="the model failed"):
@@ -323,9 +326,9 @@ def deep(width, layers, *, remember):
     return build.model(nodes, inputs, outputs, [build.weight("w", np.eye(width))])
 
 
-def test_a_batch_that_takes_too_long_is_given_up_and_nobody_moves_on(monkeypatch):
-    monkeypatch.setattr(onnx_model, "_QUICK", 1e-9)
-    policy = load_fresh(deep(256, 200, remember=True), seconds=0.3)
+def test_a_batch_of_the_embedders_policy_that_takes_too_long_is_given_up_and_no_agent_moves_on():
+    data = deep(256, 200, remember=True)
+    policy = load_fresh(data, seconds=0.3, override=data)
     ones = np.ones((20_000, 256), np.float32)
     acted(policy, ones[:1])
 
@@ -334,9 +337,80 @@ def test_a_batch_that_takes_too_long_is_given_up_and_nobody_moves_on(monkeypatch
     assert acted(policy, ones[:1])[0, 0] == 2
 
 
+def test_a_policy_of_a_guest_that_ran_for_too_long_is_not_run_again(monkeypatch):
+    monkeypatch.setattr(run_limit, "_MOSTLY", 0.0)  # however busy the machine is
+    library = build.PolicyLibrary(model_cache.ModelCache())
+    data = deep(256, 200, remember=True)
+    policy = library.load(data, build.SnapshotFormat.ONNX, None, None)
+    small, large = (batch(np.ones((count, 256)), 256) for count in (1, 20_000))
+    policy.act(small)
+    library.workspace.run_seconds = 0.1
+
+    with pytest.raises(Unavailable, match=r"longer than 0\.1 s$"):
+        policy.act(large)
+    library.workspace.run_seconds = 10.0
+    for asked in (small, batch(np.ones((1, 256)), 256)):
+        with pytest.raises(Unavailable, match=r"longer than 0\.1 s before: it is not run again"):
+            policy.act(asked)
+    with pytest.raises(Unavailable, match="not run again"):
+        library.load(data, build.SnapshotFormat.ONNX, None, None)
+
+
+def test_a_policy_that_hardly_had_the_processor_is_run_again(monkeypatch):
+    monkeypatch.setattr(run_limit, "_MOSTLY", 1e9)
+    library = build.PolicyLibrary(model_cache.ModelCache())
+    policy = library.load(deep(256, 200, remember=True), build.SnapshotFormat.ONNX, None, None)
+    library.workspace.run_seconds = 0.05
+
+    with pytest.raises(
+        Unavailable, match=r"longer than 0\.05 s, of which it had the processor for"
+    ):
+        acted(policy, np.ones((4_000, 256)))
+    assert acted(policy, np.ones((1, 256)))[0, 0] == 1
+
+
+def test_one_guest_that_runs_out_of_time_stops_the_policy_of_no_other_guest():
+    models, data = model_cache.ModelCache(), deep(256, 200, remember=True)
+    libraries = [build.PolicyLibrary(models) for _ in range(2)]
+    hasty, other = (each.load(data, build.SnapshotFormat.ONNX, None, None) for each in libraries)
+    libraries[0].workspace.run_seconds = 0.05
+    ones = np.ones((4_000, 256), np.float32)
+
+    with pytest.raises(Unavailable, match="longer than"):
+        acted(hasty, ones)
+    assert acted(other, ones[:100]).tolist() == ones[:100].tolist()
+
+
+def test_an_interrupt_is_heard_between_the_blocks_of_a_batch():
+    library = build.PolicyLibrary(model_cache.ModelCache())
+    policy = library.load(deep(256, 200, remember=True), build.SnapshotFormat.ONNX, None, None)
+    asked = []
+    library.workspace.is_interrupted = lambda: asked.append(1) or len(asked) == 3
+
+    with pytest.raises(Unavailable, match="was interrupted"):
+        acted(policy, np.ones((20_000, 256)))
+    assert len(asked) == 3
+    assert acted(policy, np.ones((1, 256)))[0, 0] == 1
+
+
 def test_a_model_that_is_slow_on_one_row_is_rejected():
-    with pytest.raises(ModelRejected, match=r"longer than|did not load"):
+    with pytest.raises(ModelRejected, match=r"did not (load|run on 3 rows) in 0\.02 s of CPU"):
         load_fresh(deep(2048, 50, remember=False), seconds=0.02)
+
+
+def test_a_machine_that_is_too_busy_to_load_a_model_is_not_the_models_fault(monkeypatch):
+    monkeypatch.setattr(load_time, "PATIENCE", 1e-9)
+
+    with pytest.raises(Unavailable, match=r"the busy machine gave it .* of CPU: load it again"):
+        load_fresh(build.linear([[1]]))
+
+
+@pytest.mark.parametrize("options", [{}, {"override": build.linear([[1]])}])
+def test_a_policy_says_whether_a_guest_brought_it(options):
+    policy = load_fresh(build.linear([[1]]), **options)
+
+    assert is_of_guest(policy) == (not options)
+    assert (session_bytes(policy) > 0) == (not options)
 
 
 def rows_times_masks(width, *, batch="N"):

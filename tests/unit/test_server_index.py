@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import math
+import time
 
 import pytest
 
+from arkml.hive.protocol.reports import SECOND
 from arkml.server.index import Index
 from arkml.server.metrics import RunMetrics
 
@@ -98,3 +101,132 @@ def test_a_forgotten_run_leaves_nothing(path, tmp_path):
         return await index.metric_series("r", "a", 0)
 
     assert use(path, forget) == []
+
+
+class Clock:
+    """The clocks of a process, both set by the test."""
+
+    def __init__(self, monkeypatch):
+        self.wall, self.monotonic = 1_800_000_000 * SECOND, 50 * SECOND
+        monkeypatch.setattr(time, "time_ns", lambda: self.wall)
+        monkeypatch.setattr(time, "monotonic_ns", lambda: self.monotonic)
+
+    def pass_(self, seconds):
+        self.wall += round(seconds * SECOND)
+        self.monotonic += round(seconds * SECOND)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+async def play(metrics, clock, begin, end, every):
+    """Add a report every few seconds; the value is highest in one of them."""
+    for second in range(begin, end, every):
+        clock.pass_(every)
+        value = 1_000.0 if second == 5 * every else math.sin(second)
+        await metrics.add([("a", second, value), ("b", second, float(second))])
+
+
+def test_reports_are_kept_for_an_hour_and_then_by_the_minute_and_after_a_day_by_twenty(
+    path, tmp_path, clock
+):
+    async def work(index):
+        metrics = RunMetrics("r", tmp_path, index)
+        await play(metrics, clock, 0, 30 * 3_600, 40)
+        return await metrics.series("a", 0), await metrics.series("b", 0), metrics
+
+    series, rising, metrics = use(path, work)
+    ages = [(clock.wall - at) / SECOND for _, _, at in series]
+    young = [age for age in ages if age < 3_600]
+    minutes = [age for age in ages if 4_800 < age < 86_400 - 3_600]
+
+    assert len(young) == 3_600 / 40
+    assert 0 < len(minutes) <= 2 * (86_400 - 3_600 - 4_800) / 60
+    assert sum(age > 86_400 + 2 * 3_600 + 1_200 for age in ages) <= 3 * 3 * 4
+    assert max(value for _, value, _ in series) == 1_000.0
+    assert [step for step, _, _ in rising] == sorted(step for step, _, _ in rising)
+    assert metrics.latest["b"] == (30 * 3_600.0 - 40, 30 * 3_600 - 40)
+
+
+def test_an_index_that_is_lost_has_the_same_points_after_thinning(path, tmp_path, clock):
+    async def work(index):
+        metrics = RunMetrics("r", tmp_path, index)
+        await play(metrics, clock, 0, 4 * 3_600, 30)
+        return await metrics.series("a", 0)
+
+    async def again(index):
+        metrics = RunMetrics("r", tmp_path, index)
+        await metrics.load()
+        return await metrics.series("a", 0), metrics.latest
+
+    before = use(path, work)
+    path.unlink()
+    after, latest = use(path, again)
+
+    assert after == before
+    assert latest["a"][1] == 4 * 3_600 - 30
+
+
+def test_a_process_killed_between_two_files_leaves_each_report_once(path, tmp_path, clock):
+    async def work(index):
+        metrics = RunMetrics("r", tmp_path, index)
+        await play(metrics, clock, 0, 3_000, 10)
+        recent = (tmp_path / "metrics.jsonl").read_bytes()
+        await play(metrics, clock, 3_000, 6_000, 10)
+        return recent, await metrics.series("b", 0)
+
+    recent, before = use(path, work)
+    late = (tmp_path / "metrics.jsonl").read_bytes()
+    whole = recent + b"".join(
+        line for line in late.splitlines(keepends=True) if line not in set(recent.splitlines(True))
+    )
+    (tmp_path / "metrics.jsonl").write_bytes(whole)  # as if it had not been replaced
+    after = use(path, lambda index: read_again(index, tmp_path))
+
+    assert (tmp_path / "metrics.minutes.jsonl").stat().st_size
+    assert whole != late
+    assert after == before
+
+
+def test_a_clock_that_is_set_back_leaves_curves_in_order(path, tmp_path, clock):
+    async def work(index):
+        metrics = RunMetrics("r", tmp_path, index)
+        await play(metrics, clock, 0, 300, 30)
+        clock.wall -= 7 * 86_400 * SECOND
+        await play(metrics, clock, 300, 600, 30)
+        return await metrics.series("a", 0)
+
+    times = [at for _, _, at in use(path, work)]
+
+    assert times == sorted(times)
+    assert times[-1] - times[0] == 570 * SECOND
+
+
+def test_reports_are_kept_while_their_file_cannot_be_replaced(path, tmp_path, clock, caplog):
+    obstacle = tmp_path / ".metrics.jsonl.new"
+
+    async def work(index):
+        metrics = RunMetrics("r", tmp_path, index)
+        obstacle.mkdir()
+        await play(metrics, clock, 0, 5_000, 10)
+        obstacle.rmdir()
+        kept = await metrics.series("b", 0)
+        await play(metrics, clock, 5_000, 6_000, 10)
+        return kept, await metrics.series("b", 0)
+
+    kept, thinned = use(path, work)
+    path.unlink()
+    again = use(path, lambda index: read_again(index, tmp_path))
+
+    assert len(kept) == 500
+    assert len(thinned) < 500
+    assert thinned == again
+    assert len(caplog.records) == 2  # and not one for each report
+
+
+async def read_again(index, directory):
+    metrics = RunMetrics("r", directory, index)
+    await metrics.load()
+    return await metrics.series("b", 0)

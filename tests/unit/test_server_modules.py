@@ -8,6 +8,7 @@ import pytest
 
 from arkml.errors import HiveRefused, ProtocolError
 from arkml.server.modules import ModuleStore
+from arkml.server.usage import DiskUse
 
 EMPTY = b"\0asm\1\0\0\0"
 LIMIT = 64
@@ -31,7 +32,8 @@ def used():
 @pytest.fixture
 def store(tmp_path, used):
     folder = tmp_path / "modules"
-    return ModuleStore(folder, max_bytes=LIMIT, most=2, is_used=used.__contains__)
+    disk = DiskUse(folder, 0)
+    return ModuleStore(folder, disk, max_bytes=LIMIT, most=2, is_used=used.__contains__)
 
 
 def receive(store, data, *, named=None, declared=None, parts=3):

@@ -1,4 +1,4 @@
-"""The ticker ticks while a call is in progress, and ends when it is told to."""
+"""The ticker ticks while a call is in progress, and ends with its last user."""
 
 import threading
 
@@ -14,16 +14,17 @@ class Engine:
 
 
 class SlowToPark(Ticker):
-    """Lets `stop` come in exactly while the ticker is about to sleep."""
+    """Lets its last user leave exactly while the ticker is about to sleep."""
 
     def _park(self):
-        self.stop()
+        self.leave(7)
         super()._park()
 
 
 def test_it_ticks_while_a_call_is_in_flight_and_parks_afterwards():
     engine = Engine()
     ticker = Ticker(engine)
+    ticker.users.add(7)
     ticker.running.add(1)
     ticker.wake()
     ticked = engine.ticked.wait(5)
@@ -33,16 +34,54 @@ def test_it_ticks_while_a_call_is_in_flight_and_parks_afterwards():
         if not ticker.parked:
             pause.wait(0.05)
     parked = ticker.parked
-    ticker.close()
+    ticker.close(7)
 
     assert ticked
     assert parked
 
 
-def test_it_ends_even_if_it_is_told_to_while_it_is_about_to_sleep():
+def test_it_ends_even_if_its_last_user_leaves_while_it_is_about_to_sleep():
     ticker = SlowToPark(Engine())
+    ticker.users.add(7)
     ticker.wake()
     thread = ticker._thread
     thread.join(5)
 
     assert not thread.is_alive()
+
+
+def test_it_goes_on_for_the_others_when_one_user_leaves():
+    ticker = Ticker(Engine())
+    ticker.users.update((7, 8))
+    ticker.wake()
+    thread = ticker._thread
+    ticker.close(7)
+    lives = thread.is_alive()
+    ticker.close(8)
+
+    assert lives
+    assert not thread.is_alive()
+
+
+def test_it_starts_again_with_the_next_user():
+    engine = Engine()
+    ticker = Ticker(engine)
+    ticker.users.add(7)
+    ticker.wake()
+    ticker.close(7)
+    engine.ticked.clear()
+    ticker.users.add(8)
+    ticker.running.add(1)
+    if ticker.parked:
+        ticker.wake()
+    ticked = engine.ticked.wait(5)
+    ticker.close(8)
+
+    assert ticked
+
+
+def test_it_does_not_start_without_a_user():
+    ticker = Ticker(Engine())
+    ticker.wake()
+
+    assert ticker._thread is None

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from arkml.abi.codes import EpisodeState
-from arkml.batches import ROW, Batch, Metadata
+from arkml.batches import ROW, Batch, Metadata, MetadataLog
 from arkml.errors import InvalidArguments, ModelRejected, Unavailable
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
@@ -270,7 +270,7 @@ class ChooserWorld(World):
     def choose(self, count, *masked):
         """Submit rows of new agents; `masked` are metadata: row, name and value."""
         self.policy.masks.begin(count)
-        self.policy.masks.mask([Metadata(*item) for item in masked])
+        self.policy.masks.mask(MetadataLog.of(Metadata(*item) for item in masked))
         return self.submit(*((agent, INITIAL) for agent in range(count)), key=len(self.sink.taken))
 
 

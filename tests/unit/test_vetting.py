@@ -204,6 +204,7 @@ def test_integers_are_divided_only_by_positive_constants(dtype, divisor):
         ([node("Tanh", "x", "q")], "output 'y': no node makes it"),
         ([node("Less", "x x")], "no output is FLOAT"),
         ([node("Tanh", "x")] * 2_001, "2001 nodes"),
+        ([node("Sum", "x " * 120)] * 1_900, "229900 inputs and outputs together"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -1,0 +1,187 @@
+"""Guests pay for what the host does for them, and for nothing else."""
+
+import os
+import time
+
+import pytest
+from tests.integration.callback_policy import CallbackPolicy
+from tests.integration.guest_text import ACTOR
+from tests.integration.hostile_fleet import (
+    GUEST,
+    MODE,
+    ROWS,
+    Harm,
+    hostile_fleet,
+    spend,
+    states,
+)
+
+from arkml.errors import GuestTimeout
+from arkml.limits import Limits
+from arkml.runtime import account as accounts
+
+FLEET = int(os.environ.get("ARKML_HOSTILE_FLEET", "200"))
+BUDGET = 0.1
+SLACK = 0.05  # seconds of processor time by which a frame may be over its budgets
+
+
+def cpu_seconds(work):
+    """Return the processor seconds of `work`, and the error that it raised, if any."""
+    started, error = time.process_time(), None
+    try:
+        work()
+    except GuestTimeout as raised:
+        error = raised
+    return time.process_time() - started, error
+
+
+def hostile(host, harm):
+    guest = host.load(GUEST)
+    assert guest.call("open") == guest.call("open_slow") == 0
+    guest.write_memory(MODE, bytes([harm]))
+    return guest
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize(
+    "harm",
+    [Harm.WASM_LOOP, Harm.IMPORT_LOOP, Harm.LOG_FLOOD, Harm.SLOW_MODEL, Harm.SUBMIT_LOOP],
+)
+def test_a_guest_pays_for_all_that_is_done_in_its_call(host, harm):
+    guest = hostile(host, harm)
+    seconds, error = cpu_seconds(lambda: guest.call("ark_applet_update", budget=BUDGET))
+
+    assert "over its budget of 0.1 s" in str(error)
+    assert seconds < 2 * BUDGET + SLACK
+
+
+def test_the_account_says_for_what_a_guest_was_charged(host):
+    guest = hostile(host, Harm.SLOW_MODEL)
+    vetting = guest.account.vetting_seconds
+    with pytest.raises(GuestTimeout):
+        guest.update(budget=BUDGET)
+    models = guest.account
+    importing = hostile(host, Harm.IMPORT_LOOP)
+    with pytest.raises(GuestTimeout):
+        importing.update(budget=BUDGET)
+    figures = importing.account.as_dict()
+
+    assert vetting > 0
+    assert models.model_seconds > BUDGET / 2
+    assert models.model_seconds > models.wasm_seconds
+    assert figures["import_seconds"] > BUDGET / 4
+    assert figures["run_seconds"] == pytest.approx(
+        sum(figures[f"{kind}_seconds"] for kind in ("wasm", "import", "copy", "vetting", "model"))
+    )
+    assert figures["memory_bytes"] == 40 * 65_536
+
+
+def test_copies_to_larger_columns_are_charged(actor):
+    actor.call("push_many", 5_000)
+
+    assert actor.account.copy_seconds > 0
+    assert actor.account.column_bytes >= 5_000 * 48
+
+
+def test_a_slow_function_of_the_embedder_is_shown_and_kills_no_guest(make_host):
+    def slow(observations):
+        time.sleep(0.06)
+        return observations[:, :1]
+
+    host = make_host(policy=slow, limits=Limits(run_seconds=0.1, call_seconds=0.2))
+    guest = host.load(ACTOR)
+    fleet = host.fleet(ACTOR, 3)
+    guest.call("open")
+    fleet.call("open")
+    guest.call("burn_and_submit", 10, 10)
+    failures = fleet.call("burn_and_submit", 10, 10).failures
+
+    assert failures == {}
+    assert guest.account.policy_seconds >= 0.6
+    assert guest.account.model_seconds == guest.account.vetting_seconds == 0
+    assert sum(each.account.policy_seconds for each in fleet.guests) >= 0.6
+
+
+def test_a_policy_object_of_the_embedder_is_not_charged(make_host):
+    guest = make_host(policy=CallbackPolicy(lambda _: None)).load(ACTOR)
+    guest.call("open")
+    guest.call("step", 3)
+
+    assert guest.account.policy_seconds > 0
+    assert guest.account.model_seconds == 0
+
+
+def test_a_game_with_frames_notices_nothing_of_the_default_budget(host):
+    guest = host.load(GUEST)
+    guest.call("open")
+    guest.write_memory(MODE, bytes([Harm.GREED]))
+    spend(guest, 0.004)
+    for _ in range(30):
+        guest.update()
+
+    assert guest.failure is None
+    assert guest.account.run_seconds > 0.03
+
+
+def test_the_account_of_a_host_is_the_sum_of_its_guests_also_of_closed_ones(host):
+    guests = [host.load(ACTOR) for _ in range(2)]
+    for guest in guests:
+        guest.call("burn", 200_000)
+    before = [guest.account for guest in guests]
+    guests[0].close()
+
+    assert guests[0].account.wasm_seconds == before[0].wasm_seconds
+    assert host.account.wasm_seconds == pytest.approx(sum(each.wasm_seconds for each in before))
+    assert host.account.memory_bytes == before[1].memory_bytes
+
+
+def test_a_fleet_charges_runs_of_a_common_model_by_rows(host):
+    fleet = hostile_fleet(host, 2, {})
+    fleet.guests[0].write_memory(ROWS, (3).to_bytes(4, "little"))
+    for _ in range(5):
+        fleet.update()
+    shares = [guest.account.model_seconds for guest in fleet.guests]
+
+    assert shares[0] == pytest.approx(3 * shares[1])
+    assert fleet.account.model_seconds == pytest.approx(sum(shares))
+
+
+def test_a_thread_that_did_not_run_does_not_pay():
+    accounts.counted_seconds(0.01)
+    counted = accounts.counted_seconds(3.0)
+
+    assert counted < 1.0
+    assert accounts.counted_seconds(3.0, may_wait=True) == 3.0
+
+
+def test_a_guest_that_is_greedy_frame_by_frame_is_evicted_from_its_fleet(make_host):
+    host = make_host(limits=Limits(run_seconds=0.1, frames_over_share=2))
+    fleet = hostile_fleet(host, 5, {1: Harm.GREED})
+    spend(fleet.guests[1], 0.07)
+    failed, frames = {}, 0
+    while not failed and frames < 60:
+        failed, frames = fleet.update(), frames + 1
+
+    assert list(failed) == [1]
+    assert "it is evicted (Limits.frames_over_share)" in str(failed[1])
+    assert frames >= 3
+    assert fleet.update().keys() == {1}
+
+
+@pytest.mark.serial
+def test_a_fleet_with_one_hostile_guest_of_each_kind_acts_as_one_without_them(make_host):
+    harms = {7 * (harm + 1): harm for harm in Harm if harm is not Harm.NONE}
+    host = make_host(limits=Limits(run_seconds=BUDGET))
+    fleet, calm = hostile_fleet(host, FLEET, harms), hostile_fleet(host, FLEET, {})
+    spend(fleet.guests[7 * (Harm.GREED + 1)], 0.7 * BUDGET)
+    over, out = [], {}
+    for _ in range(30):
+        usual, _ = cpu_seconds(calm.update)
+        alive = sum(fleet.guests[index].failure is None for index in harms)
+        started = time.process_time()
+        out = fleet.update()
+        over.append(time.process_time() - started - 2 * usual - alive * BUDGET)
+
+    assert sorted(out) == sorted(harms)
+    assert max(over) < SLACK
+    assert states(fleet, harms) == states(calm, harms)

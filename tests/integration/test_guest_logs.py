@@ -1,0 +1,134 @@
+import logging
+import time
+
+import pytest
+from tests.integration.guest_text import (
+    LOG,
+    PANIC,
+    POINTMASS,
+    START,
+    data,
+    function,
+    i32,
+    logging_of,
+    module,
+)
+
+from arkml import GuestTrap
+from arkml.limits import Limits
+
+ADD, REMOVE = "ark-core-v4.core__add_debug_context", "ark-core-v4.core__remove_debug_context"
+LONG, MIB = 65_536, 1 << 20
+TIMES = 10_000
+
+
+def repeated(name, call):
+    """A function that makes a call many times."""
+    return function(
+        name,
+        f"""(local $count i32)
+        (loop $more {call}
+          (local.set $count (i32.add (local.get $count) (i32.const 1)))
+          (br_if $more (i32.lt_u (local.get $count) (i32.const {TIMES}))))""",
+    )
+
+
+def text(length=MIB):
+    return f"{i32(LONG)} {i32(length)}"
+
+
+FLOOD = module(
+    function("fill", f"(memory.fill {i32(LONG)} (local.get 0) {i32(MIB)})", "(param i32)"),
+    repeated("log", f"(drop (call ${LOG} {i32(2)} {text()}))"),
+    repeated("panic", f"(drop (call ${PANIC} {text()} {text()} {i32(1)} {i32(2)}))"),
+    repeated("context", f"(call ${ADD} {text()} {text()}) (call ${REMOVE} {text()})"),
+    function("trap", f"(drop (call ${PANIC} {text()} {text(8)} {i32(1)} {i32(2)})) unreachable"),
+    uses=(LOG, PANIC, ADD, REMOVE),
+    memory='(memory (export "memory") 17)',
+)
+
+
+@pytest.mark.parametrize("flood", ["log", "panic", "context"])
+@pytest.mark.parametrize("byte", [ord("a"), 0x1B, 0xFF], ids=["plain", "escapes", "not UTF-8"])
+def test_a_flood_of_long_texts_costs_little(host, flood, byte):
+    guest = host.load(FLOOD)
+    guest.call("fill", byte)
+    started = time.process_time()
+    guest.call(flood, budget=None)
+
+    assert time.process_time() - started < 5  # 17 to 700 when all of it was read
+
+
+def test_the_panic_of_a_trap_is_read_as_far_as_it_is_shown(host):
+    guest = host.load(FLOOD)
+    guest.call("fill", ord("a"))
+    with pytest.raises(GuestTrap) as trapped:
+        guest.call("trap")
+
+    cut = MIB - Limits().log_bytes
+    assert trapped.value.panic == f"{'a' * Limits().log_bytes}… [{cut} bytes cut], aaaaaaaa:1:2"
+
+
+def test_a_character_at_the_cut_is_left_out_whole(make_host, caplog):
+    caplog.set_level("INFO")
+    content = "å" * 200
+    at, say = logging_of(content, at=1000)
+    long = module(at, function("say", say), uses=(LOG,))
+    make_host(limits=Limits(log_bytes=7)).load(long).call("say")
+
+    assert caplog.messages == ["ååå… [394 bytes cut]"]
+
+
+class Raising(logging.Handler):
+    """A handler of an embedder, whose exceptions leave `emit`."""
+
+    def emit(self, record):
+        raise ZeroDivisionError(record.getMessage())
+
+
+@pytest.fixture
+def raising():
+    """Every record of this package meets a handler that raises."""
+    handler, logger = Raising(), logging.getLogger("arkml")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    yield
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+SAID, SAY = logging_of("hello")
+TALKER = module(
+    SAID,
+    data(2048, POINTMASS),
+    function("talk", f"{SAY} {i32(7)}", result="i32"),
+    function(
+        "refused",
+        f"(call ${START} {i32(2)} {i32(1)} {i32(2048)} {i32(3)} {i32(0)} {i32(8)})",
+        result="i32",
+    ),
+    function("frame", SAY),
+    uses=(LOG, START),
+)
+
+
+@pytest.mark.usefixtures("raising")
+def test_a_log_handler_that_raises_harms_no_guest_of_a_fleet(host):
+    with host.fleet(TALKER, 3) as fleet:
+        result = fleet.call("talk")
+        frames = [fleet.call("frame") for _ in range(3)]
+        failures = [guest.failure for guest in fleet.guests]
+
+    assert result.values == [7, 7, 7]
+    assert [call.failures for call in (result, *frames)] == [{}] * 4
+    assert failures == [None] * 3
+
+
+@pytest.mark.usefixtures("raising")
+def test_a_log_handler_that_raises_changes_no_code_of_an_import(host):
+    guest = host.load(TALKER)
+
+    assert guest.call("talk") == 7
+    assert guest.call("refused") == 5  # InvalidArguments: no model has three bytes
+    assert guest.failure is None

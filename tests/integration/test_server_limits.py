@@ -1,0 +1,339 @@
+"""Limits of what a hive keeps and runs: each refusal has a status and a sentence, and ends."""
+
+import json
+import logging
+import time
+import uuid
+
+import pytest
+from tests.integration.command_line import arkml
+from tests.integration.hive_service import ACTIONS, FEATURES, Service, request, rows, start_hive
+from tests.waiting import eventually
+
+from arkml.hive.client import HiveClient
+from arkml.hive.protocol.rows import RowKind, encode
+
+MIB = 1 << 20
+IMPATIENT = {"lease": 0.2, "pause": 0.4, "idle_stop": 60.0}
+SECOND = 1 / 3_600
+
+
+@pytest.fixture
+def make_service(tmp_path):
+    """A factory of hives with limits, and of clients, that are closed at the end."""
+    made = []
+
+    def make(timeouts=None, **limits):
+        hive = start_hive(tmp_path / "data", limits=limits, timeouts=timeouts or {})
+        made.append(hive)
+        made.append(service := Service(hive))
+        return service
+
+    yield make
+    for one in reversed(made):
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def one_learner(tmp_path_factory):
+    """A hive that has one learner at a time."""
+    with start_hive(tmp_path_factory.mktemp("hive") / "data", limits={"learners": 1}) as hive:
+        service = Service(hive)
+        yield service
+        service.close()
+
+
+@pytest.fixture
+def crowded(one_learner):
+    """That hive with a run that has its learner, `first`; all runs are stopped at the end."""
+    one_learner.first = one_learner.create("first")
+    yield one_learner
+    for run in one_learner.get("/runs").json()["runs"]:
+        one_learner.post(f"/runs/{run['id']}/stop")
+
+
+def refusal(answer):
+    """The status of an answer, and its sentence."""
+    return answer.status_code, answer.json()["error"]
+
+
+def places(service, *runs):
+    """The place of each run in the order of those that wait for a learner."""
+    return [service.run(run)["place"] for run in runs]
+
+
+def test_runs_beyond_the_learners_are_pending_in_order_and_begin_in_it(crowded):
+    service, first = crowded, crowded.first
+    second, third = service.create("second"), service.create("third")
+    service.wait_for_status(first, "running")
+    waiting = places(service, first, second, third)
+    pending = [service.run(run)["status"] for run in (second, third)]
+    service.post(f"/runs/{first}/stop")
+    service.wait_for_status(second, "running")
+    moved = places(service, second, third)
+    service.post(f"/runs/{third}/stop")
+    left = service.run(third)
+
+    assert waiting == [0, 1, 2]
+    assert pending == ["pending", "pending"]
+    assert moved == [0, 1]
+    assert (left["status"], left["place"]) == ("stopped", 0)
+
+
+def test_a_run_that_is_not_used_gives_its_learner_to_one_that_waits_and_gets_it_back(make_service):
+    service = make_service(IMPATIENT, learners=1)
+    idle, other = service.create("idle"), service.create("other")
+    service.wait_for_status(other, "running", "paused")
+    rests = service.run(idle)["status"]
+    sid = service.sid(idle)
+    resumed = eventually(
+        lambda: (
+            service.post(f"/sessions/{sid}/beat").status_code == 200
+            and service.run(idle)["status"] == "running"
+        )
+    )
+
+    assert rests == "paused"
+    assert resumed
+
+
+def test_rows_of_a_pending_run_are_kept_for_its_learner(crowded):
+    service, first = crowded, crowded.first
+    second = service.create("second")
+    sid = service.sid(second)
+    answer = service.push(sid, rows(5), 1).json()
+    beat = service.post(f"/sessions/{sid}/beat").json()
+    service.post(f"/runs/{first}/stop")
+    held = eventually(
+        lambda: (audit := service.get(f"/runs/{second}/memory")).status_code == 200 and audit.json()
+    )
+
+    assert (answer["accepted"], answer["place"], beat["place"]) == (5, 1, 1)
+    assert held["sessions"]["0"]["rows"] == 5
+
+
+def test_the_time_that_a_run_waits_for_its_learner_does_not_count(crowded):
+    second = crowded.post("/runs", request("second") | {"seconds": 2}).json()["run"]["id"]
+    began = crowded.run(second)["started_at"]
+    eventually(lambda: time.time_ns() - began > 3_000_000_000)
+    waits = crowded.run(second)["status"]
+    crowded.post(f"/runs/{crowded.first}/stop")
+
+    assert waits == "pending"
+    assert crowded.wait_for_status(second, "running")
+    assert crowded.wait_for_status(second, "stopped")
+
+
+def test_a_host_in_lockstep_hears_at_once_that_its_run_is_pending(crowded):
+    asked = request("second")
+    asked["settings"]["sync"] = True
+    second = crowded.post("/runs", asked).json()["run"]["id"]
+    status, error = refusal(crowded.push(crowded.sid(second), rows(5), 1))
+
+    assert status == 503
+    assert "as number 1 of the runs that wait" in error
+    assert crowded.run(second)["rows"] == 0
+
+
+def test_a_run_that_needs_a_device_does_not_wait_for_its_place_to_be_created(crowded):
+    created = crowded.post("/runs", request("second") | {"requires_device": True})
+
+    assert created.status_code == 201
+    assert created.json()["run"]["place"] == 1
+    assert created.elapsed.total_seconds() < 20
+
+
+def test_runs_beyond_the_limit_are_refused_until_one_is_deleted(make_service):
+    service = make_service(runs=2)
+    first, second = service.create("a"), service.create("b")
+    status, error = refusal(service.post("/runs", request("c")))
+    joined = service.create("a", on_conflict="join")
+    service.post(f"/runs/{second}/stop")
+    service.http.delete(f"/runs/{second}")
+
+    assert status == 429
+    assert error.startswith("this hive has 2 runs, and may have 2 (--max-runs)")
+    assert joined == first
+    assert service.create("c")
+
+
+def test_sessions_beyond_the_limits_are_refused_until_others_have_left(make_service):
+    service = make_service(sessions=3, sessions_per_run=2)
+    first, second = service.create("a"), service.create("b")
+    sid = service.sid(first, "the first key")
+    service.sid(first)
+    status, error = refusal(service.join(first))
+    again = service.join(first, "the first key").status_code
+    service.sid(second)
+    in_all = refusal(service.join(second))
+    service.post(f"/sessions/{sid}/leave")
+
+    assert status == 429
+    assert "has 2 sessions, and may have 2 (--max-sessions-a-run)" in error
+    assert again == 200
+    assert in_all[0] == 429
+    assert in_all[1].startswith("this hive has 3 sessions, and may have 3 (--max-sessions)")
+    assert service.join(second).status_code == 200
+
+
+def remembered(service, run):
+    """The keys of the sessions that a run remembers; its file is written for a new name."""
+    service.post(f"/runs/{run}/names", {"names": [uuid.uuid4().hex]})
+    document = json.loads((service.hive.data / "runs" / run / "run.json").read_text())
+    return [session["join_key"] for session in document["sessions"]]
+
+
+def test_a_session_that_was_silent_for_long_is_forgotten_unless_it_brought_demonstrations(
+    make_service,
+):
+    service = make_service(IMPATIENT, session_hours=0.5 * SECOND)
+    run = service.create()
+    old, shown = service.sid(run, "the old key"), service.sid(run, "demonstrations-1")
+    service.push(old, rows(5), 1)
+    body = encode(rows(5), seq=1, kind=RowKind.DEMONSTRATION)
+    assert service.send(shown, body).status_code == 200
+    forgotten = eventually(lambda: "the old key" not in remembered(service, run), interval=0.2)
+    gone = service.post(f"/sessions/{old}/beat").status_code
+    back = service.join(run, "the old key").json()
+
+    assert forgotten
+    assert gone == 404
+    assert (back["rejoin"], back["index"], back["acked"]) == (False, 2, 0)
+    assert service.join(run, "demonstrations-1").json()["acked"] == 1
+
+
+def test_only_the_newest_sessions_that_have_left_are_remembered(make_service):
+    service = make_service(sessions_per_run=4)
+    run = service.create()
+    service.sid(run, "a key that stays")
+    sids = []
+    for number in range(12):
+        sids.append(service.sid(run, f"key number {number}"))
+        service.post(f"/sessions/{sids[-1]}/leave")
+    gone = eventually(lambda: service.post(f"/sessions/{sids[0]}/beat").status_code == 404)
+    last = service.join(run, "key number 11").json()
+
+    assert gone
+    assert (last["rejoin"], last["sid"]) == (True, sids[-1])
+
+
+def test_rows_and_runs_beyond_the_disk_are_refused_and_checkpoints_stay(make_service):
+    service = make_service(disk_bytes=4 * MIB)
+    run = service.create()
+    sid = service.sid(run)
+    seq = 1
+    while (answer := service.push(sid, rows(4_096), seq)).status_code == 200:
+        seq += 1
+        assert seq < 1_000
+    status, error = refusal(answer)
+    service.wait_for_status(run, "running")
+    saved = service.post(f"/runs/{run}/checkpoints")
+    listed = service.get(f"/runs/{run}/checkpoints").json()["checkpoints"]
+    shown = eventually(lambda: service.run(run)["disk"])
+    service.http.delete(f"/runs/{run}?force=1")
+
+    assert status == 507
+    assert "may have 4 MiB (--max-disk): delete runs that are over" in error
+    assert saved.status_code == 200
+    assert len(listed) >= 1
+    assert MIB < shown <= 5 * MIB
+    assert eventually(lambda: service.post("/runs", request("next")).status_code == 201)
+
+
+def test_what_does_not_fit_is_pending_and_what_outgrows_the_memory_ends_with_the_reason(
+    make_service,
+):
+    service = make_service(memory_bytes=300 * MIB)
+    greedy = service.create("greedy", misbehavior="greedy")
+    other = service.create("other")
+    waits = service.run(other)
+    service.wait_for_status(greedy, "aborted")
+    ended = service.run(greedy)
+    service.wait_for_status(other, "running")
+    shown = eventually(lambda: service.run(other)["memory"])
+
+    assert (waits["status"], waits["place"]) == ("pending", 1)
+    assert "may take 300 MiB (--max-memory)" in ended["reason"]
+    assert refusal(service.join(greedy))[0] == 410
+    assert MIB < shown < 300 * MIB
+
+
+@pytest.fixture
+def logged(caplog):
+    """Wait for a warning of a client that holds a text."""
+    caplog.set_level(logging.WARNING)
+
+    def wait(text):
+        return eventually(lambda: any(text in one.getMessage() for one in caplog.records))
+
+    return wait
+
+
+def test_a_client_says_that_its_run_is_pending_and_that_it_is_not_any_more(crowded, logged):
+    service, first = crowded, crowded.first
+    second = service.create("second")
+    with HiveClient(service.hive.locate) as client:
+        joining = client.join(second, FEATURES, ACTIONS, on_policy=lambda *_: None)
+        session = joining.result(30)
+        assert session.place == 1
+        assert logged(f"run {second} is pending: it waits for a learner as number 1")
+        service.post(f"/runs/{first}/stop")
+        assert logged(f"run {second} has a learner now")
+
+    assert session.place == 0
+
+
+def test_a_client_whose_session_was_forgotten_joins_again_and_its_rows_arrive(make_service, logged):
+    service = make_service(IMPATIENT, session_hours=0.5 * SECOND)
+    run = service.create()
+    with HiveClient(service.hive.locate) as client:
+        session = client.join(run, FEATURES, ACTIONS, on_policy=lambda *_: None).result(30)
+        before = session.sid
+        eventually(lambda: not remembered(service, run), interval=0.2)
+        columns = rows(3)
+        session.outbox.append(*(getattr(columns, name) for name in COLUMNS))
+        arrived = eventually(lambda: session.ledger.accepted == 3)
+
+        assert logged(f"a session of run {run}, unknown to its hive, is joined again")
+        assert arrived
+        assert session.failure is None
+        assert session.sid != before
+
+
+COLUMNS = ("agent", "step", "version", "reward", "state", "features", "action")
+
+
+def test_a_client_names_the_limit_that_its_rows_are_refused_for(make_service, logged):
+    service = make_service(disk_bytes=3 * MIB)
+    run = service.create()
+    sid = service.sid(run)
+    seq = 1
+    while service.push(sid, rows(4_096), seq).status_code == 200:
+        seq += 1
+    with HiveClient(service.hive.locate) as client:
+        session = client.join(run, FEATURES, ACTIONS, on_policy=lambda *_: None).result(30)
+        for step in range(20):
+            columns = rows(4_096, first_step=step * 4_096)
+            session.outbox.append(*(getattr(columns, name) for name in COLUMNS))
+
+        assert logged("the hive is gone: it takes nothing, the hive has")
+        assert session.outbox.outstanding > 0
+
+
+def test_pending_runs_are_shown_with_their_place_and_what_they_take(crowded):
+    second = crowded.create("second")
+    host, port, token = crowded.hive.locate()
+    at = ("--hive", f"{host}:{port}")
+    listed = arkml("hive", "list", *at, ARKML_HIVE_TOKEN=token, COLUMNS="200")
+    shown = arkml("hive", "show", second, *at, ARKML_HIVE_TOKEN=token)
+
+    assert "pending, number 1" in listed.out
+    assert "pending, number 1" in shown.out
+    assert "disk" in shown.out
+
+
+def test_a_disk_that_holds_no_run_is_refused_as_an_option():
+    ended = arkml("hive", "serve", "--max-disk", "1MB")
+
+    assert ended.status == 2
+    assert "--max-disk 1MB: it takes 256MiB at least" in ended.err

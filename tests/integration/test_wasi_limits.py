@@ -1,0 +1,196 @@
+import resource
+import time
+from pathlib import Path
+
+import pytest
+from tests.integration.guest_text import function, module, wasi
+
+from arkml.limits import Limits
+from arkml.runtime.wasi.linking import Directory, WasiGrant
+from arkml.runtime.wasi.shim import LONGEST_PATH, RANDOM_PIECE
+
+SUCCESS, BADF, INVAL, TOO_MANY_FILES, NO_ENTRY, NAME_TOO_LONG = 0, 8, 28, 33, 44, 37
+STREAMS_AND_DIRECTORY = 4
+FILE_NAME, OPENED, LONG_NAME = 64, 16, 65_536
+PAGES = 600
+
+CALLS = module(
+    f'(data (i32.const {FILE_NAME}) "file")',
+    function(
+        "open",
+        f"""(call $path_open (i32.const 3) (i32.const 0) (i32.const {FILE_NAME}) (local.get 0)
+        (local.get 1) (i64.const 66) (i64.const 0) (i32.const 0) (i32.const {OPENED}))""",
+        "(param i32 i32)",
+        "i32",
+    ),
+    function("opened", f"(i32.load (i32.const {OPENED}))", result="i32"),
+    function(
+        "open_for_ever",
+        """(local $count i32) (local $error i32)
+        (loop $more
+          (if (local.tee $error (call $open (i32.const 4) (i32.const 1)))
+            (then (return
+              (i32.add (i32.shl (local.get $error) (i32.const 16)) (local.get $count)))))
+          (local.set $count (i32.add (local.get $count) (i32.const 1)))
+          (br_if $more (i32.lt_u (local.get $count) (i32.const 60000))))
+        (local.get $count)""",
+        result="i32",
+    ),
+    function("close", "(call $fd_close (local.get 0))", "(param i32)", "i32"),
+    function(
+        "renumber", "(call $fd_renumber (local.get 0) (local.get 1))", "(param i32 i32)", "i32"
+    ),
+    function(
+        "make_directory",
+        f"(call $path_create_directory (i32.const 3) (i32.const {LONG_NAME}) (local.get 0))",
+        "(param i32)",
+        "i32",
+    ),
+    function(
+        "link",
+        f"""(call $path_symlink (i32.const {LONG_NAME}) (local.get 0) (i32.const 3)
+        (i32.const {LONG_NAME}) (local.get 1))""",
+        "(param i32 i32)",
+        "i32",
+    ),
+    function("random", "(call $random_get (i32.const 0) (local.get 0))", "(param i32)", "i32"),
+    function(
+        "poll",
+        """(call $poll_oneoff (i32.const 0) (i32.const 0) (local.get 0) (i32.const 0))""",
+        "(param i32)",
+        "i32",
+    ),
+    imports=(
+        wasi("path_open", "i32 i32 i32 i32 i32 i64 i64 i32 i32"),
+        wasi("fd_close", "i32"),
+        wasi("fd_renumber", "i32 i32"),
+        wasi("path_create_directory", "i32 i32 i32"),
+        wasi("path_symlink", "i32 i32 i32 i32 i32"),
+        wasi("random_get", "i32 i32"),
+        wasi("poll_oneoff", "i32 i32 i32 i32"),
+    ),
+    memory=f'(memory (export "memory") {PAGES})',
+)
+
+
+@pytest.fixture
+def host(make_host, tmp_path):
+    """A host that grants a writable directory, and eight descriptors to a guest."""
+    grant = WasiGrant(directories=[Directory(tmp_path, "/", writable=True)])
+    return make_host(wasi=grant, limits=Limits(descriptors=8))
+
+
+def errno_and_count(guest):
+    return divmod(guest.call("open_for_ever"), 1 << 16)
+
+
+def descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_three_guests_at_their_limit_leave_the_host_its_descriptors(make_host, tmp_path):
+    grant = WasiGrant(directories=[Directory(tmp_path, "/", writable=True)])
+    host = make_host(wasi=grant)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, descriptors() + 1000), hard))
+    try:
+        guests = [host.load(CALLS) for _ in range(3)]
+        met = [errno_and_count(guest) for guest in guests]
+        content = (tmp_path / "file").read_bytes()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert met == [(TOO_MANY_FILES, 256 - STREAMS_AND_DIRECTORY)] * 3
+    assert content == b""
+
+
+def test_a_descriptor_that_is_closed_can_be_opened_again(host):
+    guest = host.load(CALLS)
+    free = 8 - STREAMS_AND_DIRECTORY
+    met = errno_and_count(guest)
+    last = guest.call("opened")
+    closed = [guest.call("close", last), guest.call("close", last), guest.call("close", 99)]
+
+    assert met == (TOO_MANY_FILES, free)
+    assert closed == [SUCCESS, BADF, BADF]
+    assert errno_and_count(guest) == (TOO_MANY_FILES, 1)
+
+
+def test_a_descriptor_whose_number_another_one_takes_is_closed(host):
+    guest = host.load(CALLS)
+    before = descriptors()
+    errno_and_count(guest)
+    last = guest.call("opened")
+    to_itself, to_another, from_nothing = (
+        guest.call("renumber", *pair) for pair in ((last, last), (last, last - 1), (99, 4))
+    )
+
+    assert [to_itself, to_another, from_nothing] == [SUCCESS, SUCCESS, BADF]
+    assert descriptors() - before == 8 - STREAMS_AND_DIRECTORY - 1
+    assert errno_and_count(guest) == (TOO_MANY_FILES, 1)
+
+
+def test_an_open_that_fails_uses_up_no_descriptor(host):
+    guest = host.load(CALLS)
+    failed = {guest.call("open", 4, 0) for _ in range(20)}
+
+    assert failed == {NO_ENTRY}
+    assert errno_and_count(guest) == (TOO_MANY_FILES, 8 - STREAMS_AND_DIRECTORY)
+
+
+def test_a_guest_that_closes_its_directory_opens_no_more_than_its_limit(host):
+    guest = host.load(CALLS)
+    before = descriptors()
+    errno_and_count(guest)
+    closed = [guest.call("close", number) for number in range(4)]
+    errno_and_count(guest)
+
+    assert closed == [SUCCESS] * 4
+    assert descriptors() - before <= 8
+
+
+def test_descriptors_are_counted_for_each_guest(host):
+    first, second = host.load(CALLS), host.load(CALLS)
+    errno_and_count(first)
+
+    assert errno_and_count(second) == (TOO_MANY_FILES, 8 - STREAMS_AND_DIRECTORY)
+
+
+def test_closing_a_guest_closes_its_descriptors(host):
+    before = descriptors()
+    guest = host.load(CALLS)
+    errno_and_count(guest)
+    guest.close()
+
+    assert descriptors() == before
+
+
+def test_long_paths_are_refused_before_they_are_read(host):
+    guest = host.load(CALLS)
+    started = time.process_time()
+    for _ in range(1000):
+        assert guest.call("make_directory", 30 << 20) == NAME_TOO_LONG
+        assert guest.call("link", 30 << 20, 1) == NAME_TOO_LONG
+        assert guest.call("link", 1, 30 << 20) == NAME_TOO_LONG
+
+    assert time.process_time() - started < 5  # of which wasmtime would take 150
+    assert guest.call("make_directory", LONGEST_PATH + 1) == NAME_TOO_LONG
+    assert guest.call("make_directory", LONGEST_PATH) != SUCCESS
+
+
+@pytest.mark.parametrize("count", [0, 1025, 1_000_000, 0xFFFF_FFFF - (1 << 32)])
+def test_counts_of_subscriptions_are_refused_before_any_is_read(host, count):
+    assert host.load(CALLS).call("poll", count) == INVAL
+
+
+def test_random_bytes_come_in_pieces_and_all_of_them(host):
+    guest = host.load(CALLS)
+    size = 3 * RANDOM_PIECE + 5
+    code = guest.call("random", size)
+    drawn = guest.read_memory(0, size + 100)
+    parts = {drawn[start : start + 16] for start in (0, RANDOM_PIECE, 3 * RANDOM_PIECE - 8)}
+
+    assert code == SUCCESS
+    assert len(parts | {bytes(16)}) == 4
+    assert drawn[size - 5 : size] != bytes(5)
+    assert drawn[size:] == bytes(100)

@@ -1,0 +1,185 @@
+"""Reports of runs: what they show, and what hostile names do to them."""
+
+import math
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from arkml.errors import HiveError, UsageError
+from arkml.hive.protocol.reports import SECOND
+from arkml.hive.protocol.runs import Best, RunRequest, Status
+from arkml.hive.protocol.settings import Settings
+from arkml.reports.groups import COLUMNS, draw, grouped
+from arkml.reports.page import make_page
+from arkml.reports.runs import read_from_directory
+from arkml.server.document import Document, pack_document, write_document
+from arkml.server.metrics_files import MetricsFiles
+
+HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u202e<b>"
+BEGAN = 1_700_000_000 * SECOND
+
+
+def write_run(data, number, *, name="walker", metrics=(), length=50, best=None, **settings):
+    """Write a run as a hive keeps it; the value of a metric is a wave that its seed moves."""
+    directory = data / "runs" / f"{number:016x}"
+    (directory / "checkpoints").mkdir(parents=True)
+    (directory / "checkpoints" / "000000000500.safetensors").touch()
+    (directory / "checkpoints" / "best").write_text("500")
+    request = RunRequest(name, "game", Settings(4, 2, **settings))
+    document = Document(directory.name, request, BEGAN + number, status=Status.STOPPED)
+    document.rows, document.n_opts, document.best = 20 * length, 10 * length, best
+    write_document(directory, pack_document(document))
+    files = MetricsFiles(directory)
+    for step in range(length):
+        values = (math.sin(step / 9 + number) * 10 + step for _ in metrics)
+        points = [(name, 20 * step, value) for name, value in zip(metrics, values, strict=True)]
+        files.append((BEGAN + step * SECOND, points))
+    return directory
+
+
+def refuse(sentence):
+    raise AssertionError(sentence)
+
+
+def read(data, *names):
+    return read_from_directory(data, names, refuse)
+
+
+class Elements(HTMLParser):
+    """The tags, the attributes and the text of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.attributes, self.texts = set(), [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        self.attributes += attributes
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def page_of(runs):
+    page = make_page(runs, "1.2.3").decode()
+    return page, Elements(page)
+
+
+def test_a_page_shows_curves_settings_and_checkpoints(tmp_path):
+    best = Best("evaluation", 212.5, 7, 400)
+    metrics = ("rollout/ep_rew_mean", "train/critic_loss", "guest/distance")
+    write_run(tmp_path, 1, metrics=metrics, best=best, hidden=128, seed=3)
+    page, elements = page_of(read(tmp_path))
+
+    assert page.count("<polyline") == 3
+    assert {*metrics, "212.5 by evaluation: version 7, 400 updates"} <= set(elements.texts)
+    assert re.search(r"<th>hidden</th><td>64</td><td class=\"changed\">128</td>", page)
+    assert "arkml train GUEST --from 0000000000000001@500" in elements.texts
+    assert "seed" not in re.findall(r"<tr><th>(\w+)</th>", page.partition("Configuration")[2])
+
+
+def test_a_page_loads_nothing_and_runs_nothing(tmp_path):
+    write_run(tmp_path, 1, metrics=("a",))
+    page, elements = page_of(read(tmp_path))
+
+    assert not elements.tags & {"script", "link", "img", "iframe", "object", "a", "base"}
+    assert not [name for name, _ in elements.attributes if name in ("src", "href", "srcset")]
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "default-src 'none'" in page
+
+
+def test_names_with_markup_are_text(tmp_path):
+    write_run(tmp_path, 1, name=HOSTILE, metrics=(HOSTILE, f"train/{HOSTILE}"))
+    plain, hostile = tmp_path / "plain", tmp_path
+    write_run(plain, 1, metrics=("a", "train/a"))
+    page, elements = page_of(read(hostile))
+    _, expected = page_of(read(plain))
+
+    assert elements.tags == expected.tags
+    assert {name for name, _ in elements.attributes} == {name for name, _ in expected.attributes}
+    assert "\u202e" not in page
+    assert any("<script>" in text for text in elements.texts)
+
+
+def test_runs_that_differ_in_their_seed_are_a_band_and_others_a_line(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path, seed + 1, metrics=("a",), seed=seed)
+    write_run(tmp_path, 9, metrics=("a",), hidden=32)
+    runs = read(tmp_path)
+    page, _ = page_of(runs)
+    band, line = (draw(group, "a") for group in grouped(runs))
+
+    assert [group.label for group in grouped(runs)] == [
+        "walker, 3 runs", "walker (0000000000000009)",
+    ]  # fmt: skip
+    assert (band.low[:, 1] <= band.line[:, 1]).all()
+    assert (band.line[:, 1] <= band.high[:, 1]).all()
+    assert line.low is None
+    assert (page.count("<polygon"), page.count("<polyline")) == (1, 2)
+
+
+def test_a_long_curve_is_drawn_with_few_points_and_its_extremes(tmp_path):
+    directory = write_run(tmp_path, 1)
+    files = MetricsFiles(directory)
+    for step in range(9_000):
+        value = 5_000.0 if step == 4_321 else float(step % 10)
+        files.append((BEGAN + (step + 100) * SECOND, [("a", step, value)]))
+    (group,) = grouped(read(tmp_path))
+    line = draw(group, "a").line
+
+    assert len(line) <= 4 * COLUMNS
+    assert [4_321.0, 5_000.0] in line.tolist()
+    assert line[-1].tolist() == [8_999.0, 9.0]
+
+
+@pytest.mark.parametrize("values", [[0.0], [1e-300, 1e-299], [1e308, -1e308], [7.0, 7.0]])
+def test_any_finite_values_are_drawn_within_the_chart(tmp_path, values):
+    directory = write_run(tmp_path, 1)
+    for step, value in enumerate(values):
+        MetricsFiles(directory).append((BEGAN + (step + 100) * SECOND, [("a", step, value)]))
+    page, _ = page_of(read(tmp_path))
+    (points,) = re.findall(r"<polyline class=\"line c0\" points=\"([^\"]*)\"", page)
+    places = [float(number) for point in points.split() for number in point.split(",")]
+
+    assert all(0 <= place <= 460 for place in places)
+
+
+def test_a_run_without_metrics_has_a_page(tmp_path):
+    write_run(tmp_path, 1)
+
+    assert "There are no metrics yet." in page_of(read(tmp_path))[1].texts
+
+
+def test_a_name_is_the_newest_run_of_that_name_and_an_id_is_that_run(tmp_path):
+    for number in (1, 2):
+        write_run(tmp_path, number)
+
+    assert [run.info.id[-1] for run in read(tmp_path, "walker", f"{1:016x}")] == ["2", "1"]
+    with pytest.raises(UsageError, match=r"there is no run 'other' in .*, which has 2 runs"):
+        read(tmp_path, "other")
+
+
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(tmp_path):
+    write_run(tmp_path, 1)
+    (write_run(tmp_path, 2) / "run.json").write_text("{")
+    sentences = []
+    runs = read_from_directory(tmp_path, (), sentences.append)
+
+    assert [run.info.id for run in runs] == [f"{1:016x}"]
+    assert sentences[0].startswith(f"run {2:016x} cannot be read: ")
+    with pytest.raises(HiveError, match="cannot be read"):
+        read(tmp_path, f"{2:016x}")
+
+
+def test_a_directory_without_runs_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="holds no runs"):
+        read(tmp_path)
+
+
+def test_the_directory_of_a_training_is_one_of_its_hive(tmp_path):
+    write_run(tmp_path / "hive", 1)
+
+    assert len(read(tmp_path)) == 1

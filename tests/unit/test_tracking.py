@@ -1,0 +1,125 @@
+"""Trainings passed on to a tracker, here a package of the same name that does little."""
+
+import json
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+from tests.tracked import progress, track
+
+from arkml.errors import UsageError
+from arkml.training import tracking
+from arkml.training.options import TrainingOptions
+
+
+class Package:
+    """The part of wandb that is used, with the calls that were made."""
+
+    def __init__(self, fail_at=""):
+        self.calls = []
+        self.__spec__ = object()
+        self.api = SimpleNamespace(api_key=None)
+        self.id = "x1"
+        self._fail_at = fail_at
+
+    def _note(self, name, *values):
+        self.calls.append((name, *values))
+        if name == self._fail_at:
+            raise RuntimeError(f"no {name}\nmore")
+
+    def Settings(self, **_):  # noqa: N802
+        return None
+
+    def Artifact(self, *_, **__):  # noqa: N802
+        return SimpleNamespace(add_file=lambda path: self._note("file", path.rpartition("/")[2]))
+
+    def init(self, **values):
+        self._note("init", values["name"], values["mode"], values["config"])
+        return self
+
+    def define_metric(self, *_, **__):
+        pass
+
+    def log(self, values):
+        self._note("log", values)
+
+    def log_artifact(self, _):
+        self._note("artifact")
+
+    def finish(self):
+        self._note("finish")
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    def install(**options):
+        package = Package(**options)
+        monkeypatch.setitem(sys.modules, "wandb", package)
+        monkeypatch.delenv("WANDB_MODE", raising=False)
+        monkeypatch.delenv("WANDB_API_KEY", raising=False)
+        return package
+
+    return install
+
+
+def test_a_tracker_gets_the_settings_the_curves_and_the_policies(wandb, tmp_path):
+    package = wandb()
+    reports = (progress(100, a=1.0), progress(100, a=1.5), progress(200, a=2.0))
+    warnings = track("wandb", tmp_path, *reports)
+    (_, name, mode, config), *rest = package.calls
+
+    assert warnings == []
+    assert (name, mode) == ("walker-3", "offline")
+    assert (config["hidden"], config["game"], config["run"]) == (128, "game", "r1")
+    assert rest == [
+        ("log", {"a": 1.0, "rows": 100}),
+        ("log", {"a": 2.0, "rows": 200}),
+        ("log", {"rollout/ep_rew_mean": 9.5, "rows": 700}),
+        ("file", "walker.onnx"),
+        ("artifact",),
+        ("finish",),
+    ]
+    json.dumps(config)
+
+
+@pytest.mark.parametrize("place", ["init", "log", "file", "finish"])
+def test_a_tracker_that_fails_is_one_warning_and_gets_nothing_more(wandb, tmp_path, place):
+    package = wandb(fail_at=place)
+    warnings = track("wandb", tmp_path, *(progress(rows, a=1.0) for rows in range(1, 400)))
+
+    assert warnings == [
+        f"the tracker wandb failed, and gets nothing more: RuntimeError: no {place}"
+    ]
+    assert package.calls[-1][0] == place
+
+
+def test_a_tracker_that_hangs_is_left_behind(wandb, tmp_path, monkeypatch):
+    package, hung = wandb(), threading.Event()
+    package.log = lambda _: hung.wait(60)
+    monkeypatch.setattr(tracking, "_ENDING", 0.05)
+    warnings = track("wandb", tmp_path, *(progress(rows, a=1.0) for rows in range(1, 400)))
+    hung.set()
+
+    assert warnings == [
+        "the tracker wandb failed, and gets nothing more: it did not end within 0.05 s"
+    ]
+
+
+def test_a_training_that_starts_no_run_leaves_a_tracker_alone(wandb, tmp_path):
+    package = wandb()
+
+    assert track("wandb", tmp_path, progress(0), begin=False) == []
+    assert package.calls == []
+
+
+def test_a_tracker_whose_package_is_missing_is_refused_with_its_extra(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+
+    with pytest.raises(UsageError, match=r"pip install 'arkml\[mlflow\]'"):
+        TrainingOptions("walker.wasm", tmp_path, track="mlflow")
+
+
+def test_an_unknown_tracker_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="track is 'else': it takes wandb or mlflow"):
+        TrainingOptions("walker.wasm", tmp_path, track="else")
