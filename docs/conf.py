@@ -25,8 +25,10 @@ root_doc = "docs/index"
 include_patterns = [
     "*.md",
     "docs/**.md",
+    "examples/environments/README.md",
     "examples/evolution/README.md",
     "guest_abi/README.md",
+    "fixtures/fuzz/README.md",
     "fixtures/guests/README.md",
     "fixtures/trajectories/README.md",
 ]

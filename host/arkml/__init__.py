@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from arkml.policies.policy import Policy
     from arkml.runs.access import HiveGrant
     from arkml.runs.settings import LearnerSettings
+    from arkml.runtime.account import Usage
     from arkml.runtime.compiled_module import CompiledModule
     from arkml.runtime.module.description import EntryPoint, ModuleInfo, ModuleKind
     from arkml.runtime.wasi.linking import Directory, WasiGrant
@@ -97,6 +98,7 @@ __all__ = [
     "TrainingFailed",
     "TrainingProgress",
     "TrainingResult",
+    "Usage",
     "UsageError",
     "WasiGrant",
     "WorkerProgress",
@@ -148,6 +150,7 @@ _HOMES = {
     "TrainingFailed": "arkml.training.results",
     "TrainingProgress": "arkml.training.results",
     "TrainingResult": "arkml.training.results",
+    "Usage": "arkml.runtime.account",
     "UsageError": "arkml.errors",
     "WasiGrant": "arkml.runtime.wasi.linking",
     "WorkerProgress": "arkml.training.results",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -93,4 +93,75 @@ class Metadata:
         self.value: float = value
 
 
-MetadataLog = Sequence[Metadata]
+class MetadataLog(Sequence[Metadata]):
+    """
+    The metadata of the rows of one submit, in push order, as columns of m items.
+
+    `rows`: intp, [m], the index of each item's row in its batch. `names`: the distinct names.
+    `codes`: intp, [m], the index of each item's name in `names`. `values`: float64, [m]. The
+    arrays are not to be changed. As a sequence it has `Metadata`, made where one looks.
+    """
+
+    __slots__ = ("codes", "names", "rows", "values")
+
+    def __init__(
+        self,
+        rows: npt.NDArray[np.intp],
+        names: tuple[str, ...],
+        codes: npt.NDArray[np.intp],
+        values: npt.NDArray[np.float64],
+    ) -> None:
+        self.rows: npt.NDArray[np.intp] = rows
+        self.names: tuple[str, ...] = names
+        self.codes: npt.NDArray[np.intp] = codes
+        self.values: npt.NDArray[np.float64] = values
+
+    @staticmethod
+    def of(items: Iterable[Metadata]) -> MetadataLog:
+        """Return a log of these items."""
+        known: dict[str, int] = {}
+        listed = [(item.row, known.setdefault(item.name, len(known)), item.value) for item in items]
+        rows, codes, values = zip(*listed, strict=True) if listed else ((), (), ())
+        return MetadataLog(
+            np.array(rows, np.intp), tuple(known), np.array(codes, np.intp),
+            np.array(values, np.float64),
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Metadata]:
+        names = self.names
+        columns = self.rows.tolist(), self.codes.tolist(), self.values.tolist()
+        for row, code, value in zip(*columns, strict=True):
+            yield Metadata(row, names[code], value)
+
+    @overload
+    def __getitem__(self, index: int) -> Metadata: ...
+    @overload
+    def __getitem__(self, index: slice) -> MetadataLog: ...
+    def __getitem__(self, index: int | slice) -> Metadata | MetadataLog:
+        if isinstance(index, slice):
+            return MetadataLog.of([self[row] for row in range(*index.indices(len(self)))])
+        row, code, value = self.rows[index], self.codes[index], self.values[index]
+        return Metadata(int(row), self.names[code], float(value))
+
+    def split(self, prefix: str) -> tuple[MetadataLog, MetadataLog]:
+        """Return the items whose names begin with `prefix`, and the other ones."""
+        begins = [name.startswith(prefix) for name in self.names]
+        if not any(begins):
+            return NO_METADATA, self
+        if all(begins):
+            return self, NO_METADATA
+        return self._named(begins), self._named([not begin for begin in begins])
+
+    def _named(self, chosen: Sequence[bool]) -> MetadataLog:
+        """Return the items whose names are chosen."""
+        names = tuple(name for name, is_chosen in zip(self.names, chosen, strict=True) if is_chosen)
+        items = np.flatnonzero(np.array(chosen)[self.codes])
+        codes = (np.cumsum(chosen) - 1)[self.codes[items]]
+        return MetadataLog(self.rows[items], names, codes, self.values[items])
+
+
+NO_METADATA = MetadataLog.of(())
+"""The log of a submit without metadata."""

@@ -17,13 +17,15 @@ The exceptions of the package; `(LimitError)` marks those that are that as well.
     │   ├── Unavailable
     │   │   ├── TooManyHandles (LimitError)
     │   │   ├── TooManyFutures (LimitError)
-    │   │   └── ColumnsFull (LimitError)
+    │   │   ├── ColumnsFull (LimitError)
+    │   │   └── GuestMemoryFull (LimitError)
     │   ├── ApiNotAvailable
     │   └── HttpRequestFailed
     ├── ModuleError
     │   ├── ModuleRejected
     │   │   ├── ModuleTooLarge
-    │   │   └── FunctionTooLarge
+    │   │   ├── FunctionTooLarge
+    │   │   └── ModuleTooComplex
     │   ├── LinkError
     │   └── EntryPointMissing
     ├── GuestError
@@ -129,6 +131,10 @@ class ColumnsFull(Unavailable, LimitError):
     """The sessions of a guest need more than `Limits.column_bytes`, or the host is full."""
 
 
+class GuestMemoryFull(Unavailable, LimitError):
+    """A guest's memory, columns, models and agents need more than `Limits.guest_bytes` together."""
+
+
 class ApiNotAvailable(AbiError):
     """The host does not provide the called function."""
 
@@ -151,6 +157,10 @@ class ModuleTooLarge(ModuleRejected):
 
 class FunctionTooLarge(ModuleRejected):
     """A function body has more bytes than `Limits.function_bytes`."""
+
+
+class ModuleTooComplex(ModuleRejected):
+    """Compiling a module takes more processor time or memory than a module of its size may."""
 
 
 class LinkError(ModuleError):
@@ -209,7 +219,11 @@ class TableLimitExceeded(GuestError):
 
 
 class GuestTimeout(GuestError):
-    """A call ran longer than its time budget; policies and suspension do not count."""
+    """
+    A call took longer than it may, or a guest of a fleet was over its share of frames too often.
+
+    Policies of the embedder and waits of the host do not count.
+    """
 
 
 class GuestExit(GuestError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from itertools import chain
 
 # Kept: tab and line feed. Escaped, so that a reader sees the attempt: escape, the C1 controls,
 # line and paragraph separators, and characters that reorder or hide text. Other controls are
@@ -11,15 +13,22 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
+_PLANES = (range(0x10000), range(0xE0000, 0xE0080))
 
 
 def harmless(text: str) -> str:
     """Return `text` without controls and characters that hide or reorder text."""
-    return _UNSAFE.sub(_escaped, text)
+    return text.translate(_replacements()) if _UNSAFE.search(text) else text
 
 
-def _escaped(match: re.Match[str]) -> str:
-    character = ord(match.group())
+@cache
+def _replacements() -> dict[int, str]:
+    """Return the replacement of each unsafe character: a table is ten times as fast as a call."""
+    characters = "".join(map(chr, chain.from_iterable(_PLANES)))
+    return {ord(unsafe): _escaped(ord(unsafe)) for unsafe in _UNSAFE.findall(characters)}
+
+
+def _escaped(character: int) -> str:
     if character == 0x1B or 0x80 <= character <= 0x9F:
         return f"\\x{character:02x}"
     if character < 0x80:

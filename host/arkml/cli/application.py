@@ -16,9 +16,11 @@ from arkml.cli import (
     mlagents_player,
     pack,
     record_command,
+    report_command,
     smoke,
     sweep,
     train_command,
+    trials,
 )
 from arkml.cli import run as run_module
 from arkml.cli.exits import GOOD, run
@@ -55,6 +57,8 @@ train_command.register(app)
 sweep.register(app)
 record_command.register(app)
 hive.register(app)
+report_command.register(app)
+trials.register(app)
 mlagents_player.register(app)
 smoke.register(app)
 inspect_command.register(app)

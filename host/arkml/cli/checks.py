@@ -106,7 +106,7 @@ class SmokeTest:
             yield Check("run", True, performance.outcome())
         yield performance.handles()
         yield _actions(guest, self.host)
-        yield performance.limits()
+        yield from performance.limits()
 
 
 class _CountedRun:
@@ -160,12 +160,16 @@ class _CountedRun:
             detail += f" after {self.count:,} calls, {self._halfway:,} after {self.count // 2:,}"
         return Check("handles", live <= self._halfway, detail)
 
-    def limits(self) -> Check:
+    def limits(self) -> Iterator[Check]:
         """Check that no import call reached a limit; tell how near the run came to the others."""
         reached = self._guest.statistics.limits
-        if reached:
-            counts = ", ".join(f"{name} {count} times" for name, count in sorted(reached.items()))
-            return Check("limits", False, f"import calls were refused: {counts}")
+        for name, count in sorted(reached.items()):
+            detail = f"import calls were refused: {name} {counted(count, 'time')}"
+            yield Check("limits", False, detail)
+        if not reached:
+            yield self._near_limits()
+
+    def _near_limits(self) -> Check:
         limits = self._guest.module.limits
         slowest = self.steps.timings.quantiles(1.0)[0]
         allowed = limits.run_seconds if self._budget is RUN_SECONDS else self._budget
@@ -174,7 +178,8 @@ class _CountedRun:
             "limits",
             True,
             f"slowest call {duration(slowest)} of {budget}, {self._peak:,} live of"
-            f" {limits.handles:,} handles and {limits.futures:,} futures",
+            f" {limits.handles:,} handles and {limits.futures:,} futures,"
+            f" {size(self._guest.account.bytes)} of {size(limits.guest_bytes)}",
         )
 
     def _step(self) -> None:

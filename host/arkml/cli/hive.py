@@ -17,6 +17,7 @@ from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.launch import TOKEN
 from arkml.cli.serve import serve
+from arkml.cli.units import size
 from arkml.errors import UsageError
 from arkml.output_files import write_file
 
@@ -73,8 +74,12 @@ def list_(hive: options.HiveAt = _HERE, as_json: options.Json = False) -> Job:
             return GOOD
         from arkml.cli.tables import grid, show
 
-        header = ("run", "name", "game", "status", "started", "rows", "updates", "mean return")
-        show(f"{len(runs)} runs", grid(header, [_row(run) for run in runs]))
+        header = (
+            "run", "name", "game", "status", "started", "rows", "updates", "mean return", "reason",
+        )  # fmt: skip
+        rows = [_row(run) for run in runs]
+        shown = len(header) if any(row[-1] for row in rows) else len(header) - 1
+        show(f"{len(runs)} runs", grid(header[:shown], [row[:shown] for row in rows]))
         return GOOD
 
     return partial(_run_with_client, hive, show_runs)
@@ -95,6 +100,9 @@ def show(run: RunName, hive: options.HiveAt = _HERE, as_json: options.Json = Fal
         rows = {name: value for name, value in info.as_json().items() if name != "latest"}
         rows["started_at"] = _time(info.started_at)
         rows["ended_at"] = _time(info.ended_at)
+        rows["status"] = _status(info)
+        rows["memory"], rows["disk"] = size(info.memory), size(info.disk)
+        del rows["place"]
         rows["best"] = (
             "not rated yet"
             if best is None
@@ -243,17 +251,25 @@ def _worker_row(worker: WorkerInfo) -> tuple[str, ...]:
 
 
 def _row(run: RunInfo) -> tuple[str, ...]:
+    from arkml.hive.protocol.runs import Status
+
     reward = run.latest.get("rollout/ep_rew_mean")
     return (
         run.id,
         run.name,
         run.game,
-        run.status.value,
+        _status(run),
         _time(run.started_at),
         f"{run.rows:,}",
         f"{run.n_opts:,}",
         "" if reward is None else f"{reward:.4g}",
+        run.reason if run.status is Status.ABORTED else "",
     )
+
+
+def _status(run: RunInfo) -> str:
+    """Return the status of a run, with its place in the order of those that wait for a learner."""
+    return f"{run.status.value}, number {run.place}" if run.place else run.status.value
 
 
 def _time(nanoseconds: int) -> str:

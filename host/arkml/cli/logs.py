@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from arkml.errors import UsageError
@@ -36,12 +37,17 @@ def print_echoes() -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """The lowest level of lines that are shown, as a name or a number of `-v`, and the file."""
+    """
+    The lowest level of lines that are shown, as a name or a number of `-v`, and the file.
+
+    With `is_daily` there is a file for each day, whose name ends with the date, and it is added to.
+    """
 
     level: str | None = None
     verbosity: int = 0
     debug: bool = False
     file: Path | None = None
+    is_daily: bool = False
 
     def lowest(self) -> int:
         """Return the lowest level. Raises UsageError for an unknown name."""
@@ -67,11 +73,32 @@ class LogOptions:
         assert self.file is not None
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            handler = logging.FileHandler(self.file, "w", "utf-8", errors="backslashreplace")
+            handler = (_Daily if self.is_daily else logging.FileHandler)(
+                self.file, "a" if self.is_daily else "w", "utf-8", errors="backslashreplace"
+            )
         except OSError as error:
             raise UsageError(f"{self.file} cannot be written: {error.strerror}") from None
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
         return handler
+
+
+class _Daily(logging.FileHandler):
+    """Writes lines to the file of the day, `NAME_2026-01-31.SUFFIX`."""
+
+    def __init__(self, path: Path, mode: str, encoding: str, errors: str) -> None:
+        self._path = path
+        super().__init__(self._of_today(), mode, encoding, errors=errors)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        today = str(self._of_today().absolute())
+        if today != self.baseFilename:
+            self.close()
+            self.baseFilename = today
+        super().emit(record)
+
+    def _of_today(self) -> Path:
+        day = datetime.now(tz=UTC).astimezone().date().isoformat()
+        return self._path.with_name(f"{self._path.stem}_{day}{self._path.suffix}")
 
 
 class _Lines(logging.Handler):

@@ -16,8 +16,9 @@ from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.launch import HostGrants, open_host
 from arkml.cli.logs import LogOptions
-from arkml.cli.values import LAST_PORT, rate, whole_number
+from arkml.cli.values import LAST_PORT, rate, read_configuration, whole_number
 from arkml.errors import UsageError
+from arkml.limits import PLAYER_AREAS
 
 if TYPE_CHECKING:
     from arkml.envs.core.options import GuestEnvOptions
@@ -33,7 +34,7 @@ when it closes the connection. An executable of `--bundle` takes these options a
 trainers add for Unity's players. --seed and --num-areas override the trainer's.
 """,
 )
-_UNITY, _GUEST = "Unity's options", "Guest"
+_UNITY = "Unity's options"
 _PORT = 5004
 
 
@@ -56,7 +57,7 @@ class PlayerOptions:
         return {
             "entry": self.entry,
             "args": self.args,
-            "configure": self.configure if self.numbers is None else _numbers(self.numbers),
+            "configure": read_configuration(self.configure, self.numbers),
             "spec": self.spec,
         }
 
@@ -107,7 +108,7 @@ def command(
         int | None,
         typer.Option(
             metavar="K",
-            parser=whole_number("--num-areas", 1),
+            parser=whole_number("--num-areas", 1, PLAYER_AREAS),
             help="Step K instances of the guest.",
         ),
     ] = None,
@@ -127,45 +128,11 @@ def command(
             help="Seconds to wait for the trainer.",
         ),
     ] = 60.0,
-    entry: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The export to call, instead of an applet's frame or a cmdlet.",
-            rich_help_panel=_GUEST,
-        ),
-    ] = None,
-    args: Annotated[
-        str,
-        typer.Option(
-            metavar='"ARGS"',
-            help="Arguments of a cmdlet; {seed} stands for the seed.",
-            show_default=False,
-            rich_help_panel=_GUEST,
-        ),
-    ] = "",
-    configure: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT", help="Text for its export `configure`.", rich_help_panel=_GUEST
-        ),
-    ] = None,
-    configure_numbers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,N,...",
-            help="Whole numbers for its export `configure`, {seed} among them.",
-            rich_help_panel=_GUEST,
-        ),
-    ] = None,
-    spec: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A JSON file with the meaning of observations and actions.",
-            rich_help_panel=_GUEST,
-        ),
-    ] = None,
+    entry: options.Entry = None,
+    args: options.CmdletArguments = "",
+    configure: options.Configure = None,
+    configure_numbers: options.ConfigureNumbers = None,
+    spec: options.Declaration = None,
     limit: options.LimitValues = None,
     wasi: options.Wasi = False,
     log_file: Annotated[
@@ -187,8 +154,7 @@ def command(
 ) -> Job:
     """Run a guest for a trainer of ML-Agents, as a Unity player."""
     del no_graphics, batch_mode, width, height, quality, full_screen  # there is nothing to draw
-    if configure is not None and configure_numbers is not None:
-        raise UsageError("--configure and --configure-numbers do not go together")
+    read_configuration(configure, configure_numbers)
     player = PlayerOptions(
         guest,
         entry,
@@ -247,16 +213,3 @@ def require_grpc() -> None:
     missing = [name for name in ("grpc",) if find_spec(name) is None]
     if missing:
         raise UsageError(f"a player needs {', '.join(missing)}: pip install 'arkml[unity]'")
-
-
-def _numbers(text: str) -> list[int | str]:
-    numbers: list[int | str] = []
-    for part in text.split(","):
-        word = part.strip()
-        try:
-            numbers.append(word if word == "{seed}" else int(word))
-        except ValueError:
-            raise UsageError(
-                f"--configure-numbers {text}: it takes whole numbers and {{seed}}, with commas"
-            ) from None
-    return numbers

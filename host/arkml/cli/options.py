@@ -9,7 +9,7 @@ import typer
 
 from arkml.cli.values import whole_number
 
-_HOST, _OUTPUT = "Host", "Output"
+_HOST, _OUTPUT, _GUEST = "Host", "Output", "Guest"
 
 
 def epilog(*examples: str, notes: str = "") -> str:
@@ -30,6 +30,53 @@ def _limits(examples: str) -> Any:
 
 GuestFile = Annotated[
     Path, typer.Argument(metavar="GUEST", help="A WebAssembly module.", show_default=False)
+]
+Entry = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The export to call, instead of an applet's frame or a cmdlet.",
+        show_default=False,
+        rich_help_panel=_GUEST,
+    ),
+]
+CmdletArguments = Annotated[
+    str,
+    typer.Option(
+        "--args",
+        metavar='"ARGS"',
+        help="Arguments of a cmdlet; {seed} stands for the seed.",
+        show_default=False,
+        rich_help_panel=_GUEST,
+    ),
+]
+Configure = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="Text for its export `configure`.",
+        show_default=False,
+        rich_help_panel=_GUEST,
+    ),
+]
+ConfigureNumbers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,N,...",
+        help="Whole numbers for its export `configure`, {seed} among them.",
+        show_default=False,
+        rich_help_panel=_GUEST,
+    ),
+]
+Declaration = Annotated[
+    Path | None,
+    typer.Option(
+        "--spec",
+        metavar="FILE",
+        help="A JSON file with the meaning of observations and actions.",
+        show_default=False,
+        rich_help_panel=_GUEST,
+    ),
 ]
 Policy = Annotated[
     Path | None,

@@ -207,6 +207,7 @@ def _perform(options: RunOptions, host: Host) -> Summary:
         instances=options.instances,
         timings=steps.timings,
         statistics=runner.statistics,
+        account=runner.account,
         fps=options.fps,
         late=None if pacer is None else pacer.late,
         failed=len(runner.failures),
@@ -242,7 +243,10 @@ def _show(options: RunOptions, summary: Summary) -> None:
         sys.stdout.flush()
     if not summary.function:
         return
-    from arkml.cli.tables import show_run
+    from arkml.cli.tables import show_account, show_run
 
     # The output of a WASI command may be piped on.
-    show_run(summary, sys.stderr if summary.kind == "wasi-command" else sys.stdout)
+    stream = sys.stderr if summary.kind == "wasi-command" else sys.stdout
+    show_run(summary, stream)
+    if options.logs.verbosity:
+        show_account(summary.account, stream)

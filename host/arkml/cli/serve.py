@@ -11,6 +11,18 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job
+from arkml.cli.hive_limits import (
+    BodyTimeout,
+    HeaderTimeout,
+    MaxDisk,
+    MaxLearners,
+    MaxMemory,
+    MaxRuns,
+    MaxSessions,
+    MaxSessionsARun,
+    SessionHours,
+    server_limits,
+)
 from arkml.cli.launch import TOKEN, require_hive
 from arkml.cli.logs import LogOptions
 from arkml.cli.values import whole_number
@@ -79,6 +91,15 @@ def serve(
             metavar="M", help="Minutes that workers continue after the last host has left."
         ),
     ] = 60.0,
+    max_learners: MaxLearners = None,
+    max_memory: MaxMemory = None,
+    max_runs: MaxRuns = 1_024,
+    max_disk: MaxDisk = None,
+    max_sessions: MaxSessions = 1_024,
+    max_sessions_a_run: MaxSessionsARun = 256,
+    session_hours: SessionHours = 24.0,
+    header_timeout: HeaderTimeout = 10.0,
+    body_timeout: BodyTimeout = 30.0,
     debug: options.Debug = False,
 ) -> Job:
     """
@@ -90,6 +111,9 @@ def serve(
 
     With --workers guests that ask for remote workers get them, if their host uploads their module:
     the hive then runs modules of others, in processes without WASI and network.
+
+    What is beyond a limit is refused with a sentence (429, 503 or 507), and clients try again; runs
+    beyond --max-learners and --max-memory wait, in order.
     """
     names = tuple(allow_host or ())
 
@@ -98,6 +122,10 @@ def serve(
         _check_serve_options(host, device, idle_stop, token)
         per_run = workers_a_run or 0
         allowed = _worker_options(workers, per_run, runner, ray_address, worker_minutes)
+        limits = server_limits(
+            max_learners, max_memory, max_runs, max_disk,
+            (max_sessions, max_sessions_a_run, session_hours), (header_timeout, body_timeout),
+        )  # fmt: skip
         require_hive()
         LogOptions(debug=debug).start()
         from arkml.server.options import ServeOptions, Timeouts
@@ -112,6 +140,7 @@ def serve(
                 device=device,
                 timeouts=Timeouts(idle_stop=idle_stop),
                 workers=allowed,
+                limits=limits,
             )
         )
 

@@ -12,6 +12,7 @@ from arkml.cli.timing import Timings
 
 if TYPE_CHECKING:
     from arkml.guests.counts import Statistics
+    from arkml.runtime.account import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Summary:
     instances: int
     timings: Timings
     statistics: Statistics
+    account: Usage
     fps: float | None = None
     late: int | None = None
     failed: int = 0
@@ -69,6 +71,7 @@ class Summary:
             "late_frames": self.late,
             "errors": dict(sorted(counted.errors.items())),
             "limits": dict(sorted(counted.limits.items())),
+            "account": self.account.as_dict(),
             "non_finite_features": counted.non_finite_features,
             "non_finite_actions": counted.non_finite_actions,
             "result": plain(self.result),

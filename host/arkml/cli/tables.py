@@ -12,14 +12,29 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from arkml.cli.units import duration, times
+from arkml.cli.units import duration, size, times
 from arkml.terminal import harmless
 
 if TYPE_CHECKING:
     from arkml.cli.summary import Summary
+    from arkml.runtime.account import Usage
 
 _WIDE = 160  # columns in files and pipes, unless COLUMNS says otherwise
 _WHOLE = 48  # characters of a name that is not broken
+
+
+_KINDS = {
+    "import_seconds": "imports",
+    "copy_seconds": "copies",
+    "model_seconds": "models of the guest",
+    "policy_seconds": "policy of the host (not charged)",
+    "wait_seconds": "waits (not charged)",
+    "column_bytes": "columns",
+    "session_bytes": "models in use",
+    "agent_bytes": "states of agents",
+    "run_seconds": "time charged in all",
+    "bytes": "memory in all",
+}
 
 
 def show(title: str, table: Table, stream: TextIO | None = None) -> None:
@@ -54,6 +69,18 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 def show_run(summary: Summary, stream: TextIO) -> None:
     """Print the figures of a run."""
     show(f"{summary.guest}: {summary.function}", facts(_run_rows(summary)), stream)
+
+
+def show_account(account: Usage, stream: TextIO) -> None:
+    """Print the time and the memory that guests are charged with, by kind."""
+    show("account", grid(("kind", "used"), _account_rows(account)), stream)
+
+
+def _account_rows(account: Usage) -> Iterable[tuple[str, str]]:
+    for name, figure in account.as_dict().items():
+        kind, unit = name.rsplit("_", 1) if "_" in name else ("", name)
+        text = duration(figure) if unit == "seconds" else size(figure)
+        yield _KINDS.get(name, kind), text
 
 
 def _run_rows(summary: Summary) -> Iterable[tuple[str, str]]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from arkml.training.guest_trainer import GuestTrainer
     from arkml.training.options import TrainingOptions
     from arkml.training.results import TrainingResult
+    from arkml.training.tracker_clients import TrackerName
     from arkml.workers.placement import RunnerName
 
 _EPILOG = options.epilog(
@@ -198,6 +199,13 @@ def command(
             rich_help_panel=_WORKERS,
         ),
     ] = None,
+    track: Annotated[
+        str | None,
+        typer.Option(
+            metavar="wandb|mlflow",
+            help="Pass curves, configuration and policies on to a tracker (an extra of its name).",
+        ),
+    ] = None,
     limit: options.LimitValues = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -233,6 +241,7 @@ def command(
         actors=actors,
         runner=cast("RunnerName", runner),
         ray_address=ray_address,
+        track=cast("TrackerName | None", track),
     )
     if seeds is not None:
         words = words_of(context, _PER_SEED)
@@ -266,6 +275,7 @@ def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: b
             print_failure(sentence(error), error, as_json=as_json)
             status = _status([error])
         else:
+            display.warn_rest(result.warnings)
             status = _show(guest, options, result, as_json=as_json)
         SIGNALS.done()
         return SIGNALS.ended(status)

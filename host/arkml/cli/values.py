@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from arkml.cli.units import counted
 from arkml.errors import UsageError
-from arkml.limits import GIB, KIB, MIB, Limits
+from arkml.limits import GIB, KIB, MIB, TIMES, Limits
 
 if TYPE_CHECKING:
     from arkml.runtime.wasi.linking import Directory
@@ -24,18 +24,22 @@ _LETTERS = {"k": KIB, "m": MIB, "g": GIB}
 _SECONDS = {"ms": 1e-3, "s": 1.0}
 
 
-def read_limits(settings: Sequence[str]) -> Limits:
-    """Return the default limits with `NAME=VALUE` settings. Raises UsageError."""
+def read_limits(settings: Sequence[str], option: str = "--limit") -> Limits:
+    """
+    Return the default limits with `NAME=VALUE` settings.
+
+    Raises UsageError, which names `option`.
+    """
     known = [field.name for field in fields(Limits)]
     changed: dict[str, int | float | None] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         name = name.strip().replace("-", "_")
         if not equals:
-            raise UsageError(f"--limit {setting}: it takes NAME=VALUE, as in memory_bytes=64MiB")
+            raise UsageError(f"{option} {setting}: it takes NAME=VALUE, as in memory_bytes=64MiB")
         if name not in known:
             raise UsageError(_unknown_limit(name, known))
-        changed[name] = _seconds(value) if name == "run_seconds" else _count(name, value)
+        changed[name] = _seconds(name, value) if name in TIMES else read_count(name, value)
     return replace(Limits(), **changed)  # type: ignore[arg-type]
 
 
@@ -67,17 +71,29 @@ def whole_number(
     return read
 
 
-def rate(option: str, least: float) -> Callable[[object], float]:
-    """Return a reader of an option that takes a number from `least`; it raises UsageError."""
+def rate(option: str, least: float, most: float = math.inf) -> Callable[[object], float]:
+    """Return a reader of an option for a number from `least` to `most`; it raises UsageError."""
+    span = f"{least:g}" if most == math.inf else f"{least:g} to {most:g}"
 
     def read(text: object) -> float:
         try:
             number = float(str(text))
         except ValueError:
             number = math.nan
-        if not least <= number < math.inf:
-            raise UsageError(f"{option} {text}: it takes a number from {least:g}")
+        if not least <= number <= most or number == math.inf:
+            raise UsageError(f"{option} {text}: it takes a number from {span}")
         return number
+
+    return read
+
+
+def one_of(option: str, words: Sequence[str]) -> Callable[[object], str]:
+    """Return a reader of an option that takes one of some words; it raises UsageError."""
+
+    def read(text: object) -> str:
+        if text not in words:
+            raise UsageError(f"{option} {text}: it takes {' or '.join(words)}")
+        return str(text)
 
     return read
 
@@ -95,6 +111,27 @@ def read_directory(text: str) -> Directory:
     if not Path(parts[0]).is_dir():
         raise UsageError(f"--dir {text}: {parts[0]} is not a directory")
     return Directory(parts[0], parts[-1], writable=writable)
+
+
+def read_configuration(text: str | None, numbers: str | None) -> str | list[int | str] | None:
+    """
+    Return the configuration of a guest: the text, or whole numbers and "{seed}" with commas.
+
+    Raises UsageError, also if both are given.
+    """
+    if numbers is None:
+        return text
+    if text is not None:
+        raise UsageError("--configure and --configure-numbers do not go together")
+    values: list[int | str] = []
+    for word in map(str.strip, numbers.split(",")):
+        try:
+            values.append(word if word == "{seed}" else int(word))
+        except ValueError:
+            raise UsageError(
+                f"--configure-numbers {numbers}: it takes whole numbers and {{seed}}, with commas"
+            ) from None
+    return values
 
 
 def read_numbers(texts: Sequence[str], types: Sequence[str], where: str) -> tuple[int | float, ...]:
@@ -117,7 +154,7 @@ def _number(text: str, kind: str, where: str) -> int | float:
     raise UsageError(f"{where} takes a {kind}, which cannot be given as text")
 
 
-def _seconds(text: str) -> float | None:
+def _seconds(name: str, text: str) -> float | None:
     """Read seconds, as `0.5`, `2s` or `500ms`; None for `none`."""
     text = text.strip().lower()
     if text in ("none", "off"):
@@ -128,11 +165,11 @@ def _seconds(text: str) -> float | None:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise UsageError(f"run_seconds={text}: it takes a time above zero, as 0.5, 500ms or none")
+        raise UsageError(f"{name}={text}: it takes a time above zero, as 0.5, 500ms or none")
     return seconds
 
 
-def _count(name: str, text: str) -> int:
+def read_count(name: str, text: str) -> int:
     """Read a whole number, as `4096`, `4_096`, `64MiB`, `64M` or `1gb`."""
     digits = text.strip().replace("_", "").replace(",", "").lower()
     number = digits.rstrip("abcdefghijklmnopqrstuvwxyz ")

@@ -35,7 +35,7 @@ class RecordedBatch:
     metadata: list[tuple[int, str, float]]
 
     @classmethod
-    def of(cls, batch: Batch, metadata: MetadataLog = ()) -> RecordedBatch:
+    def of(cls, batch: Batch, metadata: Sequence[Metadata] = ()) -> RecordedBatch:
         """Return a copy of a batch and of the metadata that came with it."""
         given = None if batch.given is None else batch.given.copy()
         items = [(item.row, item.name, item.value) for item in metadata]
@@ -272,7 +272,7 @@ class MemoryQueue:
 
     def metadata(self) -> MetadataLog:
         """Return the metadata of all rows."""
-        return list(self._metadata)
+        return MetadataLog.of(self._metadata)
 
     def clear(self) -> None:
         """Remove all rows and their metadata."""
