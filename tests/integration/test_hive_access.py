@@ -129,6 +129,7 @@ def test_tls_below_1_2_is_refused(hive):
     context.set_ciphers("ALL:@SECLEVEL=0")
     with pytest.warns(DeprecationWarning, match="TLSv1"):
         context.minimum_version = ssl.TLSVersion.TLSv1
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     port = int(hive.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), 10) as plain, pytest.raises(ssl.SSLError):

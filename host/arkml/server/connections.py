@@ -123,6 +123,10 @@ class _LimitedProtocol(HttpToolsProtocol):
         else:
             self._watch()
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP with a sentence."""
+        self._end(HTTPStatus.BAD_REQUEST, msg)
+
     def on_message_begin(self) -> None:
         """Note that a header begins."""
         self._part = _Part.HEADER

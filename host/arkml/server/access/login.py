@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 LOGIN_PATH, LOGOUT_PATH = "/login", "/logout"
 
 _FORM = b"application/x-www-form-urlencoded"
+_SAME_ORIGIN = b"same-origin"
 _MOST_BYTES = 4_096
 _SCOPE_KEY = "arkml.origin"
 
@@ -63,6 +64,8 @@ class BrowserLogin:
 
     async def _login(self, request: Request) -> Response:
         origin = origin_in(request.scope)
+        if origin.headers.get(b"sec-fetch-site", _SAME_ORIGIN) != _SAME_ORIGIN:
+            return sentence("a login comes from the page of the hive", 403)
         try:
             token, is_form = await _read_token(request, origin)
         except (HiveRefused, ProtocolError) as error:
