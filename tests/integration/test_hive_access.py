@@ -1,19 +1,27 @@
 """A hive of a team, over TLS: tokens and their roles, browsers, and clients that train."""
 
 import json
+import logging
 import re
 import signal
 import socket
 import ssl
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 import httpx
 import pytest
 import trustme
 from tests.integration.command_line import GUESTS, arkml, start
-from tests.integration.hive_service import Service, start_hive
+from tests.integration.hive_service import Service, request, start_hive
 from tests.waiting import eventually
+
+from arkml.errors import HiveRefused
+from arkml.hive.client import HiveClient
+from arkml.hive.protocol.runs import RunRequest, Status
+from arkml.server.access.callers import AccessRole
+from arkml.server.access.token_file import TokenFile
 
 REACH = GUESTS / "c_reach.wasm"
 QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
@@ -93,7 +101,9 @@ def test_a_client_trains_over_tls_by_the_role_act(hive, tokens, trusted, tmp_pat
     config = tmp_path / "quick.json"
     config.write_text(json.dumps(QUICK))
     words = ("train", REACH, "--hive", hive, "--frames", "150", "--config", config, "--json")
-    by_act = arkml(*words, "--out", tmp_path / "a", ARKML_HIVE_TOKEN=tokens["act"], **trusted)
+    by_act = arkml(
+        *words, "--actors", "2", "--out", tmp_path / "a", ARKML_HIVE_TOKEN=tokens["act"], **trusted
+    )
     by_read = arkml(*words, "--out", tmp_path / "b", ARKML_HIVE_TOKEN=tokens["read"], **trusted)
     listed = arkml(
         "hive", "list", "--hive", hive, "--json", ARKML_HIVE_TOKEN=tokens["read"], **trusted
@@ -274,6 +284,33 @@ def test_what_only_looks_at_a_run_does_not_wake_it(tmp_path):
     assert asked.pop("/memory") == 503
     assert set(asked.values()) <= {200, 204, 404}
     assert "its learner is asleep until a session uses it" in audit["error"]
+
+
+def test_a_host_leaves_the_run_of_another_token_and_does_not_stop_it(tmp_path, caplog):
+    data = tmp_path / "data"
+    _, alice = TokenFile(data).add("alice", AccessRole.ACT, None)
+    _, bob = TokenFile(data).add("bob", AccessRole.ACT, None)
+    with (
+        start_hive(data) as hive,
+        HiveClient(lambda: replace(hive.locate(), token=alice)) as owner,
+        HiveClient(lambda: replace(hive.locate(), token=bob)) as other,
+    ):
+        run = owner.create(RunRequest.from_json(request())).result()
+        own, foreign = (
+            one.join(run.id, 3, 2, on_policy=lambda *_: None).result() for one in (owner, other)
+        )
+        with caplog.at_level(logging.WARNING):
+            foreign.leave(stop=True).result()
+        between = owner.run(run.id).result()
+        with pytest.raises(HiveRefused, match="may stop the runs alone that it started"):
+            other.stop(run.id).result()
+        own.leave(stop=True).result()
+        after = owner.run(run.id).result()
+
+    assert "is left, and not stopped: token 'bob' has the role act" in caplog.text
+    assert between.sessions == 1
+    assert between.status is not Status.STOPPED
+    assert after.status is Status.STOPPED
 
 
 @pytest.mark.parametrize(
