@@ -198,8 +198,9 @@ OWN = [
 
 @pytest.mark.parametrize(("method", "path", "body"), OWN)
 async def test_the_role_act_is_enough_for_the_runs_that_its_token_started(
-    tmp_path, method, path, body
+    tmp_path, caplog, method, path, body
 ):
+    caplog.set_level("INFO", "arkml.server.routes")
     alice, token = TokenFile(tmp_path).add("alice", AccessRole.ACT, None)
     _, other = TokenFile(tmp_path).add("bob", AccessRole.ACT, None)
     _, admin = TokenFile(tmp_path).add("carol", AccessRole.ADMIN, None)
@@ -216,6 +217,11 @@ async def test_the_role_act_is_enough_for_the_runs_that_its_token_started(
             for one in (token, admin)
         ]
 
+    if body is None:
+        assert (
+            f"alice asks to {refused.json()['error'].split(' may ')[1].split()[0]}" in caplog.text
+        )
+        assert "bob asks" not in caplog.text
     assert shown.json()["owner"] == alice.id
     assert refused.status_code == 403
     assert "the runs alone that it started" in refused.json()["error"]

@@ -13,6 +13,7 @@ from dataclasses import replace
 import httpx
 import pytest
 import trustme
+from cryptography.hazmat.primitives import serialization
 from tests.integration.command_line import GUESTS, arkml, start
 from tests.integration.hive_service import Service, request, start_hive
 from tests.waiting import eventually
@@ -345,6 +346,24 @@ def test_a_hive_that_others_reach_does_not_open_without_tokens(tmp_path, words, 
 
     assert refused.status == 2
     assert "is open to others: make tokens by `arkml hive token new --data" in refused.err
+
+
+def test_a_key_with_a_password_is_one_sentence_and_no_question(tmp_path, certificates):
+    key = serialization.load_pem_private_key((certificates / "key.pem").read_bytes(), None)
+    (tmp_path / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"a password"),
+        )
+    )
+    refused = arkml(
+        "hive", "serve", "--port", "0", "--data", tmp_path / "data",
+        "--tls-cert", certificates / "cert.pem", "--tls-key", tmp_path / "key.pem",
+    )  # fmt: skip
+
+    assert refused.status == 2
+    assert "the certificate with its key" in refused.err
 
 
 def test_remote_workers_of_a_hive_with_tls_need_its_url(tmp_path, certificates):

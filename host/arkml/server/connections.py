@@ -20,6 +20,9 @@ from arkml.server.options import ServeOptions
 _KEEP_ALIVE = 75
 """Seconds of a connection without a request: longer than clients keep one, or both would close."""
 
+_NO_PASSWORD = "none"
+"""The password of the key, which has none: without one, OpenSSL asks at the terminal."""
+
 _CLOSING = 5.0
 """Seconds in which a client takes the last answer, before its connection is cut."""
 
@@ -45,6 +48,7 @@ class HiveConfig(uvicorn.Config):
             date_header=False,
             ssl_certfile=options.tls_cert,
             ssl_keyfile=options.tls_key,
+            ssl_keyfile_password=_NO_PASSWORD,
         )
 
     def load(self) -> None:

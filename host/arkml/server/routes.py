@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -17,6 +18,8 @@ from arkml.server.access.worker_tokens import WorkerGrant
 from arkml.server.bodies import read_object
 from arkml.server.hive import Hive
 from arkml.server.run import Run
+
+_log = logging.getLogger(__name__)
 
 PREFIX = "/v1"
 JSON, ONNX, TEXT = "application/json", "application/octet-stream", "text/plain"
@@ -39,9 +42,11 @@ class HiveCall:
         return self.hive.run(self.key)
 
     def own_run(self, action: str) -> Run:
-        """Return the run that the caller may `action`. Raises HiveRefused."""
+        """Return the run that the caller may `action`, which is logged. Raises HiveRefused."""
         run = self.run
         require_own_run(self.caller, run, action)
+        name = self.caller.name or "a program without a token"
+        _log.info("%s asks to %s run %s", name, action, run.document.id)
         return run
 
 
