@@ -6,13 +6,21 @@ import os
 from pathlib import Path
 
 
-def write_atomic(path: Path, data: bytes, *, durable: bool, temporary: Path | None = None) -> None:
+def write_atomic(
+    path: Path,
+    data: bytes,
+    *,
+    durable: bool,
+    temporary: Path | None = None,
+    mode: int | None = None,
+) -> None:
     """
     Put `data` in the place of a file: a reader sees the old content or the new one, never a part.
 
     The bytes go to `temporary` first, which lies on the same file system, `.<name>.new` beside the
     file unless given. Name another one for each process where several may write one path at once.
-    A file that is replaced keeps its permissions; a symbolic link is replaced, not followed.
+    The file has the permissions `mode` from the first byte on; without one, a file that is replaced
+    keeps its own. A symbolic link is replaced, not followed.
     `durable` waits until the disk has the content and the name.
 
     Raises OSError. The temporary file is removed then, and the old content stays; only where
@@ -21,8 +29,11 @@ def write_atomic(path: Path, data: bytes, *, durable: bool, temporary: Path | No
     temporary = temporary or path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)  # left by a process that was killed
     try:
-        with temporary.open("xb") as file:
-            _keep_mode(path, file.fileno())
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o666 if mode is None else mode)
+        with os.fdopen(descriptor, "wb") as file:
+            if mode is None:
+                _keep_mode(path, file.fileno())
             file.write(data)
             file.flush()
             if durable:

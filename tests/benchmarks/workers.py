@@ -88,7 +88,8 @@ class _Hive(Closing):
 
     def target(self, run: RunInfo, size: int) -> Target:
         """Return a run for light workers that send `size` rows at a time."""
-        return Target(*self._hive.locate(), run.id, FEATURES, ACTIONS, size)
+        at = self._hive.locate()
+        return Target(at.host, at.port, at.token or "", run.id, FEATURES, ACTIONS, size)
 
     def sums(self, run: RunInfo) -> Mapping[str, float]:
         """Return what the learner has counted, once it has counted again."""

@@ -35,7 +35,8 @@ HANGS = 4.0
 
 
 def grant_of(hive):
-    host, port, token = hive.locate()
+    address = hive.locate()
+    host, port, token = address.host, address.port, address.token
     return HiveGrant(hive=f"{host}:{port}", token=token)
 
 

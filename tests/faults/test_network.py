@@ -98,7 +98,8 @@ def test_connections_that_are_torn_in_mid_body_lose_and_double_nothing(served, p
 @pytest.mark.parametrize("is_full", [False, True], ids=["with room", "with a full disk at first"])
 def test_who_comes_back_after_the_run_was_stopped_for_idleness_joins_again(tmp_path, is_full):
     with EmbeddedHive(tmp_path, {"timeouts": IMPATIENT}) as hive:
-        host, port, token = hive.locate()
+        address = hive.locate()
+        host, port, token = address.host, address.port, address.token
         with (
             HiveAccess(HiveGrant(hive=f"{host}:{port}", token=token)) as direct,
             Wire(port) as wire,

@@ -46,7 +46,8 @@ class Service:
         self.connect()
 
     def connect(self):
-        host, port, token = self.hive.locate()
+        address = self.hive.locate()
+        host, port, token = address.host, address.port, address.token
         self.token = token
         self.base = f"http://{host}:{port}/v1"
         self.http = httpx.Client(

@@ -6,6 +6,7 @@ import time
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from arkml.hive.address import Address
 from arkml.hive.protocol.rows import HEADER_SIZE, decode, parse_header
 
 
@@ -57,7 +58,7 @@ class ScriptedHive:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def locate(self):
-        return "127.0.0.1", self.port, None
+        return Address("127.0.0.1", self.port)
 
     def close(self):
         self.gate.set()

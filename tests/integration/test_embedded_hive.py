@@ -30,7 +30,8 @@ from arkml.hive.embedded import EmbeddedHive
 
 settings, request, fork = json.loads(sys.argv[1])
 hive = EmbeddedHive(None, settings)
-host, port, token = hive.locate()
+address = hive.locate()
+host, port, token = address.host, address.port, address.token
 headers = {"authorization": f"Bearer {token}"}
 with httpx.Client(base_url=f"http://{host}:{port}/v1", headers=headers, timeout=30) as http:
     made = http.post("/runs", json=request).json()["run"]["id"]
@@ -96,7 +97,8 @@ def start_host():
 
 
 def test_it_answers_on_loopback_to_whoever_has_its_token(hive):
-    host, port, token = hive.locate()
+    address = hive.locate()
+    host, port, token = address.host, address.port, address.token
     url = f"http://{host}:{port}/v1/runs"
     with httpx.Client(trust_env=False) as http:
         known = http.get(url, headers={"authorization": f"Bearer {token}"})
@@ -107,7 +109,7 @@ def test_it_answers_on_loopback_to_whoever_has_its_token(hive):
 
 
 def test_its_token_is_in_no_argument_and_no_variable(hive):
-    token = hive.locate()[2].encode()
+    token = hive.locate().token.encode()
     seen = [
         Path(f"/proc/{pid}/{name}").read_bytes()
         for pid in (hive.pid, *children_of(hive.pid))

@@ -18,6 +18,7 @@ from arkml.guest_trials.learning.options import LearningOptions
 from arkml.guest_trials.learning.trial_learning import TrialLearning
 from arkml.guest_trials.probe import GuestClass
 from arkml.guest_trials.stand_ins import StandIns
+from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.rows import RowKind
 from arkml.hive.protocol.runs import RunRequest
@@ -38,7 +39,7 @@ def hive(tmp_path_factory):
 
 @pytest.fixture
 def client(hive):
-    with HiveClient(lambda: ("127.0.0.1", hive.port, TOKEN)) as made:
+    with HiveClient(lambda: Address("127.0.0.1", hive.port, TOKEN)) as made:
         yield made
 
 
@@ -111,7 +112,7 @@ def test_demonstrations_that_were_exported_are_stored_as_those_that_were_learned
         write_trial(learned, "one", a_trial(40), params=hosted_params())
     live = stored(own_hive)
     demonstrations = exported(tmp_path / "log", "one")
-    with HiveClient(lambda: ("127.0.0.1", own_hive.port, TOKEN)) as client:
+    with HiveClient(lambda: Address("127.0.0.1", own_hive.port, TOKEN)) as client:
         run = client.runs().result()[0]
         upload = client.demonstrate(run.id, demonstrations.columns, demonstrations.digest)
         client.end_upload(upload.result()).result()

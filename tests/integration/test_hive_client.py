@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from tests.integration.scripted_hive import (
 from tests.waiting import eventually
 
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
+from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.results import EvaluationReport
@@ -225,18 +227,18 @@ def test_closing_does_not_wait_for_an_answer_that_never_comes(hive):
 
 
 def test_a_hive_that_is_not_there_is_said_to_be_so():
-    with HiveClient(lambda: ("127.0.0.1", 9, None)) as client, pytest.raises(HiveUnreachable):
+    with HiveClient(lambda: Address("127.0.0.1", 9)) as client, pytest.raises(HiveUnreachable):
         client.health().result(20)
 
 
 def test_a_hive_that_comes_back_is_found_again(hive):
-    where = [("127.0.0.1", 9, None)]
+    where = [Address("127.0.0.1", 9)]
     with HiveClient(lambda: where[0]) as client:
         with pytest.raises(HiveUnreachable):
             client.health().result(20)
         where[0] = hive.locate()
         session = join(client)
-        where[0] = ("127.0.0.1", 9, None)
+        where[0] = Address("127.0.0.1", 9)
         hive.replies = [cut, take]
         append(session, 0, 5)
         eventually(lambda: hive.asked == 1)
@@ -507,7 +509,7 @@ def test_a_hive_that_is_away_costs_64_mib_and_the_oldest_rows(hive, away):
         if away == "hangs":
             hive.gate.clear()
         elif away == "is not there":
-            where[0] = ("127.0.0.1", 9, None)
+            where[0] = Address("127.0.0.1", 9)
             hive.replies = [cut] * 2
         else:
             hive.scripts["rows"] = [status(503)]
@@ -558,7 +560,7 @@ def test_a_hive_that_is_gone_is_told_once_and_once_more_when_it_is_back(
         append(session, 0, 5)
         eventually(lambda: settled(session))
         if away == "is not there":
-            where[0] = ("127.0.0.1", 9, None)
+            where[0] = Address("127.0.0.1", 9)
             hive.scripts = {route: [cut] for route in ("rows", "policy", "beat", "health")}
         elif away == "hangs":
             hang_up = [lambda *_: hang.wait(60)]
@@ -710,7 +712,7 @@ def test_closing_is_not_held_up_by_an_answer_that_hangs(hive, route):
 def test_the_token_goes_to_the_hive_and_its_refusal_comes_back(hive):
     hive.scripts["health"] = [status(401)]
     with (
-        HiveClient(lambda: (*hive.locate()[:2], "secret")) as client,
+        HiveClient(lambda: replace(hive.locate(), token="secret")) as client,
         pytest.raises(HiveRefused, match="scripted") as refused,
     ):
         client.health().result(20)

@@ -30,7 +30,8 @@ LEARNER = {"hidden": 32, "batch_size": 32, "memory_min_size": 200}
 def serving(data, **workers):
     """A hive with a client; `workers` are those that it may start."""
     with EmbeddedHive(data, {"workers": workers}) as hive, HiveClient(hive.locate) as client:
-        host, port, token = hive.locate()
+        address = hive.locate()
+        host, port, token = address.host, address.port, address.token
         yield SimpleNamespace(hive=hive, client=client, address=f"{host}:{port}", token=token)
 
 

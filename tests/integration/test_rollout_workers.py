@@ -82,7 +82,8 @@ class Worker:
 
     def __init__(self, placement, at, run, data=None, **changes):
         data = REACH.read_bytes() if data is None else data
-        host, port, token = at.locate()
+        address = at.locate()
+        host, port, token = address.host, address.port, address.token
         job = WorkerJob(
             run_id=run.id, name=run.name, game=run.game, hive=f"{host}:{port}", token=token,
             module_data=data, module_hash=hashlib.sha256(data).hexdigest(),
@@ -246,7 +247,8 @@ def test_a_worker_whose_hive_is_gone_at_its_start_has_failed(hive, client, place
 def joining(hive, client):
     """A run, and a guest of a host that may only join it."""
     run = create(client, "the one", widths=(3, 2))
-    host, port, token = hive.locate()
+    address = hive.locate()
+    host, port, token = address.host, address.port, address.token
     with Host(hive=HiveGrant(f"{host}:{port}", token, join=run.id)) as made:
         yield run, TrainingGuest(made)
 
@@ -431,7 +433,8 @@ def test_a_worker_that_is_killed_is_reported_and_replaced_and_no_row_is_lost(
     actors, tmp_path_factory
 ):
     with EmbeddedHive(tmp_path_factory.mktemp("audited")) as hive:
-        host, port, token = hive.locate()
+        address = hive.locate()
+        host, port, token = address.host, address.port, address.token
         training = actors("--actors", "3", "--hive", f"{host}:{port}", ARKML_HIVE_TOKEN=token)
         training.wait_until_it_learns(hive.data)
         with HiveClient(hive.locate) as client:

@@ -36,7 +36,8 @@ def connect(service):
     with contextlib.ExitStack() as opened:
 
         def make(*sent):
-            host, port, _ = service.hive.locate()
+            address = service.hive.locate()
+            host, port = address.host, address.port
             made = opened.enter_context(socket.create_connection((host, port), timeout=30))
             for data in sent:
                 made.sendall(data)

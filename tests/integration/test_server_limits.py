@@ -322,7 +322,8 @@ def test_a_client_names_the_limit_that_its_rows_are_refused_for(make_service, lo
 
 def test_pending_runs_are_shown_with_their_place_and_what_they_take(crowded):
     second = crowded.create("second")
-    host, port, token = crowded.hive.locate()
+    address = crowded.hive.locate()
+    host, port, token = address.host, address.port, address.token
     at = ("--hive", f"{host}:{port}")
     listed = arkml("hive", "list", *at, ARKML_HIVE_TOKEN=token, COLUMNS="200")
     shown = arkml("hive", "show", second, *at, ARKML_HIVE_TOKEN=token)

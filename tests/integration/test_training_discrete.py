@@ -35,7 +35,8 @@ def hive(tmp_path):
 
 
 def grant_of(hive, **options):
-    host, port, token = hive.locate()
+    address = hive.locate()
+    host, port, token = address.host, address.port, address.token
     return HiveGrant(hive=f"{host}:{port}", token=token, **options)
 
 

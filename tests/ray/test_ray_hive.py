@@ -49,7 +49,8 @@ def ancestors(pid):
 
 
 def test_workers_on_ray_play_in_the_run_are_replaced_and_end_with_it(hive, client):
-    host, port, token = hive.locate()
+    address = hive.locate()
+    host, port, token = address.host, address.port, address.token
     grant = HiveGrant(
         f"{host}:{port}", token=token, upload_modules=True, settings=LEARNER, block=True
     )

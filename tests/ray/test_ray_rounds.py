@@ -137,7 +137,8 @@ class Training:
             return self.lives
 
         monkeypatch.setattr("arkml.training.guest_trainer.placement_of", place)
-        host, port, token = hive.locate()
+        address = hive.locate()
+        host, port, token = address.host, address.port, address.token
         self._result = self._pool.submit(
             train, GUESTS / "c_reach.wasm", minutes=600, fps=FPS, settings=LEARNER,
             directory=directory, hive=f"{host}:{port}", token=token, actors=1 + WORKERS,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("", "docs", "docs/abi", "docs/api", "docs/decisions", "guest_abi")
+FOLDERS = ("", "docs", "docs/abi", "docs/api", "docs/decisions", "docs/operations", "guest_abi")
 PAGES = [
     page
     for pattern in (*(f"{folder}/*.md".lstrip("/") for folder in FOLDERS), "fixtures/*/README.md")

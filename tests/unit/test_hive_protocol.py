@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arkml.errors import ArkmlError, HiveUnreachable, InvalidSettings, ProtocolError
+from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.results import EvaluationReport, MetricsReply, PolicyQuery, SnapshotQuery
@@ -191,7 +192,7 @@ def test_a_client_asks_over_the_transport_that_it_is_given():
         return httpx.Response(200, content=RunList([RUN]).as_bytes())
 
     transport = httpx.MockTransport(answer)
-    with HiveClient(lambda: ("hive", 80, "secret"), transport=transport) as client:
+    with HiveClient(lambda: Address("hive", 80, "secret"), transport=transport) as client:
         runs = client.runs().result(20)
 
     assert runs == [RUN]
@@ -203,7 +204,7 @@ def test_a_transport_that_fails_makes_the_hive_unreachable():
         raise httpx.ConnectError("no route", request=request)
 
     transport = httpx.MockTransport(answer)
-    with HiveClient(lambda: ("hive", 80, None), transport=transport) as client:
+    with HiveClient(lambda: Address("hive", 80), transport=transport) as client:
         error = client.health().exception(20)
 
     assert isinstance(error, HiveUnreachable)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arkml.cli import options
+from arkml.cli import hive_token, options
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.launch import TOKEN
 from arkml.cli.serve import serve
@@ -61,6 +61,7 @@ def register(app: typer.Typer) -> None:
     )
     for command in (serve, list_, show, stop, metrics, snapshot, export, rm):
         hive.command(command.__name__.rstrip("_"))(command)
+    hive_token.register(hive)
     app.add_typer(hive)
 
 
@@ -193,11 +194,11 @@ def _run_with_client(hive: str, job: Callable[[HiveClient], int]) -> int:
 
 @contextmanager
 def _client(hive: str) -> Iterator[HiveClient]:
+    from arkml.hive.address import Address
     from arkml.hive.client import HiveClient
-    from arkml.runs.access import read_address
 
-    host, port = read_address(hive)
-    client = HiveClient(lambda: (host, port, os.environ.get(TOKEN)))
+    address = Address.parse(hive, os.environ.get(TOKEN))
+    client = HiveClient(lambda: address)
     try:
         yield client
     finally:

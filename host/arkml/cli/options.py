@@ -128,7 +128,7 @@ AllowHive = Annotated[
     list[str] | None,
     typer.Option(
         "--allow-hive",
-        metavar="HOST:PORT",
+        metavar="HOST:PORT|URL",
         help="Let the guest use this hive too (any number of times).",
         rich_help_panel=_HIVE,
         show_default=False,
@@ -148,7 +148,7 @@ HiveAt = Annotated[
     str,
     typer.Option(
         "--hive",
-        metavar="HOST:PORT",
+        metavar="HOST:PORT|URL",
         help="The hive; its token is in the environment variable ARKML_HIVE_TOKEN.",
         rich_help_panel=_HIVE,
     ),
@@ -159,7 +159,7 @@ def hive(default: str, words: str) -> Any:
     """Return the option that names the hive of a guest."""
     return typer.Option(
         "--hive",
-        metavar="|".join((*words.split(), "HOST:PORT")),
+        metavar="|".join((*words.split(), "HOST:PORT", "URL")),
         help=f"The hive that the guest may train on, {default} by default;"
         " the token of HOST:PORT is in the environment variable ARKML_HIVE_TOKEN.",
         rich_help_panel=_HIVE,

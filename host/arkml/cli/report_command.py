@@ -101,11 +101,11 @@ def _read(names: Sequence[str], hive: str, data: Sequence[Path]) -> list[Reporte
         if not runs:
             raise UsageError(f"there are no runs in {', '.join(map(str, data))}")
         return runs
+    from arkml.hive.address import Address
     from arkml.hive.client import HiveClient
-    from arkml.runs.access import read_address
 
-    host, port = read_address(hive)
-    client = HiveClient(lambda: (host, port, os.environ.get(TOKEN)))
+    address = Address.parse(hive, os.environ.get(TOKEN))
+    client = HiveClient(lambda: address)
     try:
         return read_from_hive(client, names, hive)
     finally:

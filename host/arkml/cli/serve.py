@@ -11,6 +11,7 @@ import typer
 
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job
+from arkml.cli.hive_access import PublicUrl, TlsCert, TlsKey, TrustedProxy
 from arkml.cli.hive_limits import (
     BodyTimeout,
     HeaderTimeout,
@@ -91,6 +92,10 @@ def serve(
             metavar="M", help="Minutes that workers continue after the last host has left."
         ),
     ] = 60.0,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    public_url: PublicUrl = None,
+    trusted_proxy: TrustedProxy = None,
     max_learners: MaxLearners = None,
     max_memory: MaxMemory = None,
     max_runs: MaxRuns = 1_024,
@@ -105,9 +110,10 @@ def serve(
     """
     Serve a hive until Ctrl-C.
 
-    The token that clients need is read from the variable ARKML_HIVE_TOKEN; without one only this
-    machine may be served. At a loopback address, requests for other names than those of loopback
-    and of --allow-host are refused; elsewhere only if there is an --allow-host.
+    Clients need one of the tokens that `arkml hive token` has made for the directory, or the
+    operator's, which is read from the variable ARKML_HIVE_TOKEN; without any only this machine may
+    be served. At a loopback address, requests for other names than those of loopback, of
+    --allow-host and of --public-url are refused; elsewhere only if there is one of the latter two.
 
     With --workers guests that ask for remote workers get them, if their host uploads their module:
     the hive then runs modules of others, in processes without WASI and network.
@@ -115,11 +121,11 @@ def serve(
     What is beyond a limit is refused with a sentence (429, 503 or 507), and clients try again; runs
     beyond --max-learners and --max-memory wait, in order.
     """
-    names = tuple(allow_host or ())
+    names, proxies = tuple(allow_host or ()), tuple(trusted_proxy or ())
 
     def job() -> int:
-        token = os.environ.pop(TOKEN, None)  # so that learners and workers do not inherit it
-        _check_serve_options(host, device, idle_stop, token)
+        token = os.environ.pop(TOKEN, "")  # so that learners and workers do not inherit it
+        _check_serve_options(device, idle_stop)
         per_run = workers_a_run or 0
         allowed = _worker_options(workers, per_run, runner, ray_address, worker_minutes)
         limits = server_limits(
@@ -135,8 +141,12 @@ def serve(
                 data=data,
                 host=host,
                 port=port,
-                token=token or "",
+                token=token,
                 allow_hosts=names,
+                tls_cert=tls_cert,
+                tls_key=tls_key,
+                public_url=public_url or "",
+                trusted_proxies=proxies,
                 device=device,
                 timeouts=Timeouts(idle_stop=idle_stop),
                 workers=allowed,
@@ -147,7 +157,7 @@ def serve(
     return job
 
 
-def _check_serve_options(host: str, device: str, idle_stop: float, token: str | None) -> None:
+def _check_serve_options(device: str, idle_stop: float) -> None:
     """Raise UsageError for an option that is out of range."""
     from arkml.hive.protocol.settings import DEVICES
 
@@ -155,8 +165,6 @@ def _check_serve_options(host: str, device: str, idle_stop: float, token: str | 
         raise UsageError(f"--device {device}: it takes one of {', '.join(DEVICES)}")
     if not idle_stop > 0:
         raise UsageError(f"--idle-stop {idle_stop:g}: it takes a number of seconds above 0")
-    if token is None and host not in ("127.0.0.1", "localhost", "::1"):
-        raise UsageError(f"--host {host} is open to others: set {TOKEN} to the token they need")
 
 
 def _worker_options(
@@ -179,12 +187,17 @@ def _worker_options(
 
 def _serve(options: ServeOptions) -> int:
     """Serve until SIGINT or SIGTERM. Raises UsageError and HiveError if that cannot begin."""
+    from arkml.hive.address import Address
+    from arkml.server.access.token_file import TOKENS_NAME, TokenFile
     from arkml.server.service import serve as serve_hive
 
     def announce(host: str, port: int) -> None:
         secret = "with the token" if options.token else "without a token"
-        address = f"http://{host}:{port} {secret}"
-        sys.stderr.write(f"hive: {address}, runs in {options.data.resolve()}\n")
+        if TokenFile(options.data).path.exists():
+            secret = f"with the tokens in {TOKENS_NAME}"
+        address = Address(host, port, is_secure=options.tls_cert is not None).url
+        known = f" ({options.public_url})" if options.public_url else ""
+        sys.stderr.write(f"hive: {address} {secret}{known}, runs in {options.data.resolve()}\n")
         sys.stderr.flush()
 
     serve_hive(options, announce)

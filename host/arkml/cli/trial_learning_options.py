@@ -22,7 +22,7 @@ TrialsHive: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--hive",
-        metavar="HOST:PORT",
+        metavar="HOST:PORT|URL",
         help="Take part in runs of that hive; its token is in the environment variable"
         " ARKML_HIVE_TOKEN.",
         show_default=False,

@@ -17,6 +17,7 @@ from typing import Any
 
 from arkml.closing import Closing
 from arkml.errors import HiveUnreachable
+from arkml.hive.address import Address
 from arkml.hive.temporary_data import TemporaryData
 from arkml.loggers import SafeLogger
 from arkml.workers.environment import environment
@@ -30,9 +31,6 @@ _INTERVAL = 0.1  # seconds between two checks if a hive that starts is closed
 _STARTING = 30.0
 _ENDING = 8.0
 """Seconds for the hive to answer, and for its learners' last checkpoints."""
-
-Where = tuple[str, int, str]
-"""Host, port and token of an embedded hive."""
 
 
 class EmbeddedHive(Closing):
@@ -52,7 +50,7 @@ class EmbeddedHive(Closing):
         self._token = secrets.token_urlsafe(32)
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()  # the process whose child the hive is
-        self._where: Where | None = None
+        self._where: Address | None = None
         self._port = 0  # that of the process before: rollout workers know it
         self._is_closed = False
         self._lock = threading.Lock()
@@ -72,9 +70,9 @@ class EmbeddedHive(Closing):
         """True if the process ended without `close`."""
         return self._process is not None and self._process.poll() is not None
 
-    def locate(self) -> Where:
+    def locate(self) -> Address:
         """
-        Return the address of the hive, after starting it if it does not run.
+        Return the address of the hive and its token, after starting it if it does not run.
 
         It is started again on the same directory, with the same port if that is free. May take
         seconds. Raises HiveUnreachable if it does not start, or was closed.
@@ -118,7 +116,7 @@ class EmbeddedHive(Closing):
             with process:
                 pass
 
-    def _started(self) -> Where:
+    def _started(self) -> Address:
         """Start a hive, and return its address. Raises HiveUnreachable."""
         try:
             said = self._begun()
@@ -133,7 +131,7 @@ class EmbeddedHive(Closing):
             self._port = 0  # which may be another process's now
             raise HiveUnreachable(f"the embedded hive does not start: {said['error']}")
         self._port = int(said["port"])
-        return str(said["host"]), self._port, self._token
+        return Address(str(said["host"]), self._port, self._token)
 
     def _begun(self) -> dict[str, Any]:
         """Return a new process's first line. Raises OSError, EOFError, TypeError, ValueError."""

@@ -29,6 +29,8 @@ _LONGEST_PAUSE = 0.01
 _FRAME_END = 0.002
 """Seconds, usually, from the rows of a frame to its end; work that begins then delays no frame."""
 
+_FORBIDDEN = 403
+
 
 class RunSession:
     """
@@ -237,9 +239,15 @@ class RunSession:
             self.update(state)
 
     async def _leave(self) -> None:
-        body = LeaveRequest(stop=bool(self._leaving))
+        stop, path = bool(self._leaving), f"/sessions/{self.sid}/leave"
         try:
-            await self._transport.ask("POST", f"/sessions/{self.sid}/leave", body=body)
+            try:
+                await self._transport.ask("POST", path, body=LeaveRequest(stop=stop))
+            except HiveRefused as error:
+                if not stop or error.status != _FORBIDDEN:
+                    raise
+                log.warning("run %s is left, and not stopped: %s", self.run_id, error)
+                await self._transport.ask("POST", path, body=LeaveRequest())
         except HiveError as error:
             log.debug("a session left without the hive: %s", error)
 

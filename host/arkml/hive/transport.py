@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import ssl
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -13,14 +14,12 @@ from typing import TypeVar
 import httpx
 
 from arkml.errors import ArkmlError, HiveRefused, HiveUnreachable, ProtocolError
+from arkml.hive.address import Address
 from arkml.hive.protocol.runs import Refusal
 from arkml.hive.protocol.wire import WireStruct
 
-Address = tuple[str, int, str | None]
-"""Host, port and token of a hive."""
-
 Locate = Callable[[], Address]
-"""Returns the address of a hive. May block, and may raise HiveUnreachable."""
+"""Returns the address of a hive, with its token. May block, and may raise HiveUnreachable."""
 
 Reply = TypeVar("Reply", bound=WireStruct)
 
@@ -58,8 +57,9 @@ class HiveTransport:
 
     `answered` is the time of the last answer, by the monotonic clock, and `trouble` the reason why
     none has come since, or empty. Requests go through `transport`, by default real HTTP, and not
-    through an httpx client, which logs each of them at INFO. Refusals older than `fresh` seconds do
-    not count.
+    through an httpx client, which logs each of them at INFO. A certificate has to be good for those
+    whom OpenSSL trusts: the system's authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR.
+    Refusals older than `fresh` seconds do not count.
     """
 
     def __init__(
@@ -78,10 +78,8 @@ class HiveTransport:
         self.answered = time.monotonic()
         self.trouble = ""
         self._refusals: dict[str, tuple[float, float, str]] = {}  # first time, last time, reason
-        self._transport = transport or httpx.AsyncHTTPTransport(
-            limits=httpx.Limits(max_connections=None, keepalive_expiry=_KEEP_ALIVE),
-            trust_env=False,
-        )
+        self._given = transport
+        self._made: dict[bool, httpx.AsyncBaseTransport] = {}  # without TLS, with it
 
     async def send(
         self,
@@ -145,7 +143,8 @@ class HiveTransport:
     async def close(self) -> None:
         """Close every connection."""
         _is_ours.set(True)
-        await self._transport.aclose()
+        for transport in filter(None, (self._given, *self._made.values())):
+            await transport.aclose()
 
     async def _sent(
         self,
@@ -156,36 +155,48 @@ class HiveTransport:
         headers: dict[str, str] | None,
         timeout: float | None,
     ) -> httpx.Response:
-        address = host, port, token = await self._located()
+        address = await self._located()
         headers = dict(headers or {})
-        if token is not None:
-            headers["authorization"] = f"Bearer {token}"
+        if address.token is not None:
+            headers["authorization"] = f"Bearer {address.token}"
         if body is not None:
             content = json.dumps(body.as_json()).encode()
             headers["content-type"] = "application/json"
-        name = f"[{host}]" if ":" in host else host
         limits = _TIMEOUT if timeout is None else httpx.Timeout(10.0, read=timeout)
         try:
             request = httpx.Request(
                 method,
-                f"http://{name}:{port}/v1{path}",
+                f"{address.url}/v1{path}",
                 content=content,
                 headers=headers,
                 extensions={"timeout": limits.as_dict()},
             )
-            return await self._exchanged(request)
+            return await self._exchanged(request, self._reached(address))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             if self._address == address:
                 self._address = None
-            raise HiveUnreachable(
-                f"no hive answers at {host}:{port}: {type(error).__name__} {error}".rstrip()
-            ) from error
+            raise HiveUnreachable(_unreachable(address, error)) from error
 
-    async def _exchanged(self, request: httpx.Request) -> httpx.Response:
+    def _reached(self, address: Address) -> httpx.AsyncBaseTransport:
+        """Return the transport for an address, made when it is first needed."""
+        if self._given is not None:
+            return self._given
+        if address.is_secure not in self._made:
+            self._made[address.is_secure] = httpx.AsyncHTTPTransport(
+                # Plain HTTP needs no certificates, which take 20 ms to read.
+                verify=ssl.create_default_context() if address.is_secure else False,
+                limits=httpx.Limits(max_connections=None, keepalive_expiry=_KEEP_ALIVE),
+                trust_env=False,
+            )
+        return self._made[address.is_secure]
+
+    async def _exchanged(
+        self, request: httpx.Request, transport: httpx.AsyncBaseTransport
+    ) -> httpx.Response:
         """Return the whole answer. Raises httpx's errors, and ProtocolError if it is too large."""
         token = _is_ours.set(True)
         try:
-            answer = await self._transport.handle_async_request(request)
+            answer = await transport.handle_async_request(request)
             answer.request = request
             try:
                 return await self._complete(answer)
@@ -220,6 +231,14 @@ class HiveTransport:
                 locating.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._address = await asyncio.shield(locating)
         return self._address
+
+
+def _unreachable(address: Address, error: Exception) -> str:
+    """Return why a request has no answer, and what to do about a certificate."""
+    text = f"no hive answers at {address}: {type(error).__name__} {error}".rstrip()
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        text += "; SSL_CERT_FILE names a file with the certificates to trust"
+    return text
 
 
 def read(answer: httpx.Response, kind: type[Reply]) -> Reply:

@@ -21,9 +21,9 @@ from arkml.errors import (
     NotTrainable,
     RunGone,
     Unavailable,
-    UsageError,
 )
 from arkml.hive import give_way
+from arkml.hive.address import Address
 from arkml.hive.protocol.runs import DEFAULT_PORT, OVER, OnConflict, RunInfo, RunRequest
 from arkml.loggers import SafeLogger
 from arkml.loopback import is_loopback
@@ -45,6 +45,7 @@ _LOCAL = "localhost"
 _OWN = ((_LOCAL, DEFAULT_PORT), ("", 0))
 """Addresses by which a guest means the hive that its host is configured with."""
 
+_HTTPS_PORT = 443
 _THREADS = 8
 _LOADERS = 2
 _LEAVING = 10.0  # seconds that a host which closes waits for the rows on their way
@@ -70,19 +71,19 @@ class HiveGrant:
     """
     The permission to train, and the hive to train on.
 
-    `hive` is "embedded", a hive that starts with the first use and ends with this process, or
-    "HOST:PORT" of one that `arkml hive serve` runs, with its `token`. `allowed` are further
-    "HOST:PORT" that guests may name. `data` is the directory in which an embedded hive keeps its
-    runs; without it they are deleted with the host. `settings` override what guests ask for.
-    `block` says whether a submit waits while the learner's pace admits no more rows; None lets
-    applets drop rows instead and everything else wait. With `shared` all guests of the host that
-    start a run of one game and name take part in one run, which `resume` continues if the hive has
-    one; otherwise each starts its own. `checkpoint` is "RUN" or "RUN@UPDATES" of the hive, which
-    runs start from in the place of what guests ask for, with `shared` the first one only.
-    `expected` is the run that the first of them has to start, any other one is NotTrainable.
+    `hive` is "embedded", a hive that starts with the first use and ends with this process, or the
+    address of one that `arkml hive serve` runs, "HOST:PORT" or a URL, with its `token`. `allowed`
+    are addresses of further hives that guests may name. `data` is the directory in which an
+    embedded hive keeps its runs; without it they are deleted with the host. `settings` override
+    what guests ask for. `block` says whether a submit waits while the learner's pace admits no more
+    rows; None lets applets drop rows instead and everything else wait. With `shared` all guests of
+    the host that start a run of one game and name take part in one run, which `resume` continues if
+    the hive has one; otherwise each starts its own. `checkpoint` is "RUN" or "RUN@UPDATES" of the
+    hive, which runs start from in the place of what guests ask for, with `shared` the first one
+    only. `expected` is the run that the first of them has to start, any other one is NotTrainable.
     With `join`, the id of a run of the hive, guests take part in that run, whatever run and hive
-    they name, and get none of the remote workers that they ask for.
-    `upload_modules` allows guests to have remote workers: the hive then gets their module.
+    they name, and get none of the remote workers that they ask for. `upload_modules` allows guests
+    to have remote workers: the hive then gets their module.
     """
 
     hive: Literal["embedded"] | str = EMBEDDED  # noqa: PYI051  the one word that is no address
@@ -101,7 +102,7 @@ class HiveGrant:
     def __post_init__(self) -> None:
         """Raise UsageError for text that is not an address, and InvalidSettings."""
         for text in (*self.allowed, *(() if self.is_embedded else (self.hive,))):
-            read_address(text)
+            Address.parse(text)
         require_valid(self.settings)
 
     @property
@@ -110,26 +111,13 @@ class HiveGrant:
         return self.hive == EMBEDDED
 
 
-def read_address(text: str) -> tuple[str, int]:
-    """Return host and port of "HOST:PORT", or "HOST" with the default port. Raises UsageError."""
-    host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
-    if not colon:
-        host, port = text, str(DEFAULT_PORT)
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or not 0 < int(port) <= 0xFFFF:
-        raise UsageError(
-            f"{text!r} is not an address of a hive: HOST:PORT, such as localhost:12356"
-        )
-    return host, int(port)
-
-
 def named_address(url: str, port: int) -> tuple[str, int]:
     """
     Return the host and the port that a guest means by `url`, a host name or a URL, and `port`.
 
     The host is in lower case, and every name of this machine's loopback is "localhost". A port in
-    the URL wins; port 0 beside a host is the default one. Raises Unavailable for text that is not
-    an address.
+    the URL wins; port 0 beside a host is the default one, 443 for https. Raises Unavailable for
+    text that is not an address.
     """
     try:
         bare = f"[{url}]" if ipaddress.ip_address(url).version == 6 else url
@@ -142,7 +130,8 @@ def named_address(url: str, port: int) -> tuple[str, int]:
         raise Unavailable(f"{url!r} is not an address of a hive") from None
     if not host:
         return "", port
-    return _canonical(host), given or port or DEFAULT_PORT
+    default = _HTTPS_PORT if parts.scheme == "https" else DEFAULT_PORT
+    return _canonical(host), given or port or default
 
 
 def _canonical(host: str) -> str:
@@ -173,11 +162,10 @@ class HiveAccess(Closing):
         self.feed: DemonstrationFeed | None = None
         self._told: set[str] = set()
         self._allowed = {
-            (_canonical(host), port): (host, port)
-            for host, port in map(read_address, grant.allowed)
+            (_canonical(one.host), one.port): one for one in map(Address.parse, grant.allowed)
         }
         self._embedded: EmbeddedHive | None = None
-        self._clients: dict[tuple[str, int] | None, HiveClient] = {}
+        self._clients: dict[Address | None, HiveClient] = {}
         self._started: dict[tuple[HiveClient, str, str], Future[RunInfo]] = {}
         self._lock = threading.Lock()
         self._is_closed = False
@@ -188,7 +176,8 @@ class HiveAccess(Closing):
 
         Raises Unavailable for an address that is not allowed.
         """
-        configured = None if self.grant.is_embedded else read_address(self.grant.hive)
+        grant = self.grant
+        configured = None if grant.is_embedded else Address.parse(grant.hive, grant.token)
         place = None if address is None else self._granted(address, configured)
         with self._lock:
             if self._is_closed:
@@ -248,15 +237,13 @@ class HiveAccess(Closing):
             is_gone = self._clients and all(one.is_gone for one in self._clients.values())
             wait(list(self.farewells), timeout=_LEAVING_GONE if is_gone else _LEAVING)
 
-    def _granted(
-        self, address: HiveAddress, configured: tuple[str, int] | None
-    ) -> tuple[str, int] | None:
+    def _granted(self, address: HiveAddress, configured: Address | None) -> Address | None:
         """Return the allowed address that a guest means, None for the configured hive."""
         if self.grant.join:
             return None
         host, port = named_address(address.url, address.port)
-        own = _OWN if configured is None else (*_OWN, (_canonical(configured[0]), configured[1]))
-        if (host, port) in own:
+        own = [] if configured is None else [(_canonical(configured.host), configured.port)]
+        if (host, port) in (*_OWN, *own):
             return None
         if (host, port) not in self._allowed:
             raise Unavailable(
@@ -280,9 +267,7 @@ class HiveAccess(Closing):
                 " another directory"
             )
 
-    def _connect(
-        self, place: tuple[str, int] | None, configured: tuple[str, int] | None
-    ) -> HiveClient:
+    def _connect(self, place: Address | None, configured: Address | None) -> HiveClient:
         from arkml.hive.client import HiveClient
 
         if place is None and configured is None:
@@ -291,10 +276,9 @@ class HiveAccess(Closing):
             data = None if self.grant.data is None else Path(self.grant.data)
             self._embedded = embedded = EmbeddedHive(data)
             return HiveClient(embedded.locate)
-        address = place or configured
+        address = place or configured  # without the token for hives that guests name
         assert address is not None
-        token = self.grant.token if place is None else None  # not for hives that guests name
-        return HiveClient(lambda: (*address, token))
+        return HiveClient(lambda: address)
 
 
 def _require_open(run: RunInfo) -> RunInfo:

@@ -69,9 +69,12 @@ def _parse_options(values: Mapping[str, Any]) -> ServeOptions:
         fields["timeouts"] = Timeouts(**fields.get("timeouts", {}))
         fields["workers"] = WorkerOptions(**fields.get("workers", {}))
         fields["limits"] = ServerLimits(**fields.get("limits", {}))
-        for name in ("learner", "allow_hosts"):
+        for name in ("learner", "allow_hosts", "trusted_proxies"):
             if name in fields:
                 fields[name] = tuple(fields[name])
+        for name in ("tls_cert", "tls_key"):
+            if fields.get(name) is not None:
+                fields[name] = Path(fields[name])
         return ServeOptions(**fields)
     except (KeyError, TypeError) as error:
         raise UsageError(f"the options of a hive are invalid: {error}") from error

@@ -15,13 +15,18 @@ from starlette.types import ASGIApp
 from arkml.errors import ArkmlError
 from arkml.hive.protocol.runs import HealthReply
 from arkml.hive.protocol.wire import Nothing
-from arkml.server.auth import OPEN_PATH, TokenAuth
+from arkml.server.access.admission import HiveAdmission
+from arkml.server.access.browser_sessions import BrowserSessions
+from arkml.server.access.login import LOGIN_PATH, BrowserLogin
+from arkml.server.access.login_pace import LoginPace
+from arkml.server.access.origins import OriginRules
+from arkml.server.access_routes import ACCESS_OPERATIONS
 from arkml.server.body_limits import BodyLimits
 from arkml.server.errors import refusal, sentence
 from arkml.server.hive import Hive
 from arkml.server.learning_routes import LEARNING_OPERATIONS
 from arkml.server.module_routes import MODULE_OPERATIONS, MODULE_PATH, ModuleUploads
-from arkml.server.routes import PREFIX, Operation
+from arkml.server.routes import PREFIX, HiveCall, Operation
 from arkml.server.run_routes import RUN_OPERATIONS
 from arkml.server.session_routes import SESSION_OPERATIONS
 from arkml.server.uploads import Uploads
@@ -29,39 +34,51 @@ from arkml.server.uploads import Uploads
 ROWS_PATH = "/sessions/{sid}/rows"
 
 
-async def _health(_: Hive, __: str, ___: Nothing) -> HealthReply:
+async def _health(_: HiveCall, __: Nothing) -> HealthReply:
     """Say that this is a hive. Needs no token."""
     return HealthReply()
 
 
 OPERATIONS: tuple[Operation[Any], ...] = (
-    Operation("GET", OPEN_PATH.removeprefix(PREFIX), Nothing, HealthReply, _health),
+    Operation("GET", "/health", Nothing, HealthReply, _health, is_open=True),
     *SESSION_OPERATIONS,
     *LEARNING_OPERATIONS,
     *RUN_OPERATIONS,
     *MODULE_OPERATIONS,
+    *ACCESS_OPERATIONS,
 )
-"""All routes but those that take bytes, which are `Uploads` and `ModuleUploads`."""
+"""All routes but those that take bytes, `Uploads` and `ModuleUploads`, and those of browsers."""
+
+OPEN_PATHS = frozenset(
+    {LOGIN_PATH, *(PREFIX + operation.path for operation in OPERATIONS if operation.is_open)}
+)
+"""The paths that take no token, besides the files of the page."""
 
 
 def routes_of(hive: Hive) -> list[Route]:
-    """Return all routes of a hive."""
+    """Return the routes of the protocol of hives."""
     rows = Route(PREFIX + ROWS_PATH, endpoint=Uploads(hive), methods=["POST"])
     modules = Route(PREFIX + MODULE_PATH, endpoint=ModuleUploads(hive), methods=["PUT"])
     return [rows, modules, *(operation.route(hive) for operation in OPERATIONS)]
 
 
 def make_app(hive: Hive) -> ASGIApp:
-    """Return the ASGI application that serves a hive."""
+    """
+    Return the ASGI application that serves a hive.
+
+    Raises UsageError for options of access that cannot be read.
+    """
     kinds = (ArkmlError, OSError, sqlite3.Error, Exception)
+    credentials = hive.credentials
+    sessions = BrowserSessions(credentials)
+    login = BrowserLogin(credentials, sessions, hive.one_time_tokens, LoginPace())
     app = Starlette(
-        routes=routes_of(hive),
+        routes=[*routes_of(hive), *login.routes()],
         exception_handlers={HTTPException: _unknown, **dict.fromkeys(kinds, _refused)},
     )
     options = hive.options
-    tokens = hive.worker_tokens
     limited = BodyLimits(app, options.limits)
-    return TokenAuth(limited, options.token, options.host, options.allow_hosts, tokens)
+    return HiveAdmission(limited, OriginRules(options), credentials, sessions, OPEN_PATHS)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from enum import Enum
 from http import HTTPStatus
 from typing import Any
@@ -11,11 +12,16 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from arkml.errors import UsageError
 from arkml.hive.protocol.runs import Refusal
-from arkml.server.options import ServerLimits
+from arkml.server.access.security_headers import DATA, as_text
+from arkml.server.options import ServeOptions
 
 _KEEP_ALIVE = 75
 """Seconds of a connection without a request: longer than clients keep one, or both would close."""
+
+_NO_PASSWORD = "none"
+"""The password of the key, which has none: without one, OpenSSL asks at the terminal."""
 
 _CLOSING = 5.0
 """Seconds in which a client takes the last answer, before its connection is cut."""
@@ -24,12 +30,14 @@ _CLOSING = 5.0
 class HiveConfig(uvicorn.Config):
     """The configuration of uvicorn for a hive, with the limits of its connections."""
 
-    def __init__(self, app: ASGIApp, limits: ServerLimits) -> None:
-        self.limits = limits
+    def __init__(self, app: ASGIApp, options: ServeOptions) -> None:
+        self.limits = options.limits
+        self._options = options
         super().__init__(
             app,
             http=_LimitedProtocol,
             ws="none",
+            proxy_headers=False,  # `OriginRules` reads them, from trusted proxies only
             lifespan="off",
             log_config=None,
             log_level="warning",
@@ -38,7 +46,25 @@ class HiveConfig(uvicorn.Config):
             timeout_graceful_shutdown=5,
             server_header=False,
             date_header=False,
+            ssl_certfile=options.tls_cert,
+            ssl_keyfile=options.tls_key,
+            ssl_keyfile_password=_NO_PASSWORD,
         )
+
+    def load(self) -> None:
+        """Read the certificate. Raises UsageError if it cannot be used."""
+        options = self._options
+        if options.tls_key is not None and options.tls_cert is None:
+            raise UsageError("--tls-key takes --tls-cert, the certificate of the key")
+        try:
+            super().load()
+        except OSError as error:  # which errors of TLS are
+            raise UsageError(
+                f"--tls-cert {options.tls_cert}: the certificate with its key"
+                f" ({options.tls_key or 'in the same file'}) cannot be used: {error}"
+            ) from error
+        if self.ssl is not None:
+            self.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
 
 
 class _Part(Enum):
@@ -100,6 +126,10 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._end(status, f"the header of a request takes {most} bytes at most")
         else:
             self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP with a sentence."""
+        self._end(HTTPStatus.BAD_REQUEST, msg)
 
     def on_message_begin(self) -> None:
         """Note that a header begins."""
@@ -182,7 +212,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         body = Refusal(text).as_bytes()
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            f"content-length: {len(body)}\r\n{as_text(DATA)}connection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
         self.transport.close()

@@ -45,8 +45,10 @@ class Document:
 
     `status` is Running until the run is Stopped or Aborted. `names` are those of its masks and then
     of its metrics, by number. `version_limit` is at least the largest policy version of the run.
-    `rows` are those of the last time it was written. `reason` is why the run was aborted, or why
-    its last learner ended. `lost` rows were acknowledged, and are damaged in the log.
+    `rows` are those of the last time it was written. `owner` is the id of the token that started
+    it, empty for the operator's and for runs of hives without tokens. `reason` is why the run was
+    aborted, or why its last learner ended. `lost` rows were acknowledged, and are damaged in the
+    log.
     """
 
     id: str
@@ -62,6 +64,7 @@ class Document:
     n_opts: int = 0
     lost: int = 0
     best: Best | None = None
+    owner: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -118,6 +121,7 @@ class Document:
             "rows": self.rows,
             "n_opts": self.n_opts,
             "lost": self.lost,
+            "owner": self.owner,
             "best": best and [best.by, best.score, best.version, best.n_opts],
         }
 
@@ -148,6 +152,7 @@ class Document:
             all(type(count) is int and 0 <= count <= _MAX_COUNT for count in counts)
             and isinstance(self.id, str)
             and isinstance(self.reason, str)
+            and isinstance(self.owner, str)
             and isinstance(self.names, list)
             and all(isinstance(name, str) for name in self.names)
             and self.status in (Status.RUNNING, Status.STOPPED, Status.ABORTED)

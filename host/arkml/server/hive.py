@@ -14,11 +14,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from arkml.errors import HiveError, HiveRefused
+from arkml.errors import HiveError, HiveRefused, UsageError
 from arkml.files import sync_directory
 from arkml.hive.protocol.masks import mask_names
 from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
+from arkml.server.access.credentials import Credentials
+from arkml.server.access.one_time_tokens import OneTimeTokens
 from arkml.server.checkpoints import checkpoint_exists
 from arkml.server.document import (
     DOCUMENT_NAME,
@@ -39,7 +41,6 @@ from arkml.server.run import Run
 from arkml.server.sessions import RunSession
 from arkml.server.usage import DiskUse
 from arkml.server.worker_pool import WorkerPool
-from arkml.server.worker_tokens import WorkerTokens
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +63,8 @@ class Hive:
     The runs in `options.data`, one directory each.
 
     `lock` is the descriptor of the lock on the data directory, which the hive closes. `address` is
-    "HOST:PORT", at which rollout workers reach the hive.
+    "HOST:PORT" or a URL, at which rollout workers reach the hive. `credentials` are the tokens that
+    it takes, `one_time_tokens` those that are good for one login.
     """
 
     def __init__(self, options: ServeOptions, lock: int, address: str) -> None:
@@ -73,6 +75,10 @@ class Hive:
         self._directory = options.data / "runs"
         self._deleted = options.data / "deleted"
         self._lock = lock
+        taken = options.workers
+        self._workers = WorkerPool(taken, address)
+        self.credentials = Credentials(options, self._workers.tokens)
+        self.one_time_tokens = OneTimeTokens(self.credentials.operator)
         self._index = Index(options.data / "index.sqlite")
         self.disk = DiskUse(options.data, options.limits.disk_bytes)
         self._places = LearnerPlaces(options.limits)
@@ -83,7 +89,6 @@ class Hive:
             self._places,
             spare=options.spare,
         )
-        taken = options.workers
         self.modules = ModuleStore(
             options.data / "modules",
             self.disk,
@@ -91,7 +96,6 @@ class Hive:
             most=taken.modules,
             is_used=self._uses_module,
         )
-        self._workers = WorkerPool(taken, address)
         self._parts = HiveParts(options, self._index, self._learners, self._workers, self.disk)
         self._measuring: asyncio.Task[None] | None = None
         self._creating = asyncio.Lock()
@@ -104,15 +108,16 @@ class Hive:
         Open the hive in a directory, which is created if it does not exist.
 
         Learners of a hive that died hold the directory's lock until they have exited too, so this
-        may take some seconds. Raises HiveError if the directory stays in use or workers have no
-        place to run, and OSError.
+        may take some seconds. Raises HiveError if the directory stays in use, its tokens cannot be
+        read or workers have no place to run, UsageError for a hive that is open to others, and
+        OSError.
         """
         (options.data / "runs").mkdir(parents=True, exist_ok=True)
         locked = await _lock_within(options.data / "lock", options.timeouts.opening)
-        hive = cls(options, locked, address)
         try:
+            hive = cls(options, locked, address)
             await hive._workers.open()
-        except HiveError:
+        except (HiveError, UsageError):
             os.close(locked)
             raise
         await hive.disk.measure()
@@ -151,11 +156,6 @@ class Hive:
         run = Run(directory, document, self._parts)
         self._runs[document.id] = run
         return run
-
-    @property
-    def worker_tokens(self) -> WorkerTokens:
-        """The tokens of the rollout workers that run now."""
-        return self._workers.tokens
 
     def _uses_module(self, sha256: str) -> bool:
         """Return whether a run that is not over has workers that run a module."""
@@ -213,10 +213,11 @@ class Hive:
                 429,
             )
 
-    async def create(self, request: RunRequest) -> tuple[Run, bool]:
+    async def create(self, request: RunRequest, *, owner: str = "") -> tuple[Run, bool]:
         """
         Create a run, or join the newest one of its game and name if the request allows that.
 
+        A new one belongs to the token with the id `owner`.
         Returns the run, and whether it is new. Raises HiveRefused, InvalidSettings, OSError.
         """
         if request.module:
@@ -232,14 +233,14 @@ class Hive:
             elif request.on_conflict is OnConflict.JOIN and (newer := self._newer_one(request)):
                 raise HiveRefused(newer.reason, 409)
             else:
-                run, is_new = await self._create(request), True
+                run, is_new = await self._create(request, owner), True
         if is_new:
             await self._begin(run, request)
         elif request.workers:
             await run.resume_with_workers(request)
         return run, is_new
 
-    async def _create(self, request: RunRequest) -> Run:
+    async def _create(self, request: RunRequest, owner: str) -> Run:
         """Write a new run. Raises HiveRefused and OSError."""
         if request.checkpoint and not checkpoint_exists(self._directory, request.checkpoint):
             raise HiveRefused(f"there is no checkpoint {request.checkpoint!r}", 404)
@@ -255,7 +256,7 @@ class Hive:
         self.disk.take(_DOCUMENT_BYTES)
         request = replace(request, name=self._free_name(request), settings=self._settings(request))
         names = mask_names(request.settings.branches)
-        document = Document(secrets.token_hex(8), request, time.time_ns(), names=names)
+        document = Document(secrets.token_hex(8), request, time.time_ns(), names=names, owner=owner)
         await asyncio.to_thread(self._write_new, document)
         return self._add(document)
 

@@ -26,24 +26,24 @@ from arkml.hive.protocol.results import (
 )
 from arkml.hive.protocol.runs import POLL_SECONDS
 from arkml.hive.protocol.wire import MAX_COUNT, Nothing
+from arkml.server.access.callers import AccessRole
 from arkml.server.checkpoints import checkpoint_name, list_checkpoints
-from arkml.server.hive import Hive
 from arkml.server.learner_events import read_policy_file
-from arkml.server.routes import ONNX, Operation
+from arkml.server.routes import ONNX, HiveCall, Operation
 
 _TIMEOUT = 20.0
 _LONG_TIMEOUT = 60.0
 """Seconds for the reply of a learner that may be busy with a large network."""
 
 
-async def _policy(hive: Hive, run_id: str, query: PolicyQuery) -> Response:
+async def _policy(call: HiveCall, query: PolicyQuery) -> Response:
     """
     Return the newest policy version as an ONNX file, or 204 if none is above `after`.
 
     The headers X-Arkml-Version, X-Arkml-N-Opts and X-Arkml-Sha256 describe the file; X-Arkml-Status
     is the status of the run.
     """
-    run = hive.run(run_id)
+    run = call.run
     seconds = min(max(query.wait, 0.0), POLL_SECONDS) if math.isfinite(query.wait) else 0.0
     newer = await run.newer_policy(query.after, seconds)
     headers = {"X-Arkml-Status": str(run.status)}
@@ -55,9 +55,9 @@ async def _policy(hive: Hive, run_id: str, query: PolicyQuery) -> Response:
     return Response(newer.data, media_type=ONNX, headers=headers)
 
 
-async def _snapshot(hive: Hive, run_id: str, query: SnapshotQuery) -> Response:
+async def _snapshot(call: HiveCall, query: SnapshotQuery) -> Response:
     """Return a policy as an ONNX file."""
-    run = hive.run(run_id)
+    run = call.run
     if query.which == "now":
         reply = await run.request("export", _TIMEOUT)
         try:
@@ -75,52 +75,64 @@ async def _snapshot(hive: Hive, run_id: str, query: SnapshotQuery) -> Response:
     return Response(data, media_type=ONNX)
 
 
-async def _metrics(hive: Hive, run_id: str, _: Nothing) -> MetricsReply:
+async def _metrics(call: HiveCall, _: Nothing) -> MetricsReply:
     """Return the newest value of every metric."""
-    latest = hive.run(run_id).metrics.latest
+    latest = call.run.metrics.latest
     return MetricsReply([MetricValue(name, *newest) for name, newest in latest.items()])
 
 
-async def _series(hive: Hive, run_id: str, query: SeriesQuery) -> SeriesReply:
+async def _series(call: HiveCall, query: SeriesQuery) -> SeriesReply:
     """Return the values of one metric, by step."""
     since = min(max(query.since, 0), MAX_COUNT)
-    points = await hive.run(run_id).metrics.series(query.name, since)
+    points = await call.run.metrics.series(query.name, since)
     return SeriesReply([SeriesPoint(*point) for point in points])
 
 
-async def _evaluate(hive: Hive, run_id: str, report: EvaluationReport) -> EvaluationReply:
+async def _evaluate(call: HiveCall, report: EvaluationReport) -> EvaluationReply:
     """Rate a policy version by the episodes that it has played."""
-    run = hive.run(run_id)
+    run = call.run
     return EvaluationReply(await run.evaluate(report))
 
 
-async def _save(hive: Hive, run_id: str, _: Nothing) -> CheckpointReply:
+async def _save(call: HiveCall, _: Nothing) -> CheckpointReply:
     """Save a checkpoint now."""
-    reply = await hive.run(run_id).request("checkpoint", _LONG_TIMEOUT)
-    return CheckpointReply(checkpoint_name(run_id, int(reply["n_opts"])))
+    reply = await call.own_run("checkpoint").request("checkpoint", _LONG_TIMEOUT)
+    return CheckpointReply(checkpoint_name(call.key, int(reply["n_opts"])))
 
 
-async def _saved(hive: Hive, run_id: str, _: Nothing) -> CheckpointList:
+async def _saved(call: HiveCall, _: Nothing) -> CheckpointList:
     """List the checkpoints of a run, the oldest first."""
-    return CheckpointList(list_checkpoints(hive.run(run_id).directory))
+    return CheckpointList(list_checkpoints(call.run.directory))
 
 
-async def _audit(hive: Hive, run_id: str, _: Nothing) -> ReplayAudit:
+async def _audit(call: HiveCall, _: Nothing) -> ReplayAudit:
     """Compare the log of a run with the replay buffer of its learner."""
-    values = await hive.run(run_id).audit(_LONG_TIMEOUT)
+    values = await call.run.audit(_LONG_TIMEOUT)
     try:
         return ReplayAudit.from_json(values)
     except ProtocolError as error:
         raise HiveRefused(f"the learner's audit cannot be used: {error}", 503) from error
 
 
+_BY_ACT = AccessRole.ACT
+
 LEARNING_OPERATIONS: tuple[Operation[Any], ...] = (
-    Operation("GET", "/runs/{run_id}/policy", PolicyQuery, ONNX, _policy, (200, 204), _policy),
-    Operation("GET", "/runs/{run_id}/snapshot", SnapshotQuery, ONNX, _snapshot, worker=_snapshot),
-    Operation("GET", "/runs/{run_id}/metrics", Nothing, MetricsReply, _metrics, worker=_metrics),
-    Operation("GET", "/runs/{run_id}/series", SeriesQuery, SeriesReply, _series),
+    Operation(
+        "GET", "/runs/{run_id}/policy", PolicyQuery, ONNX, _policy, (200, 204), _policy, _BY_ACT
+    ),
+    Operation(
+        "GET", "/runs/{run_id}/snapshot", SnapshotQuery, ONNX, _snapshot, worker=_snapshot,
+        enough=_BY_ACT,
+    ),
+    Operation(
+        "GET", "/runs/{run_id}/metrics", Nothing, MetricsReply, _metrics, worker=_metrics,
+        enough=_BY_ACT,
+    ),
+    Operation("GET", "/runs/{run_id}/series", SeriesQuery, SeriesReply, _series, enough=_BY_ACT),
     Operation("POST", "/runs/{run_id}/evaluations", EvaluationReport, EvaluationReply, _evaluate),
     Operation("POST", "/runs/{run_id}/checkpoints", Nothing, CheckpointReply, _save),
-    Operation("GET", "/runs/{run_id}/checkpoints", Nothing, CheckpointList, _saved),
+    Operation(
+        "GET", "/runs/{run_id}/checkpoints", Nothing, CheckpointList, _saved, enough=_BY_ACT
+    ),
     Operation("GET", "/runs/{run_id}/memory", Nothing, ReplayAudit, _audit),
-)
+)  # fmt: skip

@@ -7,12 +7,11 @@ from typing import Any
 from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope
 
-from arkml.errors import HiveRefused
 from arkml.hive.protocol.wire import Nothing
+from arkml.server.access.callers import AccessRole, caller_in
 from arkml.server.bodies import BodyRoute, declared_size
 from arkml.server.hive import Hive
-from arkml.server.routes import WASM, Operation, reply
-from arkml.server.worker_tokens import grant_in
+from arkml.server.routes import WASM, HiveCall, Operation, reply
 
 MODULE_PATH = "/modules/{sha256}"
 
@@ -25,30 +24,29 @@ class ModuleUploads(BodyRoute):
         self._hive = hive
 
     async def _take(self, scope: Scope, receive: Receive) -> Response:
-        if grant_in(scope) is not None:
-            raise HiveRefused("a rollout worker may not upload a module", 403)
+        caller_in(scope).require(AccessRole.ACT, "PUT", MODULE_PATH)
         store, sha256 = self._hive.modules, scope["path_params"]["sha256"]
         kept = await store.receive(sha256, declared_size(scope), receive)
         return reply(kept, 201 if kept.created else 200)
 
 
-async def _has(hive: Hive, sha256: str, _: Nothing) -> Response:
+async def _has(call: HiveCall, _: Nothing) -> Response:
     """
     Say that a module was uploaded.
 
     404 if it was not, 503 if this hive takes none.
     """
-    hive.modules.path(sha256)
+    call.hive.modules.path(call.key)
     return Response()
 
 
-async def _fetch(hive: Hive, sha256: str, _: Nothing) -> Response:
+async def _fetch(call: HiveCall, _: Nothing) -> Response:
     """Return an uploaded module."""
-    return FileResponse(hive.modules.path(sha256), media_type=WASM)
+    return FileResponse(call.hive.modules.path(call.key), media_type=WASM)
 
 
 MODULE_OPERATIONS: tuple[Operation[Any], ...] = (
     # Before GET, which Starlette answers HEAD by, too.
-    Operation("HEAD", MODULE_PATH, Nothing, WASM, _has, worker=_has),
-    Operation("GET", MODULE_PATH, Nothing, WASM, _fetch, worker=_fetch),
+    Operation("HEAD", MODULE_PATH, Nothing, WASM, _has, worker=_has, enough=AccessRole.ACT),
+    Operation("GET", MODULE_PATH, Nothing, WASM, _fetch, worker=_fetch, enough=AccessRole.ACT),
 )

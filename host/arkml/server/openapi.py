@@ -22,7 +22,6 @@ from arkml.hive.protocol.runs import PROTOCOL, ModuleReply, Refusal
 from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
 from arkml.hive.protocol.wire import Nothing, WireStruct
 from arkml.server.app import OPERATIONS, ROWS_PATH
-from arkml.server.auth import OPEN_PATH
 from arkml.server.module_routes import MODULE_PATH
 from arkml.server.routes import JSON, PREFIX, WASM, Operation
 
@@ -87,7 +86,7 @@ def _described(operation: Operation[Any], named: dict[type, Json], schemas: Json
         described["requestBody"] = {"required": True, "content": content}
     elif operation.takes is not Nothing:
         described["parameters"] += _query_parameters(schemas[operation.takes.__name__])
-    if PREFIX + operation.path == OPEN_PATH:
+    if operation.is_open:
         described["security"] = []
     responses: Json = {"default": _response(named[Refusal], "refused: one sentence")}
     for status in operation.statuses:

@@ -98,10 +98,14 @@ class ServeOptions:
     """
     The address of a hive, and its limits.
 
-    `data` is its directory. `port` 0 takes any that is free. Without a `token` every request is
-    answered. `allow_hosts` are names that requests may ask for besides: at a loopback address those
-    of loopback, elsewhere any name unless there are some here. With `spare` one learner more is
-    kept ready, which has imported everything. `device` is that of runs that leave it open.
+    `data` is its directory. `port` 0 takes any that is free. `token` is the operator's; without it,
+    and without tokens in the directory, every request of this machine is answered. `allow_hosts`
+    are names that requests may ask for besides: at a loopback address those of loopback, elsewhere
+    any name unless there are some here. With `spare` one learner more is kept ready, which has
+    imported everything. With `tls_cert` and `tls_key`, files in the format PEM, the hive speaks
+    TLS. `public_url` is the URL by which clients know the hive, empty for none: that of a proxy, or
+    of its own certificate. `trusted_proxies` are the addresses and networks from which the headers
+    X-Forwarded-For, -Host and -Proto are believed. `device` is that of runs that leave it open.
     `memory_max_size` caps the rows that every run keeps, 0 for no cap. `segment_bytes` is the part
     of a log that is allocated at once. `learner` are the arguments for Python that start a learner.
     `workers` are the rollout workers that runs may have, `limits` bound all that clients ask for.
@@ -112,6 +116,10 @@ class ServeOptions:
     port: int = DEFAULT_PORT
     token: str = ""
     allow_hosts: tuple[str, ...] = ()
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    public_url: str = ""
+    trusted_proxies: tuple[str, ...] = ()
     spare: bool = True
     device: str = "auto"
     memory_max_size: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -12,17 +13,45 @@ from starlette.routing import Route
 
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.wire import Nothing, WireStruct
+from arkml.server.access.callers import SAFE_METHODS, AccessRole, Caller, caller_in
+from arkml.server.access.worker_tokens import WorkerGrant
 from arkml.server.bodies import read_object
 from arkml.server.hive import Hive
-from arkml.server.worker_tokens import WorkerGrant, grant_in
+from arkml.server.run import Run
+
+_log = logging.getLogger(__name__)
 
 PREFIX = "/v1"
 JSON, ONNX, TEXT = "application/json", "application/octet-stream", "text/plain"
 WASM = "application/wasm"
 
 Asked = TypeVar("Asked", bound=WireStruct)
-Answer = Callable[[Hive, str, Asked], Awaitable[WireStruct | Response]]
-"""Called with the hive, the parameter in the path ("" if there is none), and what was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class HiveCall:
+    """A request for a route: `key` is the parameter in its path, empty if there is none."""
+
+    hive: Hive
+    key: str
+    caller: Caller
+
+    @property
+    def run(self) -> Run:
+        """The run whose id is the parameter. Raises HiveRefused."""
+        return self.hive.run(self.key)
+
+    def own_run(self, action: str) -> Run:
+        """Return the run that the caller may `action`, which is logged. Raises HiveRefused."""
+        run = self.run
+        require_own_run(self.caller, run, action)
+        name = self.caller.name or "a program without a token"
+        _log.info("%s asks to %s run %s", name, action, run.document.id)
+        return run
+
+
+Answer = Callable[[HiveCall, Asked], Awaitable[WireStruct | Response]]
+"""Called with the request, and what was read from its body or its query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +63,10 @@ class Operation(Generic[Asked]):
     struct, or a response of its own. `gives` is the type of the struct, or the media type of the
     response; `statuses` are those of an answer that is not a refusal. `worker` answers the rollout
     workers of a run, which are refused without it.
+
+    `enough` is the role that a caller needs, besides `admin`: by default `read` for a GET, `act`
+    for what changes something. A GET for which `act` is enough is open to `read` as well. A route
+    that `is_open` answers everything that reaches it.
     """
 
     method: str
@@ -43,26 +76,31 @@ class Operation(Generic[Asked]):
     answer: Answer[Asked]
     statuses: tuple[int, ...] = (200,)
     worker: Answer[Asked] | None = None
+    enough: AccessRole | None = None
+    is_open: bool = False
+
+    @property
+    def role(self) -> AccessRole:
+        """The role that a caller needs."""
+        if self.enough is not None:
+            return self.enough
+        return AccessRole.READ if self.method in SAFE_METHODS else AccessRole.ACT
 
     def route(self, hive: Hive) -> Route:
         """Return the route of the application."""
 
         async def endpoint(request: Request) -> Response:
             name, key = next(iter(request.path_params.items()), ("", ""))
-            respond, grant = self.answer, grant_in(request.scope)
-            if grant is not None:
-                respond = self._answer_of_worker()
-                require_own(hive, grant, name, key)
-            answer = await respond(hive, key, await self._asked(request))
+            respond, caller = self.answer, caller_in(request.scope)
+            if caller.grant is not None and self.worker is not None:
+                respond = self.worker
+                require_granted(hive, caller.grant, name, key)
+            elif not self.is_open:
+                caller.require(self.role, self.method, self.path)
+            answer = await respond(HiveCall(hive, key, caller), await self._asked(request))
             return answer if isinstance(answer, Response) else reply(answer)
 
         return Route(PREFIX + self.path, endpoint, methods=[self.method])
-
-    def _answer_of_worker(self) -> Answer[Asked]:
-        """Return the answer to rollout workers. Raises HiveRefused if there is none."""
-        if self.worker is None:
-            raise HiveRefused(f"a rollout worker may not ask for {self.method} {self.path}", 403)
-        return self.worker
 
     async def _asked(self, request: Request) -> Asked:
         if self.takes is Nothing:
@@ -72,7 +110,12 @@ class Operation(Generic[Asked]):
         return self.takes.from_query(request.query_params)
 
 
-def require_own(hive: Hive, grant: WorkerGrant, name: str, key: str) -> None:
+def require_own_run(caller: Caller, run: Run, action: str) -> None:
+    """Raise HiveRefused unless the caller may `action` a run: its own by `act`, all by `admin`."""
+    caller.require_own(run.document.id, run.document.owner, action)
+
+
+def require_granted(hive: Hive, grant: WorkerGrant, name: str, key: str) -> None:
     """
     Raise HiveRefused unless a parameter of a path is of the run that a worker's token is good for.
 

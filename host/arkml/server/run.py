@@ -50,12 +50,7 @@ class Run:
     The log is open and the learner runs from `start` until the run is stopped or closed.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        document: Document,
-        parts: HiveParts,
-    ) -> None:
+    def __init__(self, directory: Path, document: Document, parts: HiveParts) -> None:
         self.directory = directory
         self.document = document
         self.policies = PolicyVersions(directory, document.version_limit)
@@ -278,13 +273,15 @@ class Run:
         return await self._supervisor.request(kind, seconds)
 
     async def audit(self, seconds: float) -> dict[str, Any]:
-        """Return the rows of each session, and those that the learner holds. Raises HiveRefused."""
-        if self.document.is_over:
-            raise HiveRefused(f"run {self.document.id} is {self.status}: it has no learner", 503)
-        if not self.is_active:
-            await self.start()
+        """
+        Return the rows of each session, and those that the learner holds.
+
+        Raises HiveRefused if the run has no learner that is awake, which a question does not wake.
+        """
+        if not self.is_active or self.status is Status.PAUSED:
+            name = f"run {self.document.id} is {self.status}"
+            raise HiveRefused(f"{name}: its learner is asleep until a session uses it", 503)
         log = self._log
-        self._lifecycle.use()
         reply = await self._supervisor.request("audit", seconds)
         held = {name: value for name, value in reply.items() if name not in ("kind", "req")}
         sessions = {str(index): one._asdict() for index, one in sorted(log.counts.items())}

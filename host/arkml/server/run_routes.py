@@ -19,66 +19,82 @@ from arkml.hive.protocol.runs import (
 )
 from arkml.hive.protocol.sessions import NamesReply, NamesRequest
 from arkml.hive.protocol.wire import Nothing
-from arkml.server.hive import Hive
-from arkml.server.routes import TEXT, Operation, reply
+from arkml.server.access.callers import AccessRole
+from arkml.server.routes import TEXT, HiveCall, Operation, reply
 
 _MOST_NAMES = 4 * MAX_NAMES
 
 
-async def _create(hive: Hive, _: str, request: RunRequest) -> Response:
+async def _create(call: HiveCall, request: RunRequest) -> Response:
     """Create a run, or join the one of that game and name."""
-    run, created = await hive.create(request)
+    run, created = await call.hive.create(request, owner=call.caller.owner)
     return reply(CreatedRun(run.info(), created), 201 if created else 200)
 
 
-async def _list(hive: Hive, _: str, __: Nothing) -> RunList:
+async def _list(call: HiveCall, _: Nothing) -> RunList:
     """List all runs, the newest first."""
-    return RunList(hive.runs())
+    return RunList(call.hive.runs())
 
 
-async def _show(hive: Hive, run_id: str, _: Nothing) -> RunDetails:
+async def _show(call: HiveCall, _: Nothing) -> RunDetails:
     """Show one run, with its settings and its best policy."""
-    run = hive.run(run_id)
+    run = call.run
     document = run.document
     request = document.request
     return RunDetails(
-        run.info(), request.settings, document.best, request.module, run.workers.infos()
+        run.info(),
+        request.settings,
+        document.best,
+        request.module,
+        run.workers.infos(),
+        document.owner,
     )
 
 
-async def _config(hive: Hive, run_id: str, _: Nothing) -> Response:
+async def _config(call: HiveCall, _: Nothing) -> Response:
     """Return the configuration of a run, byte for byte."""
-    text = hive.run(run_id).document.request.configuration
+    text = call.run.document.request.configuration
     return Response(text.encode(), media_type=TEXT)
 
 
-async def _stop(hive: Hive, run_id: str, _: Nothing) -> RunReply:
+async def _stop(call: HiveCall, _: Nothing) -> RunReply:
     """Stop a run for all sessions."""
-    run = hive.run(run_id)
+    run = call.own_run("stop")
     await run.stop()
     return RunReply(run.info())
 
 
-async def _delete(hive: Hive, run_id: str, query: DeleteQuery) -> DeletedRun:
+async def _delete(call: HiveCall, query: DeleteQuery) -> DeletedRun:
     """Delete a run that is over, with all its files."""
-    await hive.delete(run_id, force=bool(query.force))
-    return DeletedRun(run_id)
+    call.own_run("delete")
+    await call.hive.delete(call.key, force=bool(query.force))
+    return DeletedRun(call.key)
 
 
-async def _names(hive: Hive, run_id: str, request: NamesRequest) -> NamesReply:
+async def _names(call: HiveCall, request: NamesRequest) -> NamesReply:
     """Give numbers to the names of metrics; a name keeps its number."""
     names = request.names
     if len(names) > _MOST_NAMES:
         raise HiveRefused(f"{len(names)} names at once: {_MOST_NAMES} at most", 422)
-    return NamesReply(*await hive.run(run_id).number_metrics(names))
+    return NamesReply(*await call.run.number_metrics(names))
 
 
 RUN_OPERATIONS: tuple[Operation[Any], ...] = (
     Operation("POST", "/runs", RunRequest, CreatedRun, _create, (200, 201)),
-    Operation("GET", "/runs", Nothing, RunList, _list),
-    Operation("GET", "/runs/{run_id}", Nothing, RunDetails, _show, worker=_show),
+    Operation("GET", "/runs", Nothing, RunList, _list, enough=AccessRole.ACT),
+    Operation(
+        "GET", "/runs/{run_id}", Nothing, RunDetails, _show, worker=_show, enough=AccessRole.ACT
+    ),
     Operation("DELETE", "/runs/{run_id}", DeleteQuery, DeletedRun, _delete),
-    Operation("GET", "/runs/{run_id}/config", Nothing, TEXT, _config, worker=_config),
+    Operation(
+        "GET",
+        "/runs/{run_id}/config",
+        Nothing,
+        TEXT,
+        _config,
+        worker=_config,
+        enough=AccessRole.ACT,
+    ),
     Operation("POST", "/runs/{run_id}/stop", Nothing, RunReply, _stop),
     Operation("POST", "/runs/{run_id}/names", NamesRequest, NamesReply, _names, worker=_names),
 )

@@ -66,7 +66,9 @@ class HiveService:
             port = listening.getsockname()[1]
             self._hive = hive = await _open_hive(options, _worker_address(options, port))
             try:
-                self._server = server = _Server(HiveConfig(make_app(hive), options.limits))
+                config = HiveConfig(make_app(hive), options)
+                config.load()
+                self._server = server = _Server(config)
                 serving = asyncio.create_task(server.serve(sockets=[listening]))
                 while not server.started and not serving.done():
                     await asyncio.sleep(0.005)
@@ -134,10 +136,17 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def _worker_address(options: ServeOptions, port: int) -> str:
     """
-    Return "HOST:PORT" at which rollout workers reach a hive that listens at a port.
+    Return "HOST:PORT" or the URL at which rollout workers reach a hive that listens at a port.
 
-    Raises UsageError if those on another machine cannot know it.
+    Raises UsageError if those on another machine cannot know it, or no certificate holds for it.
     """
+    if options.tls_cert is not None and options.workers.total:
+        if not options.public_url:
+            raise UsageError(
+                "--workers with --tls-cert takes --public-url, the URL for whose name the"
+                " certificate is good: the workers reach the hive there"
+            )
+        return options.public_url
     host, ray = options.host, options.workers.ray_address
     is_elsewhere = ray is not None and not is_loopback(ray.rpartition(":")[0])
     if is_elsewhere and (host in _ANY_ADDRESS or is_loopback(host)):

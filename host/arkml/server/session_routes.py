@@ -15,20 +15,19 @@ from arkml.hive.protocol.sessions import (
     SessionState,
 )
 from arkml.hive.protocol.wire import Nothing
-from arkml.server.hive import Hive
-from arkml.server.routes import Operation
+from arkml.server.routes import HiveCall, Operation, require_own_run
 from arkml.server.run import Run
 
 
-async def _join(hive: Hive, run_id: str, request: JoinRequest) -> Joined:
+async def _join(call: HiveCall, request: JoinRequest) -> Joined:
     """Join a run, or come back to it with the key of before."""
-    hive.require_session(run_id, request.join_key)
-    return await _joined(hive.run(run_id), request, is_worker=False)
+    call.hive.require_session(call.key, request.join_key)
+    return await _joined(call.run, request, is_worker=False)
 
 
-async def _join_as_worker(hive: Hive, run_id: str, request: JoinRequest) -> Joined:
+async def _join_as_worker(call: HiveCall, request: JoinRequest) -> Joined:
     """Join the run that a rollout worker was started for."""
-    return await _joined(hive.run(run_id), request, is_worker=True)
+    return await _joined(call.run, request, is_worker=True)
 
 
 async def _joined(run: Run, request: JoinRequest, *, is_worker: bool) -> Joined:
@@ -46,25 +45,27 @@ async def _joined(run: Run, request: JoinRequest, *, is_worker: bool) -> Joined:
     )
 
 
-async def _beat(hive: Hive, sid: str, _: Nothing) -> SessionState:
+async def _beat(call: HiveCall, _: Nothing) -> SessionState:
     """Renew the lease of a session."""
-    run, session = hive.session(sid)
+    run, session = call.hive.session(call.key)
     run.touch(session)
     if not run.is_active:
         await run.start()
     return run.session_state(session)
 
 
-async def _leave(hive: Hive, sid: str, request: LeaveRequest) -> LeaveReply:
+async def _leave(call: HiveCall, request: LeaveRequest) -> LeaveReply:
     """Leave a run, which stops with its last session."""
-    run, session = hive.session(sid)
+    run, session = call.hive.session(call.key)
+    if request.stop:
+        require_own_run(call.caller, run, "stop")
     await run.leave(session, stop=request.stop)
     return LeaveReply(run.status)
 
 
-async def _leave_as_worker(hive: Hive, sid: str, _: LeaveRequest) -> LeaveReply:
+async def _leave_as_worker(call: HiveCall, _: LeaveRequest) -> LeaveReply:
     """Leave a run, which a rollout worker cannot stop for others."""
-    return await _leave(hive, sid, LeaveRequest())
+    return await _leave(call, LeaveRequest())
 
 
 SESSION_OPERATIONS: tuple[Operation[Any], ...] = (

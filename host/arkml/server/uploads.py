@@ -10,13 +10,13 @@ from arkml.errors import HiveRefused
 from arkml.hive.protocol.rows import CONTENT_TYPE, RowKind
 from arkml.hive.protocol.runs import Role
 from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
+from arkml.server.access.callers import AccessRole, caller_in
 from arkml.server.bodies import BodyRoute, declared_size, header_of, read_rows
 from arkml.server.hive import Hive
 from arkml.server.routes import reply
 from arkml.server.row_checks import CheckedRows
 from arkml.server.run import Run
 from arkml.server.sessions import RunSession
-from arkml.server.worker_tokens import grant_in
 
 
 class Uploads(BodyRoute):
@@ -27,9 +27,12 @@ class Uploads(BodyRoute):
         self._hive = hive
 
     async def _take(self, scope: Scope, receive: Receive) -> Response:
+        caller = caller_in(scope)
+        if caller.grant is None:
+            caller.require(AccessRole.ACT, "POST", "/sessions/{sid}/rows")
         run, session = self._hive.session(scope["path_params"]["sid"])
-        if (grant := grant_in(scope)) is not None:
-            grant.require_run(run.document.id)
+        if caller.grant is not None:
+            caller.grant.require_run(run.document.id)
         run.touch(session)
         if session.role is Role.EVALUATE:
             raise HiveRefused("a session that evaluates keeps its rows", 422)

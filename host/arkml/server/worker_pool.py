@@ -6,8 +6,8 @@ import asyncio
 
 from arkml.errors import AbiError, HiveError, HiveRefused, UsageError
 from arkml.hive.protocol.workers import WorkerJob
+from arkml.server.access.worker_tokens import WorkerTokens
 from arkml.server.options import WorkerOptions
-from arkml.server.worker_tokens import WorkerTokens
 from arkml.workers.choice import make_placement
 from arkml.workers.placement import Placement, Worker
 

@@ -13,8 +13,8 @@ from typing import Any
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import RunRequest, WorkerInfo
 from arkml.hive.protocol.workers import WorkerJob, environment_seed
+from arkml.server.access.worker_tokens import WorkerGrant
 from arkml.server.worker_pool import WorkerPool
-from arkml.server.worker_tokens import WorkerGrant
 from arkml.workers.deaths import MAX_REPLACEMENTS, WITHIN_SECONDS, Deaths
 from arkml.workers.placement import Worker
 

@@ -207,13 +207,13 @@ class RolloutWorkers(Closing):
     def _job(self, post: _Post, client: HiveClient, run: RunInfo) -> WorkerJob:
         """Return the job of the next worker of a place. Raises HiveUnreachable."""
         options = self._options
-        host, port, token = client.locate()
+        address = client.locate()
         return WorkerJob(
             run_id=run.id,
             name=run.name,
             game=run.game,
-            hive=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-            token=token,
+            hive=str(address),
+            token=address.token,
             module_data=self._data,
             module_hash=self._hash,
             module_name=options.name,

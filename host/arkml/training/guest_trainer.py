@@ -98,9 +98,9 @@ def train(
     rate the policy, in a process of their own; where the one before still plays, the newest version
     waits for it. An episode is a success by the metadata "success" that the guest pushes, else if
     its return is `until_return` at least. `cmdlet` are the arguments of a cmdlet. `hive` is
-    "embedded", a hive that ends with the training, or "HOST:PORT", with its `token`; guests may
-    name those of `allowed_hives` too. `seed` is that of the policy's noise and, where it is not 0,
-    of the learner.
+    "embedded", a hive that ends with the training, or "HOST:PORT" or a URL, with its `token`;
+    guests may name those of `allowed_hives` too. `seed` is that of the policy's noise and, where it
+    is not 0, of the learner.
 
     `actors` is the number of rollout workers: hosts with `instances` guests each that take part in
     the run, the first of them in this process. `frames`, `eval_every` and a paced frame are counted

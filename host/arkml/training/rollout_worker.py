@@ -10,13 +10,14 @@ import time
 from typing import TYPE_CHECKING
 
 from arkml.errors import ArkmlError, GuestError, HiveRefused, HiveUnreachable
+from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import OVER, RunDetails
 from arkml.hive.protocol.workers import WorkerJob
 from arkml.hive.transport import GONE, RETRIED
 from arkml.host import Host, hives_of
 from arkml.limits import Limits
-from arkml.runs.access import HiveGrant, read_address
+from arkml.runs.access import HiveGrant
 from arkml.runtime.interrupts import GUARD
 from arkml.training.pacer import Pacer
 from arkml.training.task_runner import TaskRunner, make_runner
@@ -78,8 +79,8 @@ def _interrupted(program: Program) -> Ending:
 
 def _work(job: WorkerJob, report: Report) -> Ending | None:
     """Play until the run is over, or None where a signal interrupts. Raises ArkmlError."""
-    host, port = read_address(job.hive)
-    with HiveClient(lambda: (host, port, job.token)) as client:
+    address = Address.parse(job.hive, job.token)
+    with HiveClient(lambda: address) as client:
         details = client.details(job.run_id).result()
         if details.run.status in OVER:
             return Ending(0, f"run {job.name!r} is over: it is {details.run.status}")

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from arkml.errors import UsageError
 from arkml.guest_trials.learning.spans import SpanRules
-from arkml.runs.access import read_address
+from arkml.hive.address import Address
 
 Learned = Literal["", "people", "all"]
 """The actions that are learned from: of none, of players, or of players and policies."""
@@ -25,9 +25,9 @@ class LearningOptions:
     """
     Options of a server of trials that takes part in runs of a hive.
 
-    `hive` is "HOST:PORT", with its `token`. `runs` are the names of the runs by actor class: the
-    stand-ins of a class are the versions of its run. `learn` says whose actions are learned from,
-    and `rewards` which rewards are. Raises UsageError for what cannot be meant.
+    `hive` is "HOST:PORT" or a URL, with its `token`. `runs` are the names of the runs by actor
+    class: the stand-ins of a class are the versions of its run. `learn` says whose actions are
+    learned from, and `rewards` which rewards are. Raises UsageError for what cannot be meant.
     """
 
     hive: str
@@ -37,7 +37,7 @@ class LearningOptions:
     rewards: Rewards = "guest"
 
     def __post_init__(self) -> None:
-        read_address(self.hive)
+        Address.parse(self.hive)
         if not self.runs:
             raise UsageError("learning from trials takes the run of a class, as walker=walk")
         for actor_class, name in self.runs.items():

@@ -14,9 +14,9 @@ from arkml.guest_trials.learning.learned_log import LearnedLog
 from arkml.guest_trials.learning.options import LearningOptions
 from arkml.guest_trials.probe import GuestClass
 from arkml.hive import give_way
+from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import RunRequest
-from arkml.runs.access import read_address
 from arkml.trials.server.orchestrator import TrialLog
 
 log = logging.getLogger(__name__)
@@ -49,8 +49,8 @@ class TrialLearning(Closing):
         self._behaviors, self._game = behaviors, game
         self._runs: dict[str, ClassRun] = {}
         self._logs: list[LearnedLog] = []
-        address = read_address(options.hive)
-        self._client = HiveClient(lambda: (*address, options.token))
+        address = Address.parse(options.hive, options.token)
+        self._client = HiveClient(lambda: address)
         self._loaders = ThreadPoolExecutor(
             1, thread_name_prefix="arkml-version", initializer=give_way
         )

@@ -227,6 +227,7 @@ class RunDetails(WireStruct, frozen=True):
     One run with its settings; `best` is None before any policy was rated.
 
     `module` is the SHA-256 of the uploaded module that its `workers` run, empty without any.
+    `owner` is the id of the token that started the run, empty for the operator's.
     """
 
     run: RunInfo
@@ -234,6 +235,7 @@ class RunDetails(WireStruct, frozen=True):
     best: Best | None
     module: str = ""
     workers: list[WorkerInfo] = field(default_factory=list)
+    owner: str = ""
 
 
 class ModuleReply(WireStruct, frozen=True):

@@ -5,12 +5,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import dataclass
-from typing import Any
 
 from arkml.errors import HiveRefused
-
-SCOPE_KEY = "arkml.worker"
-"""The key of the grant in the ASGI scope of a request with a worker's token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +37,18 @@ class WorkerTokens:
     def issue(self, grant: WorkerGrant) -> str:
         """Return a new token."""
         token = secrets.token_urlsafe(32)
-        self._grants[_digest(token.encode())] = grant
+        self._grants[digest_of(token)] = grant
         return token
 
     def revoke(self, token: str) -> None:
         """Make a token invalid. Safe to call again."""
-        self._grants.pop(_digest(token.encode()), None)
+        self._grants.pop(digest_of(token), None)
 
-    def find(self, token: bytes) -> WorkerGrant | None:
-        """Return the grant of a token, None for any other text."""
-        return self._grants.get(_digest(token))
-
-
-def grant_in(scope: Any) -> WorkerGrant | None:
-    """Return the grant of the worker that makes a request, None for any other caller."""
-    grant: WorkerGrant | None = scope.get(SCOPE_KEY)
-    return grant
+    def find(self, digest: bytes) -> WorkerGrant | None:
+        """Return the grant of the token with that digest, None without one."""
+        return self._grants.get(digest)
 
 
-def _digest(token: bytes) -> bytes:
-    return hashlib.sha256(token).digest()
+def digest_of(token: str | bytes) -> bytes:
+    """Return the SHA-256 of a token, by which it is kept and found."""
+    return hashlib.sha256(token if isinstance(token, bytes) else token.encode()).digest()

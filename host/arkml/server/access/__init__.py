@@ -1,0 +1,1 @@
+"""Access to a hive: the callers, their tokens and roles, browsers and proxies."""

@@ -1,0 +1,114 @@
+"""Admission of requests: their hosts and origins, their callers, and the headers of all answers."""
+
+from __future__ import annotations
+
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from arkml.server.access.browser_sessions import BrowserSessions
+from arkml.server.access.callers import SAFE_METHODS, STRANGER, Caller, set_caller
+from arkml.server.access.credentials import OPEN, Credentials
+from arkml.server.access.login import session_id_in, set_origin
+from arkml.server.access.origins import OriginRules, RequestOrigin, browser_problem
+from arkml.server.access.security_headers import DATA, PAGE, with_headers
+from arkml.server.access.worker_tokens import digest_of
+from arkml.server.errors import sentence
+
+PAGE_PATH = "/page/"
+"""The path below which the files of the page are; `/` is one, too."""
+
+_BEARER = b"Bearer "
+
+
+class HiveAdmission:
+    """
+    ASGI middleware that passes on requests with their callers in their scopes (`caller_in`).
+
+    Requests for other hosts than the hive's and those of foreign pages are refused, and those
+    without a valid token or session unless their path is one of `open_paths`, or of a file of the
+    page. The routes decide what the role of a caller is enough for.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        rules: OriginRules,
+        credentials: Credentials,
+        sessions: BrowserSessions,
+        open_paths: frozenset[str],
+    ) -> None:
+        self._app = app
+        self._rules = rules
+        self._credentials = credentials
+        self._sessions = sessions
+        self._open_paths = open_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope = {**scope, "path": self._path(scope["path"])}
+        path = scope["path"]
+        sending = with_headers(send, PAGE if _is_page(path) else DATA)
+        answer = self._refusal(scope)
+        await (self._app if answer is None else answer)(scope, receive, sending)
+
+    def _path(self, path: str) -> str:
+        """Return a path without the prefix of the public URL, which some proxies leave there."""
+        prefix = self._rules.prefix
+        is_below = prefix and path.startswith(f"{prefix}/")
+        return path[len(prefix) :] if is_below else path
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Note the caller of a request in its scope, or return the answer that refuses it."""
+        request = self._rules.read(scope)
+        problem = self._rules.host_problem(request) or self._rules.origin_problem(request)
+        if problem:
+            return sentence(problem, 403)
+        set_origin(scope, request)
+        method, path = scope["method"], scope["path"]
+        if path == self._rules.prefix != "":
+            return RedirectResponse(f"{path}/", 308)
+        if path in self._open_paths or (_is_page(path) and method in SAFE_METHODS):
+            set_caller(scope, STRANGER)
+            return None
+        caller, problem = self._caller(scope, request)
+        if problem:
+            return sentence(problem, 403)
+        if caller is None:
+            return _unauthorized()
+        set_caller(scope, caller)
+        return None
+
+    def _caller(self, scope: Scope, request: RequestOrigin) -> tuple[Caller | None, str]:
+        """Return the caller of a request, or None, and why a page may not make it."""
+        authorization = request.headers.get(b"authorization", b"")
+        if authorization:
+            is_token = authorization.startswith(_BEARER)
+            token = authorization.removeprefix(_BEARER)
+            caller = self._credentials.find(digest_of(token)) if is_token else None
+            if caller is not None or self._credentials.are_needed:
+                return caller, ""
+        if not self._credentials.are_needed:
+            if request.is_forwarded:
+                return None, (
+                    "a hive without tokens does not answer requests that a proxy passes on: arkml"
+                    " hive token new makes one"
+                )
+            return OPEN, browser_problem(request, by_cookie=False)
+        session_id = session_id_in(scope, request)
+        caller = self._sessions.find(session_id) if session_id else None
+        return caller, browser_problem(request, by_cookie=True) if caller else ""
+
+
+def _is_page(path: str) -> bool:
+    return path == "/" or path.startswith(PAGE_PATH)
+
+
+def _unauthorized() -> JSONResponse:
+    answer = sentence("the token of the hive is missing or wrong", 401)
+    answer.headers["www-authenticate"] = "Bearer"
+    return answer

@@ -1,0 +1,96 @@
+"""The callers of a hive: the roles that tokens give them, and the rights that come with those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from arkml.errors import HiveRefused
+from arkml.server.access.worker_tokens import WorkerGrant
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+"""The methods of requests that change nothing."""
+
+_SCOPE_KEY = "arkml.caller"
+
+
+class AccessRole(StrEnum):
+    """The role of a token."""
+
+    ACT = "act"
+    """Train: start runs, join them, send rows, follow policies, and stop the runs it started."""
+
+    READ = "read"
+    """See everything and change nothing."""
+
+    ADMIN = "admin"
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """
+    The author of a request.
+
+    `role` is None for a stranger, who may use open routes alone, and for a rollout worker, which
+    has the `grant` of its run. `name` is that of the token, for logs. `owner` is the id of the
+    token, which the runs that it starts keep; empty for the operator's own token and where none is
+    needed. `is_valid` costs next to nothing and turns false once the token is revoked or expired,
+    or the session of the browser is over: a stream asks it every second, and ends then.
+    """
+
+    role: AccessRole | None
+    name: str = ""
+    owner: str = ""
+    grant: WorkerGrant | None = None
+    is_valid: Callable[[], bool] = _always
+
+    def require(self, enough: AccessRole, method: str, path: str) -> None:
+        """
+        Raise HiveRefused unless the role allows a route that takes the role `enough`.
+
+        The role `admin` is enough for everything, `read` for whatever changes nothing and does not
+        take `admin`.
+        """
+        role = self.role
+        is_read = role is AccessRole.READ and method in SAFE_METHODS
+        if role in (enough, AccessRole.ADMIN) or (is_read and enough is not AccessRole.ADMIN):
+            return
+        if self.grant is not None:
+            raise HiveRefused(f"a rollout worker may not ask for {method} {path}", 403)
+        if role is None:
+            raise HiveRefused("the token of the hive is missing or wrong", 401)
+        raise HiveRefused(
+            f"token {self.name!r} has the role {role}, and {method} {path} takes {enough}", 403
+        )
+
+    def require_own(self, run_id: str, owner: str, action: str) -> None:
+        """Raise HiveRefused unless the caller may `action` a run that the token `owner` started."""
+        is_own = bool(owner) and owner == self.owner
+        if self.role is AccessRole.ADMIN or (self.role is AccessRole.ACT and is_own):
+            return
+        raise HiveRefused(
+            f"token {self.name!r} has the role {self.role}, and may {action} the runs alone that it"
+            f" started: run {run_id} was started by another one",
+            403,
+        )
+
+
+STRANGER = Caller(None)
+"""The caller of an open route, for which no token is looked at."""
+
+
+def set_caller(scope: Any, caller: Caller) -> None:
+    """Note the caller of a request in its ASGI scope."""
+    scope[_SCOPE_KEY] = caller
+
+
+def caller_in(scope: Any) -> Caller:
+    """Return the caller that `set_caller` has noted."""
+    caller: Caller = scope[_SCOPE_KEY]
+    return caller

@@ -1,0 +1,135 @@
+"""The tokens that a hive takes now: the operator's, those of its file, and those of workers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from pathlib import Path
+
+from arkml.errors import HiveError, UsageError
+from arkml.loopback import is_loopback
+from arkml.server.access.callers import AccessRole, Caller
+from arkml.server.access.token_file import TokenEntry, TokenFile
+from arkml.server.access.worker_tokens import WorkerTokens, digest_of
+from arkml.server.options import ServeOptions
+
+_log = logging.getLogger(__name__)
+
+_LOOK_EVERY = 0.5
+"""Seconds between two looks at the file, so that requests cost no system call each."""
+
+OPERATOR = Caller(AccessRole.ADMIN, "ARKML_HIVE_TOKEN")
+"""The caller with the token of the environment, or of the host that embeds the hive."""
+
+OPEN = Caller(AccessRole.ADMIN, "")
+"""The caller of a hive that needs no token."""
+
+
+class WatchedTokens:
+    """
+    The tokens in a hive's file, which is read again when it has changed.
+
+    While the file is damaged, the tokens of before stay valid, and an error is logged once. Raises
+    HiveError if it is damaged at first.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self._file = TokenFile(data)
+        self._state = self._file_state()
+        self._by_digest = _by_digest(self._file.read())
+        self._looked = time.monotonic()
+        self.have_existed = self._state is not None
+
+    def find(self, digest: bytes) -> TokenEntry | None:
+        """Return the token with that digest, None without one that is valid now."""
+        self.look()
+        entry = self._by_digest.get(digest)
+        return None if entry is None or entry.is_expired(time.time()) else entry
+
+    def look(self, *, now: bool = False) -> None:
+        """Read the file if it has changed, as far as the last look was long ago, or `now`."""
+        if not now and time.monotonic() - self._looked < _LOOK_EVERY:
+            return
+        self._looked = time.monotonic()
+        state = self._file_state()
+        if state == self._state:
+            return
+        self._state = state
+        self.have_existed = self.have_existed or state is not None
+        try:
+            self._by_digest = _by_digest(self._file.read())
+        except HiveError as error:
+            _log.error("%s (the tokens of before stay valid)", error)
+
+    def _file_state(self) -> tuple[int, int, int, int] | None:
+        """Return numbers that change with the file, None where there is none."""
+        try:
+            found = self._file.path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
+
+
+class Credentials:
+    """
+    The callers that tokens stand for. Belongs to one event loop.
+
+    A hive that has no token when it opens needs none, until its file of tokens appears; from then
+    on it always does. Raises UsageError where such a hive is open to others, and HiveError for a
+    damaged file.
+    """
+
+    def __init__(self, options: ServeOptions, workers: WorkerTokens) -> None:
+        self._operator = digest_of(options.token) if options.token else b""
+        self._file = WatchedTokens(options.data)
+        self._workers = workers
+        if not self.are_needed:
+            _require_private(options)
+
+    @property
+    def are_needed(self) -> bool:
+        """True if requests need a token."""
+        self._file.look()
+        return bool(self._operator) or self._file.have_existed
+
+    @property
+    def operator(self) -> bytes:
+        """The digest of the operator's token, empty without one."""
+        return self._operator
+
+    def find(self, digest: bytes) -> Caller | None:
+        """Return the caller with the token of that digest, None if it is not valid."""
+        if digest and digest == self._operator:
+            return OPERATOR
+        grant = self._workers.find(digest)
+        if grant is not None:
+            is_valid = partial(self._is_worker, digest)
+            return Caller(None, f"worker of run {grant.run_id}", grant=grant, is_valid=is_valid)
+        entry = self._file.find(digest)
+        if entry is None:
+            return None
+        is_valid = partial(self._is_entry, digest)
+        return Caller(entry.role, entry.name, entry.id, is_valid=is_valid)
+
+    def _is_worker(self, digest: bytes) -> bool:
+        return self._workers.find(digest) is not None
+
+    def _is_entry(self, digest: bytes) -> bool:
+        return self._file.find(digest) is not None
+
+
+def _by_digest(entries: tuple[TokenEntry, ...]) -> dict[bytes, TokenEntry]:
+    return {bytes.fromhex(entry.sha256): entry for entry in entries}
+
+
+def _require_private(options: ServeOptions) -> None:
+    """Raise UsageError if others than this machine can reach a hive without tokens."""
+    reached = f"--host {options.host}" if not is_loopback(options.host) else ""
+    reached = reached or (f"--public-url {options.public_url}" if options.public_url else "")
+    reached = reached or ("--trusted-proxy" if options.trusted_proxies else "")
+    if reached:
+        raise UsageError(
+            f"{reached} is open to others: make tokens by `arkml hive token new --data"
+            f" {options.data}`, or set ARKML_HIVE_TOKEN to the token they need"
+        )

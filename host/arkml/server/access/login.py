@@ -1,0 +1,178 @@
+"""Login and logout of browsers: a token is traded for a session, whose id is in a cookie."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request, cookie_parser
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import Scope
+
+from arkml.errors import HiveRefused, ProtocolError
+from arkml.hive.protocol.access import CallerInfo
+from arkml.hive.protocol.documents import parse_object
+from arkml.server.access.browser_sessions import IDLE_SECONDS, BrowserSessions
+from arkml.server.access.callers import Caller
+from arkml.server.access.credentials import OPEN, Credentials
+from arkml.server.access.login_pace import LoginPace
+from arkml.server.access.one_time_tokens import OneTimeTokens
+from arkml.server.access.origins import RequestOrigin, has_own_header
+from arkml.server.access.worker_tokens import digest_of
+from arkml.server.errors import refusal, sentence
+
+_log = logging.getLogger(__name__)
+
+LOGIN_PATH, LOGOUT_PATH = "/login", "/logout"
+
+_FORM = b"application/x-www-form-urlencoded"
+_SAME_ORIGIN = b"same-origin"
+_MOST_BYTES = 4_096
+_SCOPE_KEY = "arkml.origin"
+
+
+class BrowserLogin:
+    """
+    The routes by which browsers begin and end sessions.
+
+    `POST /login` takes `token`, one of the hive or a one-time token, as a form or as JSON with the
+    header X-Arkml: 1. It answers a form with a redirection to the page, and JSON with `CallerInfo`.
+    `POST /logout` ends the session of the cookie.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        sessions: BrowserSessions,
+        one_time: OneTimeTokens,
+        pace: LoginPace,
+    ) -> None:
+        self._credentials = credentials
+        self._sessions = sessions
+        self._one_time = one_time
+        self._pace = pace
+
+    def routes(self) -> list[Route]:
+        """Return both routes."""
+        return [
+            Route(LOGIN_PATH, self._login, methods=["POST"]),
+            Route(LOGOUT_PATH, self._logout, methods=["POST"]),
+        ]
+
+    async def _login(self, request: Request) -> Response:
+        origin = origin_in(request.scope)
+        if origin.headers.get(b"sec-fetch-site", _SAME_ORIGIN) != _SAME_ORIGIN:
+            return sentence("a login comes from the page of the hive", 403)
+        try:
+            token, is_form = await _read_token(request, origin)
+        except (HiveRefused, ProtocolError) as error:
+            return refusal(error)
+        if not self._credentials.are_needed:
+            return _welcome(origin, OPEN, is_form=is_form, needs_token=False)
+        wait = self._pace.wait(origin.client)
+        if wait:
+            seconds = math.ceil(wait)
+            refused = sentence(f"too many logins have failed: try again in {seconds} s", 429)
+            refused.headers["retry-after"] = str(seconds)
+            return refused
+        source, caller = self._find(digest_of(token.encode(errors="replace")))
+        if caller is None:
+            self._pace.fail(origin.client)
+            _log.warning("a login from %.64s failed", origin.client)
+            return sentence("the token of the hive is missing or wrong", 401)
+        self._pace.succeed(origin.client)
+        answer = _welcome(origin, caller, is_form=is_form)
+        answer.headers["set-cookie"] = _cookie(
+            request.scope, self._sessions.begin(source), IDLE_SECONDS
+        )
+        return answer
+
+    async def _logout(self, request: Request) -> Response:
+        session_id = session_id_in(request.scope, origin_in(request.scope))
+        if session_id:
+            self._sessions.end(session_id)
+        return Response(status_code=204, headers={"set-cookie": _cookie(request.scope, "", 0)})
+
+    def _find(self, digest: bytes) -> tuple[bytes, Caller | None]:
+        """Return the digest of the token whose rights a session gets, and its caller."""
+        source = self._one_time.take(digest) or digest
+        caller = self._credentials.find(source)
+        if caller is not None and caller.role is None:  # a rollout worker
+            return source, None
+        return source, caller
+
+
+def set_origin(scope: Any, origin: RequestOrigin) -> None:
+    """Note the way of a request in its ASGI scope."""
+    scope[_SCOPE_KEY] = origin
+
+
+def origin_in(scope: Any) -> RequestOrigin:
+    """Return the way of a request that `set_origin` has noted."""
+    origin: RequestOrigin = scope[_SCOPE_KEY]
+    return origin
+
+
+def session_id_in(scope: Scope, origin: RequestOrigin) -> str:
+    """Return the id of a session in the cookies of a request, empty without one."""
+    if b"cookie" not in origin.headers:
+        return ""
+    cookies = [value.decode("latin-1") for key, value in scope["headers"] if key == b"cookie"]
+    return cookie_parser("; ".join(cookies)).get(_cookie_name(scope), "")
+
+
+def info_of(caller: Caller, *, needs_token: bool) -> CallerInfo:
+    """Return a caller with a role as the object of the wire."""
+    assert caller.role is not None
+    return CallerInfo(caller.name, caller.role.value, caller.owner, needs_token)
+
+
+def _welcome(
+    origin: RequestOrigin, caller: Caller, *, is_form: bool, needs_token: bool = True
+) -> Response:
+    if is_form:
+        return RedirectResponse(f"{origin.prefix}/", 303)
+    return JSONResponse(info_of(caller, needs_token=needs_token).as_json())
+
+
+def _cookie(scope: Scope, value: str, seconds: int) -> str:
+    """Return the header that sets the cookie of a session, which scripts cannot read."""
+    origin = origin_in(scope)
+    attributes = f"Path={origin.prefix or '/'}; Max-Age={seconds}; HttpOnly; SameSite=Strict"
+    secure = "; Secure" if origin.is_secure else ""
+    return f"{_cookie_name(scope)}={value}; {attributes}{secure}"
+
+
+def _cookie_name(scope: Scope) -> str:
+    """Return the name of the cookie: with the port, which cookies do not tell apart."""
+    return f"arkml_session_{(scope.get('server') or ('', 0))[1]}"
+
+
+async def _read_token(request: Request, origin: RequestOrigin) -> tuple[str, bool]:
+    """
+    Return the token in the body of a login, and whether that is a form.
+
+    Raises HiveRefused and ProtocolError.
+    """
+    kind = origin.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    is_form = kind == _FORM
+    if not is_form and not has_own_header(origin):
+        raise HiveRefused(
+            "a login is a form, or JSON with the header X-Arkml: 1", 415 if kind else 400
+        )
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > _MOST_BYTES:
+            raise HiveRefused(f"a login of more than {_MOST_BYTES} bytes", 413)
+    if is_form:
+        fields: dict[str, Any] = dict(parse_qsl(data.decode("latin-1"), max_num_fields=16))
+    else:
+        fields = parse_object(bytes(data or b"{}"))
+    token = fields.get("token")
+    if not isinstance(token, str) or not token:
+        raise HiveRefused("a login takes the token of the hive, as token", 422)
+    return token.strip(), is_form

@@ -1,0 +1,50 @@
+"""Headers of all answers that tell browsers what they may do with them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.types import Message, Send
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+_ALWAYS: Final[Headers] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+PAGE: Final[Headers] = (
+    *_ALWAYS,
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'"
+        b" 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    ),
+)
+"""The headers of files of the page. They hold no data, and say themselves how they are cached."""
+
+DATA: Final[Headers] = (
+    *_ALWAYS,
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cache-control", b"no-store"),
+)
+"""The headers of every other answer."""
+
+
+def with_headers(send: Send, headers: Headers) -> Send:
+    """Return a sender that sets these headers, in the place of those that an answer has."""
+    names = frozenset(name for name, _ in headers)
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            own = [one for one in message.get("headers", ()) if one[0].lower() not in names]
+            message = {**message, "headers": [*own, *headers]}
+        await send(message)
+
+    return send_with_headers
+
+
+def as_text(headers: Headers) -> str:
+    """Return headers as lines of HTTP/1.1."""
+    return "".join(f"{name.decode()}: {value.decode()}\r\n" for name, value in headers)

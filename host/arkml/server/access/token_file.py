@@ -1,0 +1,178 @@
+"""The file with the tokens of a hive: their digests, names, roles and times, never a token."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from arkml.errors import HiveError, ProtocolError, UsageError
+from arkml.files import write_atomic
+from arkml.hive.protocol.documents import parse_object
+from arkml.server.access.callers import AccessRole
+from arkml.server.access.worker_tokens import digest_of
+
+TOKENS_NAME = "tokens.json"
+"""The name of the file in the data directory of a hive."""
+
+_VERSION = 1
+_PRIVATE = 0o600
+_BYTES = 32  # of a token: 256 random bits
+_MOST = 10_000
+_LATEST = 1 << 60
+_SHA256 = re.compile("[0-9a-f]{64}")
+_NAME = re.compile(r"[\w.@-][\w .@-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEntry:
+    """
+    One token, by its `sha256` in hex; the token itself is nowhere.
+
+    Times are seconds since the Unix epoch; `expires_at` is 0 for a token that does not expire.
+    """
+
+    id: str
+    name: str
+    role: AccessRole
+    sha256: str
+    created_at: int
+    expires_at: int = 0
+
+    def is_expired(self, now: float) -> bool:
+        """Return whether the token has expired at a time."""
+        return 0 < self.expires_at <= now
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> TokenEntry:
+        """Return the entry with values from the file. Raises ValueError and TypeError."""
+        entry = cls(**{**values, "role": AccessRole(str(values.get("role")))})
+        times = (entry.created_at, entry.expires_at)
+        if not (
+            isinstance(entry.id, str)
+            and entry.id
+            and isinstance(entry.name, str)
+            and _SHA256.fullmatch(entry.sha256)
+            and all(type(one) is int and 0 <= one < _LATEST for one in times)
+        ):
+            raise ValueError(f"an entry has other values than a token: {entry.name!r:.80}")
+        return entry
+
+
+class TokenFile:
+    """
+    The tokens of the hive whose data directory is `data`, in a file that its owner alone can read.
+
+    A hive reads the file while commands change it: it is replaced as a whole.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self.path = data / TOKENS_NAME
+
+    def read(self) -> tuple[TokenEntry, ...]:
+        """
+        Return all tokens, none if there is no file.
+
+        Raises HiveError for a file that is damaged, or open to other users.
+        """
+        try:
+            mode = self.path.stat().st_mode & 0o777
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise HiveError(
+                f"the tokens in {self.path} cannot be read: {error.strerror}"
+            ) from error
+        if mode & 0o077:
+            raise HiveError(
+                f"the tokens in {self.path} are open to other users (mode {mode:04o}): chmod 600"
+                f" {self.path}, and revoke those that you do not know"
+            )
+        try:
+            return _entries_in(parse_object(data))
+        except (ProtocolError, TypeError, ValueError) as error:
+            raise HiveError(
+                f"the tokens in {self.path} cannot be read: {error}; restore the file, or remove it"
+                " and make new tokens"
+            ) from error
+
+    def add(self, name: str, role: AccessRole, seconds: float | None) -> tuple[TokenEntry, str]:
+        """
+        Make a token, which expires in `seconds`, or never for None.
+
+        Returns its entry, and the token itself, which is not kept. Raises UsageError for a name
+        that is taken or cannot be one, HiveError and OSError.
+        """
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"--name {name!r:.80}: a token's name has 1 to 64 letters, digits and any of _ . @"
+                " - and spaces"
+            )
+        with self._changing():
+            known = self.read()
+            if any(one.name == name for one in known):
+                raise UsageError(f"--name {name}: there is a token of that name; revoke it first")
+            if len(known) >= _MOST:
+                raise UsageError(f"there are {_MOST} tokens already: revoke some first")
+            token, now = secrets.token_urlsafe(_BYTES), int(time.time())
+            expires = 0 if seconds is None else now + max(1, int(seconds))
+            entry = TokenEntry(
+                secrets.token_hex(8), name, role, digest_of(token).hex(), now, expires
+            )
+            self._write((*known, entry))
+        return entry, token
+
+    def revoke(self, wanted: str) -> TokenEntry:
+        """
+        Remove the token of that id or name, and return its entry.
+
+        Raises UsageError if there is none, HiveError and OSError.
+        """
+        with self._changing():
+            known = self.read()
+            found = next((one for one in known if wanted in (one.id, one.name)), None)
+            if found is None:
+                raise UsageError(
+                    f"there is no token {wanted!r:.80}; `arkml hive token list` shows {len(known)}"
+                )
+            self._write([one for one in known if one is not found])
+        return found
+
+    def _write(self, entries: Sequence[TokenEntry]) -> None:
+        document = {"version": _VERSION, "tokens": [asdict(one) for one in entries]}
+        data = json.dumps(document, indent=1).encode() + b"\n"
+        write_atomic(self.path, data, durable=True, mode=_PRIVATE)
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Keep other commands from changing the file. Raises OSError."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        name = self.path.with_name(f"{self.path.name}.lock")
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _entries_in(document: Mapping[str, Any]) -> tuple[TokenEntry, ...]:
+    """Return the tokens in the content of a file. Raises TypeError and ValueError."""
+    version, entries = document.get("version"), document.get("tokens")
+    if version != _VERSION or type(version) is not int:
+        raise ValueError(f"it has version {version!r:.20}, and this release reads {_VERSION}")
+    if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+        raise TypeError("it holds no list of tokens")
+    read = tuple(TokenEntry.from_json(one) for one in entries)
+    if len({one.id for one in read}) < len(read) or len({one.sha256 for one in read}) < len(read):
+        raise ValueError("it holds a token twice")
+    return read
