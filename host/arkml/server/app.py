@@ -21,6 +21,10 @@ from arkml.server.errors import refusal, sentence
 from arkml.server.hive import Hive
 from arkml.server.learning_routes import LEARNING_OPERATIONS
 from arkml.server.module_routes import MODULE_OPERATIONS, MODULE_PATH, ModuleUploads
+from arkml.server.monitoring.health import health_routes
+from arkml.server.monitoring.metrics import metrics_route
+from arkml.server.monitoring.request_counts import RequestCounts
+from arkml.server.monitoring.tracing import traced
 from arkml.server.routes import PREFIX, Operation
 from arkml.server.run_routes import RUN_OPERATIONS
 from arkml.server.session_routes import SESSION_OPERATIONS
@@ -48,7 +52,8 @@ def routes_of(hive: Hive) -> list[Route]:
     """Return all routes of a hive."""
     rows = Route(PREFIX + ROWS_PATH, endpoint=Uploads(hive), methods=["POST"])
     modules = Route(PREFIX + MODULE_PATH, endpoint=ModuleUploads(hive), methods=["PUT"])
-    return [rows, modules, *(operation.route(hive) for operation in OPERATIONS)]
+    operations = (operation.route(hive) for operation in OPERATIONS)
+    return [rows, modules, *operations, *health_routes(hive), metrics_route(hive)]
 
 
 def make_app(hive: Hive) -> ASGIApp:
@@ -60,8 +65,9 @@ def make_app(hive: Hive) -> ASGIApp:
     )
     options = hive.options
     tokens = hive.worker_tokens
-    limited = BodyLimits(app, options.limits)
-    return TokenAuth(limited, options.token, options.host, options.allow_hosts, tokens)
+    limited = BodyLimits(traced(app), options.limits)
+    admitted = TokenAuth(limited, options.token, options.host, options.allow_hosts, tokens)
+    return RequestCounts(admitted)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -13,6 +13,8 @@ from arkml.server.errors import sentence
 from arkml.server.worker_tokens import SCOPE_KEY, WorkerTokens
 
 OPEN_PATH = "/v1/health"
+OPEN_PATHS = (OPEN_PATH, "/healthz", "/readyz")
+"""Paths that are answered without a token, which say next to nothing."""
 
 
 class TokenAuth:
@@ -49,7 +51,7 @@ class TokenAuth:
                 " besides localhost",
                 403,
             )
-        if scope["path"] == OPEN_PATH:
+        if scope["path"] in OPEN_PATHS:
             return None
         token = headers.get(b"authorization", b"")
         worker = self._workers.find(token.removeprefix(b"Bearer "))

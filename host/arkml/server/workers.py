@@ -13,6 +13,7 @@ from typing import Any
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import RunRequest, WorkerInfo
 from arkml.hive.protocol.workers import WorkerJob, environment_seed
+from arkml.server.log_lines import begin_run
 from arkml.server.worker_pool import WorkerPool
 from arkml.server.worker_tokens import WorkerGrant
 from arkml.workers.deaths import MAX_REPLACEMENTS, WITHIN_SECONDS, Deaths
@@ -233,6 +234,7 @@ class RunWorkers:
         )
 
     async def _watch(self) -> None:
+        begin_run(self._run_id)
         while not self._is_stopped:
             await asyncio.sleep(_CHECK_EVERY)
             for place in list(self._places):
