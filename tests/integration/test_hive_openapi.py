@@ -73,6 +73,8 @@ def answers_of(service):
     yield "/v1/runs", "get", service.get("/runs")
     yield "/v1/runs", "get", service.get("/runs", headers={"authorization": "Bearer wrong"})
     yield "/v1/health", "get", service.get("/health")
+    for plain in ("/healthz", "/readyz", "/metrics"):
+        yield plain, "get", service.http.get(service.base.removesuffix("/v1") + plain)
     joined = service.join(run_id)
     yield f"{run}/sessions", "post", joined
     yield f"{run}/sessions", "post", service.join(run_id, features=9)

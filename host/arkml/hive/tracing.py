@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Literal
@@ -115,11 +115,18 @@ class Tracing:
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
         """Export what has ended, for at most `seconds`; a receiver that is gone delays no end."""
-        flushing = threading.Thread(
-            target=self._provider.force_flush, name="arkml-traces", daemon=True
-        )
-        flushing.start()
-        flushing.join(seconds)
+        self._run(self._provider.force_flush, seconds)
+
+    def close(self, seconds: float = _FLUSH_SECONDS) -> None:
+        """Export what has ended, for at most `seconds`, and nothing after that."""
+        atexit.unregister(self.flush)
+        self._run(self._provider.shutdown, seconds)
+
+    def _run(self, work: Callable[[], object], seconds: float) -> None:
+        """Call a function that may wait for the receiver, for at most `seconds`."""
+        working = threading.Thread(target=work, name="arkml-traces", daemon=True)
+        working.start()
+        working.join(seconds)
 
 
 def trace_id(span: Span) -> str:
