@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -32,6 +33,9 @@ _SHARE = 0.01
 _FLUSH_SECONDS = 1.5
 """Seconds that a process that ends waits for the receiver of its last spans."""
 
+_LEFT_OUT = re.compile("00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][02468ace]")
+"""The header of a trace that the sampler has decided against: the last bit is 0."""
+
 log = SafeLogger(__name__)
 
 
@@ -54,6 +58,8 @@ class Tracing:
             sampler=_sampler(), resource=Resource.create(named), shutdown_on_exit=False
         )
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        sampler = os.environ.get("OTEL_TRACES_SAMPLER") or "parentbased_traceidratio"
+        self._follows_parents = sampler.lower().startswith("parentbased")
         self._tracer = self._provider.get_tracer("arkml")
         self._propagator = TraceContextTextMapPropagator()
         atexit.register(self.flush)
@@ -103,6 +109,10 @@ class Tracing:
             raise
         finally:
             span.end()
+
+    def is_left_out(self, header: str) -> bool:
+        """Return whether a `traceparent` says that its trace is not recorded, here neither."""
+        return self._follows_parents and _LEFT_OUT.fullmatch(header) is not None
 
     def header(self, span: Span) -> str:
         """Return the header by which another process continues the trace of a span."""

@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections import Counter
 from time import perf_counter
 
-from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkml.server.log_lines import begin_request
@@ -100,16 +99,10 @@ class RequestCounts:
         return b"%s-%x" % (self._prefix.encode(), next(self._numbers))
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        method, route = scope["method"], template_of(scope.get("route"))
-        if method not in _METHODS:
-            method = UNROUTED
+        method: str = scope["method"] if scope["method"] in _METHODS else UNROUTED
+        route: str = getattr(scope.get("route"), "path", UNROUTED)
         self.requests[method, route, status] += 1
         durations = self.durations.get((method, route))
         if durations is None:
             durations = self.durations[method, route] = Durations()
         durations.add(seconds)
-
-
-def template_of(route: BaseRoute | None) -> str:
-    """Return the path of a route with the names of its parameters, as `/v1/runs/{run_id}`."""
-    return route.path if isinstance(route, Route) else UNROUTED

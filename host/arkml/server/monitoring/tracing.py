@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkml.hive.tracing import HEADER, Tracing, trace_id, tracing
+from arkml.server.bodies import header_of
 from arkml.server.log_lines import begin_run, note_trace
 from arkml.server.uploads import APPENDED, Appended
 
@@ -21,6 +22,8 @@ MOST = 256
 
 PATIENCE = 300.0
 """Seconds after which a body is not followed any more, as when its learner makes no updates."""
+
+_HEADER = HEADER.encode()
 
 STAGES = ("read rows", "update", "publish version", "deliver version")
 """
@@ -63,8 +66,10 @@ class TracedBodies:
             await self._app(scope, receive, send)
 
     async def _append(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = dict(scope["headers"])
-        parent = headers.get(HEADER.encode(), b"").decode("latin-1")
+        parent = header_of(scope, _HEADER).decode("latin-1")
+        if self._tracing.is_left_out(parent):
+            await self._app(scope, receive, send)
+            return
         span = self._tracing.start("append rows", kind="server", parent=parent)
         try:
             if span.is_recording():
@@ -109,9 +114,7 @@ class TracedBodies:
                     run_id = scope["path_params"].get("run_id", "")
                     header = self._delivered(run_id, int(version), int(n_opts))
                     if header:
-                        message["headers"] = [
-                            *message["headers"], (HEADER.encode(), header.encode())
-                        ]  # fmt: skip
+                        message["headers"] = [*message["headers"], (_HEADER, header.encode())]
             await send(message)
 
         return answer
