@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HEADER = "traceparent"
 
 Attributes = Mapping[str, str | int]
-"""What a span tells about its work."""
+"""Facts about the work of a span, by their names."""
 
 Side = Literal["arkml-host", "arkml-hive"]
 """The name of the service whose spans they are, unless OTEL_SERVICE_NAME is set."""

@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`: the answers to whoever decides if a hive is restarted, or gets work."""
+"""`/healthz` and `/readyz`, by which a supervisor restarts a hive and a balancer sends it work."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _UNREADY = 503
 _log = logging.getLogger(__name__)
 
 
-class Readiness:
+class HiveReadiness:
     """
-    Whether a hive takes work: it is open, not ending, and its directory can be written.
+    The readiness of a hive: it is open, not ending, and its directory can be written.
 
     The directory is tried once a second at most, by a byte in a file without a name.
     """
@@ -59,7 +59,7 @@ class Readiness:
 
 def health_routes(hive: Hive) -> list[Route]:
     """Return the routes of both paths, which say `ok` or `not ready` and nothing else."""
-    readiness = Readiness(hive)
+    readiness = HiveReadiness(hive)
 
     async def health(_: Request) -> Response:
         return PlainTextResponse("ok\n")

@@ -185,7 +185,7 @@ HIVE_SERIES = (
 
 @dataclass(frozen=True, slots=True)
 class HiveFigures:
-    """What one scrape shows: values by the order of HIVE_SERIES and RUN_SERIES."""
+    """The values of one scrape, those of series in the order of HIVE_SERIES and RUN_SERIES."""
 
     data: Path
     statuses: dict[str, int]
@@ -229,13 +229,13 @@ def metrics_route(hive: Hive) -> Route:
             raise HiveRefused(f"a rollout worker may not ask for GET {METRICS_PATH}", 403)
         async with scraping:
             figures = read_figures(hive, request.scope[SCOPE_KEY])
-            text, kind = await asyncio.to_thread(_render, figures, request.headers.get("accept"))
+            text, kind = await asyncio.to_thread(exposition, figures, request.headers.get("accept"))
         return Response(text, headers={"content-type": kind, "cache-control": "no-store"})
 
     return Route(METRICS_PATH, answer)
 
 
-def _render(figures: HiveFigures, accept: str | None) -> tuple[bytes, str]:
+def exposition(figures: HiveFigures, accept: str | None) -> tuple[bytes, str]:
     """Return the text for a scrape, and its type. Raises HiveRefused without the package."""
     try:
         from prometheus_client import CollectorRegistry, ProcessCollector
