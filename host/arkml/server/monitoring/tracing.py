@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from arkml.hive.tracing import HEADER, Tracing, trace_id, tracing
 from arkml.server.bodies import header_of
 from arkml.server.log_lines import begin_run, note_trace
+from arkml.server.run import Run
 from arkml.server.uploads import APPENDED, Appended
 
 if TYPE_CHECKING:
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
 MOST = 256
 """Bodies that are followed at one time; the traces of others end in the log."""
 
-PATIENCE = 300.0
+PATIENCE = 60.0
 """Seconds after which a body is not followed any more, as when its learner makes no updates."""
 
 _HEADER = HEADER.encode()
+
+_LOOK_EVERY = 5.0
+"""Seconds between two looks at a run in which nothing happens."""
 
 STAGES = ("read rows", "update", "publish version", "deliver version")
 """
@@ -53,14 +57,13 @@ class TracedBodies:
     def __init__(self, app: ASGIApp, on: Tracing) -> None:
         self._app = app
         self._tracing = on
-        self._followed: defaultdict[str, list[FollowedBody]] = defaultdict(list)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._followed: dict[str, FollowedBodies] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"] if scope["type"] == "http" else ""
         if path.endswith("/rows") and scope["method"] == "POST":
             await self._append(scope, receive, send)
-        elif path.endswith("/policy") and self._tasks:
+        elif path.endswith("/policy") and self._followed:
             await self._app(scope, receive, self._marking(scope, send))
         else:
             await self._app(scope, receive, send)
@@ -83,25 +86,15 @@ class TracedBodies:
             span.end()
 
     def _follow(self, span: Span, appended: Appended) -> None:
-        if appended.end is not None and len(self._tasks) < MOST:
-            followed = FollowedBody(self._tracing, span, appended)
-            self._tasks.add(task := asyncio.create_task(self._watch(followed, appended)))
-            task.add_done_callback(self._tasks.discard)
-
-    async def _watch(self, followed: FollowedBody, appended: Appended) -> None:
+        """Follow a body from the log on, unless as many are followed already as may be."""
+        if appended.end is None or sum(map(len, self._followed.values())) >= MOST:
+            return
         run_id = appended.run.document.id
-        begin_run(run_id)
-        self._followed[run_id].append(followed)
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await _stages(followed, appended)
-        except TimeoutError:
-            followed.give_up(f"not within {PATIENCE:g} s")
-        finally:
-            followed.give_up("the run has ended")
-            self._followed[run_id].remove(followed)
-            if not self._followed[run_id]:
-                del self._followed[run_id]
+        bodies = self._followed.get(run_id)
+        if bodies is None:
+            bodies = FollowedBodies(appended.run, lambda: self._followed.pop(run_id))
+            self._followed[run_id] = bodies
+        bodies.add(FollowedBody(self._tracing, span, appended))
 
     def _marking(self, scope: Scope, send: Send) -> Send:
         """Return a function that sends an answer with a policy version, with its trace."""
@@ -110,53 +103,102 @@ class TracedBodies:
             if message["type"] == "http.response.start" and message["status"] == 200:
                 told = dict(message["headers"])
                 version, n_opts = told.get(b"x-arkml-version"), told.get(b"x-arkml-n-opts")
-                if version is not None and n_opts is not None:
-                    run_id = scope["path_params"].get("run_id", "")
-                    header = self._delivered(run_id, int(version), int(n_opts))
+                bodies = self._followed.get(scope["path_params"].get("run_id", ""))
+                if bodies is not None and version is not None and n_opts is not None:
+                    header = bodies.deliver(int(version), int(n_opts)).encode()
                     if header:
-                        message["headers"] = [*message["headers"], (_HEADER, header.encode())]
+                        message["headers"] = [*message["headers"], (_HEADER, header)]
             await send(message)
 
         return answer
 
-    def _delivered(self, run_id: str, version: int, n_opts: int) -> str:
-        """End the traces of bodies that a version is made of; return the header of the oldest."""
-        headers = [one.deliver(version, n_opts) for one in self._followed.get(run_id, ())]
+
+class FollowedBodies:
+    """
+    The bodies of one run that are followed, by one task that looks at them when the run changes.
+
+    `ended` is called once there are none any more.
+    """
+
+    def __init__(self, run: Run, ended: Callable[[], object]) -> None:
+        self._run = run
+        self._ended = ended
+        self._bodies: list[FollowedBody] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def add(self, body: FollowedBody) -> None:
+        """Follow one more."""
+        self._bodies.append(body)
+        if self._task is None:
+            self._task = asyncio.create_task(self._watch())
+
+    def deliver(self, version: int, n_opts: int) -> str:
+        """
+        End the traces of bodies that a version of `n_opts` updates is made of.
+
+        Returns the header `traceparent` of the oldest, empty without one.
+        """
+        headers = [one.deliver(version, n_opts) for one in self._bodies]
         return next(filter(None, headers), "")
+
+    async def _watch(self) -> None:
+        begin_run(self._run.document.id)
+        lifecycle = self._run.lifecycle
+        try:
+            while self._bodies and not lifecycle.is_ending:
+                await lifecycle.changes.wait_for(self._look, _LOOK_EVERY)
+        finally:
+            for one in self._bodies:
+                one.give_up("the run has ended")
+            self._bodies.clear()
+            self._ended()
+
+    def _look(self) -> bool:
+        """Take in the state of the run; return True if there is nothing to wait for."""
+        too_old = time.monotonic() - PATIENCE
+        for one in self._bodies:
+            one.look(self._run)
+            if one.began < too_old:
+                one.give_up(f"not within {PATIENCE:g} s")
+        self._bodies = [one for one in self._bodies if not one.is_over]
+        return not self._bodies or self._run.lifecycle.is_ending
 
 
 class FollowedBody:
     """The trace of one body after it was appended: one span of STAGES after the other."""
 
     def __init__(self, on: Tracing, root: Span, appended: Appended) -> None:
+        assert appended.end is not None
+        self.began = time.monotonic()
         self._tracing = on
         self._root = root
+        self._end_of_rows = appended.end
         self._stage = 0
         self._version = 0
+        # The updates before the first one that can have used the rows.
         self._before = appended.run.document.n_opts
         self._is_in_lockstep = appended.run.document.request.settings.sync
         self._span = on.start(STAGES[0], parent=root)
-        self.delivered = asyncio.Event()
 
     @property
-    def before(self) -> int:
-        """The updates of the policy before the first one that can have used the rows."""
-        return self._before
+    def is_over(self) -> bool:
+        """True once the trace has ended."""
+        return self._stage >= _OVER
 
-    def read(self, n_opts: int) -> None:
-        """Note that the learner has read the rows, after `n_opts` updates."""
-        if not self._is_in_lockstep:  # where rows count as read only after their updates
-            self._before = n_opts
-        self._reach(_UPDATE)
-
-    def update(self) -> None:
-        """Note that the learner has made an update since."""
-        self._reach(_PUBLISH)
-
-    def publish(self, version: int) -> None:
-        """Note that a version with that update is published."""
-        self._version = self._version or version
-        self._reach(_DELIVER)
+    def look(self, run: Run) -> None:
+        """Take in what the learner and the hive have done with the rows."""
+        n_opts, newest = run.document.n_opts, run.policies.newest
+        if self._stage < _UPDATE and run.lifecycle.log.cursor >= self._end_of_rows:
+            if not self._is_in_lockstep:  # where rows count as read only after their updates
+                self._before = n_opts
+            self._reach(_UPDATE)
+        if self._stage == _UPDATE and n_opts > self._before:
+            self._reach(_PUBLISH)
+        if _UPDATE <= self._stage < _DELIVER and newest and newest.n_opts > self._before:
+            self._publish(newest.version)
 
     def deliver(self, version: int, n_opts: int) -> str:
         """
@@ -166,57 +208,34 @@ class FollowedBody:
         """
         if not _UPDATE <= self._stage < _OVER or n_opts <= self._before:
             return ""
-        self.publish(version)
+        self._publish(version)
         header = self._tracing.header(self._span)
         self._reach(_OVER)
-        self.delivered.set()
         return header
 
     def give_up(self, reason: str) -> None:
         """End the present span with a reason, unless the trace has ended."""
-        if self._stage < _OVER:
+        if not self.is_over:
             self._span.set_attribute("arkml.given_up", reason)
-            self._end()
+            self._end_span()
             self._stage = _OVER
+
+    def _publish(self, version: int) -> None:
+        self._version = self._version or version
+        self._reach(_DELIVER)
 
     def _reach(self, stage: int) -> None:
         """End the spans before a stage, and begin its own."""
         while self._stage < stage:
-            self._end()
+            self._end_span()
             self._stage += 1
             if self._stage < _OVER:
                 self._span = self._tracing.start(STAGES[self._stage], parent=self._root)
 
-    def _end(self) -> None:
+    def _end_span(self) -> None:
         if self._stage >= _PUBLISH and self._version:
             self._span.set_attribute("arkml.policy_version", self._version)
         self._span.end()
-
-
-async def _stages(followed: FollowedBody, appended: Appended) -> None:
-    """Wait for one stage of a body after the other, until the last one or the end of the run."""
-    run, end = appended.run, appended.end
-    lifecycle, policies, document = run.lifecycle, run.policies, run.document
-
-    async def until(predicate: Callable[[], bool]) -> bool:
-        await lifecycle.changes.wait_for(lambda: lifecycle.is_ending or predicate(), PATIENCE)
-        return predicate()
-
-    def published() -> bool:
-        return policies.newest is not None and policies.newest.n_opts > followed.before
-
-    assert end is not None
-    if not await until(lambda: lifecycle.log.cursor >= end):
-        return
-    followed.read(document.n_opts)
-    if not await until(lambda: document.n_opts > followed.before or published()):
-        return
-    followed.update()
-    if not await until(published):
-        return
-    assert policies.newest is not None
-    followed.publish(policies.newest.version)
-    await followed.delivered.wait()
 
 
 def _attributes(appended: Appended) -> dict[str, str | int]:
