@@ -70,7 +70,7 @@ class LightWorkers:
             path = f"/v1/runs/{target.run_id}/sessions"
             _, _, answer = await connection.ask("POST", path, json.dumps(wish).encode())
             path = f"/v1/sessions/{json.loads(answer)['sid']}/rows"
-            columns = _columns(target)
+            columns = columns_of(target)
             seq, due = 0, time.perf_counter()
             while True:
                 seq += 1
@@ -130,14 +130,19 @@ class Connection:
         self._writer.close()
 
     async def ask(
-        self, method: str, path: str, body: bytes = b"", kind: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        kind: str = "application/json",
+        headers: str = "",
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Return the status, the headers and the content of an answer."""
+        """Return status, headers and content of an answer; `headers` are further lines."""
         target = self._target
         self._writer.write(
             f"{method} {path} HTTP/1.1\r\nhost: {target.host}:{target.port}\r\n"
             f"authorization: Bearer {target.token}\r\ncontent-type: {kind}\r\n"
-            f"content-length: {len(body)}\r\n\r\n".encode()
+            f"content-length: {len(body)}\r\n{headers}\r\n".encode()
             + body
         )
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
@@ -152,7 +157,7 @@ class Connection:
         return status, headers, content
 
 
-def _columns(target: Target) -> RowColumns:
+def columns_of(target: Target) -> RowColumns:
     columns = RowColumns.empty(target.rows, target.features, target.actions)
     columns.agent[:] = np.arange(target.rows) + 1
     columns.state[:] = 3  # initial

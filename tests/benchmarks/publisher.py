@@ -66,6 +66,7 @@ class Publisher(FakeLearner):
 
     def export(self) -> dict[str, object]:
         self.policies += 1
+        self.n_opts += 1
         name = f"policies/{self.policies:010d}.onnx"
         (self.directory / name).write_bytes(self.data)
         before = self.directory / f"policies/{self.policies - 64:010d}.onnx"

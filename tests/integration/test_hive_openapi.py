@@ -75,6 +75,8 @@ def answers_of(service):
     yield "/v1/health", "get", service.get("/health")
     yield "/v1/caller", "get", service.get("/caller")
     yield "/v1/one_time_tokens", "post", service.post("/one_time_tokens")
+    for plain in ("/healthz", "/readyz", "/metrics"):
+        yield plain, "get", service.http.get(service.base.removesuffix("/v1") + plain)
     joined = service.join(run_id)
     yield f"{run}/sessions", "post", joined
     yield f"{run}/sessions", "post", service.join(run_id, features=9)

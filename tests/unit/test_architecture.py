@@ -42,6 +42,8 @@ OWNERS = {
     "starlette": ("arkml.server", "arkml.trials.server"),
     "uvicorn": ("arkml.server", "arkml.trials.server"),
     "uvloop": ("arkml.server",),
+    "prometheus_client": ("arkml.server.monitoring.metrics",),
+    "opentelemetry": ("arkml.hive.tracing", "arkml.server.monitoring.tracing"),
     "safetensors": ("arkml.learning",),
     "jax": ("arkml.learning",),
     "optax": ("arkml.learning",),
@@ -64,6 +66,8 @@ HEAVY = {
     "wasmtime",
     "httpx",
     "jax",
+    "opentelemetry",
+    "prometheus_client",
     "starlette",
 }
 TABLES = SOURCE / "arkml" / "abi"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arkml.cli import options
-from arkml.cli.exits import GOOD, Job
+from arkml.cli.exits import GOOD, Job, exit_code, sentence
 from arkml.cli.hive_access import PublicUrl, TlsCert, TlsKey, TrustedProxy
 from arkml.cli.hive_limits import (
     BodyTimeout,
@@ -25,15 +26,16 @@ from arkml.cli.hive_limits import (
     server_limits,
 )
 from arkml.cli.launch import TOKEN, require_hive
-from arkml.cli.logs import LogOptions
 from arkml.cli.values import whole_number
-from arkml.errors import UsageError
+from arkml.errors import ArkmlError, UsageError
 
 if TYPE_CHECKING:
     from arkml.server.options import ServeOptions, WorkerOptions
     from arkml.workers.placement import RunnerName
 
 _MOST_WORKERS = 100_000
+
+_log = logging.getLogger(__name__)
 
 
 def serve(
@@ -105,6 +107,9 @@ def serve(
     session_hours: SessionHours = 24.0,
     header_timeout: HeaderTimeout = 10.0,
     body_timeout: BodyTimeout = 30.0,
+    log_format: Annotated[
+        str, typer.Option(metavar="text|json", help="Log lines as text, or a JSON object each.")
+    ] = "text",
     debug: options.Debug = False,
 ) -> Job:
     """
@@ -133,7 +138,7 @@ def serve(
             (max_sessions, max_sessions_a_run, session_hours), (header_timeout, body_timeout),
         )  # fmt: skip
         require_hive()
-        LogOptions(debug=debug).start()
+        _start_logs(log_format, debug=debug)
         from arkml.server.options import ServeOptions, Timeouts
 
         return _serve(
@@ -151,7 +156,8 @@ def serve(
                 timeouts=Timeouts(idle_stop=idle_stop),
                 workers=allowed,
                 limits=limits,
-            )
+            ),
+            as_json=log_format == "json",
         )
 
     return job
@@ -185,8 +191,23 @@ def _worker_options(
     return WorkerOptions(workers, per_run, name, ray_address, minutes)
 
 
-def _serve(options: ServeOptions) -> int:
-    """Serve until SIGINT or SIGTERM. Raises UsageError and HiveError if that cannot begin."""
+def _start_logs(log_format: str, *, debug: bool) -> None:
+    """Begin to show the log lines of the hive. Raises UsageError for an unknown format."""
+    from arkml.server.monitoring.json_logs import LOG_FORMATS, start_logs
+
+    for known in LOG_FORMATS:
+        if log_format == known:
+            start_logs(known, debug=debug)
+            return
+    raise UsageError(f"--log-format {log_format}: it takes one of {', '.join(LOG_FORMATS)}")
+
+
+def _serve(options: ServeOptions, *, as_json: bool) -> int:
+    """
+    Serve until SIGINT or SIGTERM, with `as_json` without a line that is not a JSON object.
+
+    Raises UsageError and HiveError if that cannot begin.
+    """
     from arkml.hive.address import Address
     from arkml.server.access.token_file import TOKENS_NAME, TokenFile
     from arkml.server.service import serve as serve_hive
@@ -197,8 +218,18 @@ def _serve(options: ServeOptions) -> int:
             secret = f"with the tokens in {TOKENS_NAME}"
         address = Address(host, port, is_secure=options.tls_cert is not None).url
         known = f" ({options.public_url})" if options.public_url else ""
-        sys.stderr.write(f"hive: {address} {secret}{known}, runs in {options.data.resolve()}\n")
+        text = f"{address} {secret}{known}, runs in {options.data.resolve()}"
+        if as_json:
+            _log.info("%s", text)
+            return
+        sys.stderr.write(f"hive: {text}\n")
         sys.stderr.flush()
 
-    serve_hive(options, announce)
+    try:
+        serve_hive(options, announce)
+    except (ArkmlError, OSError) as error:
+        if not as_json:
+            raise
+        _log.critical("%s", sentence(error))
+        return exit_code(error)
     return GOOD

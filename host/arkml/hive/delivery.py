@@ -33,6 +33,7 @@ from arkml.hive.protocol.sessions import (
     RowsReply,
     SessionState,
 )
+from arkml.hive.tracing import HEADER, tracing
 from arkml.hive.transport import GONE, RETRIED, HiveTransport, read, reason
 from arkml.loggers import SafeLogger
 
@@ -104,6 +105,7 @@ class Delivery:
         self._names: dict[str, int] = {}
         self._refused: set[str] = set()
         self._is_sending = False
+        self._tracing = tracing("arkml-host")
 
     async def send(self, *, partial: bool) -> bool:
         """
@@ -177,8 +179,20 @@ class Delivery:
 
     async def _deliver(self, body: _Body) -> None:
         """Send a body until the hive has it, or refuses it for good."""
-        pause = FIRST_PAUSE
         headers = {"content-type": CONTENT_TYPE}
+        if self._tracing is None:
+            await self._repeat(body, headers)
+            return
+        attributes: dict[str, str | int] = {
+            "arkml.run": self._sender.run_id,
+            "arkml.rows": len(body.columns),
+        }
+        with self._tracing.span("send rows", kind="client", attributes=attributes) as span:
+            headers[HEADER] = self._tracing.header(span)
+            await self._repeat(body, headers)
+
+    async def _repeat(self, body: _Body, headers: dict[str, str]) -> None:
+        pause = FIRST_PAUSE
         while True:
             try:
                 path = f"/sessions/{self._sender.sid}/rows"

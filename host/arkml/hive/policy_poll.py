@@ -14,6 +14,7 @@ from arkml.errors import HiveUnreachable, ProtocolError
 from arkml.hive.delivery import FIRST_PAUSE, LAST_PAUSE
 from arkml.hive.protocol.runs import POLL_SECONDS
 from arkml.hive.protocol.wire import MAX_VERSION
+from arkml.hive.tracing import HEADER, tracing
 from arkml.hive.transport import HiveTransport
 from arkml.loggers import SafeLogger
 
@@ -43,6 +44,7 @@ class PolicyPoll:
         self._run_id = run_id
         self._on_policy = on_policy
         self._pause = pause
+        self._tracing = tracing("arkml-host")
 
     async def run(self) -> None:
         """Poll until it is cancelled."""
@@ -81,5 +83,13 @@ class PolicyPoll:
             return before
         if self._pause is not None:
             await self._pause()
-        self._on_policy(version, answer.content)
+        if self._tracing is None or HEADER not in headers:
+            self._on_policy(version, answer.content)
+            return version
+        attributes: dict[str, str | int] = {
+            "arkml.run": self._run_id,
+            "arkml.policy_version": version,
+        }
+        with self._tracing.span("receive version", parent=headers[HEADER], attributes=attributes):
+            self._on_policy(version, answer.content)
         return version

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     limit_threads(options.threads)
     watch_parent(_PARENT_PIPE, os.getppid(), lambda: os._exit(STOPPED))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the host
-    logging.basicConfig(level=logging.INFO, format="learner: %(message)s")
+    logging.basicConfig(level=logging.INFO, format="learner: %(levelname)s: %(message)s")
     server = ServerConnection(socket.socket(fileno=_SERVER_SOCKET))
     try:
         if options.spare:

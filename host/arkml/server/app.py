@@ -26,6 +26,10 @@ from arkml.server.errors import refusal, sentence
 from arkml.server.hive import Hive
 from arkml.server.learning_routes import LEARNING_OPERATIONS
 from arkml.server.module_routes import MODULE_OPERATIONS, MODULE_PATH, ModuleUploads
+from arkml.server.monitoring.health import HEALTH_PATH, READY_PATH, health_routes
+from arkml.server.monitoring.metrics import metrics_route
+from arkml.server.monitoring.request_counts import RequestCounts
+from arkml.server.monitoring.tracing import traced
 from arkml.server.routes import PREFIX, HiveCall, Operation
 from arkml.server.run_routes import RUN_OPERATIONS
 from arkml.server.session_routes import SESSION_OPERATIONS
@@ -50,16 +54,22 @@ OPERATIONS: tuple[Operation[Any], ...] = (
 """All routes but those that take bytes, `Uploads` and `ModuleUploads`, and those of browsers."""
 
 OPEN_PATHS = frozenset(
-    {LOGIN_PATH, *(PREFIX + operation.path for operation in OPERATIONS if operation.is_open)}
+    {
+        LOGIN_PATH,
+        HEALTH_PATH,
+        READY_PATH,
+        *(PREFIX + operation.path for operation in OPERATIONS if operation.is_open),
+    }
 )
 """The paths that take no token, besides the files of the page."""
 
 
 def routes_of(hive: Hive) -> list[Route]:
-    """Return the routes of the protocol of hives."""
+    """Return the routes of the protocol of hives, and those of operators."""
     rows = Route(PREFIX + ROWS_PATH, endpoint=Uploads(hive), methods=["POST"])
     modules = Route(PREFIX + MODULE_PATH, endpoint=ModuleUploads(hive), methods=["PUT"])
-    return [rows, modules, *(operation.route(hive) for operation in OPERATIONS)]
+    operations = (operation.route(hive) for operation in OPERATIONS)
+    return [rows, modules, *operations, *health_routes(hive), metrics_route(hive)]
 
 
 def make_app(hive: Hive) -> ASGIApp:
@@ -77,8 +87,9 @@ def make_app(hive: Hive) -> ASGIApp:
         exception_handlers={HTTPException: _unknown, **dict.fromkeys(kinds, _refused)},
     )
     options = hive.options
-    limited = BodyLimits(app, options.limits)
-    return HiveAdmission(limited, OriginRules(options), credentials, sessions, OPEN_PATHS)
+    limited = BodyLimits(traced(app), options.limits)
+    rules = OriginRules(options)
+    return RequestCounts(HiveAdmission(limited, rules, credentials, sessions, OPEN_PATHS))
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from arkml.server.index import Index
 from arkml.server.learner_places import LearnerPlaces
 from arkml.server.learner_pool import LearnerPool
 from arkml.server.lifecycle import HiveParts
+from arkml.server.log_lines import note_session
 from arkml.server.modules import ModuleStore
 from arkml.server.options import ServeOptions
 from arkml.server.run import Run
@@ -98,6 +100,8 @@ class Hive:
         )
         self._parts = HiveParts(options, self._index, self._learners, self._workers, self.disk)
         self._measuring: asyncio.Task[None] | None = None
+        self.refused_rows: Counter[str] = Counter()
+        """Rows that this process has refused, by the reason."""
         self._creating = asyncio.Lock()
         self._starting: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Future[Any] | None = None
@@ -162,6 +166,16 @@ class Hive:
         documents = [run.document for run in self._runs.values()]
         return any(one.request.module == sha256 and not one.is_over for one in documents)
 
+    @property
+    def is_ending(self) -> bool:
+        """True once the hive is being closed."""
+        return self._closing is not None
+
+    @property
+    def present_runs(self) -> list[Run]:
+        """All runs that this release can read, over or not."""
+        return list(self._runs.values())
+
     def runs(self) -> list[RunInfo]:
         """Return all runs, the newest first, with those of a newer release and the reason."""
         infos = [*(run.info() for run in self._runs.values()), *self._newer.values()]
@@ -174,17 +188,20 @@ class Hive:
             raise HiveRefused(self._newer[run_id].reason, 409)
         if run is None:
             raise HiveRefused(f"there is no run {run_id!r}", 404)
+        note_session(run_id)
         return run
 
     def session(self, sid: str) -> tuple[Run, RunSession]:
         """Return a session and its run. Raises HiveRefused."""
         known = self._sessions.get(sid)
         if known is not None and not known[1].is_forgotten:
+            note_session(known[0].document.id, known[1].index)
             return known
         for run in self._runs.values():
             for session in run.document.sessions:
                 if session.sid == sid:
                     self._sessions[sid] = run, session
+                    note_session(run.document.id, session.index)
                     return run, session
         raise HiveRefused(f"there is no session {sid!r}", 404)
 

@@ -16,14 +16,15 @@ class Progress:
     """
     The state that a learner reports.
 
-    It has read the log up to `cursor` and made `n_opts` updates. Its run may have `admitted` rows
-    in all, and while it `holds` none beyond those that it has.
+    It has read the log up to `cursor`, `rows` in all, and made `n_opts` updates. Its run may have
+    `admitted` rows in all, and while it `holds` none beyond those that it has.
     """
 
     cursor: Place = _BEGINNING
     n_opts: int = 0
     admitted: int = 0
     holds: bool = False
+    rows: int = 0
 
     def after(self, event: LearnerStarted | LearnerProgress | CheckpointSaved) -> Progress:
         """Return the state once the learner has sent an event."""
@@ -151,6 +152,7 @@ def read_message(message: Message) -> LearnerMessage | None:
                 int(message["n_opts"]),
                 int(message["admits"]),
                 bool(message["hold"]),
+                int(message.get("rows", 0)),
             )
             return LearnerProgress(progress, float(message.get("turn_seconds", 0.0)))
         case "policy":

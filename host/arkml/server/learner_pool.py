@@ -43,10 +43,13 @@ class LearnerPool:
         async with self._starting:
             spare, self._spare = self._spare, None
         if spare is not None:
+            spare.run_id = run.name
             if not spare.exit.done() and spare.send("adopt", run_dir=str(run)):
                 return spare
             await spare.end()
-        return await self._start(str(run))
+        learner = await self._start(str(run))
+        learner.run_id = run.name
+        return learner
 
     async def refill(self) -> None:
         """Start a spare learner, unless there is one or none is wanted."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.messages import Message, Unpacker, pack
+from arkml.server.log_lines import relay_line
 from arkml.workers.environment import environment
 
 _STDIN, _OUTPUTS, _SOCKET, _LOCK = 0, (1, 2), 3, 4
@@ -32,11 +33,13 @@ class LearnerProcess:
     The process ends when the pipe is closed (`parent_watch`); messages go over the socket. It holds
     a copy of the lock of the data directory, so that no other hive opens that while it writes
     there. `last_line` is the last line that it has printed, `exit` resolves to its exit status.
+    Each line is logged, too, as one of the run `run_id`, once that is known.
     """
 
     def __init__(self, pid: int, pipe: int) -> None:
         self.pid = pid
         self.last_line = ""
+        self.run_id = ""
         self.exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._pipe = pipe
         self._unpacker = Unpacker()
@@ -129,7 +132,9 @@ class LearnerProcess:
         """Append the output of the process to a file, as far as that can be written."""
         with open(descriptor, "rb") as lines:
             while line := lines.readline(_MAX_LINE):
-                self.last_line = line.decode(errors="replace").strip() or self.last_line
+                text = line.decode(errors="replace").strip()
+                self.last_line = text or self.last_line
+                relay_line(text, run=self.run_id)
                 with contextlib.suppress(OSError), output.open("ab") as file:
                     file.write(line)
 

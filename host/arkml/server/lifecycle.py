@@ -15,6 +15,7 @@ from arkml.server.document import DOCUMENT_NAME, Document, pack_document, write_
 from arkml.server.index import Index
 from arkml.server.learner_events import RunEvent
 from arkml.server.learner_pool import LearnerPool
+from arkml.server.log_lines import begin_run
 from arkml.server.options import ServeOptions
 from arkml.server.policy_versions import PolicyVersions
 from arkml.server.run_log import RunLog
@@ -142,6 +143,11 @@ class Lifecycle:
         return {"place": self.place, "memory": self.supervisor.place.memory, "disk": disk}
 
     @property
+    def sessions(self) -> int:
+        """The number of sessions that are alive, with those of rollout workers."""
+        return self._document.sessions.count_alive(self._timeouts.lease)
+
+    @property
     def is_ending(self) -> bool:
         """True once the run is over, or its hive is being closed."""
         return self._is_closing or self._document.is_over
@@ -172,7 +178,7 @@ class Lifecycle:
     async def leave(self, session: RunSession, *, stop: bool) -> None:
         """End a session; the run stops with `stop` or if nothing else uses it. Raises OSError."""
         session.left = True
-        is_used = self._document.sessions.count_alive(self._timeouts.lease)
+        is_used = self.sessions
         if stop or not (is_used or self.workers.are_kept):
             await self.stop(for_all=stop)
         else:
@@ -278,6 +284,7 @@ class Lifecycle:
         await self.log.close()
 
     async def _maintain(self) -> None:
+        begin_run(self._document.id)
         logged = ""
         while not self._document.is_over:
             await asyncio.sleep(_MAINTAIN_EVERY)
@@ -318,7 +325,7 @@ class Lifecycle:
     async def _rest(self) -> None:
         """End the learner of a run that is not used; the next request of a session starts it."""
         async with self._changing:
-            is_used = self._document.sessions.count_alive(self._timeouts.lease)
+            is_used = self.sessions
             if self.log.is_open and not (self.is_ending or is_used):
                 self._is_resting = True
                 await self._deactivate(self._timeouts.stop)

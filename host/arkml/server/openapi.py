@@ -23,7 +23,9 @@ from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
 from arkml.hive.protocol.wire import Nothing, WireStruct
 from arkml.server.app import OPERATIONS, ROWS_PATH
 from arkml.server.module_routes import MODULE_PATH
-from arkml.server.routes import JSON, PREFIX, WASM, Operation
+from arkml.server.monitoring.health import HEALTH_PATH, READY_PATH
+from arkml.server.monitoring.metrics import METRICS_PATH
+from arkml.server.routes import JSON, PREFIX, TEXT, WASM, Operation
 
 PATH = "docs/hive_openapi.json"
 
@@ -35,6 +37,13 @@ _DESCRIPTION = (
 )
 
 Json = dict[str, Any]
+
+_PLAIN = {
+    HEALTH_PATH: ("Say that the hive answers.", True),
+    READY_PATH: ("Say if the hive takes work: 503 while it ends, or cannot write.", True),
+    METRICS_PATH: ("Return the state of the hive for Prometheus, or as OpenMetrics.", False),
+}
+"""Routes outside of the versions of the protocol: their summaries, and if they need no token."""
 
 
 def document() -> Json:
@@ -49,6 +58,8 @@ def document() -> Json:
         PREFIX + ROWS_PATH: {"post": _rows(named)},
         PREFIX + MODULE_PATH: {"put": _module(named)},
     }
+    for name, (summary, is_open) in _PLAIN.items():
+        paths[name] = {"get": _plain(named, summary, is_open=is_open)}
     for operation in OPERATIONS:
         path = paths.setdefault(PREFIX + operation.path, {})
         path[operation.method.lower()] = _described(operation, named, schemas)
@@ -130,6 +141,16 @@ def _module(named: dict[type, Json]) -> Json:
             "default": _response(named[Refusal], "refused: one sentence"),
         },
     }
+
+
+def _plain(named: dict[type, Json], summary: str, *, is_open: bool) -> Json:
+    """Return the description of a route that answers with text."""
+    described: Json = {"summary": summary, "parameters": []}
+    if is_open:
+        described["security"] = []
+    text = {"description": summary, "content": {TEXT: {}}}
+    refused = _response(named[Refusal], "refused: one sentence")
+    return described | {"responses": {"200": text, "default": refused}}
 
 
 def _response(schema: Json, description: str) -> Json:

@@ -45,6 +45,8 @@ class PolicyVersions:
         self._run = run
         self._directory = run / "published"
         self._directory.mkdir(exist_ok=True)
+        self.published = 0
+        """The number of versions that this process has published."""
         self._newest = self._recover(limit)
         self._version = self._newest.version if self._newest else limit
 
@@ -87,6 +89,7 @@ class PolicyVersions:
         known = {"version": newest.version, "n_opts": newest.n_opts, "sha256": newest.sha256}
         write_atomic(self._directory / _NEWEST, json.dumps(known).encode(), durable=False)
         self._version, self._newest = newest.version, newest
+        self.published += 1
         self._file(newest.version - KEPT).unlink(missing_ok=True)
         return newest
 

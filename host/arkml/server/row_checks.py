@@ -19,13 +19,14 @@ class CheckedRows(NamedTuple):
     The accepted rows of a body, with a header of their own.
 
     `body` is the body itself if no row of it was refused. `refused` is the number of refused rows,
-    `reasons` the first of them, each with its reason.
+    `kinds` their numbers by the reason, and `reasons` the first of them, each with its reason.
     """
 
     body: bytes
     header: Header
     refused: int
     reasons: list[tuple[int, str]]
+    kinds: dict[str, int]
 
 
 def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
@@ -44,7 +45,7 @@ def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
     }
     refused = np.logical_or.reduce(list(faults.values()))
     if not refused.any():
-        return CheckedRows(body, header, 0, [])
+        return CheckedRows(body, header, 0, [], {})
     kept = encode(
         columns.take(~refused),
         seq=header.seq,
@@ -57,7 +58,11 @@ def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
         (int(row), next(reason for reason, rows in faults.items() if rows[row]))
         for row in numbers[:_MAX_REASONS]
     ]
-    return CheckedRows(kept, parse_header(kept), len(numbers), reasons)
+    kinds, counted = dict[str, int](), np.zeros(len(columns), bool)
+    for reason, rows in faults.items():
+        kinds[reason] = int((rows & ~counted).sum())
+        counted |= rows
+    return CheckedRows(kept, parse_header(kept), len(numbers), reasons, kinds)
 
 
 def _not_finite(columns: RowColumns) -> npt.NDArray[np.bool_]:

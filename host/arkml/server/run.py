@@ -47,7 +47,8 @@ class Run:
     """
     A run in its directory. Its methods belong to one event loop.
 
-    The log is open and the learner runs from `start` until the run is stopped or closed.
+    The log is open and the learner runs from `start` until the run is stopped or closed. Those who
+    only look at the run find its log and its learner by `lifecycle`.
     """
 
     def __init__(self, directory: Path, document: Document, parts: HiveParts) -> None:
@@ -56,7 +57,8 @@ class Run:
         self.policies = PolicyVersions(directory, document.version_limit)
         self.metrics = RunMetrics(document.id, directory, parts.index)
         self._best = BestPolicy(document, self.policies)
-        self._lifecycle = Lifecycle(directory, document, self.policies, parts, self._apply)
+        lifecycle = Lifecycle(directory, document, self.policies, parts, self._apply)
+        self.lifecycle = self._lifecycle = lifecycle
         self.workers = self._lifecycle.workers
         self._log = self._lifecycle.log
         self._supervisor = self._lifecycle.supervisor
@@ -333,7 +335,7 @@ class Run:
     def _set_progress(self, progress: Progress) -> None:
         self._progress = progress
         self.document.n_opts = progress.n_opts
-        self._log.mark_read(progress.cursor)
+        self._log.mark_read(progress.cursor, progress.rows)
         self._changes.notify()
         end = self._log.end
         if end is not None and progress.cursor < end and not self._is_in_lockstep:

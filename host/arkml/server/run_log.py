@@ -35,7 +35,10 @@ class RunLog:
         self._rows = rows
         self._keep = keep
         self._segment_bytes = segment_bytes
-        self._cursor = Place(0, 0)
+        self.cursor = Place(0, 0)
+        """The position up to which the learner has read."""
+        self.rows_read = 0
+        """The number of rows up to there, 0 before a learner has reported it."""
         self._writer: LogWriter | None = None
         self._syncing = asyncio.Lock()
 
@@ -60,6 +63,12 @@ class RunLog:
         return self._writer.end if self._writer else None
 
     @property
+    def unread(self) -> int:
+        """The number of rows that the learner has not read, as far as it has reported."""
+        is_read = self.end is not None and self.cursor >= self.end
+        return 0 if is_read else max(0, self.rows - self.rows_read)
+
+    @property
     def counts(self) -> Mapping[int, SessionCounts]:
         """The counts of each session by its index, none while the log is closed."""
         return self._writer.counts if self._writer else _NO_COUNTS
@@ -80,9 +89,9 @@ class RunLog:
         assert self._writer is not None
         self._writer.append(body, session, header, refused)
 
-    def mark_read(self, cursor: Place) -> None:
-        """Note the position up to which the learner has read."""
-        self._cursor = cursor
+    def mark_read(self, cursor: Place, rows: int) -> None:
+        """Note the position up to which the learner has read, and the rows up to there."""
+        self.cursor, self.rows_read = cursor, rows
 
     async def sync(self) -> None:
         """Wait until the disk has all rows, then delete those not to be kept. Raises OSError."""
@@ -90,7 +99,7 @@ class RunLog:
             if self._writer is None:
                 return
             await asyncio.to_thread(self._writer.sync)
-            expired = self._writer.expired(self._cursor.segment)
+            expired = self._writer.expired(self.cursor.segment)
             if expired:
                 await asyncio.to_thread(self._writer.remove, expired)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import uvicorn
 
 from arkml.errors import HiveError, UsageError
+from arkml.hive.tracing import tracing
 from arkml.loopback import is_loopback
 from arkml.parent_watch import watch_parent
 from arkml.server.app import make_app
@@ -79,6 +80,8 @@ class HiveService:
                 await serving
             finally:
                 await hive.close()
+                if (traces := tracing("arkml-hive")) is not None:
+                    await asyncio.to_thread(traces.flush)
 
     def end(self, *, hurry: bool = False) -> None:
         """Save checkpoints and end the service; with `hurry` within a second or so."""

@@ -28,6 +28,7 @@ from arkml.server.learner_events import (
 from arkml.server.learner_places import LearnerPlace
 from arkml.server.learner_pool import LearnerPool
 from arkml.server.learner_process import LearnerProcess
+from arkml.server.log_lines import begin_run
 from arkml.server.options import Timeouts
 
 _log = logging.getLogger(__name__)
@@ -75,6 +76,8 @@ class Supervisor:
         self._changed = changed
         self._has_begun = has_begun
         self.place = LearnerPlace(learners.places, changed)
+        self.restarts = 0
+        """The number of learners that were started in the place of one that had ended."""
         self._health = _Health.ENDED
         self._learner: LearnerProcess | None = None
         self._task: asyncio.Task[None] | None = None
@@ -88,6 +91,11 @@ class Supervisor:
         self._reason = ""
         self._silent_starts = self._crashes = 0
         self._diverged: deque[float] = deque(maxlen=_MAX_DIVERGED)
+
+    @property
+    def is_running(self) -> bool:
+        """True while a learner runs that has sent its first message."""
+        return self._is_connected
 
     def status(self, *, has_policy: bool) -> Status:
         """Return the status of the run, which is not over."""
@@ -161,6 +169,7 @@ class Supervisor:
         return fields
 
     async def _supervise(self) -> None:
+        begin_run(self._run.name)
         try:
             await self.place.take()
             await self._keep_running()
@@ -189,6 +198,7 @@ class Supervisor:
                 self._run.name, status, delay, self._reason,
             )  # fmt: skip
             await asyncio.sleep(delay)
+            self.restarts += 1
 
     def _final_reason(self, status: int) -> str:
         """Return the reason to give the learner up, empty to start another one."""

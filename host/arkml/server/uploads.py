@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec.structs import asdict
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.rows import CONTENT_TYPE, RowKind
+from arkml.hive.protocol.rows import CONTENT_TYPE, Header, RowKind
 from arkml.hive.protocol.runs import Role
+from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.sessions import OutOfTurn, RowsReply
 from arkml.server.access.callers import AccessRole, caller_in
 from arkml.server.bodies import BodyRoute, declared_size, header_of, read_rows
@@ -17,6 +20,22 @@ from arkml.server.routes import reply
 from arkml.server.row_checks import CheckedRows
 from arkml.server.run import Run
 from arkml.server.sessions import RunSession
+
+APPENDED = "arkml.appended"
+"""The key of a request's scope under which middleware finds what was appended."""
+
+
+class Appended(NamedTuple):
+    """
+    A body that is in the log of a run.
+
+    `end` is a position of the log after it, or None if the log was closed meanwhile.
+    """
+
+    run: Run
+    session: RunSession
+    header: Header
+    end: Place | None
 
 
 class Uploads(BodyRoute):
@@ -53,6 +72,9 @@ class Uploads(BodyRoute):
             text = f"body {header.seq} comes before body {expected}"
             return reply(OutOfTurn(text, expected), 409)
         checked, is_new = await run.append(session, header, body)
+        if is_new:
+            self._hive.refused_rows.update(checked.kinds)
+            scope[APPENDED] = Appended(run, session, checked.header, run.lifecycle.log.end)
         return reply(_acknowledge(run, session, checked, is_new=is_new))
 
 

@@ -48,13 +48,18 @@ class DiskUse:
         self._runs: dict[str, int] = {}
         self._is_full = False
 
+    @property
+    def used(self) -> int:
+        """The bytes on disk, with those that were allocated since the last measurement."""
+        return self._measured + self._taken
+
     def of_run(self, run_id: str) -> int:
         """Return the bytes of a run at the last measurement, 0 before the first."""
         return self._runs.get(run_id, 0)
 
     def take(self, size: int) -> None:
         """Count `size` bytes that are about to be allocated. Raises HiveRefused without room."""
-        used, most = self._measured + self._taken, self._most
+        used, most = self.used, self._most
         was_full, self._is_full = self._is_full, bool(most) and used + size > most
         if self._is_full:
             reason = (

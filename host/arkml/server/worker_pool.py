@@ -7,9 +7,13 @@ import asyncio
 from arkml.errors import AbiError, HiveError, HiveRefused, UsageError
 from arkml.hive.protocol.workers import WorkerJob
 from arkml.server.access.worker_tokens import WorkerTokens
+from arkml.server.log_lines import relay_line
 from arkml.server.options import WorkerOptions
 from arkml.workers.choice import make_placement
 from arkml.workers.placement import Placement, Worker
+
+_OF_RUN = " of run "
+"""Stands between the number of a worker and its run, in the name of its program."""
 
 
 class WorkerPool:
@@ -69,7 +73,7 @@ class WorkerPool:
     async def start(self, job: WorkerJob) -> Worker:
         """Start a program. Raises HiveRefused with the reason if it cannot be started."""
         assert self._placement is not None
-        name = f"worker {job.worker} of run {job.run_id}"
+        name = f"worker {job.worker}{_OF_RUN}{job.run_id}"
         start, program = self._placement.start, self.options.program
         try:
             return await asyncio.to_thread(start, program, job.as_json(), name)
@@ -83,8 +87,16 @@ class WorkerPool:
             await asyncio.to_thread(placement.close)
 
 
+def _relay(name: str, line: str) -> None:
+    """Log a line that a worker has written."""
+    worker, _, run = name.rpartition(_OF_RUN)
+    relay_line(line, run=run, worker=worker)
+
+
 def _open_placement(options: WorkerOptions) -> Placement:
     try:
-        return make_placement(options.runner, options.ray_address, cpus=options.total)
+        return make_placement(
+            options.runner, options.ray_address, cpus=options.total, on_line=_relay
+        )
     except (AbiError, UsageError) as error:
         raise HiveError(f"no rollout workers can be started: {error}") from error

@@ -14,6 +14,7 @@ from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import RunRequest, WorkerInfo
 from arkml.hive.protocol.workers import WorkerJob, environment_seed
 from arkml.server.access.worker_tokens import WorkerGrant
+from arkml.server.log_lines import begin_run
 from arkml.server.worker_pool import WorkerPool
 from arkml.workers.deaths import MAX_REPLACEMENTS, WITHIN_SECONDS, Deaths
 from arkml.workers.placement import Worker
@@ -233,6 +234,7 @@ class RunWorkers:
         )
 
     async def _watch(self) -> None:
+        begin_run(self._run_id)
         while not self._is_stopped:
             await asyncio.sleep(_CHECK_EVERY)
             for place in list(self._places):

@@ -43,7 +43,7 @@ def main(program: Program) -> int:
     the end of its input. REFUSED is for a job that cannot be done, 1 for anything else. The last
     event has the reason of the end.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(name)s: %(message)s")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, GUARD.interrupt)
     values = {name: value for name, value in program.job.items() if name != "version"}

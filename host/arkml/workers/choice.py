@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from arkml.errors import UsageError
-from arkml.workers.local import LocalPlacement
+from arkml.workers.local import LocalPlacement, OnLine
 from arkml.workers.placement import Placement, RunnerName
 
 
-def make_placement(runner: RunnerName, address: str | None = None, *, cpus: int = 1) -> Placement:
+def make_placement(
+    runner: RunnerName,
+    address: str | None = None,
+    *,
+    cpus: int = 1,
+    on_line: OnLine | None = None,
+) -> Placement:
     """
     Return a place for worker programs: this machine, or a Ray cluster.
 
     `address` is the "HOST:PORT" of a cluster to join, which must have `cpus` free processors, one a
     worker. Without one, "ray" starts a cluster of its own on this machine. The environment variable
-    RAY_ADDRESS is not read.
+    RAY_ADDRESS is not read. `on_line` gets the lines of workers on this machine; Ray has files of
+    its own for those of others.
 
     Raises UsageError if Ray is not installed or an address is given that is not used, and
     Unavailable with a sentence, within ten seconds, if the cluster cannot be joined.
@@ -29,4 +36,4 @@ def make_placement(runner: RunnerName, address: str | None = None, *, cpus: int 
             f"the address of a Ray cluster is {address!r}, which the runner 'processes' does not"
             " use: choose the runner 'ray'"
         )
-    return LocalPlacement()
+    return LocalPlacement(on_line)

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 from arkml.closing import Closing
@@ -18,6 +18,9 @@ from arkml.errors import Unavailable, UsageError
 from arkml.workers.environment import worker_environment
 from arkml.workers.process_group import ProcessGroup, ended_by
 from arkml.workers.program import package_version
+
+OnLine = Callable[[str, str], None]
+"""Called with the name of a worker and a line that it has written to its standard error."""
 
 _MAX_EVENTS = 1_000
 _MAX_LINE = 1 << 20
@@ -30,12 +33,14 @@ class LocalWorker:
     """
     A program in a process group of its own, which ends with it, and with this process.
 
-    The newest thousand events are kept.
+    The newest thousand events are kept. `on_line` is called with the name of the worker and each
+    line of its standard error, by a thread.
     """
 
-    def __init__(self, module: str, job: bytes, name: str) -> None:
+    def __init__(self, module: str, job: bytes, name: str, on_line: OnLine | None = None) -> None:
         """Start the program. Raises OSError."""
         self.name = name
+        self._on_line = on_line
         self._group = ProcessGroup(
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
@@ -140,7 +145,10 @@ class LocalWorker:
 
     def _read_output(self, output: IO[bytes]) -> None:
         for line in _lines(output):
-            self._last_line = line.decode(errors="replace").strip()[-_QUOTED:] or self._last_line
+            text = line.decode(errors="replace").strip()
+            self._last_line = text[-_QUOTED:] or self._last_line
+            if self._on_line is not None and text:
+                self._on_line(self.name, text)
 
     def _wait_for_end(self, threads: list[threading.Thread]) -> None:
         self._group.wait()
@@ -157,9 +165,10 @@ class LocalWorker:
 
 
 class LocalPlacement(Closing):
-    """Starts worker programs on this machine."""
+    """Starts worker programs on this machine; `on_line` is called with the lines of all."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_line: OnLine | None = None) -> None:
+        self._on_line = on_line
         self._workers: list[LocalWorker] = []
         self._is_closed = False
         self._lock = threading.Lock()
@@ -176,7 +185,7 @@ class LocalPlacement(Closing):
             if self._is_closed:
                 raise Unavailable(f"{name} cannot be started: the placement is closed")
             try:
-                worker = LocalWorker(module, line, name)
+                worker = LocalWorker(module, line, name, self._on_line)
             except OSError as error:
                 raise Unavailable(f"{name} cannot be started: {error.strerror}") from error
             self._workers = [one for one in self._workers if one.is_alive] + [worker]

@@ -50,8 +50,7 @@ class HiveAdmission:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope = {**scope, "path": self._path(scope["path"])}
-        path = scope["path"]
+        scope["path"] = path = self._path(scope["path"])
         sending = with_headers(send, PAGE if _is_page(path) else DATA)
         answer = self._refusal(scope)
         await (self._app if answer is None else answer)(scope, receive, sending)

@@ -1,0 +1,193 @@
+"""Traces by OpenTelemetry, on where OTEL_EXPORTER_OTLP_ENDPOINT is set."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from arkml.loggers import SafeLogger
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.sampling import Sampler
+    from opentelemetry.trace import Span
+
+HEADER = "traceparent"
+
+Attributes = Mapping[str, str | int]
+"""Facts about the work of a span, by their names."""
+
+Side = Literal["arkml-host", "arkml-hive"]
+"""The name of the service whose spans they are, unless OTEL_SERVICE_NAME is set."""
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_SHARE = 0.01
+"""The share of bodies that are traced, unless OTEL_TRACES_SAMPLER is set."""
+
+_FLUSH_SECONDS = 1.5
+"""Seconds that a process that ends waits for the receiver of its last spans."""
+
+_LEFT_OUT = re.compile("00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][02468ace]")
+"""The header of a trace that the sampler has decided against: the last bit is 0."""
+
+log = SafeLogger(__name__)
+
+
+class Tracing:
+    """
+    Spans of one process, exported in the background.
+
+    The application's own provider of traces, if it has one, is left alone.
+    """
+
+    def __init__(self, side: Side) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        named = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: side}
+        self._provider: TracerProvider = TracerProvider(
+            sampler=_sampler(), resource=Resource.create(named), shutdown_on_exit=False
+        )
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        sampler = os.environ.get("OTEL_TRACES_SAMPLER") or "parentbased_traceidratio"
+        self._follows_parents = sampler.lower().startswith("parentbased")
+        self._tracer = self._provider.get_tracer("arkml")
+        self._propagator = TraceContextTextMapPropagator()
+        atexit.register(self.flush)
+
+    def start(
+        self,
+        name: str,
+        *,
+        kind: Literal["client", "server", "internal"] = "internal",
+        parent: str | Span = "",
+        attributes: Attributes | None = None,
+    ) -> Span:
+        """
+        Start a span, which the caller ends.
+
+        `parent` is another span, or the header `traceparent` of a request; empty begins a trace,
+        which is recorded as the sampler decides.
+        """
+        from opentelemetry.context import Context
+        from opentelemetry.trace import SpanKind, set_span_in_context
+
+        if isinstance(parent, str):
+            context = self._propagator.extract({HEADER: parent}, Context()) if parent else Context()
+        else:
+            context = set_span_in_context(parent, Context())
+        return self._tracer.start_span(
+            name, context, kind=SpanKind[kind.upper()], attributes=attributes
+        )
+
+    @contextmanager
+    def span(
+        self,
+        name: str,
+        *,
+        kind: Literal["client", "server", "internal"] = "internal",
+        parent: str | Span = "",
+        attributes: Attributes | None = None,
+    ) -> Iterator[Span]:
+        """Record the time of a block, and the error that ends it."""
+        from opentelemetry.trace import StatusCode
+
+        span = self.start(name, kind=kind, parent=parent, attributes=attributes)
+        try:
+            yield span
+        except BaseException as error:
+            span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            span.end()
+
+    def is_left_out(self, header: str) -> bool:
+        """Return whether a `traceparent` says that its trace is not recorded, here neither."""
+        return self._follows_parents and _LEFT_OUT.fullmatch(header) is not None
+
+    def header(self, span: Span) -> str:
+        """Return the header by which another process continues the trace of a span."""
+        from opentelemetry.context import Context
+        from opentelemetry.trace import set_span_in_context
+
+        carrier: dict[str, str] = {}
+        self._propagator.inject(carrier, set_span_in_context(span, Context()))
+        return carrier.get(HEADER, "")
+
+    def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
+        """Export what has ended, for at most `seconds`; a receiver that is gone delays no end."""
+        self._run(self._provider.force_flush, seconds)
+
+    def close(self, seconds: float = _FLUSH_SECONDS) -> None:
+        """Export what has ended, for at most `seconds`, and nothing after that."""
+        atexit.unregister(self.flush)
+        self._run(self._provider.shutdown, seconds)
+
+    def _run(self, work: Callable[[], object], seconds: float) -> None:
+        """Call a function that may wait for the receiver, for at most `seconds`."""
+        working = threading.Thread(target=work, name="arkml-traces", daemon=True)
+        working.start()
+        working.join(seconds)
+
+
+def trace_id(span: Span) -> str:
+    """Return the trace of a span as 32 hexadecimal digits, empty if it is not recorded."""
+    return f"{span.get_span_context().trace_id:032x}" if span.is_recording() else ""
+
+
+@cache
+def tracing(side: Side) -> Tracing | None:
+    """
+    Return what records the spans of this process, None where traces are off.
+
+    They are off unless the environment names an endpoint and the packages are installed. Where they
+    are missing, one sentence is logged.
+    """
+    if not is_wanted(os.environ):
+        return None
+    try:
+        return Tracing(side)
+    except ImportError as error:
+        log.warning(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set and OpenTelemetry is not installed, so there are no"
+            " traces: pip install 'arkml[otel]' (%s)", error,
+        )  # fmt: skip
+    except ValueError as error:
+        log.warning("there are no traces, for a variable of OpenTelemetry is invalid: %s", error)
+    return None
+
+
+def is_wanted(environment: Mapping[str, str]) -> bool:
+    """Return whether an environment asks for traces."""
+    is_disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    exporter = environment.get("OTEL_TRACES_EXPORTER", "otlp")
+    return any(map(environment.get, _ENDPOINTS)) and not is_disabled and exporter != "none"
+
+
+def _sampler() -> Sampler | None:
+    """Return the sampler, None for that of OTEL_TRACES_SAMPLER."""
+    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+
+    if os.environ.get("OTEL_TRACES_SAMPLER"):
+        return None
+    return ParentBasedTraceIdRatio(_share(os.environ.get("OTEL_TRACES_SAMPLER_ARG")))
+
+
+def _share(text: str | None) -> float:
+    """Return the share of traces in a text, the default for None and for what is not a share."""
+    if text is None:
+        return _SHARE
+    with suppress(ValueError):
+        if 0 <= float(text) <= 1:
+            return float(text)
+    log.warning("OTEL_TRACES_SAMPLER_ARG is %r, not a share from 0 to 1: %g is taken", text, _SHARE)
+    return _SHARE

@@ -1,0 +1,108 @@
+"""Counts and durations of the requests to a hive, and the ids by which log lines name them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import secrets
+from bisect import bisect_left
+from collections import Counter
+from time import perf_counter
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from arkml.server.log_lines import begin_request
+
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
+"""Upper bounds of the durations that are counted together, in seconds; a policy waits for 20."""
+
+UNROUTED = "other"
+"""The route of a request that was refused before it had one, or asked for a path without one."""
+
+SCOPE_KEY = "arkml.request_counts"
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
+_ABANDONED = 499
+"""The status of a request that got no answer, as nginx counts one whose client has left."""
+
+_HEADER = b"x-request-id"
+_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+
+class Durations:
+    """
+    The durations of the requests of one route and method.
+
+    `counts` are those up to each of BOUNDS and not up to the one before, and those above all.
+    """
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a request that took `seconds`."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.seconds += seconds
+
+
+class RequestCounts:
+    """
+    ASGI middleware that counts requests by route, method and status, and gives each an id.
+
+    Paths count as the templates of their routes, so that there is a bounded number of them. The id
+    is that of the header X-Request-Id if it has up to 64 letters, digits, dots, dashes and
+    underscores; the answer has it, too. The middleware lies in the scope of each request under
+    SCOPE_KEY.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.requests: Counter[tuple[str, str, int]] = Counter()
+        """The number of answered requests by method, route and status."""
+        self.durations: dict[tuple[str, str], Durations] = {}
+        """By method and route."""
+        self.in_flight = 0
+        self._app = app
+        self._prefix = secrets.token_hex(4)
+        self._numbers = itertools.count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = perf_counter(), _ABANDONED
+        request = self._id_of(scope)
+        scope[SCOPE_KEY] = self
+        context = begin_request(request.decode())
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (_HEADER, request)]
+            await send(message)
+
+        self.in_flight += 1
+        try:
+            await self._app(scope, receive, answer)
+        finally:
+            self.in_flight -= 1
+            context.is_over = True
+            self._count(scope, status, perf_counter() - began)
+
+    def _id_of(self, scope: Scope) -> bytes:
+        for name, value in scope["headers"]:
+            if name == _HEADER and _ID.fullmatch(value):
+                return bytes(value)
+        return b"%s-%x" % (self._prefix.encode(), next(self._numbers))
+
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        method: str = scope["method"] if scope["method"] in _METHODS else UNROUTED
+        route: str = getattr(scope.get("route"), "path", UNROUTED)
+        self.requests[method, route, status] += 1
+        durations = self.durations.get((method, route))
+        if durations is None:
+            durations = self.durations[method, route] = Durations()
+        durations.add(seconds)

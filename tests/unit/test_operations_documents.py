@@ -1,0 +1,245 @@
+"""What operators copy: units, container files, nginx, dashboards and alerts name what there is."""
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.integration.web_certificate import CERTIFICATE
+
+from arkml.hive.protocol.runs import DEFAULT_PORT
+from arkml.server.app import routes_of
+from arkml.server.monitoring.health import HEALTH_PATH, READY_PATH
+from arkml.server.monitoring.metrics import HIVE_SERIES, METRICS_PATH, HiveFigures, exposition
+
+ROOT = Path(__file__).parents[2]
+HERE = ROOT / "docs" / "operations"
+PAGE = (ROOT / "docs" / "operations.md").read_text()
+NAME = re.compile(r"\b(?:arkml|process)_[a-z_]+")
+UNREAL = {"arkml_token"}
+"""Words of the page that look like metrics: the file of a token."""
+
+
+def types():
+    """The type of each metric, by its name, as a hive without runs exposes them."""
+    figures = HiveFigures(ROOT, {}, {}, [0.0] * len(HIVE_SERIES), [], {}, {}, 0)
+    text, _ = exposition(figures, None)
+    return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text.decode(), re.MULTILINE))
+
+
+TYPES = types()
+SAMPLES = {name for name, kind in TYPES.items() if kind != "histogram"} | {
+    f"{name}_{part}"
+    for name, kind in TYPES.items()
+    if kind == "histogram"
+    for part in ("bucket", "sum", "count")
+}
+
+
+def test_the_table_of_metrics_is_that_of_the_hive():
+    table = re.findall(r"^\| `((?:arkml|process)_\w+)` \| (\w+) \|", PAGE, re.MULTILINE)
+
+    assert dict(table) == TYPES
+    assert len(table) == len(TYPES) > 30
+
+
+def test_the_page_names_no_other_metric():
+    assert set(NAME.findall(PAGE)) - UNREAL <= SAMPLES | TYPES.keys()
+
+
+def expressions(path):
+    """The expressions of a file, by their name."""
+    if path.suffix == ".yml":
+        rules = [rule for group in yaml.safe_load(path.read_text())["groups"]
+                 for rule in group["rules"]]  # fmt: skip
+        return {rule["alert"]: rule["expr"] for rule in rules}
+    board = json.loads(path.read_text())
+    found = {
+        f"{panel['title']} {target['refId']}": target["expr"]
+        for panel in board["panels"]
+        for target in panel["targets"]
+    }
+    queries = [one["query"] for one in board["templating"]["list"] if one["type"] == "query"]
+    return found | dict(enumerate(queries))
+
+
+@pytest.mark.parametrize("name", ["alerts.yml", "dashboard.json"])
+def test_alerts_and_dashboard_name_metrics_of_the_hive_and_labels_that_these_have(name):
+    for what, expression in expressions(HERE / name).items():
+        named = NAME.findall(expression)
+
+        assert named, what
+        assert set(named) <= SAMPLES, what
+        assert expression.count("(") == expression.count(")"), what
+        for metric, labels in re.findall(r"(\w+)\{([^}]*(?:\{sid\}[^}]*)?)\}", expression):
+            used = set(re.findall(r"(\w+)[!=]~?", labels)) | set(re.findall(r"(\w+)=", labels))
+            assert used <= labels_of(metric), (what, used)
+
+
+def labels_of(sample):
+    """The labels of a sample, as the table of the page has them."""
+    name = re.sub(r"_(bucket|sum|count)$", "", sample) if sample not in TYPES else sample
+    (labels,) = re.findall(rf"^\| `{name}` \| \w+ \| ([^|]*)\|", PAGE, re.MULTILINE)
+    return {label.strip() for label in labels.split(",")} | {"instance"}
+
+
+def test_every_alert_says_what_is_wrong_and_how_much_it_matters():
+    rules = yaml.safe_load((HERE / "alerts.yml").read_text())["groups"][0]["rules"]
+
+    assert len({rule["alert"] for rule in rules}) == len(rules) > 10
+    assert all(rule["annotations"]["summary"].endswith(".") for rule in rules)
+    assert {rule["labels"]["severity"] for rule in rules} <= {"page", "warning", "info"}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_prometheus_takes_the_alerts():
+    subprocess.run(["promtool", "check", "rules", HERE / "alerts.yml"], check=True)
+
+
+def test_the_panels_of_the_dashboard_do_not_overlap_and_have_the_source_of_the_page():
+    panels = json.loads((HERE / "dashboard.json").read_text())["panels"]
+    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
+
+    assert len(places) == len(panels) == len({panel["id"] for panel in panels})
+    assert {panel["datasource"]["uid"] for panel in panels} == {"${source}"}
+
+
+def unit():
+    """The sections of the unit of systemd, each a dictionary; comments are left out."""
+    parser = configparser.ConfigParser(strict=True, interpolation=None)
+    parser.optionxform = str
+    parser.read(HERE / "arkml-hive.service")
+    return {name: dict(parser[name]) for name in parser.sections()}
+
+
+def options_of(command):
+    return re.findall(r"--[a-z-]+", command)
+
+
+def test_the_unit_is_hardened_and_leaves_the_end_to_the_hive():
+    service = unit()["Service"]
+
+    assert service["User"] not in ("", "root")
+    assert (service["KillMode"], service["OOMPolicy"]) == ("mixed", "continue")
+    assert int(service["TimeoutStopSec"]) > 8  # which a hive takes
+    for name in ("NoNewPrivileges", "PrivateTmp", "ProtectHome", "RestrictNamespaces"):
+        assert service[name] == "yes"
+    assert service["ProtectSystem"] == "strict"
+    assert service["CapabilityBoundingSet"] == ""
+    assert f"--data /var/lib/{service['StateDirectory']}" in service["ExecStart"]
+    assert f"XDG_CACHE_HOME=/var/cache/{service['CacheDirectory']}" in service["Environment"]
+
+
+@pytest.mark.parametrize("name", ["arkml-hive.service", "Containerfile"])
+def test_commands_of_the_unit_and_the_image_have_options_that_there_are(name):
+    command = (ROOT / "host/arkml/cli/serve.py").read_text()
+    limits = (ROOT / "host/arkml/cli/hive_limits.py").read_text()
+    known = set(re.findall(r"\b([a-z_]+): (?:Annotated|Max|Session|Header|Body)", command + limits))
+    text = (HERE / name).read_text()
+    lines = [line for line in text.splitlines() if line.startswith(("ExecStart=", "CMD ["))]
+    used = options_of(" ".join(lines))
+
+    assert len(used) >= 3
+    assert {one.removeprefix("--").replace("-", "_") for one in used} <= known
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd")
+def test_systemd_takes_the_unit(tmp_path):
+    text = (HERE / "arkml-hive.service").read_text().replace("/opt/arkml/bin/arkml", "/bin/true")
+    copy = tmp_path / "arkml-hive.service"
+    copy.write_text(text)
+    run = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False
+    )
+    complaints = [line for line in run.stderr.splitlines() if "arkml-hive.service:" in line]
+
+    assert complaints == []
+
+
+def instructions():
+    """The instructions of the container file: word and rest, lines joined."""
+    text = (HERE / "Containerfile").read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [line.split(maxsplit=1) for line in lines]
+
+
+def test_the_container_file_copies_what_is_there_and_is_not_root():
+    found = instructions()
+    copied = [
+        source
+        for word, rest in found
+        if word == "COPY" and "--from" not in rest
+        for source in rest.split()[:-1]
+    ]
+    packaged = {"pyproject.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE", "host"}
+    users = [rest for word, rest in found if word == "USER"]
+
+    assert packaged <= set(copied)
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+    assert users == ["10001:10001"]
+    assert [word for word, _ in found].index("USER") < [word for word, _ in found].index("CMD")
+    assert ["EXPOSE", str(DEFAULT_PORT)] in found
+    assert ["STOPSIGNAL", "SIGTERM"] in found
+
+
+def test_the_container_asks_for_a_path_that_needs_no_token():
+    (check,) = [rest for word, rest in instructions() if word == "HEALTHCHECK"]
+    (url,) = re.findall(r"http://[^']+", check)
+
+    assert url == f"http://127.0.0.1:{DEFAULT_PORT}{READY_PATH}"
+
+
+@pytest.mark.slow  # it fetches a gigabyte
+def test_the_container_file_builds_where_there_is_a_builder(tmp_path):
+    builder = next((name for name in ("podman", "docker") if _works(name)), None)
+    if builder is None:
+        pytest.skip("there is neither podman nor docker with a daemon")
+    subprocess.run(
+        [builder, "build", "-f", HERE / "Containerfile", "--iidfile", tmp_path / "id", ROOT],
+        check=True, timeout=900,
+    )  # fmt: skip
+
+
+def _works(builder):
+    if shutil.which(builder) is None:
+        return False
+    asked = subprocess.run([builder, "info"], capture_output=True, check=False, timeout=60)
+    return asked.returncode == 0 and b"Server Version" in asked.stdout + b"Server Version" * (
+        builder == "podman"
+    )
+
+
+def test_nginx_knows_the_prefix_streams_and_sizes():
+    text = (HERE / "nginx.conf").read_text()
+    events = re.search(r"location = /hive/v1/events \{(.*?)\}", text, re.DOTALL)[1]
+
+    assert text.count("{") == text.count("}")
+    assert f"server 127.0.0.1:{DEFAULT_PORT};" in text
+    assert "proxy_buffering off;" in events
+    assert "proxy_request_buffering off;" in text
+    assert re.search(r"location /hive/ \{\s*proxy_pass http://hive/;", text)
+    assert "ssl_certificate " in text
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
+def test_nginx_takes_its_file(tmp_path):
+    certificate, _, key = CERTIFICATE.partition("-----BEGIN PRIVATE KEY-----")
+    (tmp_path / "crt").write_text(certificate)
+    (tmp_path / "key").write_text("-----BEGIN PRIVATE KEY-----" + key)
+    text = (HERE / "nginx.conf").read_text()
+    for suffix in ("crt", "key"):
+        text = text.replace(f"/etc/ssl/hive.example.{suffix}", str(tmp_path / suffix))
+    (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid;\n{text}")
+    subprocess.run(["nginx", "-t", "-p", tmp_path, "-c", tmp_path / "nginx.conf"], check=True)
+
+
+def test_the_page_names_every_path_that_operators_ask_for():
+    plain = {route.path for route in routes_of(None) if not route.path.startswith("/v1/")}
+
+    assert {HEALTH_PATH, READY_PATH, METRICS_PATH} <= plain
+    assert all(f"`GET {path}`" in PAGE for path in (HEALTH_PATH, READY_PATH, METRICS_PATH))
+    assert all(f"operations/{file.name})" in PAGE for file in HERE.iterdir())
