@@ -25,6 +25,9 @@ ACT, READ, ADMIN, WORKER = "act", "read", "admin", "worker"
 TRAINS = {ACT, READ, ADMIN}
 TABLE = {
     ("GET", "/v1/health"): "all",
+    ("GET", "/healthz"): "all",
+    ("GET", "/readyz"): "all",
+    ("GET", "/metrics"): {READ, ADMIN},
     ("POST", "/login"): "all",
     ("GET", "/v1/caller"): TRAINS,
     ("POST", "/v1/one_time_tokens"): {ADMIN},
@@ -142,7 +145,9 @@ def call_for(method, path, run_id, sid):
 
 def routes_in(app):
     """Every method and path that an application serves."""
-    starlette = app._app._app
+    starlette = app
+    while not hasattr(starlette, "routes"):
+        starlette = starlette._app
     return [
         (method, route.path)
         for route in starlette.routes
