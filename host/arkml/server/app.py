@@ -71,7 +71,7 @@ def make_app(hive: Hive) -> ASGIApp:
     kinds = (ArkmlError, OSError, sqlite3.Error, Exception)
     credentials = hive.credentials
     sessions = BrowserSessions(credentials)
-    login = BrowserLogin(credentials, sessions, hive.one_time_tokens, LoginPace())
+    login = BrowserLogin(credentials, sessions, hive.one_time, LoginPace())
     app = Starlette(
         routes=[*routes_of(hive), *login.routes()],
         exception_handlers={HTTPException: _unknown, **dict.fromkeys(kinds, _refused)},

@@ -8,14 +8,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from arkml.server.access.browser_sessions import BrowserSessions
 from arkml.server.access.callers import SAFE_METHODS, STRANGER, Caller, set_caller
 from arkml.server.access.credentials import OPEN, Credentials
-from arkml.server.access.login import session_id_in, set_origin
+from arkml.server.access.login import LOGIN_PATH, LOGOUT_PATH, session_id_in, set_origin
 from arkml.server.access.origins import OriginRules, RequestOrigin, browser_problem
 from arkml.server.access.security_headers import DATA, PAGE, with_headers
 from arkml.server.access.worker_tokens import digest_of
 from arkml.server.errors import sentence
 
-PAGE_PATH = "/page/"
-"""The path below which the files of the page are; `/` is one, too."""
+_PROTOCOL = "/v1/"
+_DATA = frozenset({LOGIN_PATH, LOGOUT_PATH, "/healthz", "/readyz", "/metrics"})
+"""The paths, besides those of the protocol, that are not files of the page: these are all open."""
 
 _BEARER = b"Bearer "
 
@@ -26,7 +27,8 @@ class HiveAdmission:
 
     Requests for other hosts than the hive's and those of foreign pages are refused, and those
     without a valid token or session unless their path is one of `open_paths`, or of a file of the
-    page. The routes decide what the role of a caller is enough for.
+    page, which is every path but those of data. The routes decide what the role of a caller is
+    enough for.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class HiveAdmission:
 
 
 def _is_page(path: str) -> bool:
-    return path == "/" or path.startswith(PAGE_PATH)
+    return not path.startswith(_PROTOCOL) and path not in _DATA
 
 
 def _unauthorized() -> JSONResponse:
