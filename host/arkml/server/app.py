@@ -50,7 +50,12 @@ OPERATIONS: tuple[Operation[Any], ...] = (
 """All routes but those that take bytes, `Uploads` and `ModuleUploads`, and those of browsers."""
 
 OPEN_PATHS = frozenset(
-    {LOGIN_PATH, *(PREFIX + operation.path for operation in OPERATIONS if operation.is_open)}
+    {
+        LOGIN_PATH,
+        "/healthz",
+        "/readyz",
+        *(PREFIX + operation.path for operation in OPERATIONS if operation.is_open),
+    }
 )
 """The paths that take no token, besides the files of the page."""
 
