@@ -29,7 +29,7 @@ TABLE = {
     ("GET", "/readyz"): "all",
     ("GET", "/metrics"): {READ, ADMIN},
     ("POST", "/login"): "all",
-    ("GET", "/v1/caller"): TRAINS,
+    ("GET", "/v1/whoami"): TRAINS,
     ("POST", "/v1/one_time_tokens"): {ADMIN},
     ("GET", "/v1/runs"): TRAINS,
     ("POST", "/v1/runs"): {ACT, ADMIN},
@@ -264,7 +264,7 @@ async def test_a_hive_without_tokens_answers_programs_and_its_own_page(tmp_path)
                 (await http.get("/v1/runs", headers=headers)).status_code,
                 (await http.post("/v1/runs/none/stop", headers=headers)).status_code,
             ]
-        caller = await http.get("/v1/caller")
+        caller = await http.get("/v1/whoami")
         login = await http.post("/login", json={"token": "any"}, headers=BROWSER)
         linked = await http.post("/v1/one_time_tokens", json={})
 
@@ -283,7 +283,7 @@ async def test_a_hive_without_tokens_answers_programs_and_its_own_page(tmp_path)
     assert linked.status_code == 409
 
 
-@pytest.mark.parametrize("path", ["/v1/health", "/login", "/", "/page/app.js", "/v1/runs"])
+@pytest.mark.parametrize("path", ["/v1/health", "/login", "/", "/page.js", "/v1/runs"])
 async def test_a_foreign_page_is_refused_everywhere_also_with_a_token(tmp_path, path):
     async with opened(tmp_path, token=OPERATOR) as (_, app), client(app) as http:
         for origin in ("http://evil.example", "null", "http://localhost:1"):
@@ -301,12 +301,14 @@ async def test_every_answer_has_headers_for_browsers(tmp_path):
             await http.get("/v1/runs"),
             await http.get("/v1/runs", headers={"origin": "null"}),
             await http.get("/v1/health"),
-            await http.get("/none"),
+            await http.get("/v1/none"),
             await http.post("/login"),
+            await http.get("/metrics"),
         ]
-        pages = [await http.get("/"), await http.get("/page/app.js")]
+        pages = [await http.get("/"), await http.get("/login.js"), await http.post("/")]
 
-    assert [answer.status_code for answer in data] == [200, 401, 403, 200, 401, 400]
+    assert [answer.status_code for answer in data] == [200, 401, 403, 200, 401, 400, 401]
+    assert [answer.status_code for answer in pages] == [404, 404, 401]
     for answer in (*data, *pages):
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["referrer-policy"] == "no-referrer"
@@ -322,6 +324,7 @@ async def test_every_answer_has_headers_for_browsers(tmp_path):
         assert policy == {
             "default-src": "'none'",
             "script-src": "'self'",
+            "img-src": "'self' data: blob:",
             "connect-src": "'self'",
             "style-src": "'self' 'unsafe-inline'",
             "base-uri": "'none'",

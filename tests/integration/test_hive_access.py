@@ -152,7 +152,7 @@ def test_a_browser_logs_in_and_out(browser, hive, tokens):
     before = browser.get("/v1/runs")
     login = browser.post("/login", json={"token": tokens["read"]})
     cookie = login.headers["set-cookie"]
-    seen, caller = browser.get("/v1/runs"), browser.get("/v1/caller")
+    seen, caller = browser.get("/v1/runs"), browser.get("/v1/whoami")
     changed = browser.post("/v1/runs/none/stop", json={})
     logout = browser.post("/logout", json={})
     kept = {"cookie": cookie.partition(";")[0]}

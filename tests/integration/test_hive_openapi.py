@@ -73,7 +73,7 @@ def answers_of(service):
     yield "/v1/runs", "get", service.get("/runs")
     yield "/v1/runs", "get", service.get("/runs", headers={"authorization": "Bearer wrong"})
     yield "/v1/health", "get", service.get("/health")
-    yield "/v1/caller", "get", service.get("/caller")
+    yield "/v1/whoami", "get", service.get("/whoami")
     yield "/v1/one_time_tokens", "post", service.post("/one_time_tokens")
     for plain in ("/healthz", "/readyz", "/metrics"):
         yield plain, "get", service.http.get(service.base.removesuffix("/v1") + plain)

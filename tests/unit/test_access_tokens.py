@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from arkml.errors import HiveError, HiveRefused, UsageError
-from arkml.server.access import credentials
+from arkml.server.access import callers, credentials
 from arkml.server.access.callers import AccessRole, Caller
 from arkml.server.access.credentials import OPERATOR, Credentials
 from arkml.server.access.one_time_tokens import LIFE_SECONDS, OneTimeTokens
@@ -255,6 +255,14 @@ def test_runs_belong_to_the_tokens_that_started_them():
         Caller(ACT, "nameless", "").require_own("run", "", "stop")
     with pytest.raises(HiveRefused):
         Caller(READ, "alice", "1").require_own("run", "1", "stop")
+
+
+async def test_a_stream_ends_once_its_caller_is_not_valid_any_more(monkeypatch):
+    monkeypatch.setattr(callers, "_LOOK_EVERY", 0.001)
+    answers = iter([True, True, False])
+    await callers.until_invalid(Caller(READ, "alice", is_valid=lambda: next(answers)))
+
+    assert list(answers) == []
 
 
 def test_a_one_time_token_is_taken_once_and_for_ten_minutes():

@@ -26,11 +26,11 @@ async def _one_time_token(call: HiveCall, _: Nothing) -> OneTimeToken:
     """
     if not call.hive.credentials.operator:
         raise HiveRefused("this hive has no operator's token: set ARKML_HIVE_TOKEN", 409)
-    return OneTimeToken(call.hive.one_time_tokens.issue(), LIFE_SECONDS)
+    return OneTimeToken(call.hive.one_time.issue(), LIFE_SECONDS)
 
 
 ACCESS_OPERATIONS: tuple[Operation[Any], ...] = (
-    Operation("GET", "/caller", Nothing, CallerInfo, _caller, enough=AccessRole.ACT),
+    Operation("GET", "/whoami", Nothing, CallerInfo, _caller, enough=AccessRole.ACT),
     Operation(
         "POST", "/one_time_tokens", Nothing, OneTimeToken, _one_time_token, enough=AccessRole.ADMIN
     ),

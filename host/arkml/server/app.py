@@ -64,6 +64,9 @@ OPEN_PATHS = frozenset(
 """The paths that take no token, besides the files of the page."""
 
 
+PAGE_PATHS: frozenset[str] = frozenset()
+
+
 def routes_of(hive: Hive) -> list[Route]:
     """Return the routes of the protocol of hives, and those of operators."""
     rows = Route(PREFIX + ROWS_PATH, endpoint=Uploads(hive), methods=["POST"])
@@ -81,7 +84,7 @@ def make_app(hive: Hive) -> ASGIApp:
     kinds = (ArkmlError, OSError, sqlite3.Error, Exception)
     credentials = hive.credentials
     sessions = BrowserSessions(credentials)
-    login = BrowserLogin(credentials, sessions, hive.one_time_tokens, LoginPace())
+    login = BrowserLogin(credentials, sessions, hive.one_time, LoginPace())
     app = Starlette(
         routes=[*routes_of(hive), *login.routes()],
         exception_handlers={HTTPException: _unknown, **dict.fromkeys(kinds, _refused)},
@@ -89,7 +92,8 @@ def make_app(hive: Hive) -> ASGIApp:
     options = hive.options
     limited = BodyLimits(traced(app), options.limits)
     rules = OriginRules(options)
-    return RequestCounts(HiveAdmission(limited, rules, credentials, sessions, OPEN_PATHS))
+    admitted = HiveAdmission(limited, rules, credentials, sessions, OPEN_PATHS, PAGE_PATHS)
+    return RequestCounts(admitted)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

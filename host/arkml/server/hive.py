@@ -66,7 +66,7 @@ class Hive:
 
     `lock` is the descriptor of the lock on the data directory, which the hive closes. `address` is
     "HOST:PORT" or a URL, at which rollout workers reach the hive. `credentials` are the tokens that
-    it takes, `one_time_tokens` those that are good for one login.
+    it takes, `one_time` those that are good for one login.
     """
 
     def __init__(self, options: ServeOptions, lock: int, address: str) -> None:
@@ -80,7 +80,7 @@ class Hive:
         taken = options.workers
         self._workers = WorkerPool(taken, address)
         self.credentials = Credentials(options, self._workers.tokens)
-        self.one_time_tokens = OneTimeTokens(self.credentials.operator)
+        self.one_time = OneTimeTokens(self.credentials.operator)
         self._index = Index(options.data / "index.sqlite")
         self.disk = DiskUse(options.data, options.limits.disk_bytes)
         self._places = LearnerPlaces(options.limits)

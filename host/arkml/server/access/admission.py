@@ -14,9 +14,6 @@ from arkml.server.access.security_headers import DATA, PAGE, with_headers
 from arkml.server.access.worker_tokens import digest_of
 from arkml.server.errors import sentence
 
-PAGE_PATH = "/page/"
-"""The path below which the files of the page are; `/` is one, too."""
-
 _BEARER = b"Bearer "
 
 
@@ -26,7 +23,7 @@ class HiveAdmission:
 
     Requests for other hosts than the hive's and those of foreign pages are refused, and those
     without a valid token or session unless their path is one of `open_paths`, or of a file of the
-    page. The routes decide what the role of a caller is enough for.
+    page at one of `page_paths`. The routes decide what the role of a caller is enough for.
     """
 
     def __init__(
@@ -36,12 +33,14 @@ class HiveAdmission:
         credentials: Credentials,
         sessions: BrowserSessions,
         open_paths: frozenset[str],
+        page_paths: frozenset[str],
     ) -> None:
         self._app = app
         self._rules = rules
         self._credentials = credentials
         self._sessions = sessions
         self._open_paths = open_paths
+        self._page_paths = page_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -51,7 +50,7 @@ class HiveAdmission:
             await self._app(scope, receive, send)
             return
         scope["path"] = path = self._path(scope["path"])
-        sending = with_headers(send, PAGE if _is_page(path) else DATA)
+        sending = with_headers(send, PAGE if path in self._page_paths else DATA)
         answer = self._refusal(scope)
         await (self._app if answer is None else answer)(scope, receive, sending)
 
@@ -71,7 +70,7 @@ class HiveAdmission:
         method, path = scope["method"], scope["path"]
         if path == self._rules.prefix != "":
             return RedirectResponse(f"{path}/", 308)
-        if path in self._open_paths or (_is_page(path) and method in SAFE_METHODS):
+        if path in self._open_paths or (path in self._page_paths and method in SAFE_METHODS):
             set_caller(scope, STRANGER)
             return None
         caller, problem = self._caller(scope, request)
@@ -101,10 +100,6 @@ class HiveAdmission:
         session_id = session_id_in(scope, request)
         caller = self._sessions.find(session_id) if session_id else None
         return caller, browser_problem(request, by_cookie=True) if caller else ""
-
-
-def _is_page(path: str) -> bool:
-    return path == "/" or path.startswith(PAGE_PATH)
 
 
 def _unauthorized() -> JSONResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +15,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """The methods of requests that change nothing."""
 
 _SCOPE_KEY = "arkml.caller"
+_LOOK_EVERY = 1.0
 
 
 class AccessRole(StrEnum):
@@ -83,6 +85,12 @@ class Caller:
 
 STRANGER = Caller(None)
 """The caller of an open route, for which no token is looked at."""
+
+
+async def until_invalid(caller: Caller) -> None:
+    """Wait until a caller may not be answered any more: a stream ends then, within a second."""
+    while caller.is_valid():
+        await asyncio.sleep(_LOOK_EVERY)
 
 
 def set_caller(scope: Any, caller: Caller) -> None:

@@ -19,10 +19,15 @@ PAGE: Final[Headers] = (
     (
         b"content-security-policy",
         b"default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'"
-        b" 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+        b" 'unsafe-inline'; img-src 'self' data: blob:; base-uri 'none'; form-action 'self';"
+        b" frame-ancestors 'none'",
     ),
 )
-"""The headers of files of the page. They hold no data, and say themselves how they are cached."""
+"""
+The headers of files of the page. They hold no data, and say themselves how they are cached.
+
+Images are its icon, and charts on their way to a file.
+"""
 
 DATA: Final[Headers] = (
     *_ALWAYS,
