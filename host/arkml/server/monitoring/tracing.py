@@ -190,6 +190,8 @@ class FollowedBody:
 
     def look(self, run: Run) -> None:
         """Take in what the learner and the hive have done with the rows."""
+        if self._stage >= _DELIVER:
+            return
         n_opts, newest = run.document.n_opts, run.policies.newest
         if self._stage < _UPDATE and run.lifecycle.log.cursor >= self._end_of_rows:
             if not self._is_in_lockstep:  # where rows count as read only after their updates
@@ -197,7 +199,7 @@ class FollowedBody:
             self._reach(_UPDATE)
         if self._stage == _UPDATE and n_opts > self._before:
             self._reach(_PUBLISH)
-        if _UPDATE <= self._stage < _DELIVER and newest and newest.n_opts > self._before:
+        if self._stage >= _UPDATE and newest and newest.n_opts > self._before:
             self._publish(newest.version)
 
     def deliver(self, version: int, n_opts: int) -> str:
