@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkml.hive.tracing import HEADER, Tracing, trace_id, tracing
-from arkml.server.bodies import header_of
 from arkml.server.log_lines import begin_run, note_trace
 from arkml.server.run import Run
 from arkml.server.uploads import APPENDED, Appended
@@ -59,20 +58,18 @@ class TracedBodies:
         self._tracing = on
         self._followed: dict[str, FollowedBodies] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        # Not a coroutine of its own: nearly all requests are handed on as they are.
         path = scope["path"] if scope["type"] == "http" else ""
         if path.endswith("/rows") and scope["method"] == "POST":
-            await self._append(scope, receive, send)
+            parent = _parent_of(scope)
+            if not self._tracing.is_left_out(parent):
+                return self._append(parent, scope, receive, send)
         elif path.endswith("/policy") and self._followed:
-            await self._app(scope, receive, self._marking(scope, send))
-        else:
-            await self._app(scope, receive, send)
+            return self._app(scope, receive, self._marking(scope, send))
+        return self._app(scope, receive, send)
 
-    async def _append(self, scope: Scope, receive: Receive, send: Send) -> None:
-        parent = header_of(scope, _HEADER).decode("latin-1")
-        if self._tracing.is_left_out(parent):
-            await self._app(scope, receive, send)
-            return
+    async def _append(self, parent: str, scope: Scope, receive: Receive, send: Send) -> None:
         span = self._tracing.start("append rows", kind="server", parent=parent)
         try:
             if span.is_recording():
@@ -238,6 +235,14 @@ class FollowedBody:
         if self._stage >= _PUBLISH and self._version:
             self._span.set_attribute("arkml.policy_version", self._version)
         self._span.end()
+
+
+def _parent_of(scope: Scope) -> str:
+    """Return the header `traceparent` of a request, empty without one."""
+    for name, value in scope["headers"]:
+        if name == _HEADER:
+            return str(value, "latin-1")
+    return ""
 
 
 def _attributes(appended: Appended) -> dict[str, str | int]:
