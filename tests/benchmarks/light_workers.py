@@ -44,7 +44,7 @@ class LightWorkers:
         """Let `count` more begin, spread over the time between two bodies."""
         for _ in range(count):
             self._tasks.append(asyncio.create_task(self._send()))
-            self._tasks.append(asyncio.create_task(self._poll()))
+            self._tasks.append(asyncio.create_task(poll(self._target)))
             await asyncio.sleep(BATCH_SECONDS / 10)
 
     async def serve(self, seconds: float) -> float:
@@ -82,16 +82,17 @@ class LightWorkers:
                 due = max(due + BATCH_SECONDS, time.perf_counter())
                 await asyncio.sleep(due - time.perf_counter())
 
-    async def _poll(self) -> None:
-        """Wait for newer policy versions, as a paced worker does."""
-        version = 0
-        async with Connection(self._target) as connection:
-            while True:
-                path = f"/v1/runs/{self._target.run_id}/policy?after={version}&wait={POLL_SECONDS}"
-                status, headers, _ = await connection.ask("GET", path)
-                if status == 200:
-                    version = int(headers["x-arkml-version"])
-                    await asyncio.sleep(SPACING)
+
+async def poll(target: Target) -> None:
+    """Wait for newer policy versions for ever, as a paced worker does."""
+    version = 0
+    async with Connection(target) as connection:
+        while True:
+            path = f"/v1/runs/{target.run_id}/policy?after={version}&wait={POLL_SECONDS}"
+            status, headers, _ = await connection.ask("GET", path)
+            if status == 200:
+                version = int(headers["x-arkml-version"])
+                await asyncio.sleep(SPACING)
 
 
 async def fetch(target: Target, connections: int, seconds: float) -> float:

@@ -11,13 +11,15 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import ROOT
-from tests.benchmarks.light_workers import Connection, Target, columns_of
+from tests.benchmarks.light_workers import Connection, Target, columns_of, poll
+from tests.benchmarks.measuring import enough, undisturbed
 from tests.benchmarks.rows import AtLeast, Row, against
 from tests.otlp_receiver import OtlpReceiver
 
@@ -27,8 +29,8 @@ from arkml.hive.protocol.runs import RunRequest
 from arkml.hive.protocol.settings import Settings
 
 TOPIC = "operations"
-SCRAPE_EVERY = 5.0
-"""Seconds; Prometheus asks every 15 to 60 by its usual settings."""
+SCRAPE_EVERY = 15.0
+"""Seconds, as in the example of Prometheus's manual; its default is a minute."""
 
 LIMIT = AtLeast(0.97)
 BODIES: Mapping[str, tuple[int, int]] = {
@@ -61,14 +63,20 @@ def rows(bench: Bench) -> Iterator[Row]:
             watched = _Uploads(seen, size, features, traces)
             plain = _Uploads(unseen, size, features, None)
             asyncio.run(_alternate(watched, plain, bench.rounds, seconds))
-            yield against(
-                TOPIC, f"a row, {what}", "µs", watched.clock, "unwatched", plain.clock, LIMIT
-            )
+            yield _judged(f"a row, {what}", watched.clock, plain.clock)
             yield against(
                 TOPIC, f"a row, {what}, the server's processor", "µs",
                 watched.processor, "unwatched", plain.processor,
             )  # fmt: skip
         assert receiver.spans, "nothing was traced"
+
+
+def _judged(name: str, ours: Sequence[float], theirs: Sequence[float]) -> Row:
+    """The rounds in which no other work was in the way of both; else nothing is asserted."""
+    speeds = [1 / (a + b) for a, b in zip(ours, theirs, strict=True)]
+    quiet, plain = undisturbed(ours, speeds), undisturbed(theirs, speeds)
+    row = against(TOPIC, name, "µs", quiet, "unwatched", plain, LIMIT)
+    return row if enough(ours, speeds) else replace(row, why_not="other work kept the cores busy")
 
 
 class _Hive:
@@ -175,6 +183,7 @@ class _Uploads:
         wish = {"features": target.features, "actions": target.actions, "join_key": "a sender"}
         path = f"/v1/runs/{target.run_id}/sessions"
         _, _, answer = await self._connection.ask("POST", path, json.dumps(wish).encode())
+        self._polling = asyncio.create_task(poll(target))
         self._path = f"/v1/sessions/{json.loads(answer)['sid']}/rows"
 
     def begin(self) -> None:
@@ -202,6 +211,12 @@ class _Uploads:
         self._columns.step += 1
         self._columns.state[:] = 0
 
+    async def leave(self) -> None:
+        """End the connections."""
+        self._polling.cancel()
+        await asyncio.wait([self._polling])
+        await self._connection.__aexit__()
+
 
 async def _alternate(seen: _Uploads, unseen: _Uploads, rounds: int, seconds: float) -> None:
     """Send bodies to both in turn, so that other work on the machine slows both alike."""
@@ -220,3 +235,5 @@ async def _alternate(seen: _Uploads, unseen: _Uploads, rounds: int, seconds: flo
             await seen.send()
         seen.end()
         unseen.end()
+    await seen.leave()
+    await unseen.leave()

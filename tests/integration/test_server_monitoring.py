@@ -20,6 +20,7 @@ from tests.waiting import eventually
 
 from arkml.hive.protocol.rows import encode
 from arkml.server.access.security_headers import DATA
+from arkml.workers.local import LocalPlacement
 
 HOSTILE = 'a"b\\c\nd{run="x"} 1 <b>&\u202e\x1b[31m'
 TOKEN = "a secret of the test"
@@ -257,6 +258,23 @@ def test_what_only_scrapes_and_traces_need_is_imported_by_them_alone(tmp_path):
     assert {"prometheus_client", "opentelemetry", "requests"} & plain == set()
     assert "prometheus_client" in scraped
     assert "opentelemetry" not in scraped
+
+
+def test_lines_of_a_learner_are_relayed(service):
+    service.create(misbehavior="silent")
+    log = service.hive.data / "hive.log"
+
+    assert eventually(lambda: "hive: learner: I say nothing of myself" in log.read_text())
+
+
+def test_lines_of_a_worker_are_handed_on():
+    lines = []
+    with LocalPlacement(on_line=lambda name, line: lines.append((name, line))) as placement:
+        worker = placement.start("no.such.module", {}, "worker 1 of run x")
+        assert worker.wait(30)
+
+    assert {name for name, _ in lines} == {"worker 1 of run x"}
+    assert "no.such" in lines[-1][1]
 
 
 def served(data, *words, **environment):

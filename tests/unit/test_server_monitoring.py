@@ -89,7 +89,7 @@ def test_the_lines_of_a_request_have_its_run_session_and_id_and_those_after_it_n
 
 def test_a_task_that_a_request_starts_does_not_keep_its_id():
     async def main():
-        context = log_lines.begin_request("mine")
+        context = log_lines.begin_request(b"mine")
         going = asyncio.Event()
 
         async def late():

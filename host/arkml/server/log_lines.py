@@ -28,7 +28,7 @@ class LogContext:
 
     __slots__ = ("is_over", "request", "run", "session", "trace")
 
-    def __init__(self, request: str = "", run: str = "") -> None:
+    def __init__(self, request: bytes = b"", run: str = "") -> None:
         self.request = request
         self.run = run
         self.session: int | None = None
@@ -42,7 +42,7 @@ class LogContext:
         known: tuple[tuple[str, str | int | None], ...] = (
             ("run", self.run),
             ("session", self.session),
-            ("request", self.request),
+            ("request", self.request.decode("ascii", "replace")),
             ("trace", self.trace),
         )
         return {name: value for name, value in known if value is not None and value != ""}
@@ -51,8 +51,8 @@ class LogContext:
 _current: ContextVar[LogContext | None] = ContextVar("arkml_log_context", default=None)
 
 
-def begin_request(request: str) -> LogContext:
-    """Begin the context of a request in the present task, and return it."""
+def begin_request(request: bytes) -> LogContext:
+    """Begin the context of the request with that id in the present task, and return it."""
     context = LogContext(request)
     _current.set(context)
     return context

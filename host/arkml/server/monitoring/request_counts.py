@@ -7,6 +7,7 @@ import re
 import secrets
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Awaitable
 from time import perf_counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -75,14 +76,14 @@ class RequestCounts:
         began, status = perf_counter(), _ABANDONED
         request = self._id_of(scope)
         scope[SCOPE_KEY] = self
-        context = begin_request(request.decode())
+        context = begin_request(request)
 
-        async def answer(message: Message) -> None:
+        def answer(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (_HEADER, request)]
-            await send(message)
+            return send(message)
 
         self.in_flight += 1
         try:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkml.hive.tracing import HEADER, Tracing, trace_id, tracing
-from arkml.server.bodies import header_of
 from arkml.server.log_lines import begin_run, note_trace
 from arkml.server.run import Run
 from arkml.server.uploads import APPENDED, Appended
@@ -59,20 +58,18 @@ class TracedBodies:
         self._tracing = on
         self._followed: dict[str, FollowedBodies] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        # Not a coroutine of its own: nearly all requests are handed on as they are.
         path = scope["path"] if scope["type"] == "http" else ""
         if path.endswith("/rows") and scope["method"] == "POST":
-            await self._append(scope, receive, send)
+            parent = _parent_of(scope)
+            if not self._tracing.is_left_out(parent):
+                return self._append(parent, scope, receive, send)
         elif path.endswith("/policy") and self._followed:
-            await self._app(scope, receive, self._marking(scope, send))
-        else:
-            await self._app(scope, receive, send)
+            return self._app(scope, receive, self._marking(scope, send))
+        return self._app(scope, receive, send)
 
-    async def _append(self, scope: Scope, receive: Receive, send: Send) -> None:
-        parent = header_of(scope, _HEADER).decode("latin-1")
-        if self._tracing.is_left_out(parent):
-            await self._app(scope, receive, send)
-            return
+    async def _append(self, parent: str, scope: Scope, receive: Receive, send: Send) -> None:
         span = self._tracing.start("append rows", kind="server", parent=parent)
         try:
             if span.is_recording():
@@ -190,6 +187,8 @@ class FollowedBody:
 
     def look(self, run: Run) -> None:
         """Take in what the learner and the hive have done with the rows."""
+        if self._stage >= _DELIVER:
+            return
         n_opts, newest = run.document.n_opts, run.policies.newest
         if self._stage < _UPDATE and run.lifecycle.log.cursor >= self._end_of_rows:
             if not self._is_in_lockstep:  # where rows count as read only after their updates
@@ -197,7 +196,7 @@ class FollowedBody:
             self._reach(_UPDATE)
         if self._stage == _UPDATE and n_opts > self._before:
             self._reach(_PUBLISH)
-        if _UPDATE <= self._stage < _DELIVER and newest and newest.n_opts > self._before:
+        if self._stage >= _UPDATE and newest and newest.n_opts > self._before:
             self._publish(newest.version)
 
     def deliver(self, version: int, n_opts: int) -> str:
@@ -236,6 +235,14 @@ class FollowedBody:
         if self._stage >= _PUBLISH and self._version:
             self._span.set_attribute("arkml.policy_version", self._version)
         self._span.end()
+
+
+def _parent_of(scope: Scope) -> str:
+    """Return the header `traceparent` of a request, empty without one."""
+    for name, value in scope["headers"]:
+        if name == _HEADER:
+            return str(value, "latin-1")
+    return ""
 
 
 def _attributes(appended: Appended) -> dict[str, str | int]:
