@@ -20,15 +20,15 @@ from arkml.hive.protocol.masks import mask_names
 from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.server.checkpoints import checkpoint_exists
+from arkml.server.creators import Creator, Creators
 from arkml.server.document import (
-    DOCUMENT_NAME,
     Document,
     NewerRun,
     pack_document,
     read_document,
     write_document,
 )
-from arkml.server.files import lock
+from arkml.server.files import DOCUMENT_NAME, lock
 from arkml.server.index import Index
 from arkml.server.learner_places import LearnerPlaces
 from arkml.server.learner_pool import LearnerPool
@@ -37,6 +37,7 @@ from arkml.server.modules import ModuleStore
 from arkml.server.options import ServeOptions
 from arkml.server.run import Run
 from arkml.server.sessions import RunSession
+from arkml.server.upgrade import upgrade_run
 from arkml.server.usage import DiskUse
 from arkml.server.worker_pool import WorkerPool
 from arkml.server.worker_tokens import WorkerTokens
@@ -95,6 +96,7 @@ class Hive:
         self._parts = HiveParts(options, self._index, self._learners, self._workers, self.disk)
         self._measuring: asyncio.Task[None] | None = None
         self._creating = asyncio.Lock()
+        self._creators = Creators()
         self._starting: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Future[Any] | None = None
 
@@ -125,6 +127,7 @@ class Hive:
         await asyncio.to_thread(shutil.rmtree, self._deleted, ignore_errors=True)
         for directory in sorted(self._directory.iterdir()):
             try:
+                await asyncio.to_thread(upgrade_run, directory)
                 await self._restore(self._add(read_document(directory)))
             except NewerRun as newer:
                 self._newer[directory.name] = newer.info
@@ -150,6 +153,8 @@ class Hive:
         directory = self._directory / document.id
         run = Run(directory, document, self._parts)
         self._runs[document.id] = run
+        if document.creator is not None:
+            self._creators.add(document.creator, document.id, document.started_at)
         return run
 
     @property
@@ -213,12 +218,19 @@ class Hive:
                 429,
             )
 
-    async def create(self, request: RunRequest) -> tuple[Run, bool]:
+    async def create(self, request: RunRequest, key: str = "") -> tuple[Run, bool]:
         """
         Create a run, or join the newest one of its game and name if the request allows that.
 
+        A request with the `key` of one before, which has to be equal, gets the run of that one.
         Returns the run, and whether it is new. Raises HiveRefused, InvalidSettings, OSError.
         """
+        run_id, is_new = await self._creators.start(key, request, self._create_or_join)
+        return self.run(run_id), is_new
+
+    async def _create_or_join(
+        self, request: RunRequest, creator: Creator | None
+    ) -> tuple[str, bool]:
         if request.module:
             self.modules.use(request.module)
         async with self._creating:
@@ -232,14 +244,14 @@ class Hive:
             elif request.on_conflict is OnConflict.JOIN and (newer := self._newer_one(request)):
                 raise HiveRefused(newer.reason, 409)
             else:
-                run, is_new = await self._create(request), True
+                run, is_new = await self._create(request, creator), True
         if is_new:
             await self._begin(run, request)
         elif request.workers:
             await run.resume_with_workers(request)
-        return run, is_new
+        return run.document.id, is_new
 
-    async def _create(self, request: RunRequest) -> Run:
+    async def _create(self, request: RunRequest, creator: Creator | None) -> Run:
         """Write a new run. Raises HiveRefused and OSError."""
         if request.checkpoint and not checkpoint_exists(self._directory, request.checkpoint):
             raise HiveRefused(f"there is no checkpoint {request.checkpoint!r}", 404)
@@ -255,7 +267,8 @@ class Hive:
         self.disk.take(_DOCUMENT_BYTES)
         request = replace(request, name=self._free_name(request), settings=self._settings(request))
         names = mask_names(request.settings.branches)
-        document = Document(secrets.token_hex(8), request, time.time_ns(), names=names)
+        run_id = secrets.token_hex(8)
+        document = Document(run_id, request, time.time_ns(), names=names, creator=creator)
         await asyncio.to_thread(self._write_new, document)
         return self._add(document)
 

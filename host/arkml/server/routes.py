@@ -33,7 +33,8 @@ class Operation(Generic[Asked]):
     `takes` is read from the body of a POST, from the query of any other method. `answer` returns a
     struct, or a response of its own. `gives` is the type of the struct, or the media type of the
     response; `statuses` are those of an answer that is not a refusal. `worker` answers the rollout
-    workers of a run, which are refused without it.
+    workers of a run, which are refused without it. A route without a parameter in its path gets the
+    value of the header `key_header` in its place, if that is set.
     """
 
     method: str
@@ -43,12 +44,14 @@ class Operation(Generic[Asked]):
     answer: Answer[Asked]
     statuses: tuple[int, ...] = (200,)
     worker: Answer[Asked] | None = None
+    key_header: str = ""
 
     def route(self, hive: Hive) -> Route:
         """Return the route of the application."""
 
         async def endpoint(request: Request) -> Response:
-            name, key = next(iter(request.path_params.items()), ("", ""))
+            key = request.headers.get(self.key_header, "")
+            name, key = next(iter(request.path_params.items()), ("", key))
             respond, grant = self.answer, grant_in(request.scope)
             if grant is not None:
                 respond = self._answer_of_worker()

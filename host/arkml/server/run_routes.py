@@ -19,15 +19,21 @@ from arkml.hive.protocol.runs import (
 )
 from arkml.hive.protocol.sessions import NamesReply, NamesRequest
 from arkml.hive.protocol.wire import Nothing
+from arkml.server.creators import KEY_HEADER
 from arkml.server.hive import Hive
 from arkml.server.routes import TEXT, Operation, reply
 
 _MOST_NAMES = 4 * MAX_NAMES
 
 
-async def _create(hive: Hive, _: str, request: RunRequest) -> Response:
-    """Create a run, or join the one of that game and name."""
-    run, created = await hive.create(request)
+async def _create(hive: Hive, key: str, request: RunRequest) -> Response:
+    """
+    Create a run, or join the one of that game and name.
+
+    A request with the header Idempotency-Key of one of the last 24 hours gets the run of that one;
+    with another body it is refused by 422.
+    """
+    run, created = await hive.create(request, key)
     return reply(CreatedRun(run.info(), created), 201 if created else 200)
 
 
@@ -74,7 +80,7 @@ async def _names(hive: Hive, run_id: str, request: NamesRequest) -> NamesReply:
 
 
 RUN_OPERATIONS: tuple[Operation[Any], ...] = (
-    Operation("POST", "/runs", RunRequest, CreatedRun, _create, (200, 201)),
+    Operation("POST", "/runs", RunRequest, CreatedRun, _create, (200, 201), key_header=KEY_HEADER),
     Operation("GET", "/runs", Nothing, RunList, _list),
     Operation("GET", "/runs/{run_id}", Nothing, RunDetails, _show, worker=_show),
     Operation("DELETE", "/runs/{run_id}", DeleteQuery, DeletedRun, _delete),
