@@ -128,7 +128,9 @@ class Hive:
         for directory in sorted(self._directory.iterdir()):
             try:
                 await asyncio.to_thread(upgrade_run, directory)
-                await self._restore(self._add(read_document(directory)))
+                document = read_document(directory)
+                await asyncio.to_thread(_make_folders, directory)  # a backup has no empty ones
+                await self._restore(self._add(document))
             except NewerRun as newer:
                 self._newer[directory.name] = newer.info
                 _log.error("%s", newer)
@@ -312,8 +314,7 @@ class Hive:
         directory = self._directory / document.id
         directory.mkdir()
         try:
-            for folder in _FOLDERS:
-                (directory / folder).mkdir()
+            _make_folders(directory)
             write_document(directory, pack_document(document))
             sync_directory(self._directory)
         except OSError:
@@ -365,6 +366,11 @@ class Hive:
             await self.disk.measure()
             known = self._sessions.items()
             self._sessions = {sid: one for sid, one in known if not one[1].is_forgotten}
+
+
+def _make_folders(directory: Path) -> None:
+    for folder in _FOLDERS:
+        (directory / folder).mkdir(exist_ok=True)
 
 
 async def _start(run: Run) -> None:
