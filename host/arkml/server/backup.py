@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -262,11 +263,15 @@ def _take_others(data: Path, files: ExitStack) -> list[_Taken]:
 
 
 def _opened(path: Path, name: str, files: ExitStack) -> _Taken | None:
-    """Open a file; None if it is not there any more, or not a file."""
+    """Open a file; None if it is not there any more. Raises HiveError for a link, and OSError."""
     try:
         file = files.enter_context(os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb"))
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise HiveError(f"{path} is a symbolic link, which a hive does not make") from None
+        raise
     status = os.fstat(file.fileno())
     return _Taken(name, file, status.st_size, status.st_mtime)
 
