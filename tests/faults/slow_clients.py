@@ -13,6 +13,7 @@ REQUEST = (
 
 async def crawl(port, counts, number):
     """Open a connection, send a header slowly, and open another one once it is refused."""
+    await asyncio.sleep(number % 100 / 100)  # bytes of different connections come apart
     while True:
         with contextlib.suppress(OSError):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -21,7 +22,7 @@ async def crawl(port, counts, number):
                 print("all are open", flush=True)
             ended = asyncio.ensure_future(reader.read())
             try:
-                for at in itertools.count(number % 40):
+                for at in itertools.count():
                     writer.write(REQUEST[at : at + 1] or b"x")
                     await writer.drain()
                     done, _ = await asyncio.wait([ended], timeout=1.0)

@@ -2,12 +2,12 @@
 
 import contextlib
 import os
-import re
 import statistics
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -26,6 +26,9 @@ GROWTH = 32.0
 """MB by which a hive may grow in the second half of the requests."""
 
 LIMITS = {"runs": 8, "learners": 1, "sessions": 64, "sessions_per_run": 16}
+OPERATIONS = 12
+"""Fewer operations than the document has that take parameters, whose requests differ."""
+
 CONNECTIONS = 500
 WINDOW, WINDOWS = 5.0, 6
 
@@ -76,12 +79,11 @@ def test_requests_made_from_the_document_are_answered_and_leave_no_memory(servic
 
     watching = threading.Thread(target=watch)
     watching.start()
-    operations = len(re.findall(r'"summary"', (ROOT / "docs" / "hive_openapi.json").read_text()))
     command = [
         SCHEMATHESIS, "run", str(ROOT / "docs" / "hive_openapi.json"),
         "--url", service.base.removesuffix("/v1"), "--header", f"Authorization: Bearer {token}",
         "--checks", "only_named_errors", "--phases", "coverage,fuzzing", "--seed", "1",
-        "--max-examples", str(max(1, REQUESTS // operations)), "--continue-on-failure",
+        "--max-examples", str(max(1, REQUESTS // OPERATIONS)), "--continue-on-failure",
         "--generation-database", "none", "--suppress-health-check", "all", "--no-color",
     ]  # fmt: skip
     count = tmp_path / "requests"
@@ -128,11 +130,17 @@ class Sender(threading.Thread):
         self.join()
 
 
+def processor(pid):
+    """The seconds that a process has computed."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 @contextlib.contextmanager
 def slow_clients(service):
     port = service.base.removesuffix("/v1").rpartition(":")[2]
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.slow_clients", port, str(CONNECTIONS)],
+        ["nice", sys.executable, "-m", "tests.faults.slow_clients", port, str(CONNECTIONS)],
         stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment(),
     )  # fmt: skip
     try:
@@ -145,26 +153,37 @@ def slow_clients(service):
 
 
 def test_five_hundred_slow_connections_take_little_from_a_run(service):
-    """The issue's bound is 0.95; it is printed, and a tenth of it is asserted."""
+    """
+    Rows/s of a server that has nothing else to do, by the processor time that it takes for each.
+
+    Other processes do not change that. The bound of 0.95 is printed; ten times as much is asserted.
+    """
     sender = Sender(service)
     sender.start()
-    rates = {False: [], True: []}
+    costs, shares, rates = [], [], {False: [], True: []}
 
     def measure(is_slow):
-        before, began = sender.rows, time.monotonic()
+        rows, used, began = sender.rows, processor(service.hive.pid), time.monotonic()
         time.sleep(WINDOW)
-        rates[is_slow].append((sender.rows - before) / (time.monotonic() - began))
+        seconds = time.monotonic() - began
+        rows, used = sender.rows - rows, processor(service.hive.pid) - used
+        rates[is_slow].append(rows / seconds)
+        if is_slow:
+            shares.append((used - rows * statistics.median(costs)) / seconds)
+        else:
+            costs.append(used / rows)
 
     for _ in range(WINDOWS):
         measure(is_slow=False)
         with slow_clients(service):
             measure(is_slow=True)
     sender.end()
-    alone, beside = (statistics.median(rates[is_slow]) for is_slow in (False, True))
+    share = statistics.median(shares)
+    beside, alone = (statistics.median(rates[is_slow]) for is_slow in (True, False))
     print(
-        f"\n{CONNECTIONS} slow connections: {beside:,.0f} rows/s, without {alone:,.0f}:"
-        f" {beside / alone:.3f}"
+        f"\n{CONNECTIONS} slow connections take {share:.3f} of a processor, so {1 - share:.3f} of the"
+        f" rows/s are left (by the clock {beside:,.0f} of {alone:,.0f} on this busy machine)"
     )
 
-    assert beside > 0.5 * alone
+    assert share < 0.5
     assert service.get("/runs").status_code == 200

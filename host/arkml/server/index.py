@@ -32,6 +32,10 @@ _COLUMNS = (
 )
 _OF_RUN = "(SELECT id FROM metrics WHERE run = ?)"
 _FILES = ("", "-wal", "-shm")
+_PRIMARY = 0xFF
+"""The bits of an error code of SQLite that all errors of its kind have."""
+
+_OF_THE_DISK = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
 
 
 class Index:
@@ -51,6 +55,8 @@ class Index:
         try:
             return _connect(self._path)
         except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & _PRIMARY in _OF_THE_DISK:
+                raise  # another one could not be written either
             _log.warning("%s is replaced: %s", self._path, error)
             for suffix in _FILES:
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
