@@ -181,8 +181,8 @@ def test_five_hundred_slow_connections_take_little_from_a_run(service):
     share = statistics.median(shares)
     beside, alone = (statistics.median(rates[is_slow]) for is_slow in (True, False))
     print(
-        f"\n{CONNECTIONS} slow connections take {share:.3f} of a processor, so {1 - share:.3f} of the"
-        f" rows/s are left (by the clock {beside:,.0f} of {alone:,.0f} on this busy machine)"
+        f"\n{CONNECTIONS} slow connections take {share:.3f} of a processor, so {1 - share:.3f} of"
+        f" the rows/s are left; by the clock, {beside:,.0f} of {alone:,.0f}"
     )
 
     assert share < 0.5

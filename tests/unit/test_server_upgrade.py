@@ -6,7 +6,7 @@ import pytest
 
 from arkml.errors import HiveError
 from arkml.server.files import DOCUMENT_NAME
-from arkml.server.upgrade import DATA_VERSION, STEPS, Step, upgrade_run, upgraded
+from arkml.server.upgrade import DATA_VERSION, STEPS, VersionStep, upgrade_run, upgraded
 
 
 class Killed(BaseException):
@@ -20,7 +20,7 @@ def lines_in_capitals(directory):
 
 NEXT = {
     **STEPS,
-    DATA_VERSION: Step(
+    DATA_VERSION: VersionStep(
         lambda values: {**values, "rows": values["rows"] + 1}, ("*.txt",), lines_in_capitals
     ),
 }
@@ -88,7 +88,7 @@ def test_an_upgrade_that_is_killed_is_made_again(run, monkeypatch, moment):
             case "after them":
                 patched.setattr("arkml.server.upgrade.write_atomic", die)
             case _:
-                steps[DATA_VERSION] = Step(NEXT[DATA_VERSION].document, ("*.txt",), die)
+                steps[DATA_VERSION] = VersionStep(NEXT[DATA_VERSION].document, ("*.txt",), die)
         with pytest.raises(Killed):
             upgrade_run(run, steps)
     unchanged = (run / DOCUMENT_NAME).read_bytes()

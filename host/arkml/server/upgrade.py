@@ -25,7 +25,7 @@ def _nothing(_: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class VersionStep:
     """
     The change of a run's files from one version to the next.
 
@@ -43,8 +43,8 @@ def _with_creator(values: Values) -> Values:
     return {**values, "creator": None}
 
 
-STEPS: Mapping[int, Step] = {
-    1: Step(_with_creator),
+STEPS: Mapping[int, VersionStep] = {
+    1: VersionStep(_with_creator),
 }
 """The step from each version; runs of version 1 do not tell by which request they were created."""
 
@@ -57,7 +57,7 @@ def version_of(values: Values) -> object:
     return values.get("version", 1)
 
 
-def upgraded(values: Values, steps: Mapping[int, Step] = STEPS) -> Values:
+def upgraded(values: Values, steps: Mapping[int, VersionStep] = STEPS) -> Values:
     """
     Return values of `run.json` as the newest version has them.
 
@@ -80,7 +80,7 @@ def upgraded(values: Values, steps: Mapping[int, Step] = STEPS) -> Values:
     return values
 
 
-def upgrade_run(directory: Path, steps: Mapping[int, Step] = STEPS) -> bool:
+def upgrade_run(directory: Path, steps: Mapping[int, VersionStep] = STEPS) -> bool:
     """
     Bring the files of the run in a directory to the newest version; return whether any was changed.
 
