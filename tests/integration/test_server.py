@@ -807,7 +807,7 @@ def test_a_run_of_a_newer_release_is_listed_with_the_reason_and_left_alone(servi
 def test_a_run_of_a_newer_release_is_neither_joined_by_name_nor_named_twice(service, run_id):
     kill(service)
     path = directory(service, run_id) / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 2}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": DATA_VERSION + 1}))
     revive(service)
     joined = service.post("/runs", request() | {"on_conflict": "join"})
     created = service.post("/runs", request())
