@@ -26,8 +26,8 @@ GROWTH = 32.0
 """MB by which a hive may grow in the second half of the requests."""
 
 LIMITS = {"runs": 8, "learners": 1, "sessions": 64, "sessions_per_run": 16}
-OPERATIONS = 12
-"""Fewer operations than the document has that take parameters, whose requests differ."""
+OPERATIONS = 18
+"""The requests that come of one example for each operation: some of these take no parameters."""
 
 CONNECTIONS = 500
 WINDOW, WINDOWS = 5.0, 6
