@@ -18,6 +18,7 @@ PUFFER := .venv-puffer
 ATHERIS := .venv-atheris
 AUDIT := .venv-audit
 RELEASE := .venv-release
+SCHEMATHESIS := .venv-schemathesis
 FUZZ ?= 60
 SOAK ?= 3600
 
@@ -56,8 +57,14 @@ quick-tests: $(READY)
 test-compilers: $(READY) ## Rebuild the C, Rust and AssemblyScript guests and compare
 	@$(RUN) -m pytest -m compilers
 
-test-faults: $(READY) ## Kill and break the hive, half an hour; ARKML_FAULTS=2 is quicker
-	@$(RUN) -m pytest -m faults tests/faults
+test-faults: $(READY) $(SCHEMATHESIS)/.ready ## Kill, break and load the hive, an hour; quicker by ARKML_FAULTS=2 ARKML_FAULTS_MINUTES=1
+	@ARKML_SCHEMATHESIS=$(abspath $(SCHEMATHESIS)/bin/schemathesis) $(RUN) -m pytest -m faults tests/faults
+
+$(SCHEMATHESIS)/.ready: tests/faults/requirements.txt
+	@echo "Setting up $(SCHEMATHESIS) (once, a minute) ..." >&2
+	@$(PYTHON) -m venv $(SCHEMATHESIS)
+	@$(SCHEMATHESIS)/bin/pip install --quiet --disable-pip-version-check -r tests/faults/requirements.txt
+	@touch $@
 
 test-mlagents: $(READY) $(ORIGINALS)/.ready ## Unity's own ML-Agents plays and trains our guests
 	@ARKML_ORIGINALS=$(abspath $(ORIGINALS)/bin) $(RUN) -m pytest -m mlagents tests/mlagents
@@ -235,6 +242,6 @@ fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py
 
 clean: ## Remove .venv and every cache
-	rm -rf $(VENV) $(BROWSER) $(ORIGINALS) $(COGMENT) $(RAY) $(TORCHRL) $(SBX) $(PUFFER) $(ATHERIS) $(AUDIT) $(RELEASE) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) $(BROWSER) $(ORIGINALS) $(COGMENT) $(RAY) $(TORCHRL) $(SBX) $(PUFFER) $(ATHERIS) $(AUDIT) $(RELEASE) $(SCHEMATHESIS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	  .import_linter_cache
 	find host tests fixtures -name __pycache__ -type d -prune -exec rm -rf {} +

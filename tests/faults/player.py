@@ -86,11 +86,13 @@ def learners_in(data):
 class Player:
     """Takes part in a run with rows of its own, in drop mode; `longest` is its longest submit."""
 
-    def __init__(self, grant, name="faults", *, settings=SETTINGS, on_conflict=OnConflict.NUMBER):
+    def __init__(
+        self, grant, name="faults", *, settings=SETTINGS, on_conflict=OnConflict.NUMBER, seconds=0
+    ):
         self.hives = HiveAccess(grant)
         try:
             self.client = self.hives.client()
-            request = RunRequest(name, "faults", settings, on_conflict=on_conflict)
+            request = RunRequest(name, "faults", settings, on_conflict=on_conflict, seconds=seconds)
             self.run = self.client.create(request).result()
             self.part = RunMembership(
                 self.client, self.run, PolicyLibrary(ModelCache()), block=False, sync=False,

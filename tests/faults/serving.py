@@ -12,6 +12,8 @@ from arkml.runs.access import HiveGrant
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "faults"
+CLOCK = Path(__file__).with_name("clock")
+"""A folder for Python's path, by which the time jumps."""
 
 
 def environment(**more):
@@ -28,10 +30,18 @@ def free_port():
 
 
 class Served:
-    """`python -m arkml.server` on one directory and one port, however often it is started."""
+    """
+    `python -m arkml.server` on one directory and one port, however often it is started.
 
-    def __init__(self, data, port=0):
+    With `clock` its time is later by the seconds in that file.
+    """
+
+    def __init__(self, data, port=0, clock=None):
         self.data = data
+        self._environment = environment(ARKML_HIVE_TOKEN=TOKEN)
+        if clock is not None:
+            path = os.pathsep.join((str(CLOCK), self._environment["PYTHONPATH"]))
+            self._environment |= {"PYTHONPATH": path, "ARKML_TEST_CLOCK": str(clock)}
         self.port = port or free_port()
         self._process = None
 
@@ -50,7 +60,7 @@ class Served:
                 [sys.executable, "-m", "arkml.server", "--data", str(self.data),
                  "--port", str(self.port)],
                 stdout=subprocess.PIPE, stderr=output, text=True,
-                env=environment(ARKML_HIVE_TOKEN=TOKEN),
+                env=self._environment,
             )  # fmt: skip
         told = json.loads(self._process.stdout.readline())
         assert told.get("port") == self.port, told

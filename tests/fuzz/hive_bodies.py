@@ -20,7 +20,9 @@ from arkml.hive.protocol.rows import CONTENT_TYPE, encode
 Case = tuple[str, str, bytes, str]
 """Method, path, body and content type; {run} and {sid} in the path stand for live ones."""
 
-_UNAVAILABLE = {501, 503, 507}  # what a hive answers that cannot do it now
+UNAVAILABLE = frozenset({501, 503, 507})
+"""The statuses from 500 on that a hive answers with: it cannot do it now."""
+
 _KEY = "a-join-key"
 _ODD: list[Any] = [
     None, True, -1, 0, 1, 2**31, 2**63, 2**64, 10**40, 0.5, -0.0, 1e308, "", "x", "é\0", "\ud800",
@@ -84,7 +86,8 @@ def _post(path: str, body: dict[str, Any]) -> SearchStrategy[Case]:
     return st.tuples(st.just("POST"), st.just(path), content, st.just("text/json"))
 
 
-def _rows() -> SearchStrategy[Case]:
+def row_bodies() -> SearchStrategy[Case]:
+    """Return a strategy for bodies of rows that were changed in some places."""
     seeds = [encode(rows(4), seq=1), encode(rows(0), seq=2), encode(rows(9, agents=3), seq=1)]
     kinds = st.sampled_from([CONTENT_TYPE, CONTENT_TYPE, CONTENT_TYPE, "text/plain"])
     return st.tuples(st.just("POST"), st.just("/sessions/{sid}/rows"), mutated(seeds), kinds)
@@ -97,7 +100,7 @@ def _gets() -> SearchStrategy[Case]:
     return st.tuples(methods, paths, st.just(b""), st.just("text/plain"))
 
 
-CASES: SearchStrategy[Case] = st.one_of(_posts(), _rows(), _gets())
+CASES: SearchStrategy[Case] = st.one_of(_posts(), row_bodies(), _gets())
 
 
 @contextmanager
@@ -107,13 +110,14 @@ def hive_bodies() -> Iterator[Callable[[Case], None]]:
         hive = start_hive(Path(folder) / "data")
         service = Service(hive)
         try:
-            yield lambda case: _check(service, case)
+            yield lambda case: check(service, case)
         finally:
             service.close()
             hive.close()
 
 
-def _check(service: Service, case: Case) -> None:
+def check(service: Service, case: Case) -> None:
+    """Send one request, which must be answered, and not by a status that says a bug of the hive."""
     method, path, body, kind = case
     run, sid = _places(service)
     address = service.base + path.replace("{run}", run).replace("{sid}", sid)
@@ -123,7 +127,7 @@ def _check(service: Service, case: Case) -> None:
     except httpx.InvalidURL:
         return
     status = answer.status_code
-    assert status < 500 or status in _UNAVAILABLE, f"{method} {path}: {status} {answer.text[:300]}"
+    assert status < 500 or status in UNAVAILABLE, f"{method} {path}: {status} {answer.text[:300]}"
     if status >= 400 and method not in ("HEAD", "OPTIONS"):
         assert answer.json()["error"], f"{method} {path}: {status} without a sentence"
     assert not service.hive.is_dead

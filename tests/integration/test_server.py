@@ -22,6 +22,7 @@ from arkml.errors import HiveUnreachable
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.rows import MAX_BODY, META, NO_ROW, encode
 from arkml.hive.protocol.segments import read_records, segment_name
+from arkml.server.upgrade import DATA_VERSION
 
 
 @pytest.fixture
@@ -794,7 +795,10 @@ def test_a_run_of_a_newer_release_is_listed_with_the_reason_and_left_alone(servi
     deleted = service.http.delete(f"/runs/{run_id}?force=1")
 
     assert (listed["id"], listed["name"], listed["status"]) == (run_id, "run", "aborted")
-    assert "has data of version 7, and this release of arkml reads version 1" in listed["reason"]
+    assert (
+        f"has data of version 7, and this release of arkml reads version {DATA_VERSION}"
+        in (listed["reason"])
+    )
     assert (shown.status_code, shown.json()["error"]) == (409, listed["reason"])
     assert deleted.status_code == 409
     assert path.read_text() == content
@@ -803,7 +807,7 @@ def test_a_run_of_a_newer_release_is_listed_with_the_reason_and_left_alone(servi
 def test_a_run_of_a_newer_release_is_neither_joined_by_name_nor_named_twice(service, run_id):
     kill(service)
     path = directory(service, run_id) / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 2}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": DATA_VERSION + 1}))
     revive(service)
     joined = service.post("/runs", request() | {"on_conflict": "join"})
     created = service.post("/runs", request())

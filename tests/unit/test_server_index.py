@@ -3,6 +3,8 @@
 import asyncio
 import json
 import math
+import resource
+import sqlite3
 import time
 
 import pytest
@@ -52,6 +54,19 @@ def test_values_that_are_not_finite_are_left_out(path, tmp_path):
 
     assert latest == {"a": (1.0, 2)}
     assert [point[:2] for point in series] == [(2, 1.0)]
+
+
+def test_an_index_that_cannot_be_written_is_left_as_it_is(path, tmp_path):
+    measure(path, tmp_path, [("a", 1, 0.5)])
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(sqlite3.OperationalError):
+            Index(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("damage", [b"", b"SQLite format 3\0" + b"\xff" * 4_000, b"nonsense" * 99])

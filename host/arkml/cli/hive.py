@@ -15,6 +15,7 @@ import typer
 
 from arkml.cli import hive_token, options
 from arkml.cli.exits import GOOD, Job, print_json
+from arkml.cli.hive_backup import backup, restore
 from arkml.cli.launch import TOKEN
 from arkml.cli.serve import serve
 from arkml.cli.units import size
@@ -57,9 +58,10 @@ def register(app: typer.Typer) -> None:
             "arkml hive serve --data runs",
             "arkml hive list",
             "arkml hive export walker -o walker.onnx",
+            "arkml hive backup runs -o runs.tar",
         ),
     )
-    for command in (serve, list_, show, stop, metrics, snapshot, export, rm):
+    for command in (serve, list_, show, stop, metrics, snapshot, export, rm, backup, restore):
         hive.command(command.__name__.rstrip("_"))(command)
     hive_token.register(hive)
     app.add_typer(hive)

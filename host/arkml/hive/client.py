@@ -30,6 +30,7 @@ from arkml.hive.protocol.results import (
 )
 from arkml.hive.protocol.rows import RowColumns
 from arkml.hive.protocol.runs import (
+    PROTOCOL,
     DeletedRun,
     HealthReply,
     Role,
@@ -38,10 +39,11 @@ from arkml.hive.protocol.runs import (
     RunList,
     RunReply,
     RunRequest,
+    require_protocol,
 )
 from arkml.hive.protocol.wire import Nothing, WireStruct
 from arkml.hive.session import RunSession
-from arkml.hive.transport import HiveTransport, Locate, read, reason
+from arkml.hive.transport import HiveTransport, Locate, new_key, read, reason
 from arkml.hive.upload import DemonstrationUpload
 
 T = TypeVar("T")
@@ -80,16 +82,24 @@ class HiveClient(Closing):
         return self._presence.is_gone
 
     def health(self) -> Future[HealthReply]:
-        """Ask if a hive is there."""
-        return self._ask("GET", "/health", lambda answer: read(answer, HealthReply))
+        """Ask if a hive is there, and one that this client can use."""
+        return self._ask("GET", "/health", _health_in)
 
     def runs(self) -> Future[list[RunInfo]]:
         """List all runs, the newest first."""
         return self._ask("GET", "/runs", lambda answer: read(answer, RunList).runs)
 
     def create(self, request: RunRequest) -> Future[RunInfo]:
-        """Create a run, or join the one of that name, as the request says."""
-        return self._ask("POST", "/runs", _run_in, request)
+        """
+        Create a run, or join the one of that name, as the request says.
+
+        A request whose answer is lost is made again, and finds the run that the first one created.
+        """
+
+        async def create() -> RunInfo:
+            return _run_in(await self._transport.ask("POST", "/runs", body=request, key=new_key()))
+
+        return self._start(create())
 
     def run(self, run_id: str) -> Future[RunInfo]:
         """Look one run up."""
@@ -277,6 +287,12 @@ class HiveClient(Closing):
             self._loop.run_until_complete(self._transport.close())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
+
+
+def _health_in(answer: httpx.Response) -> HealthReply:
+    health = read(answer, HealthReply)
+    require_protocol(PROTOCOL, health.protocol)
+    return health
 
 
 def _run_in(answer: httpx.Response) -> RunInfo:

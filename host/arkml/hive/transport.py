@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
 import ssl
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import httpx
 
 from arkml.errors import ArkmlError, HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive.address import Address
-from arkml.hive.protocol.runs import Refusal
+from arkml.hive.protocol.runs import PROTOCOL, Refusal
 from arkml.hive.protocol.wire import WireStruct
 
 Locate = Callable[[], Address]
@@ -39,6 +40,11 @@ _REPEATED = ("rows", "beat", "names", "sessions")
 _FRESH = 6.0  # seconds that a refusal counts; a beat comes every five
 _KEEP_ALIVE = 60.0  # seconds; less than the server's, or both would close at once
 
+_KEY_HEADER = "Idempotency-Key"
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol)
+_LOST_PAUSES = (0.0, 0.25, 0.5, 1.0, 2.0, 2.0, 2.0)
+"""Seconds before each repetition of a request whose answer was lost."""
+
 _is_ours: ContextVar[bool] = ContextVar("_is_ours", default=False)
 
 
@@ -59,7 +65,8 @@ class HiveTransport:
     none has come since, or empty. Requests go through `transport`, by default real HTTP, and not
     through an httpx client, which logs each of them at INFO. A certificate has to be good for those
     whom OpenSSL trusts: the system's authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR.
-    Refusals older than `fresh` seconds do not count.
+    Refusals older than `fresh` seconds do not count. `protocol` is the version that the requests
+    have.
     """
 
     def __init__(
@@ -69,8 +76,10 @@ class HiveTransport:
         transport: httpx.AsyncBaseTransport | None = None,
         max_answer: int = MAX_ANSWER,
         fresh: float = _FRESH,
+        protocol: int = PROTOCOL,
     ) -> None:
         self._locate = locate
+        self._prefix = f"/v{protocol}"
         self._max_answer = max_answer
         self._fresh = fresh
         self._address: Address | None = None
@@ -117,22 +126,39 @@ class HiveTransport:
         return next((why for a, b, why in refusals if b > since and b - a > seconds), "")
 
     async def ask(
-        self, method: str, path: str, *, body: WireStruct | None = None
+        self, method: str, path: str, *, body: WireStruct | None = None, key: str = ""
     ) -> httpx.Response:
         """
         Return the answer to one request that the hive grants.
 
+        With an idempotency `key` a request whose answer is lost is made again for some seconds.
         Raises HiveUnreachable, HiveRefused and ProtocolError.
         """
+        headers = {_KEY_HEADER: key} if key else None
         try:
-            answer = await self.send(method, path, body=body)
-        except HiveUnreachable:
-            if method != "GET":
+            answer = await self.send(method, path, body=body, headers=headers)
+        except HiveUnreachable as error:
+            if method == "GET":
+                answer = await self.send(method, path, body=body)
+            elif key and _is_lost(error):
+                answer = await self._send_again(method, path, body, headers)
+            else:
                 raise
-            answer = await self.send(method, path, body=body)
         if answer.status_code >= 400:
             raise HiveRefused(reason(answer), answer.status_code)
         return answer
+
+    async def _send_again(
+        self, method: str, path: str, body: WireStruct | None, headers: dict[str, str] | None
+    ) -> httpx.Response:
+        """Return the answer to a request whose answer was lost. Raises HiveUnreachable."""
+        for pause in _LOST_PAUSES:
+            await asyncio.sleep(pause)
+            try:
+                return await self.send(method, path, body=body, headers=headers)
+            except HiveUnreachable as error:
+                lost = error
+        raise lost
 
     async def fetch(
         self, method: str, path: str, kind: type[Reply], *, body: WireStruct | None = None
@@ -166,7 +192,7 @@ class HiveTransport:
         try:
             request = httpx.Request(
                 method,
-                f"{address.url}/v1{path}",
+                f"{address.url}{self._prefix}{path}",
                 content=content,
                 headers=headers,
                 extensions={"timeout": limits.as_dict()},
@@ -239,6 +265,17 @@ def _unreachable(address: Address, error: Exception) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in text:
         text += "; SSL_CERT_FILE names a file with the certificates to trust"
     return text
+
+
+def _is_lost(error: HiveUnreachable) -> bool:
+    """Return whether the hive may have answered a request: it was sent, at least in part."""
+    cause = error.__cause__
+    return isinstance(cause, httpx.HTTPError) and not isinstance(cause, _NOT_SENT)
+
+
+def new_key() -> str:
+    """Return a new idempotency key."""
+    return secrets.token_urlsafe(18)
 
 
 def read(answer: httpx.Response, kind: type[Reply]) -> Reply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from typing import Any
 
@@ -12,8 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from arkml.errors import ArkmlError
-from arkml.hive.protocol.runs import HealthReply
+from arkml.errors import ArkmlError, ProtocolError
+from arkml.hive.protocol.runs import PROTOCOL, HealthReply, require_protocol
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.access.admission import HiveAdmission
 from arkml.server.access.browser_sessions import BrowserSessions
@@ -36,6 +37,9 @@ from arkml.server.session_routes import SESSION_OPERATIONS
 from arkml.server.uploads import Uploads
 
 ROWS_PATH = "/sessions/{sid}/rows"
+
+_VERSION = re.compile(r"/v([0-9]{1,6})/")
+_UPGRADE_REQUIRED = 426
 
 
 async def _health(_: HiveCall, __: Nothing) -> HealthReply:
@@ -102,4 +106,10 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 async def _unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    version = _VERSION.match(request.url.path)
+    if version is not None:
+        try:
+            require_protocol(int(version[1]), PROTOCOL)
+        except ProtocolError as other:
+            return sentence(str(other), _UPGRADE_REQUIRED)
     return sentence(f"{request.method} {request.url.path}: {error.detail}", error.status_code)

@@ -13,13 +13,10 @@ from msgspec.structs import replace
 from arkml.errors import HiveError, HiveRefused, InvalidSettings, ProtocolError
 from arkml.files import write_atomic
 from arkml.hive.protocol.runs import MAX_NAMES, Best, RunInfo, RunRequest, Status
-from arkml.server.files import read_object
+from arkml.server.creators import Creator
+from arkml.server.files import DOCUMENT_NAME, read_object
 from arkml.server.sessions import RunSession, Sessions
-
-DOCUMENT_NAME = "run.json"
-
-DATA_VERSION = 1
-"""The version of the files of a run, which `run.json` has; it was left out by the first release."""
+from arkml.server.upgrade import DATA_VERSION, upgraded, version_of
 
 _MAX_METRIC_NAME = 256
 _MAX_SESSIONS = 1 << 32
@@ -48,7 +45,7 @@ class Document:
     `rows` are those of the last time it was written. `owner` is the id of the token that started
     it, empty for the operator's and for runs of hives without tokens. `reason` is why the run was
     aborted, or why its last learner ended. `lost` rows were acknowledged, and are damaged in the
-    log.
+    log. `creator` is the request that created the run, None for one without an Idempotency-Key.
     """
 
     id: str
@@ -65,6 +62,7 @@ class Document:
     lost: int = 0
     best: Best | None = None
     owner: str = ""
+    creator: Creator | None = None
 
     @property
     def is_over(self) -> bool:
@@ -123,20 +121,27 @@ class Document:
             "lost": self.lost,
             "owner": self.owner,
             "best": best and [best.by, best.score, best.version, best.n_opts],
+            "creator": self.creator and self.creator.as_json(),
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Document:
-        """Return the document with values from `as_json`. Raises NewerRun and HiveError."""
+        """
+        Return the document with values from `as_json`, of now or of an older release.
+
+        Raises NewerRun and HiveError.
+        """
         try:
             fields = dict(values)
-            _require_version(str(fields.get("id")), fields)
-            fields.pop("version", None)
+            _refuse_newer(str(fields.get("id")), fields)
+            fields = upgraded(fields)
+            del fields["version"]
             fields["request"] = RunRequest.from_json(fields["request"])
             fields["status"] = Status(fields["status"])
             sessions = [RunSession.from_json(one) for one in fields["sessions"]]
             fields["sessions"] = Sessions(sessions, _checked_given(fields.pop("sessions_given", 0)))
             fields["best"] = Best(*fields["best"]) if fields["best"] else None
+            fields["creator"] = Creator.from_json(fields["creator"])
             document = cls(**fields)
         except (KeyError, TypeError, ValueError, ProtocolError, InvalidSettings) as error:
             raise HiveError(f"it does not hold a run: {error}") from error
@@ -177,22 +182,22 @@ def _listed(branches: Sequence[int]) -> str:
 
 def read_document(directory: Path) -> Document:
     """
-    Return the document of the run in a directory.
+    Return the document of the run in a directory, upgraded if it is of an older version.
 
     Raises NewerRun for one that a newer release has written, and HiveError.
     """
     values = read_object(directory / DOCUMENT_NAME)
-    _require_version(directory.name, values)
+    _refuse_newer(directory.name, values)
     document = Document.from_json(values)
     if document.id != directory.name:
         raise HiveError(f"{directory} holds run {document.id}")
     return document
 
 
-def _require_version(run_id: str, values: Mapping[str, Any]) -> None:
-    """Raise NewerRun for values of another version."""
-    version = values.get("version", DATA_VERSION)
-    if type(version) is not int or version != DATA_VERSION:
+def _refuse_newer(run_id: str, values: Mapping[str, Any]) -> None:
+    """Raise NewerRun for values of a newer version, and for what is not one."""
+    version = version_of(dict(values))
+    if type(version) is not int or version > DATA_VERSION:
         raise NewerRun(version, _brief(run_id, values))
 
 

@@ -10,6 +10,9 @@ from typing import Any
 from arkml.errors import HiveError, ProtocolError
 from arkml.hive.protocol.documents import parse_object
 
+DOCUMENT_NAME = "run.json"
+"""The file with the state of a run, in its directory."""
+
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file. Raises HiveError if there is none."""

@@ -10,6 +10,7 @@ import secrets
 import shutil
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,15 @@ from arkml.hive.protocol.settings import Settings
 from arkml.server.access.credentials import Credentials
 from arkml.server.access.one_time_tokens import OneTimeTokens
 from arkml.server.checkpoints import checkpoint_exists
+from arkml.server.creators import Creator, Creators
 from arkml.server.document import (
-    DOCUMENT_NAME,
     Document,
     NewerRun,
     pack_document,
     read_document,
     write_document,
 )
-from arkml.server.files import lock
+from arkml.server.files import DOCUMENT_NAME, lock
 from arkml.server.index import Index
 from arkml.server.learner_places import LearnerPlaces
 from arkml.server.learner_pool import LearnerPool
@@ -41,6 +42,7 @@ from arkml.server.modules import ModuleStore
 from arkml.server.options import ServeOptions
 from arkml.server.run import Run
 from arkml.server.sessions import RunSession
+from arkml.server.upgrade import upgrade_run
 from arkml.server.usage import DiskUse
 from arkml.server.worker_pool import WorkerPool
 
@@ -103,6 +105,7 @@ class Hive:
         self.refused_rows: Counter[str] = Counter()
         """Rows that this process has refused, by the reason."""
         self._creating = asyncio.Lock()
+        self._creators = Creators()
         self._starting: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Future[Any] | None = None
 
@@ -134,7 +137,10 @@ class Hive:
         await asyncio.to_thread(shutil.rmtree, self._deleted, ignore_errors=True)
         for directory in sorted(self._directory.iterdir()):
             try:
-                await self._restore(self._add(read_document(directory)))
+                await asyncio.to_thread(upgrade_run, directory)
+                document = read_document(directory)
+                await asyncio.to_thread(_make_folders, directory)  # a backup has no empty ones
+                await self._restore(self._add(document))
             except NewerRun as newer:
                 self._newer[directory.name] = newer.info
                 _log.error("%s", newer)
@@ -159,6 +165,8 @@ class Hive:
         directory = self._directory / document.id
         run = Run(directory, document, self._parts)
         self._runs[document.id] = run
+        if document.creator is not None:
+            self._creators.add(document.creator, document.id, document.started_at)
         return run
 
     def _uses_module(self, sha256: str) -> bool:
@@ -230,13 +238,23 @@ class Hive:
                 429,
             )
 
-    async def create(self, request: RunRequest, *, owner: str = "") -> tuple[Run, bool]:
+    async def create(
+        self, request: RunRequest, key: str = "", *, owner: str = ""
+    ) -> tuple[Run, bool]:
         """
         Create a run, or join the newest one of its game and name if the request allows that.
 
-        A new one belongs to the token with the id `owner`.
+        A request with the `key` of one before, which has to be equal and of the same `owner`, gets
+        the run of that one. A new one belongs to the token with the id `owner`.
         Returns the run, and whether it is new. Raises HiveRefused, InvalidSettings, OSError.
         """
+        create = partial(self._create_or_join, owner)
+        run_id, is_new = await self._creators.start(key, owner, request, create)
+        return self.run(run_id), is_new
+
+    async def _create_or_join(
+        self, owner: str, request: RunRequest, creator: Creator | None
+    ) -> tuple[str, bool]:
         if request.module:
             self.modules.use(request.module)
         async with self._creating:
@@ -250,14 +268,14 @@ class Hive:
             elif request.on_conflict is OnConflict.JOIN and (newer := self._newer_one(request)):
                 raise HiveRefused(newer.reason, 409)
             else:
-                run, is_new = await self._create(request, owner), True
+                run, is_new = await self._create(request, creator, owner), True
         if is_new:
             await self._begin(run, request)
         elif request.workers:
             await run.resume_with_workers(request)
-        return run, is_new
+        return run.document.id, is_new
 
-    async def _create(self, request: RunRequest, owner: str) -> Run:
+    async def _create(self, request: RunRequest, creator: Creator | None, owner: str) -> Run:
         """Write a new run. Raises HiveRefused and OSError."""
         if request.checkpoint and not checkpoint_exists(self._directory, request.checkpoint):
             raise HiveRefused(f"there is no checkpoint {request.checkpoint!r}", 404)
@@ -273,7 +291,10 @@ class Hive:
         self.disk.take(_DOCUMENT_BYTES)
         request = replace(request, name=self._free_name(request), settings=self._settings(request))
         names = mask_names(request.settings.branches)
-        document = Document(secrets.token_hex(8), request, time.time_ns(), names=names, owner=owner)
+        run_id = secrets.token_hex(8)
+        document = Document(
+            run_id, request, time.time_ns(), names=names, owner=owner, creator=creator
+        )
         await asyncio.to_thread(self._write_new, document)
         return self._add(document)
 
@@ -317,8 +338,7 @@ class Hive:
         directory = self._directory / document.id
         directory.mkdir()
         try:
-            for folder in _FOLDERS:
-                (directory / folder).mkdir()
+            _make_folders(directory)
             write_document(directory, pack_document(document))
             sync_directory(self._directory)
         except OSError:
@@ -370,6 +390,11 @@ class Hive:
             await self.disk.measure()
             known = self._sessions.items()
             self._sessions = {sid: one for sid, one in known if not one[1].is_forgotten}
+
+
+def _make_folders(directory: Path) -> None:
+    for folder in _FOLDERS:
+        (directory / folder).mkdir(exist_ok=True)
 
 
 async def _start(run: Run) -> None:

@@ -32,6 +32,14 @@ _COLUMNS = (
 )
 _OF_RUN = "(SELECT id FROM metrics WHERE run = ?)"
 _FILES = ("", "-wal", "-shm")
+_PRIMARY = 0xFF
+"""The bits of an error code of SQLite that all errors of its kind have."""
+
+_UNWRITABLE = (
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_WRITE,
+)
 
 
 class Index:
@@ -51,6 +59,8 @@ class Index:
         try:
             return _connect(self._path)
         except sqlite3.DatabaseError as error:
+            if _is_unwritable(error):
+                raise  # so would another one be
             _log.warning("%s is replaced: %s", self._path, error)
             for suffix in _FILES:
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
@@ -184,6 +194,12 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _is_unwritable(error: sqlite3.DatabaseError) -> bool:
+    """Return whether a disk that is full or read-only is the reason of an error, not damage."""
+    code = error.sqlite_errorcode
+    return code in _UNWRITABLE or code & _PRIMARY in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
 
 
 def _check(connection: sqlite3.Connection) -> None:

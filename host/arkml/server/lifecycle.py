@@ -11,7 +11,8 @@ from pathlib import Path
 
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import RunRequest, Status
-from arkml.server.document import DOCUMENT_NAME, Document, pack_document, write_document
+from arkml.server.document import Document, pack_document, write_document
+from arkml.server.files import DOCUMENT_NAME
 from arkml.server.index import Index
 from arkml.server.learner_events import RunEvent
 from arkml.server.learner_pool import LearnerPool

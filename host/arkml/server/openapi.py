@@ -97,6 +97,9 @@ def _described(operation: Operation[Any], named: dict[type, Json], schemas: Json
         described["requestBody"] = {"required": True, "content": content}
     elif operation.takes is not Nothing:
         described["parameters"] += _query_parameters(schemas[operation.takes.__name__])
+    if operation.key_header:
+        header = {"name": operation.key_header, "in": "header", "schema": {"type": "string"}}
+        described["parameters"].append(header)
     if operation.is_open:
         described["security"] = []
     responses: Json = {"default": _response(named[Refusal], "refused: one sentence")}

@@ -30,7 +30,12 @@ Asked = TypeVar("Asked", bound=WireStruct)
 
 @dataclass(frozen=True, slots=True)
 class HiveCall:
-    """A request for a route: `key` is the parameter in its path, empty if there is none."""
+    """
+    A request for a route.
+
+    `key` is the parameter in its path, or the value of the header that the route has instead; empty
+    without both.
+    """
 
     hive: Hive
     key: str
@@ -62,7 +67,8 @@ class Operation(Generic[Asked]):
     `takes` is read from the body of a POST, from the query of any other method. `answer` returns a
     struct, or a response of its own. `gives` is the type of the struct, or the media type of the
     response; `statuses` are those of an answer that is not a refusal. `worker` answers the rollout
-    workers of a run, which are refused without it.
+    workers of a run, which are refused without it. A route without a parameter in its path gets the
+    value of the header `key_header` in its place, if that is set.
 
     `enough` is the role that a caller needs, besides `admin`: by default `read` for a GET, `act`
     for what changes something. A GET for which `act` is enough is open to `read` as well. A route
@@ -78,6 +84,7 @@ class Operation(Generic[Asked]):
     worker: Answer[Asked] | None = None
     enough: AccessRole | None = None
     is_open: bool = False
+    key_header: str = ""
 
     @property
     def role(self) -> AccessRole:
@@ -90,7 +97,8 @@ class Operation(Generic[Asked]):
         """Return the route of the application."""
 
         async def endpoint(request: Request) -> Response:
-            name, key = next(iter(request.path_params.items()), ("", ""))
+            given = request.headers.get(self.key_header, "")
+            name, key = next(iter(request.path_params.items()), ("", given))
             respond, caller = self.answer, caller_in(request.scope)
             if caller.grant is not None and self.worker is not None:
                 respond = self.worker

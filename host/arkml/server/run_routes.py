@@ -20,14 +20,20 @@ from arkml.hive.protocol.runs import (
 from arkml.hive.protocol.sessions import NamesReply, NamesRequest
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.access.callers import AccessRole
+from arkml.server.creators import KEY_HEADER
 from arkml.server.routes import TEXT, HiveCall, Operation, reply
 
 _MOST_NAMES = 4 * MAX_NAMES
 
 
 async def _create(call: HiveCall, request: RunRequest) -> Response:
-    """Create a run, or join the one of that game and name."""
-    run, created = await call.hive.create(request, owner=call.caller.owner)
+    """
+    Create a run, or join the one of that game and name.
+
+    A request with the header Idempotency-Key of one of the last 24 hours gets the run of that one;
+    with another body it is refused by 422.
+    """
+    run, created = await call.hive.create(request, call.key, owner=call.caller.owner)
     return reply(CreatedRun(run.info(), created), 201 if created else 200)
 
 
@@ -80,7 +86,7 @@ async def _names(call: HiveCall, request: NamesRequest) -> NamesReply:
 
 
 RUN_OPERATIONS: tuple[Operation[Any], ...] = (
-    Operation("POST", "/runs", RunRequest, CreatedRun, _create, (200, 201)),
+    Operation("POST", "/runs", RunRequest, CreatedRun, _create, (200, 201), key_header=KEY_HEADER),
     Operation("GET", "/runs", Nothing, RunList, _list, enough=AccessRole.ACT),
     Operation(
         "GET", "/runs/{run_id}", Nothing, RunDetails, _show, worker=_show, enough=AccessRole.ACT

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import signal
 import socket
 import sqlite3
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -30,6 +32,8 @@ from arkml.server.options import ServeOptions
 Announce = Callable[[str, int], None]
 """Called with host and port once the hive answers there."""
 
+_log = logging.getLogger(__name__)
+
 _LAST_PORT = 65_535
 _STDIN = 0
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
@@ -40,6 +44,13 @@ _HURRIED_STOP = 0.5
 
 _EXIT_WITHIN = 1.75
 """Seconds for an orderly end once the parent has exited; then the process exits at once."""
+
+_BEYOND_STOP = 2.5
+"""
+Seconds that a service may take to end beyond those that learners have for a checkpoint.
+
+With the default of those it has ended 7.5 s after SIGTERM: docker kills after 10.
+"""
 
 
 class _Server(uvicorn.Server):
@@ -102,23 +113,42 @@ def serve(
     """
     Serve a hive until SIGTERM, SIGINT or SIGHUP. Called by the main thread.
 
+    Learners then have `Timeouts.stop` for their last checkpoint. What hangs for 2.5 seconds longer
+    ends with the process, whose status is 1 then; rows that were acknowledged are in the files.
     With `parent`, the id of the process at the other end of standard input, the service also ends
     when that process exits. Raises HiveError if the directory or the address is in use or cannot be
     used, and UsageError for an invalid port.
     """
+    ended = threading.Event()
 
     async def run() -> None:
         service = HiveService(options)
         loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            service.end()
+            limit = options.timeouts.stop + _BEYOND_STOP
+            threading.Thread(target=_exit_unless, args=(ended, limit), daemon=True).start()
+
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-                loop.add_signal_handler(number, service.end)
+                loop.add_signal_handler(number, end)
         if parent is not None:
             watch_parent(_STDIN, parent, lambda: _end_hurriedly(loop, service))
         await service.run(announce)
 
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(run())
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(run())
+    finally:
+        ended.set()
+
+
+def _exit_unless(ended: threading.Event, seconds: float) -> None:
+    """End the process at once unless `ended` is set in time. Runs in a thread."""
+    if not ended.wait(seconds):
+        _log.error("the hive has not ended within %g s, so its process exits now", seconds)
+        os._exit(1)
 
 
 def _end_hurriedly(loop: asyncio.AbstractEventLoop, service: HiveService) -> None:

@@ -11,7 +11,8 @@ from arkml.files import write_atomic
 from arkml.hive.protocol.rows import Header
 from arkml.server.files import read_object
 
-_NAME = "tallies.json"
+COUNTS_NAME = "tallies.json"
+"""The file of the counts, in the directory of a log."""
 
 
 class SessionCounts(NamedTuple):
@@ -39,12 +40,12 @@ class SessionCounts(NamedTuple):
 
 def write_counts(directory: Path, counts: dict[int, SessionCounts]) -> None:
     """Write the counts of sessions, by their index. Raises OSError."""
-    write_atomic(directory / _NAME, json.dumps({"sessions": counts}).encode(), durable=True)
+    write_atomic(directory / COUNTS_NAME, json.dumps({"sessions": counts}).encode(), durable=True)
 
 
 def read_counts(directory: Path) -> dict[int, SessionCounts]:
     """Return the counts that were written, none without a file. Raises HiveError."""
-    path = directory / _NAME
+    path = directory / COUNTS_NAME
     if not path.exists():
         return {}
     values = read_object(path)

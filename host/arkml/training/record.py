@@ -98,7 +98,8 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _first_run(data: Path) -> RunIdentity | None:
     """Return the first run of a hive, None without one. Raises UsageError for a damaged one."""
-    from arkml.server.document import DOCUMENT_NAME, NewerRun, read_document
+    from arkml.server.document import NewerRun, read_document
+    from arkml.server.files import DOCUMENT_NAME
 
     documents = []
     for path in data.glob(f"runs/*/{DOCUMENT_NAME}"):

@@ -13,7 +13,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.hive.protocol.wire import MAX_COUNT, Count, PolicyVersion, WireStruct
 
 PROTOCOL = 1
-"""The version of all routes below `/v1`."""
+"""The version of all routes, which begin with it: `/v1`."""
 
 DEFAULT_PORT = 12_356
 
@@ -42,6 +42,17 @@ It is not the name of a run, which has no dot.
 
 _MAX_NAME_BYTES = 512
 _SHA256 = re.compile("[0-9a-f]{64}")
+
+
+def require_protocol(client: int, hive: int) -> None:
+    """Raise ProtocolError unless a client and a hive have the same version of the protocol."""
+    if client == hive:
+        return
+    older, newer = ("client", "hive") if client < hive else ("hive", "client")
+    raise ProtocolError(
+        f"the client has version {client} of the protocol of hives, and the hive version {hive}:"
+        f" use a release of arkml for the {older} that is as new as that of the {newer}"
+    )
 
 
 class Status(StrEnum):

@@ -1,0 +1,313 @@
+"""Backups of a hive: its data directory in one tar file, written also while the hive serves."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import os
+import re
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, Any
+
+from arkml.errors import HiveError, ProtocolError, UsageError
+from arkml.files import sync_directory
+from arkml.hive.protocol.documents import parse_object
+from arkml.hive.protocol.segments import end_of_damaged, read_records
+from arkml.server.files import DOCUMENT_NAME
+from arkml.server.session_counts import COUNTS_NAME
+from arkml.server.upgrade import DATA_VERSION
+
+FORMAT = 1
+"""The version of the manifest and of the names in an archive."""
+
+MANIFEST_NAME = "manifest.json"
+"""The last member of an archive: the name, the size and the SHA-256 of each other one."""
+
+RUNS, MODULES, ROWS = "runs", "modules", "rows"
+
+PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._ @+-]{0,99}", re.ASCII)
+"""One part of a path in an archive: a hive has no others, except for temporary files."""
+
+Progress = Callable[[int, int], None]
+"""Called with the number of files that are done, and of all that are expected."""
+
+_ATTEMPTS = 50
+_CHUNK = 1 << 20
+_LEFT_OUT = ("lock", "index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
+_ENDINGS_LEFT_OUT = (".log", ".lock")
+_TARGETS = (".onnx", ".safetensors")
+"""Endings of files that others name, which are opened first: `best`, `newest.json`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupSummary:
+    """The contents of an archive; `left_out` are the runs that were removed meanwhile."""
+
+    files: int
+    size: int
+    runs: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+
+class _Changed(Exception):
+    """The rows of a run were replaced while they were opened."""
+
+
+@dataclass(slots=True)
+class _Taken:
+    """A file that is open: its first `size` bytes are what the archive gets."""
+
+    name: str
+    file: IO[bytes]
+    size: int
+    modified: float
+
+
+def write_backup(data: Path, output: Path, progress: Progress = lambda *_: None) -> BackupSummary:
+    """
+    Write the data directory of a hive to an archive, which only its owner may read.
+
+    The hive may serve meanwhile. All that it acknowledged before is in the archive: rows, runs,
+    sessions, policy versions, checkpoints, metrics, modules, tokens. Each run is as if its hive had
+    been killed at one moment. Logs and the index are left out: a hive makes them anew. Raises
+    HiveError if `data` is not such a directory, UsageError if `output` lies in it, and OSError.
+    """
+    if not (data / RUNS).is_dir():
+        raise HiveError(f"{data} is not the data directory of a hive: it has no folder {RUNS!r}")
+    target = output.resolve()
+    if data.resolve() in target.parents:
+        raise UsageError(f"{output} lies in {data}: write the backup of a directory outside of it")
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            summary = _Archive(file, progress, _count(data)).write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    sync_directory(target.parent)
+    return summary
+
+
+class _Archive:
+    """An archive that is being written."""
+
+    def __init__(self, file: IO[bytes], progress: Progress, expected: int) -> None:
+        self._file = file
+        self._tar = tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115
+        self._progress = progress
+        self._expected = expected
+        self._entries: list[dict[str, Any]] = []
+
+    def write(self, data: Path) -> BackupSummary:
+        """Write everything, and the manifest at the end."""
+        begun = time.time_ns()
+        runs: list[str] = []
+        left_out: list[str] = []
+        for name in _names(data / RUNS):
+            with ExitStack() as files:
+                taken = _take_run(data / RUNS / name, f"{RUNS}/{name}", files)
+                self._add_all(taken)
+            (runs if taken else left_out).append(name)
+        with ExitStack() as files:
+            self._add_all(_take_others(data, files))
+        manifest = {
+            "format": FORMAT,
+            "data_version": DATA_VERSION,
+            "release": version("arkml"),
+            "created_at": begun,
+            "files": self._entries,
+        }
+        text = json.dumps(manifest, indent=1).encode()
+        self._add(_Taken(MANIFEST_NAME, io.BytesIO(text), len(text), time.time()))
+        self._tar.close()
+        return BackupSummary(
+            len(self._entries) - 1, self._file.tell(), tuple(runs), tuple(left_out)
+        )
+
+    def _add_all(self, taken: list[_Taken]) -> None:
+        for one in taken:
+            self._add(one)
+            self._progress(len(self._entries), max(self._expected, len(self._entries)))
+
+    def _add(self, taken: _Taken) -> None:
+        """Append one file. Raises HiveError if it was cut off meanwhile."""
+        info = tarfile.TarInfo(taken.name)
+        info.size, info.mode, info.mtime = taken.size, 0o600, int(taken.modified)
+        reader = _Digest(taken)
+        try:
+            self._tar.addfile(info, reader)
+        except (OSError, ValueError) as error:
+            if reader.was_cut:
+                raise HiveError(f"{taken.name} was cut off while it was read") from error
+            raise
+        digest = reader.sha256.hexdigest()
+        self._entries.append({"name": taken.name, "size": taken.size, "sha256": digest})
+
+
+class _Digest(io.RawIOBase):
+    """A reader of a file from its beginning, which computes the digest of what was read."""
+
+    def __init__(self, taken: _Taken) -> None:
+        self.sha256 = hashlib.sha256()
+        self.was_cut = False
+        self._file = taken.file
+        self._file.seek(0)
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self.was_cut = len(data) < size
+        self.sha256.update(data)
+        return data
+
+
+def _take_run(directory: Path, name: str, files: ExitStack) -> list[_Taken]:
+    """Open the files of a run as they are at one moment; none if it was removed."""
+    for attempt in range(_ATTEMPTS):
+        with ExitStack() as opened:
+            try:
+                taken = _taken_once(directory, name, opened)
+            except FileNotFoundError:
+                if not (directory / DOCUMENT_NAME).exists():
+                    return []
+                taken = None
+            except _Changed:
+                taken = None
+            if taken is not None:
+                files.enter_context(opened.pop_all())
+                return taken
+        time.sleep(0.001 * attempt)
+    raise HiveError(f"{directory} changes all the time, so it cannot be backed up")
+
+
+def _taken_once(directory: Path, name: str, files: ExitStack) -> list[_Taken]:
+    """
+    Open the files of a run.
+
+    A checkpoint counts rows, and a row has a session: the checkpoints are opened before the rows,
+    and the document is read after them, with the rows that it counted before.
+    Raises FileNotFoundError and _Changed if the files are replaced meanwhile.
+    """
+    document = directory / DOCUMENT_NAME
+    before = _parsed(document.read_bytes())
+    taken = list(_take_folder(directory, name, files, skipped=(ROWS, DOCUMENT_NAME)))
+    taken += _take_rows(directory / ROWS, f"{name}/{ROWS}", files)
+    modified, content = document.stat().st_mtime, document.read_bytes()
+    after = _parsed(content)
+    if before is not None and after is not None and "rows" in before:
+        content = json.dumps({**after, "rows": before["rows"]}, indent=1).encode()
+    taken.append(_Taken(f"{name}/{DOCUMENT_NAME}", io.BytesIO(content), len(content), modified))
+    return taken
+
+
+def _take_folder(
+    directory: Path, name: str, files: ExitStack, skipped: tuple[str, ...] = ()
+) -> Iterator[_Taken]:
+    """Open the files in a folder and below, those first that name others."""
+    done = set(skipped)
+    for is_late in (False, True):
+        for one in _names(directory):
+            if one in done or (one.endswith(_TARGETS) and not is_late):
+                continue
+            done.add(one)
+            path = directory / one
+            if path.is_dir() and not path.is_symlink():
+                yield from _take_folder(path, f"{name}/{one}", files)
+            elif opened := _opened(path, f"{name}/{one}", files):
+                yield opened
+
+
+def _take_rows(directory: Path, name: str, files: ExitStack) -> Iterator[_Taken]:
+    """Open the segments of a log, up to its last whole record, and the counts of their rows."""
+    counts = _opened(directory / COUNTS_NAME, f"{name}/{COUNTS_NAME}", files)
+    identity = None if counts is None else os.fstat(counts.file.fileno()).st_ino
+    segments = []
+    for one in _names(directory):
+        if one.endswith(".rows"):
+            opened = _opened(directory / one, f"{name}/{one}", files)
+            if opened is None:
+                raise _Changed
+            segments.append(opened)
+    if _inode(directory / COUNTS_NAME) != identity:  # segments were removed, and counted
+        raise _Changed
+    for segment in segments:
+        segment.file.seek(0)
+        segment.size = _end(segment.file.read(segment.size))
+    yield from segments if counts is None else [counts, *segments]
+
+
+def _take_others(data: Path, files: ExitStack) -> list[_Taken]:
+    """Open the files beside the runs."""
+    taken: list[_Taken] = []
+    for name in _names(data):
+        path = data / name
+        is_left_out = name in _LEFT_OUT or name.endswith(_ENDINGS_LEFT_OUT)
+        if name == MODULES:
+            taken += _take_folder(path, name, files)
+        elif not is_left_out and path.is_file() and (one := _opened(path, name, files)):
+            taken.append(one)
+    return taken
+
+
+def _opened(path: Path, name: str, files: ExitStack) -> _Taken | None:
+    """Open a file; None if it is not there any more. Raises HiveError for a link, and OSError."""
+    try:
+        file = files.enter_context(os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise HiveError(f"{path} is a symbolic link, which a hive does not make") from None
+        raise
+    status = os.fstat(file.fileno())
+    return _Taken(name, file, status.st_size, status.st_mtime)
+
+
+def _end(data: bytes) -> int:
+    """Return the end of what was written to a segment; behind it there is space for more."""
+    end = 0
+    for record in read_records(memoryview(data), 0, len(data)):
+        end = record.end
+    return end_of_damaged(memoryview(data), end, len(data))
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _parsed(content: bytes) -> dict[str, Any] | None:
+    """Return the values of a document, None for a damaged one, which is kept as it is."""
+    try:
+        return parse_object(content)
+    except ProtocolError:
+        return None
+
+
+def _names(directory: Path) -> list[str]:
+    """Return the names in a folder that an archive can have, none without the folder."""
+    try:
+        return sorted(path.name for path in directory.iterdir() if PART.fullmatch(path.name))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _count(data: Path) -> int:
+    """Return the number of files that an archive is expected to have."""
+    folders = (data / RUNS, data / MODULES)
+    return sum(len(names) for folder in folders for _, _, names in os.walk(folder))

@@ -1,0 +1,203 @@
+"""Restoring a hive from a backup, which may be any file: it is checked before it is in place."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tarfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from arkml.errors import HiveError, ProtocolError, UsageError
+from arkml.files import sync_directory
+from arkml.hive.protocol.documents import parse_object
+from arkml.server.backup import FORMAT, MANIFEST_NAME, MODULES, PART, RUNS, Progress
+from arkml.server.upgrade import DATA_VERSION
+
+_BLOCK = tarfile.BLOCKSIZE
+_CHUNK = 1 << 20
+_MOST_FILES = 1_000_000
+_MOST_MANIFEST = 512 << 20
+_MOST_DEPTH = 8
+Entries = dict[str, tuple[int, str]]
+"""Size and SHA-256 of each file, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreSummary:
+    """The contents of a restored directory; `created_at` is in nanoseconds since the epoch."""
+
+    files: int
+    size: int
+    runs: tuple[str, ...]
+    release: str
+    created_at: int
+
+
+def restore_backup(
+    archive: Path, data: Path, progress: Progress = lambda *_: None
+) -> RestoreSummary:
+    """
+    Make the data directory of a hive from an archive; files can be read by their owner alone.
+
+    `data` does not exist before, or is empty; it is there as a whole or not at all. An archive with
+    anything but plain files at the places that a backup has, or with other contents than its
+    manifest says, is refused: nothing of it is left. Raises HiveError for that and for an archive
+    of a newer release, UsageError for a directory that is in use, and OSError.
+    """
+    target = data.resolve()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{data} is not empty: restore into a new directory")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    part.mkdir(0o700)
+    try:
+        with archive.open("rb") as file:
+            summary = _Reader(archive, file, progress).extract(part)
+        (part / RUNS).mkdir(0o700, exist_ok=True)
+        _sync(part)
+        _rename(part, target)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    sync_directory(target.parent)
+    return summary
+
+
+class _Reader:
+    """An archive that is being read, header by header: what is in it is not trusted."""
+
+    def __init__(self, path: Path, file: IO[bytes], progress: Progress) -> None:
+        self._path = path
+        self._file = file
+        self._progress = progress
+        self._length = os.fstat(file.fileno()).st_size
+        self._found: Entries = {}
+
+    def extract(self, directory: Path) -> RestoreSummary:
+        """Extract all files into an empty directory. Raises HiveError and OSError."""
+        manifest: dict[str, Any] | None = None
+        while manifest is None:
+            info = self._next()
+            if info.name == MANIFEST_NAME:
+                manifest = self._manifest(info)
+            else:
+                self._extract(info, directory)
+        self._check(manifest)
+        runs = {name.split("/")[1] for name in self._found if name.startswith(f"{RUNS}/")}
+        size = sum(size for size, _ in self._found.values())
+        release, created = str(manifest.get("release", ""))[:64], manifest.get("created_at")
+        return RestoreSummary(
+            len(self._found),
+            size,
+            tuple(sorted(runs)),
+            release,
+            created if isinstance(created, int) else 0,
+        )
+
+    def _next(self) -> tarfile.TarInfo:
+        """Return the next header. Raises HiveError."""
+        block = self._file.read(_BLOCK)
+        try:
+            info = tarfile.TarInfo.frombuf(block, "ascii", "strict")
+        except (tarfile.HeaderError, UnicodeDecodeError, ValueError) as error:
+            if self._found:
+                raise self._refused(f"it ends after {len(self._found)} files") from error
+            raise self._refused(f"it has no header: {error}") from error
+        if info.type != tarfile.REGTYPE:
+            raise self._refused(f"{info.name!r:.120} is not a plain file")
+        if not 0 <= info.size <= self._length - self._file.tell():
+            raise self._refused(f"{info.name!r:.120} is longer than the archive")
+        if len(self._found) >= _MOST_FILES:
+            raise self._refused(f"it has more than {_MOST_FILES} files")
+        return info
+
+    def _extract(self, info: tarfile.TarInfo, directory: Path) -> None:
+        """Write one file. Raises HiveError for a place where a backup has none."""
+        name, parts = info.name, info.name.split("/")
+        at_place = len(parts) == 1 or (parts[0] in (RUNS, MODULES) and len(parts) > 1)
+        if not at_place or len(parts) > _MOST_DEPTH or not all(map(PART.fullmatch, parts)):
+            raise self._refused(f"{name!r:.120} is not the name of a file of a hive")
+        if name in self._found:
+            raise self._refused(f"{name!r:.120} is in it twice")
+        path = directory.joinpath(*parts)
+        digest = hashlib.sha256()
+        try:
+            path.parent.mkdir(0o700, parents=True, exist_ok=True)
+            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise self._refused(f"{name!r:.120} is a file and a folder") from error
+        with os.fdopen(made, "wb") as file:
+            left = info.size
+            while left:
+                data = self._read(min(left, _CHUNK))
+                digest.update(data)
+                file.write(data)
+                left -= len(data)
+            file.flush()
+            os.fsync(file.fileno())
+        self._read(-info.size % _BLOCK)
+        modified = min(max(0.0, float(info.mtime)), time.time())
+        os.utime(path, (modified, modified))
+        self._found[name] = info.size, digest.hexdigest()
+        self._progress(self._file.tell() >> 20, self._length >> 20)
+
+    def _manifest(self, info: tarfile.TarInfo) -> dict[str, Any]:
+        if info.size > _MOST_MANIFEST:
+            raise self._refused(f"its manifest has {info.size} bytes")
+        try:
+            return parse_object(self._read(info.size))
+        except ProtocolError as error:
+            raise self._refused(f"its manifest cannot be read: {error}") from error
+
+    def _check(self, manifest: dict[str, Any]) -> None:
+        """Raise HiveError unless the files are those of the manifest."""
+        for name, own in (("format", FORMAT), ("data_version", DATA_VERSION)):
+            number = manifest.get(name)
+            if type(number) is not int or not 1 <= number <= own:
+                raise self._refused(
+                    f"its {name} is {number!r:.20}, and this release of arkml reads up to {own}:"
+                    " use the release that wrote it, or a newer one"
+                )
+        try:
+            listed: Entries = {
+                str(one["name"]): (int(one["size"]), str(one["sha256"]))
+                for one in manifest["files"]
+            }
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._refused(f"its manifest does not list files: {error!r}") from error
+        for name in sorted(listed.keys() | self._found.keys()):
+            if name not in self._found:
+                raise self._refused(f"{name!r:.120} of its manifest is missing")
+            if name not in listed:
+                raise self._refused(f"{name!r:.120} is not in its manifest")
+            if listed[name] != self._found[name]:
+                raise self._refused(f"{name!r:.120} has another SHA-256 than its manifest says")
+
+    def _read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        if len(data) < size:
+            raise self._refused("it is cut off")
+        return data
+
+    def _refused(self, reason: str) -> HiveError:
+        return HiveError(f"{self._path} is not a whole backup of a hive: {reason}")
+
+
+def _rename(part: Path, target: Path) -> None:
+    """Put a directory in its place. Raises HiveError if that is one that cannot be replaced."""
+    try:
+        part.rename(target)
+    except OSError as error:
+        raise HiveError(
+            f"{target} cannot be replaced ({error.strerror}): restore into a new directory in it"
+        ) from error
+
+
+def _sync(directory: Path) -> None:
+    """Wait until the disk has the names in a directory and in those below it."""
+    for folder, _, _ in os.walk(directory):
+        sync_directory(Path(folder))

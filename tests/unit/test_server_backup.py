@@ -1,0 +1,334 @@
+"""Backups of a hive's directory, and archives that are not ones."""
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+import time
+
+import pytest
+
+from arkml.errors import HiveError, UsageError
+from arkml.hive.protocol.rows import RowColumns, encode
+from arkml.hive.protocol.segments import frame
+from arkml.server import backup
+from arkml.server.backup import FORMAT, MANIFEST_NAME, write_backup
+from arkml.server.restore import restore_backup
+from arkml.server.upgrade import DATA_VERSION
+
+RUN = "0123456789abcdef"
+RECORD = frame(encode(RowColumns.empty(5, 3, 2), seq=1), session=0, first=0)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A hive's directory with one run, whose log has space for more."""
+    made = tmp_path / "data"
+    files = {
+        "tokens.json": b"{}",
+        "origin.safetensors": b"origin",
+        "lock": b"",
+        "hive.log": b"a log",
+        "index.sqlite": b"index",
+        "index.sqlite-wal": b"more",
+        "modules/00.wasm": b"\0asm",
+        f"runs/{RUN}/run.json": json.dumps({"id": RUN, "rows": 5}).encode(),
+        f"runs/{RUN}/.run.json.new": b"half",
+        f"runs/{RUN}/best.onnx": b"onnx",
+        f"runs/{RUN}/metrics.jsonl": b"[1, []]\n",
+        f"runs/{RUN}/checkpoints/000000000007.safetensors": b"state",
+        f"runs/{RUN}/checkpoints/best": b"7",
+        f"runs/{RUN}/published/newest.json": b"{}",
+        f"runs/{RUN}/published/0000000001.onnx": b"onnx",
+        f"runs/{RUN}/rows/0000000001.rows": RECORD + bytes(1_000),
+        f"runs/{RUN}/rows/tallies.json": b'{"sessions": {}}',
+    }
+    for name, content in files.items():
+        path = made / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (made / "deleted").mkdir()
+    return made
+
+
+def contents(directory):
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def run_file(name):
+    return f"runs/{RUN}/{name}"
+
+
+def test_what_is_restored_is_what_was_there(data, tmp_path):
+    archive, restored = tmp_path / "hive.tar", tmp_path / "restored"
+    summary = write_backup(data, archive)
+    told = restore_backup(archive, restored)
+    left_out = {"lock", "hive.log", "index.sqlite", "index.sqlite-wal", run_file(".run.json.new")}
+    expected = {name: file for name, file in contents(data).items() if name not in left_out}
+    segment = run_file("rows/0000000001.rows")
+    found = contents(restored)
+
+    assert found.pop(segment) == RECORD == expected.pop(segment)[: len(RECORD)]
+    assert json.loads(found.pop(run_file("run.json"))) == {"id": RUN, "rows": 5}
+    assert expected.pop(run_file("run.json"))
+    assert found == expected
+    assert summary.runs == told.runs == (RUN,)
+    assert summary.files == told.files == len(found) + 2
+    assert summary.size == archive.stat().st_size
+
+
+def test_only_the_owner_reads_a_backup_and_what_is_restored(data, tmp_path):
+    archive, restored = tmp_path / "hive.tar", tmp_path / "restored"
+    write_backup(data, archive)
+    restore_backup(archive, restored)
+    modes = {path.stat().st_mode & 0o777 for path in restored.rglob("*") if path.is_file()}
+
+    assert archive.stat().st_mode & 0o777 == 0o600
+    assert restored.stat().st_mode & 0o777 == 0o700
+    assert modes == {0o600}
+
+
+def test_times_of_files_are_kept_for_runs_that_were_in_use(data, tmp_path):
+    document = data / run_file("run.json")
+    os.utime(document, (1_000_000, 1_000_000))
+    write_backup(data, tmp_path / "hive.tar")
+    restore_backup(tmp_path / "hive.tar", tmp_path / "restored")
+
+    assert (tmp_path / "restored" / run_file("run.json")).stat().st_mtime == 1_000_000
+
+
+def test_the_document_is_read_after_the_rows_without_its_count(data, tmp_path, monkeypatch):
+    """A session that joins while the rows are read is in it, and no row is missed."""
+
+    def join_meanwhile(content):
+        document = data / run_file("run.json")
+        document.write_text(json.dumps({"id": RUN, "rows": 9, "sessions": ["new"]}))
+        return len(content)
+
+    monkeypatch.setattr(backup, "_end", join_meanwhile)
+    write_backup(data, tmp_path / "hive.tar")
+    restore_backup(tmp_path / "hive.tar", tmp_path / "restored")
+    kept = json.loads((tmp_path / "restored" / run_file("run.json")).read_text())
+
+    assert kept == {"id": RUN, "rows": 5, "sessions": ["new"]}
+
+
+def test_segments_that_are_removed_meanwhile_are_read_anew_with_their_counts(
+    data, tmp_path, monkeypatch
+):
+    counts = data / run_file("rows/tallies.json")
+    opened, removed = backup._opened, []
+
+    def remove_first(path, name, files):
+        if path.suffix == ".rows" and not removed:
+            new = counts.with_name("new.json")
+            new.write_text('{"sessions": {"0": [1, 5, 0, 0]}}')
+            new.replace(counts)
+            path.with_name("0000000002.rows").write_bytes(RECORD)
+            path.unlink()
+            removed.append(path)
+        return opened(path, name, files)
+
+    monkeypatch.setattr(backup, "_opened", remove_first)
+    write_backup(data, tmp_path / "hive.tar")
+    restore_backup(tmp_path / "hive.tar", tmp_path / "restored")
+    rows = tmp_path / "restored" / run_file("rows")
+
+    assert removed
+    assert sorted(path.name for path in rows.iterdir()) == ["0000000002.rows", "tallies.json"]
+    assert json.loads((rows / "tallies.json").read_text())["sessions"]
+
+
+def test_a_run_that_is_removed_meanwhile_is_left_out(data, tmp_path, monkeypatch):
+    def removed(*_):
+        (data / run_file("run.json")).unlink(missing_ok=True)
+        raise FileNotFoundError
+
+    monkeypatch.setattr(backup, "_taken_once", removed)
+    summary = write_backup(data, tmp_path / "hive.tar")
+
+    assert summary.runs == ()
+    assert summary.left_out == (RUN,)
+    assert restore_backup(tmp_path / "hive.tar", tmp_path / "restored").runs == ()
+
+
+def test_a_run_whose_document_is_damaged_is_kept_as_it_is(data, tmp_path):
+    (data / run_file("run.json")).write_bytes(b"{half")
+    write_backup(data, tmp_path / "hive.tar")
+    restore_backup(tmp_path / "hive.tar", tmp_path / "restored")
+
+    assert (tmp_path / "restored" / run_file("run.json")).read_bytes() == b"{half"
+
+
+def test_links_are_neither_followed_nor_kept(data, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    (data / run_file("events")).symlink_to(tmp_path)
+    (data / "origin2.safetensors").symlink_to(tmp_path / "secret")
+    with pytest.raises(HiveError, match="is a symbolic link"):
+        write_backup(data, tmp_path / "hive.tar")
+    assert not list(tmp_path.glob("*hive.tar*"))
+
+
+def test_a_directory_without_runs_is_not_backed_up(tmp_path):
+    with pytest.raises(HiveError, match="not the data directory of a hive"):
+        write_backup(tmp_path, tmp_path / "hive.tar")
+
+
+def test_a_backup_is_not_written_into_what_it_backs_up(data):
+    with pytest.raises(UsageError, match="outside of it"):
+        write_backup(data, data / "runs" / "hive.tar")
+
+
+def test_a_backup_that_fails_leaves_the_one_before(data, tmp_path, monkeypatch):
+    archive = tmp_path / "hive.tar"
+    archive.write_bytes(b"of before")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(backup._Archive, "_add", fail)
+    with pytest.raises(OSError, match="No space"):
+        write_backup(data, archive)
+    assert archive.read_bytes() == b"of before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "hive.tar"]
+
+
+def test_progress_counts_files(data, tmp_path):
+    told = []
+    summary = write_backup(data, tmp_path / "hive.tar", lambda *parts: told.append(parts))
+
+    assert [done for done, _ in told] == list(range(1, summary.files + 1))
+    assert all(done <= total for done, total in told)
+
+
+def entry(name, content=b"x", kind=tarfile.REGTYPE, link="", size=None):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    info.size = len(content) if size is None else size
+    return info, content
+
+
+def listing(*entries, **other):
+    files = [
+        {"name": info.name, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for info, content in entries
+    ]
+    values = {"format": FORMAT, "data_version": DATA_VERSION, "release": "1", "created_at": 1}
+    return entry(MANIFEST_NAME, json.dumps({**values, "files": files, **other}).encode())
+
+
+def write_archive(path, *entries):
+    with path.open("wb") as file:
+        for info, content in entries:
+            file.write(info.tobuf(tarfile.USTAR_FORMAT))
+            file.write(content + bytes(-len(content) % 512))
+        file.write(bytes(1_024))
+    return path
+
+
+GOOD = entry(run_file("run.json"), b"{}")
+NAMES = ["/etc/passwd", "../out", "runs/../../out", "runs//x", "./lock", "runs/.hidden",
+         "runs/a\nb", "other/file", "runs/a/b/c/d/e/f/g/h", "..", "runs/", "x" * 99 + "/y",
+         "C:\\x"]  # fmt: skip
+KINDS = [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE,
+         tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME]  # fmt: skip
+WRONG = {
+    **{f"the name {name!r}": ([entry(name)], "not the name of a file") for name in NAMES},
+    **{f"the kind {kind!r}": ([entry("runs/a", b"", kind, "/etc/passwd")], "not a plain file")
+       for kind in KINDS},
+    "a file that is there twice": ([GOOD, GOOD], "in it twice"),
+    "a file that is a folder": ([entry("runs/a"), entry("runs/a/b")], "a file and a folder"),
+    "a folder that is a file": ([entry("runs/a/b"), entry("runs/a")], "a file and a folder"),
+    "more than the archive has": ([entry("runs/a", size=1 << 32)], "longer than the archive"),
+    "no manifest": ([GOOD, (tarfile.TarInfo("end"), b"")], "ends after 2 files"),
+    "one file more": ([GOOD, entry("runs/b"), listing(GOOD)], "'runs/b' is not in its manifest"),
+    "one file less": ([GOOD, listing(GOOD, entry("runs/b"))], "of its manifest is missing"),
+    "another content": ([entry(GOOD[0].name, b"[]"), listing(GOOD)], "another SHA-256"),
+    "a newer format": ([GOOD, listing(GOOD, format=FORMAT + 1)], "use the release that wrote it"),
+    "newer data": (
+        [GOOD, listing(GOOD, data_version=DATA_VERSION + 1)], "use the release that wrote it",
+    ),
+    "a manifest without files": ([GOOD, listing(files=None)], "does not list files"),
+    "a manifest that is not JSON": ([GOOD, entry(MANIFEST_NAME, b"?")], "manifest cannot be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_an_archive_that_is_not_a_whole_backup_leaves_nothing(tmp_path, wrong):
+    entries, reason = WRONG[wrong]
+    archive = write_archive(tmp_path / "hive.tar", *entries)
+
+    with pytest.raises(HiveError, match=reason):
+        restore_backup(archive, tmp_path / "restored")
+    assert [path.name for path in tmp_path.iterdir()] == ["hive.tar"]
+
+
+def test_the_smallest_backup_is_restored(tmp_path):
+    archive = write_archive(tmp_path / "hive.tar", GOOD, listing(GOOD))
+
+    assert restore_backup(archive, tmp_path / "new" / "restored").runs == (RUN,)
+    assert contents(tmp_path / "new" / "restored") == {GOOD[0].name: b"{}"}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
+def test_a_backup_that_is_cut_off_is_refused(data, tmp_path, share):
+    archive = tmp_path / "hive.tar"
+    write_backup(data, archive)
+    os.truncate(archive, int(share * archive.read_bytes().rindex(b'"sha256"')))
+
+    with pytest.raises(HiveError, match="is not a whole backup of a hive"):
+        restore_backup(archive, tmp_path / "restored")
+    assert not (tmp_path / "restored").exists()
+
+
+@pytest.mark.parametrize("found", [b"onnx", b"{}", RECORD, b"runs/", b'"sha256"', b"ustar"])
+def test_a_backup_with_another_byte_is_refused(data, tmp_path, found):
+    archive = tmp_path / "hive.tar"
+    write_backup(data, archive)
+    content = bytearray(archive.read_bytes())
+    content[content.index(found)] ^= 0x41
+    archive.write_bytes(content)
+
+    with pytest.raises(HiveError, match="is not a whole backup of a hive"):
+        restore_backup(archive, tmp_path / "restored")
+    assert not (tmp_path / "restored").exists()
+
+
+def test_a_directory_that_is_used_is_left_alone(data, tmp_path):
+    write_backup(data, tmp_path / "hive.tar")
+    before = contents(data)
+
+    with pytest.raises(UsageError, match="is not empty"):
+        restore_backup(tmp_path / "hive.tar", data)
+    assert contents(data) == before
+
+
+def test_an_empty_directory_is_filled(data, tmp_path):
+    (tmp_path / "restored").mkdir()
+    write_backup(data, tmp_path / "hive.tar")
+
+    assert restore_backup(tmp_path / "hive.tar", tmp_path / "restored").runs == (RUN,)
+
+
+def test_a_time_in_the_future_is_not_taken_over(tmp_path):
+    info, content = entry(run_file("run.json"), b"{}")
+    info.mtime = int(time.time()) + 10**6
+    archive = write_archive(tmp_path / "hive.tar", (info, content), listing((info, content)))
+    restore_backup(archive, tmp_path / "restored")
+
+    assert (tmp_path / "restored" / info.name).stat().st_mtime <= time.time()
+
+
+def test_our_archives_are_those_of_tar(data, tmp_path):
+    write_backup(data, tmp_path / "hive.tar")
+    with tarfile.open(tmp_path / "hive.tar") as tar:
+        names = tar.getnames()
+        manifest = json.load(io.TextIOWrapper(tar.extractfile(MANIFEST_NAME)))
+
+    assert names[-1] == MANIFEST_NAME
+    assert [one["name"] for one in manifest["files"]] == names[:-1]

@@ -1,0 +1,119 @@
+"""Data of older releases: upgraded in place, with what changes kept beside."""
+
+import json
+
+import pytest
+
+from arkml.errors import HiveError
+from arkml.server.files import DOCUMENT_NAME
+from arkml.server.upgrade import DATA_VERSION, STEPS, VersionStep, upgrade_run, upgraded
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+def lines_in_capitals(directory):
+    path = directory / "notes.txt"
+    path.write_text(path.read_text().upper())
+
+
+NEXT = {
+    **STEPS,
+    DATA_VERSION: VersionStep(
+        lambda values: {**values, "rows": values["rows"] + 1}, ("*.txt",), lines_in_capitals
+    ),
+}
+"""The steps of a later release, which has changed the notes of runs."""
+
+
+@pytest.fixture
+def run(tmp_path):
+    directory = tmp_path / "abc"
+    directory.mkdir()
+    (directory / DOCUMENT_NAME).write_text(json.dumps({"version": 1, "id": "abc", "rows": 5}))
+    (directory / "notes.txt").write_text("a note")
+    (directory / "rows.bin").write_bytes(b"rows")
+    return directory
+
+
+def document(directory):
+    return json.loads((directory / DOCUMENT_NAME).read_text())
+
+
+def test_a_run_of_an_older_version_goes_through_all_steps(run):
+    before = (run / DOCUMENT_NAME).read_bytes()
+    was_changed = upgrade_run(run, NEXT)
+    kept = run / "version-1"
+
+    assert was_changed
+    assert document(run) == {"version": DATA_VERSION + 1, "id": "abc", "rows": 6, "creator": None}
+    assert (run / "notes.txt").read_text() == "A NOTE"
+    assert (kept / DOCUMENT_NAME).read_bytes() == before
+    assert (kept / "notes.txt").read_text() == "a note"
+    assert sorted(path.name for path in kept.iterdir()) == ["notes.txt", DOCUMENT_NAME]
+
+
+def test_a_document_without_a_version_is_of_the_first_one():
+    assert upgraded({"id": "abc"}) == {"id": "abc", "creator": None, "version": DATA_VERSION}
+
+
+def test_a_run_of_this_version_is_left_alone(run):
+    upgrade_run(run)
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+
+    assert not upgrade_run(run)
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_a_run_of_a_newer_version_is_left_alone(run):
+    upgrade_run(run, NEXT)
+    before = (run / DOCUMENT_NAME).read_bytes()
+
+    assert not upgrade_run(run)
+    assert (run / DOCUMENT_NAME).read_bytes() == before
+
+
+@pytest.mark.parametrize("moment", ["before the copies", "after them", "while files change"])
+def test_an_upgrade_that_is_killed_is_made_again(run, monkeypatch, moment):
+    def die(*_, **__):
+        raise Killed
+
+    before = (run / DOCUMENT_NAME).read_bytes()
+    steps = dict(NEXT)
+    with monkeypatch.context() as patched:
+        match moment:
+            case "before the copies":
+                patched.setattr("shutil.copy2", die)
+            case "after them":
+                patched.setattr("arkml.server.upgrade.write_atomic", die)
+            case _:
+                steps[DATA_VERSION] = VersionStep(NEXT[DATA_VERSION].document, ("*.txt",), die)
+        with pytest.raises(Killed):
+            upgrade_run(run, steps)
+    unchanged = (run / DOCUMENT_NAME).read_bytes()
+    upgrade_run(run, NEXT)
+
+    assert unchanged == before
+    assert document(run)["version"] == DATA_VERSION + 1
+    assert (run / "notes.txt").read_text() == "A NOTE"
+    assert (run / "version-1" / "notes.txt").read_text() == "a note"
+    assert (run / "version-1" / DOCUMENT_NAME).read_bytes() == before
+
+
+@pytest.mark.parametrize("version", [0, -1, None, "1", 1.5, True])
+def test_what_is_not_a_version_is_refused_and_left_alone(run, version):
+    (run / DOCUMENT_NAME).write_text(json.dumps({"version": version, "id": "abc"}))
+    before = (run / DOCUMENT_NAME).read_bytes()
+
+    with pytest.raises(HiveError, match="upgrades those from version 1 on"):
+        upgrade_run(run)
+    assert (run / DOCUMENT_NAME).read_bytes() == before
+    assert not (run / "version-1").exists()
+
+
+def test_a_document_that_a_step_cannot_read_is_refused(run):
+    (run / DOCUMENT_NAME).write_text(json.dumps({"version": DATA_VERSION, "id": "abc"}))
+
+    with pytest.raises(HiveError, match=r"cannot be upgraded: KeyError\('rows'\)"):
+        upgrade_run(run, NEXT)
