@@ -6,10 +6,12 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.learner import Learner
+from arkml.learning.pace_figures import PaceFigures
 from arkml.learning.recorder import Hparam, Recorder
 from arkml.learning.server_connection import ServerConnection
 
@@ -32,6 +34,9 @@ class Reporter:
         now = time.monotonic()
         self._sent_at = self._recorded_at = now
         self._turn_began: float | None = None
+        self._pace = PaceFigures(
+            learner.settings, now, learner.n_opts, is_on_policy=learner.algorithm.is_on_policy
+        )
         self._cursor = learner.experience.log.cursor
         self._sent = self._recorded = self._present
 
@@ -106,8 +111,8 @@ class Reporter:
 
     def record(self, points: Iterable[tuple[str, int, float]]) -> None:
         """Record metrics that the server sent: name, step, value."""
-        for name, step, value in points:
-            self._recorder.record([(name, value)], step)
+        for step, values in groupby(points, lambda point: int(point[1])):
+            self._recorder.record([(name, value) for name, _, value in values], step)
 
     def close(self) -> None:
         """Send and record what has not been sent or recorded yet."""
@@ -117,10 +122,14 @@ class Reporter:
         self.send_progress()
 
     def _record(self, now: float) -> None:
-        points = self._recorder.record(self._values(now), self._learner.rows)
+        rows, experience = self._learner.rows, self._learner.experience
+        figures, histograms = experience.figures.take(experience.normalizer.current, now)
+        points = self._recorder.record([*self._values(now), *figures], rows)
         self._recorded_at, self._recorded = now, self._present
         if points:
             self._server.send("metrics", points=points)
+        if histograms:
+            self._server.send("histograms", rows=rows, histograms=histograms)
 
     def _values(self, now: float) -> Iterator[tuple[str, float]]:
         learner = self._learner
@@ -130,7 +139,9 @@ class Reporter:
         yield from learner.algorithm.metrics().items()
         yield "time/total_timesteps", float(rows)
         yield "time/time_elapsed", learner.elapsed
-        yield "time/fps", experience.take_new_rows() / max(now - self._recorded_at, 1e-3)
+        new_rows = experience.take_new_rows()
+        yield "time/fps", new_rows / max(now - self._recorded_at, 1e-3)
+        yield from self._pace.points(now, new_rows, learner.n_opts)
         ages = experience.policy_lag.take()
         if ages is not None:
             yield "hive/policy_age_versions", ages.versions

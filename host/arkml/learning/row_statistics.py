@@ -50,7 +50,10 @@ class RowStatistics:
     def points(self) -> Iterator[Point]:
         """Yield the values to record now, by tag."""
         if self._returns:
+            low, high = np.percentile(self._returns, (10, 90)).tolist()
             yield "rollout/ep_rew_mean", float(np.mean(self._returns))
+            yield "rollout/ep_rew_p10", low
+            yield "rollout/ep_rew_p90", high
             yield "rollout/ep_len_mean", float(np.mean(self._lengths))
         yield "time/episodes", float(self.episodes)
         yield "hive/dropped", float(self.dropped)

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from arkml.errors import HiveError, HiveRefused, ProtocolError
+from arkml.hive.protocol.histograms import HistogramQuery, HistogramReply
 from arkml.hive.protocol.results import (
     CheckpointList,
     CheckpointReply,
@@ -88,6 +89,12 @@ async def _series(hive: Hive, run_id: str, query: SeriesQuery) -> SeriesReply:
     return SeriesReply([SeriesPoint(*point) for point in points])
 
 
+async def _histograms(hive: Hive, run_id: str, query: HistogramQuery) -> HistogramReply:
+    """List the histograms of features and actions, and return one of them over time."""
+    since = min(max(query.since, 0), MAX_COUNT)
+    return await hive.run(run_id).histograms.reply(query.name, since)
+
+
 async def _evaluate(hive: Hive, run_id: str, report: EvaluationReport) -> EvaluationReply:
     """Rate a policy version by the episodes that it has played."""
     run = hive.run(run_id)
@@ -119,6 +126,7 @@ LEARNING_OPERATIONS: tuple[Operation[Any], ...] = (
     Operation("GET", "/runs/{run_id}/snapshot", SnapshotQuery, ONNX, _snapshot, worker=_snapshot),
     Operation("GET", "/runs/{run_id}/metrics", Nothing, MetricsReply, _metrics, worker=_metrics),
     Operation("GET", "/runs/{run_id}/series", SeriesQuery, SeriesReply, _series),
+    Operation("GET", "/runs/{run_id}/histograms", HistogramQuery, HistogramReply, _histograms),
     Operation("POST", "/runs/{run_id}/evaluations", EvaluationReport, EvaluationReply, _evaluate),
     Operation("POST", "/runs/{run_id}/checkpoints", Nothing, CheckpointReply, _save),
     Operation("GET", "/runs/{run_id}/checkpoints", Nothing, CheckpointList, _saved),

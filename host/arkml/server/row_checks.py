@@ -19,13 +19,15 @@ class CheckedRows(NamedTuple):
     The accepted rows of a body, with a header of their own.
 
     `body` is the body itself if no row of it was refused. `refused` is the number of refused rows,
-    `reasons` the first of them, each with its reason.
+    `reasons` the first of them, each with its reason. The last row of the body has policy version
+    `version`, 0 without rows.
     """
 
     body: bytes
     header: Header
     refused: int
     reasons: list[tuple[int, str]]
+    version: int = 0
 
 
 def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
@@ -37,6 +39,7 @@ def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
     columns = decode(header, memoryview(body)[HEADER_SIZE:])
     if len(columns.meta) and int(columns.meta["name"].max()) >= names:
         raise ProtocolError(f"metric {int(columns.meta['name'].max())} has no name")
+    version = int(columns.version[-1]) if len(columns) else 0
     faults = {
         "not finite": _not_finite(columns),
         "no such state": columns.state > max(EpisodeState),
@@ -44,7 +47,7 @@ def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
     }
     refused = np.logical_or.reduce(list(faults.values()))
     if not refused.any():
-        return CheckedRows(body, header, 0, [])
+        return CheckedRows(body, header, 0, [], version)
     kept = encode(
         columns.take(~refused),
         seq=header.seq,
@@ -57,7 +60,7 @@ def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
         (int(row), next(reason for reason, rows in faults.items() if rows[row]))
         for row in numbers[:_MAX_REASONS]
     ]
-    return CheckedRows(kept, parse_header(kept), len(numbers), reasons)
+    return CheckedRows(kept, parse_header(kept), len(numbers), reasons, version)
 
 
 def _not_finite(columns: RowColumns) -> npt.NDArray[np.bool_]:

@@ -37,12 +37,13 @@ async def _list(hive: Hive, _: str, __: Nothing) -> RunList:
 
 
 async def _show(hive: Hive, run_id: str, _: Nothing) -> RunDetails:
-    """Show one run, with its settings and its best policy."""
+    """Show one run, with its settings, its best policy, its workers and its sessions."""
     run = hive.run(run_id)
     document = run.document
     request = document.request
+    workers, sessions = run.workers.infos(), run.session_infos()
     return RunDetails(
-        run.info(), request.settings, document.best, request.module, run.workers.infos()
+        run.info(), request.settings, document.best, request.module, workers, sessions
     )
 
 
