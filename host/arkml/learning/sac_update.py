@@ -20,7 +20,10 @@ A policy at the bounds of its actions has an entropy that no temperature changes
 grows by the learning rate with every update, until returns are not finite.
 """
 
-_ADAM = optax.scale_by_adam()
+_DECAY = 0.999
+"""The decay of Adam's second moments, optax's default."""
+
+_ADAM = optax.scale_by_adam(b2=_DECAY)
 _LOG_OF_ROOT_OF_2_PI = 0.9189385332046727
 _EPSILON = 1e-6
 """Added to 1 - tanh(x)^2 before its logarithm, as in stable-baselines3."""
@@ -38,10 +41,11 @@ class SacLosses(NamedTuple):
 
 class SacFigures(NamedTuple):
     """
-    What one update saw besides its losses: float32 scalars.
+    Figures of some updates besides their losses: float32 scalars.
 
-    Mean, lowest and highest of the returns that the critics expected of the batch, in units of
-    scaled rewards, the mean distance to what they should have expected, and the norms of gradients.
+    Mean, lowest and highest of the returns that the critics expected of the last batch, in units of
+    scaled rewards, the mean distance to what they should have expected, and the root mean squared
+    norms of all gradients.
     """
 
     q_mean: Any
@@ -52,26 +56,15 @@ class SacFigures(NamedTuple):
     critic_norm: Any
 
 
-class SacEvidence(NamedTuple):
-    """
-    What the figures of an update are made of: arrays that it needs anyway.
-
-    expected: float32, [critics, B], and wanted: float32, [B], returns. The gradients have the
-    shapes of the networks.
-    """
+class SacReturns(NamedTuple):
+    """Returns of a batch that the critics expected, [critics, B], and wanted ones, [B]: float32."""
 
     expected: Any
     wanted: Any
-    actor_gradients: Any
-    critic_gradients: Any
 
 
 class SacResult(NamedTuple):
-    """
-    The state after updates, their mean losses, and whether all numbers of both are finite.
-
-    `figures` are those of the last update.
-    """
+    """The state after updates, their mean losses, whether both are finite, and their figures."""
 
     state: SacState
     losses: SacLosses
@@ -96,29 +89,28 @@ def make_updates(
     noise of each update.
     """
 
-    def body(number: Any, carry: tuple[SacState, SacLosses, SacEvidence]) -> Any:
+    def body(number: Any, carry: tuple[SacState, SacLosses, SacReturns]) -> Any:
         state, sums, _ = carry
         batch = BatchBlock(*(column[number] for column in block))
         here, following = jax.random.normal(
             jax.random.fold_in(key, state.n_opts), (2, *batch.actions.shape), jnp.float32
         )
-        state, losses, evidence = update(state, batch, Noise(here, following), rates)
-        return state, SacLosses(*(a + b for a, b in zip(sums, losses, strict=True))), evidence
+        state, losses, seen = update(state, batch, Noise(here, following), rates)
+        return state, SacLosses(*(a + b for a, b in zip(sums, losses, strict=True))), seen
 
     zeros = SacLosses(*(jnp.zeros((), jnp.float32) for _ in SacLosses._fields))
     wanted = jnp.zeros_like(block.rewards[0])
     expected = jnp.zeros((CRITICS, *wanted.shape), jnp.float32)
-    no_gradients = jax.tree.map(jnp.zeros_like, (state.actor, state.critics))
-    nothing = SacEvidence(expected, wanted, *no_gradients)
-    state, sums, evidence = jax.lax.fori_loop(0, count, body, (state, zeros, nothing))
+    before, carry = state, (state, zeros, SacReturns(expected, wanted))
+    state, sums, seen = jax.lax.fori_loop(0, count, body, carry)
     losses = SacLosses(*(value / count for value in sums))
     finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((state, losses))]
-    return SacResult(state, losses, jnp.stack(finite).all(), figures_of(evidence))
+    return SacResult(state, losses, jnp.stack(finite).all(), figures_of(before, state, seen))
 
 
 def update(
     state: SacState, batch: BatchBlock, noise: Noise, rates: SacRates
-) -> tuple[SacState, SacLosses, SacEvidence]:
+) -> tuple[SacState, SacLosses, SacReturns]:
     """
     Make one update, in the order of stable-baselines3: temperature, critics, actor, targets.
 
@@ -164,20 +156,36 @@ def update(
         state.n_opts + 1,
     )
     losses = SacLosses(actor_loss, critic_loss, temperature_loss, alpha, -log_likelihood)
-    return state, losses, SacEvidence(expected, wanted, actor_gradients, critic_gradients)
+    return state, losses, SacReturns(expected, wanted)
 
 
-def figures_of(evidence: SacEvidence) -> SacFigures:
-    """Return the figures of an update."""
-    expected = evidence.expected
+def figures_of(before: SacState, after: SacState, seen: SacReturns) -> SacFigures:
+    """Return the figures of the updates between two states; `seen` are returns of the last."""
     return SacFigures(
-        expected.mean(),
-        expected.min(),
-        expected.max(),
-        jnp.abs(expected - evidence.wanted).mean(),
-        optax.global_norm(evidence.actor_gradients),
-        optax.global_norm(evidence.critic_gradients),
+        seen.expected.mean(),
+        seen.expected.min(),
+        seen.expected.max(),
+        jnp.abs(seen.expected - seen.wanted).mean(),
+        *(
+            _gradient_norm(old.second, new.second, after.n_opts - before.n_opts)
+            for old, new in (
+                (before.actor_moments, after.actor_moments),
+                (before.critic_moments, after.critic_moments),
+            )
+        ),
     )
+
+
+def _gradient_norm(before: Any, after: Any, updates: Any) -> Any:
+    """
+    Return the root of the mean squared norm of the gradients of some updates.
+
+    Adam's second moments have the square of each gradient, with weights that are nearly the same
+    within a turn; so this takes nothing from the updates themselves.
+    """
+    kept = jnp.float32(_DECAY) ** updates
+    parts = jax.tree.map(lambda old, new: (new - kept * old).sum(), before, after)
+    return jnp.sqrt(jnp.maximum(sum(jax.tree.leaves(parts)), 0.0) / (1.0 - kept))
 
 
 def critic_loss_of(critics: Any, features: Any, actions: Any, wanted: Any) -> tuple[Any, Any]:
