@@ -195,7 +195,9 @@ def test_figures_are_those_of_the_last_batch_and_of_the_gradients_of_all_updates
         pair = jax.random.normal(jax.random.fold_in(key, made.n_opts), (2, BATCH, ACTIONS))
         before = made.critic_moments.first
         made, losses, seen = update(made, rows, Noise(*pair), rates)
-        gradients = jax.tree.map(lambda a, b: (b - 0.9 * a) / 0.1, before, made.critic_moments.first)
+        gradients = jax.tree.map(
+            lambda a, b: (b - 0.9 * a) / 0.1, before, made.critic_moments.first
+        )
         squares.append(sum(float(np.square(leaf).sum()) for leaf in jax.tree.leaves(gradients)))
     figures = outcome.figures
 

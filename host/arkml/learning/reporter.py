@@ -16,6 +16,9 @@ from arkml.learning.recorder import Hparam, Recorder
 from arkml.learning.server_connection import ServerConnection
 
 RECORD_EVERY = 1.0
+UNCHANGED_EVERY = 10.0
+"""Seconds between two records of a value that stays the same."""
+
 PROGRESS_EVERY = 0.025
 """Least seconds between two reports of the loop: hosts that wait hear of their credit by them."""
 
@@ -33,6 +36,7 @@ class Reporter:
         self._recorder = Recorder(learner.run.directory / "events", _hparams(learner.settings))
         now = time.monotonic()
         self._sent_at = self._recorded_at = now
+        self._last_values: dict[str, tuple[float, float]] = {}
         self._turn_began: float | None = None
         self._pace = PaceFigures(
             learner.settings, now, learner.n_opts, is_on_policy=learner.algorithm.is_on_policy
@@ -124,12 +128,23 @@ class Reporter:
     def _record(self, now: float) -> None:
         rows, experience = self._learner.rows, self._learner.experience
         figures, histograms = experience.figures.take(experience.normalizer.current, now)
-        points = self._recorder.record([*self._values(now), *figures], rows)
+        values = self._changed([*self._values(now), *figures], now)
+        points = self._recorder.record(values, rows)
         self._recorded_at, self._recorded = now, self._present
         if points:
             self._server.send("metrics", points=points)
         if histograms:
             self._server.send("histograms", rows=rows, histograms=histograms)
+
+    def _changed(
+        self, values: Iterable[tuple[str, float]], now: float
+    ) -> Iterator[tuple[str, float]]:
+        """Yield the values that are not those of before, or were recorded some time ago."""
+        for tag, value in values:
+            last, at = self._last_values.get(tag, (None, 0.0))
+            if value != last or now - at >= UNCHANGED_EVERY:
+                self._last_values[tag] = value, now
+                yield tag, value
 
     def _values(self, now: float) -> Iterator[tuple[str, float]]:
         learner = self._learner

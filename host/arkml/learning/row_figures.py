@@ -17,11 +17,11 @@ from arkml.learning.normalizer import CLIP, Scaling
 
 Point = tuple[str, float]
 
-FIGURES_EVERY, HISTOGRAMS_EVERY = 10.0, 30.0
-"""Seconds between two samples, and between two reports of histograms."""
+FIGURES_EVERY, HISTOGRAMS_EVERY = 10.0, 60.0
+"""Seconds between two samples, and between two reports of histograms and shares of choices."""
 
-MOST_SHARES = 64
-"""Choices whose shares are metrics."""
+MOST_SHARES = 16
+"""Choices whose shares are metrics, which a disk keeps for long; histograms have them all."""
 
 SATURATED = 0.99
 """The distance from 0 from which on a continuous action is at its bounds."""
@@ -95,6 +95,7 @@ class RowFigures:
         histograms: list[Histogram] = []
         if now - self._histograms_at >= HISTOGRAMS_EVERY:
             self._histograms_at = now
+            points += islice(self._shares(actions), MOST_SHARES)
             histograms = [
                 *self._histograms_of_actions(actions),
                 *self._histograms_of_features(features, clipped),
@@ -117,12 +118,13 @@ class RowFigures:
         continuous = actions[:, : self._settings.continuous]
         if continuous.size:
             yield "actions/saturated", float((np.abs(continuous) >= SATURATED).mean())
-        yield from islice(self._shares(actions), MOST_SHARES)
         if self._maskable:
             yield "actions/masked_share", self._masked / self._maskable
 
     def _shares(self, actions: Floats) -> Iterator[Point]:
         """Yield the share of each choice among those of its branch."""
+        if not len(actions):
+            return
         columns = actions[:, self._settings.continuous :].T.astype(np.int64)
         for branch, choices in enumerate(self._settings.branches):
             chosen = np.bincount(np.clip(columns[branch], 0, choices - 1), minlength=choices)

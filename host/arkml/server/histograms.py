@@ -57,6 +57,11 @@ class RunHistograms:
         async with self._using:
             return await asyncio.to_thread(self._reply, name, since)
 
+    @staticmethod
+    def line(report: _Report) -> bytes:
+        """Return the line of a report, as it is kept."""
+        return _format(report)
+
     def _add(self, report: _Report) -> None:
         self._files.append(report)
         self._files.thin(report[0])

@@ -20,7 +20,14 @@ class MetricsFiles(ReportFiles[list[Point]]):
 
 
 def _line(report: Report) -> bytes:
-    return json.dumps(report, separators=(",", ":")).encode() + b"\n"
+    at, points = report
+    short = [(name, step, _short(value)) for name, step, value in points]
+    return json.dumps([at, short], separators=(",", ":")).encode() + b"\n"
+
+
+def _short(value: float) -> float:
+    """Return a whole number without its decimal point."""
+    return int(value) if value.is_integer() and abs(value) < _MAX_INTEGER else value
 
 
 def _parse_line(line: bytes) -> Report | None:

@@ -54,6 +54,7 @@ def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
         kind=header.kind,
         dropped=header.dropped,
         sent_ns=header.sent_ns,
+        non_finite=header.non_finite + int(faults["not finite"].sum()),
     )
     numbers = np.flatnonzero(refused)
     reasons = [
