@@ -20,7 +20,7 @@ Point = tuple[str, float]
 FIGURES_EVERY, HISTOGRAMS_EVERY = 10.0, 60.0
 """Seconds between two samples, and between two reports of histograms and shares of choices."""
 
-MOST_SHARES = 16
+MOST_SHARES = 12
 """Choices whose shares are metrics, which a disk keeps for long; histograms have them all."""
 
 SATURATED = 0.99

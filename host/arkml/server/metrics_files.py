@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from arkml.hive.protocol.reports import MINUTE, OLD_INTERVAL, Point, Report, thin
@@ -47,10 +48,22 @@ def _parse_line(line: bytes) -> Report | None:
     ]
 
 
+def _thin(reports: Sequence[Report], interval: int) -> list[Report]:
+    """Thin reports, and round their values to the seven digits that a float32 has."""
+    return [
+        (at, [(name, step, _rounded(value)) for name, step, value in points])
+        for at, points in thin(reports, interval)
+    ]
+
+
+def _rounded(value: float) -> float:
+    return value if value.is_integer() else float(f"{value:.7g}")
+
+
 _METRICS = ReportKind(
     ("metrics.jsonl", "metrics.minutes.jsonl", "metrics.old.jsonl"),
     (MINUTE, OLD_INTERVAL),
     _parse_line,
     _line,
-    thin,
+    _thin,
 )

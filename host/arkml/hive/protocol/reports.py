@@ -66,9 +66,9 @@ def thin(reports: Sequence[Report], interval: int) -> list[Report]:
     Keep the lowest, the highest and the last value of each metric in each interval.
 
     `reports` are in the order of their times and `interval` is in nanoseconds. Points keep their
-    times and steps, so curves keep their extremes and their order, and have seven digits; where all
-    values are the same, the last is kept. A report without any point left is dropped. Thinning the
-    result again returns the same.
+    times and steps, so curves keep their extremes and their order; where all values are the same,
+    the last is kept. A report without any point left is dropped. Thinning the result again returns
+    the same.
     """
     metrics: dict[tuple[int, str], _Kept] = {}
     for place, (at, points) in enumerate(reports):
@@ -84,12 +84,7 @@ def thin(reports: Sequence[Report], interval: int) -> list[Report]:
         for place in places if one.low < one.high else places[2:]:
             kept[place].add(name)
     return [
-        (at, [(*point[:2], _rounded(point[2])) for point in points if point[0] in names])
+        (at, [point for point in points if point[0] in names])
         for (at, points), names in zip(reports, kept, strict=True)
         if names
     ]
-
-
-def _rounded(value: float) -> float:
-    """Return a value with seven digits, as many as float32 has; whole numbers stay as they are."""
-    return value if value.is_integer() else float(f"{value:.7g}")
