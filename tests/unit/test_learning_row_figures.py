@@ -49,7 +49,8 @@ def test_each_value_lies_in_its_bin(values):
 
     assert len(bins.counts) <= MOST_BINS
     assert sum(bins.counts) == len(values)
-    assert edges[0] <= min(values) and max(values) < edges[-1]
+    assert edges[0] <= min(values)
+    assert max(values) < edges[-1]
     for low, high, count in zip(edges[:-1], edges[1:], bins.counts, strict=True):
         assert sum(low <= value < high for value in values) == count
 
@@ -188,9 +189,11 @@ def test_figures_are_made_at_intervals_and_from_bounded_samples():
     _, histograms = taken(figures, 1.0 + HISTOGRAMS_EVERY)
 
     assert sampled == 1_024
-    assert first and early
+    assert first
+    assert early
     assert (again, none) == ({}, {})
-    assert later and not still_none
+    assert later
+    assert not still_none
     assert histograms
 
 

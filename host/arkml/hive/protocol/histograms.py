@@ -99,12 +99,18 @@ def bins_of(values: npt.NDArray[Any], least: int = _LEAST_EXPONENT) -> Bins:
     `least` is the least exponent of their width.
     """
     low, high = float(values.min()), float(values.max())
-    span = math.frexp((high - low) / (MOST_BINS - 1))
-    exponent = span[1] - (span[0] == 0.5) if high > low else least
+    exponent = math.frexp((high - low) / MOST_BINS)[1] - 1 if high > low else least
     exponent = max(exponent, least, math.frexp(max(abs(low), abs(high)))[1] + _FINEST)
-    numbers = np.floor(np.ldexp(values.astype(np.float64), -exponent)).astype(np.int64)
-    first = int(numbers.min())
-    return Bins(exponent, first, np.bincount(numbers - first).tolist())
+    while _bin(high, exponent) - _bin(low, exponent) >= MOST_BINS:
+        exponent += 1
+    first = _bin(low, exponent)
+    numbers = np.floor(np.ldexp(values.astype(np.float64), -exponent)).astype(np.int64) - first
+    return Bins(exponent, first, np.bincount(numbers).tolist())
+
+
+def _bin(value: float, exponent: int) -> int:
+    """Return the number of the bin of a value."""
+    return math.floor(math.ldexp(value, -exponent))
 
 
 def common_grid(parts: Sequence[Bins], most: int = MOST_BINS) -> tuple[int, int, int]:
