@@ -50,7 +50,6 @@ from arkml.server.usage import LearnerUsage
 _log = logging.getLogger(__name__)
 
 _SYNC_TIMEOUT = 40.0
-_TRAINING_RETURN = "rollout/ep_rew_mean"
 
 
 class Run:
@@ -371,18 +370,10 @@ class Run:
 
     async def _add_metrics(self, points: Points) -> None:
         await self.metrics.add(points)
-        for name, _, value in points:
-            if name != _TRAINING_RETURN:
-                continue
-            try:
-                best = await asyncio.to_thread(self._best.rate_training, value)
-            except OSError as error:
-                name = self.document.id
-                _log.warning("the best policy of run %s cannot be written: %s", name, error)
-                continue
-            if best is not None:
-                self._set_best(best)
-                await self._try_save()
+        best = await asyncio.to_thread(self._best.rate_metrics, points)
+        if best is not None:
+            self._set_best(best)
+            await self._try_save()
 
     def _set_best(self, best: Best) -> None:
         """Set the best policy, and have the learner keep a checkpoint of about that time."""
