@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arkml.abi.codes import EpisodeState
@@ -41,6 +41,7 @@ def taken(figures, now=0.0, scaling=None, features=3):
     return dict(points), {one.name: one for one in histograms}
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_each_value_lies_in_its_bin(values):
     bins = bins_of(np.array(values, np.float32))
@@ -55,6 +56,7 @@ def test_each_value_lies_in_its_bin(values):
         assert sum(low <= value < high for value in values) == count
 
 
+@settings(deadline=None)
 @given(st.lists(VALUES, min_size=1, max_size=5))
 def test_histograms_add_up_exactly(parts):
     made = [
