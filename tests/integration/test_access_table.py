@@ -39,6 +39,7 @@ TABLE = {
     ("GET", "/v1/runs/{run_id}/snapshot"): TRAINS | {WORKER},
     ("GET", "/v1/runs/{run_id}/metrics"): TRAINS | {WORKER},
     ("GET", "/v1/runs/{run_id}/series"): TRAINS,
+    ("GET", "/v1/runs/{run_id}/histograms"): TRAINS,
     ("GET", "/v1/runs/{run_id}/checkpoints"): TRAINS,
     ("GET", "/v1/runs/{run_id}/memory"): {READ, ADMIN},
     ("POST", "/v1/runs/{run_id}/sessions"): {ACT, ADMIN, WORKER},

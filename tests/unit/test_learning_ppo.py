@@ -167,15 +167,19 @@ def test_losses_have_the_tags_of_stable_baselines3():
         "train/clip_fraction",
         "train/entropy_loss",
         "train/explained_variance",
+        "train/gradient_norm",
         "train/learning_rate",
         "train/loss",
         "train/n_updates",
         "train/policy_gradient_loss",
+        "train/stale_share",
         "train/std",
         "train/value_loss",
     }
     assert losses["train/n_updates"] == player.ppo.n_opts == 2 * 4
     assert losses["train/std"] == pytest.approx(1.0, abs=0.2)
+    assert losses["train/gradient_norm"] > 0.0
+    assert losses["train/stale_share"] == 0.0
 
 
 def test_a_rollout_is_learned_from_only_after_its_policy_is_published():
@@ -265,7 +269,8 @@ def test_a_restart_continues_bit_for_bit(frames):
     assert not ready
     assert flat(made) == flat(again) != before
     assert made.n_opts == again.n_opts
-    assert made.metrics() == again.metrics() == {"hive/stale_rows": 0.0, "hive/excess_rows": 0.0}
+    assert made.metrics() == again.metrics()
+    assert {made.metrics()[f"hive/{kind}_rows"] for kind in ("stale", "excess")} == {0.0}
 
 
 def test_a_checkpoint_of_a_policy_without_continuous_actions_is_read_back(tmp_path):
@@ -366,7 +371,9 @@ def test_rows_that_are_not_learned_from_are_metrics():
     player.version = 1
     player.play(3)
 
-    assert player.ppo.metrics() == {"hive/stale_rows": 12.0, "hive/excess_rows": 0.0}
+    assert player.ppo.metrics() == {
+        "replay/fill": 1 / 16, "hive/stale_rows": 12.0, "hive/excess_rows": 0.0,
+    }  # fmt: skip
 
 
 def test_the_first_policy_does_not_import_jax():

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import jax
 import jax.monitoring
@@ -69,10 +70,48 @@ def test_the_losses_have_the_tags_of_stable_baselines3():
         "train/critic_loss",
         "train/ent_coef",
         "train/ent_coef_loss",
+        "train/entropy",
         "train/learning_rate",
         "train/n_updates",
     }
     assert losses["train/n_updates"] == made.n_opts == 2
+
+
+def test_figures_of_updates_and_rows_are_made_when_they_are_asked_for():
+    made, normalizer = sac()
+    assert set(made.metrics()) == {"replay/fill", "replay/demonstration_share"}
+    normalizer.adopt()
+    made.train(3)
+    figures = made.metrics()
+
+    assert set(figures) - {"replay/fill", "replay/demonstration_share"} == {
+        "train/q_mean", "train/q_min", "train/q_max", "train/td_error",
+        "train/actor_gradient_norm", "train/critic_gradient_norm",
+    }  # fmt: skip
+    assert figures["train/q_min"] < figures["train/q_mean"] < figures["train/q_max"]
+    assert figures["train/td_error"] > 0.0
+    assert figures["train/critic_gradient_norm"] > figures["train/actor_gradient_norm"] > 0.0
+    assert figures["replay/fill"] == 200 / 1_000
+    assert figures["replay/demonstration_share"] == 0.0
+
+
+def test_returns_are_in_units_of_plain_rewards():
+    made, normalizer = sac()
+    normalizer.current = replace(normalizer.current, reward=2.0)
+    made.train(1)
+    once = made.metrics()
+    normalizer.current = replace(normalizer.current, reward=20.0)
+
+    assert made.metrics()["train/q_max"] == pytest.approx(10 * once["train/q_max"])
+
+
+def test_the_share_of_demonstrations_is_that_of_the_rows_held():
+    made, _ = sac(60)
+    shown = RowColumns.empty(20, 3, 2)
+    shown.step[:] = np.arange(20)
+    made.buffer.add(1, RowKind.DEMONSTRATION, shown)
+
+    assert made.metrics()["replay/demonstration_share"] == 0.25
 
 
 def test_the_learning_rate_goes_down_with_the_updates():

@@ -16,12 +16,13 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
 from arkml.learning.batch_block import BatchBlock
 from arkml.learning.normalizer import Scaling
-from arkml.learning.sac_state import first_state, rates_of
+from arkml.learning.sac_state import first_state, random_key, rates_of
 from arkml.learning.sac_update import (
     LOG_ALPHA,
     Noise,
     actor_loss_of,
     critic_loss_of,
+    make_updates,
     returns,
     sample,
     update,
@@ -126,7 +127,7 @@ def test_actions_and_log_probabilities_are_those_of_numpy():
 def test_the_loss_of_the_critics_and_its_gradient_are_those_of_numpy():
     made, (rows, noise) = state(), batch(1)
     wanted = noise.here[:, 0]
-    loss, gradients = jax.value_and_grad(critic_loss_of)(
+    (loss, _), gradients = jax.value_and_grad(critic_loss_of, has_aux=True)(
         made.critics, rows.features, rows.actions, wanted
     )
     critics = doubled(made.critics)
@@ -150,7 +151,7 @@ def test_the_loss_of_the_actor_and_its_gradient_are_those_of_numpy():
 
 def test_an_update_scales_features_and_rewards_and_bootstraps_with_the_discounts():
     made, (rows, noise) = state(), batch(4)
-    _, losses = update(made, rows, noise, rates_of(SETTINGS, SCALING))
+    _, losses, _ = update(made, rows, noise, rates_of(SETTINGS, SCALING))
     here = np.clip((rows.features - SCALING.mean) * SCALING.inverse, -10, 10)
     following = np.clip((rows.following - SCALING.mean) * SCALING.inverse, -10, 10)
     next_actions, log_prob = sample_64(doubled(made.actor), following, noise.following)
@@ -167,20 +168,46 @@ def test_scaled_rewards_are_bounded():
     scaling = replace(SCALING, reward_bound=0.5)
     wide = rows._replace(rewards=1e30 * np.sign(rows.rewards))
     bounded = rows._replace(rewards=0.5 * SCALING.reward * np.sign(rows.rewards))
-    _, losses = update(made, wide, noise, rates_of(SETTINGS, scaling))
-    _, expected = update(made, bounded, noise, rates_of(SETTINGS, SCALING))
+    _, losses, _ = update(made, wide, noise, rates_of(SETTINGS, scaling))
+    _, expected, _ = update(made, bounded, noise, rates_of(SETTINGS, SCALING))
 
     assert float(losses.critics) == pytest.approx(float(expected.critics), rel=1e-5)
 
 
 def test_targets_follow_at_tau():
     made, (rows, noise) = state(), batch(5)
-    after, _ = update(made, rows, noise, rates_of(SETTINGS, SCALING))
+    after, *_ = update(made, rows, noise, rates_of(SETTINGS, SCALING))
 
     for old, new, critic in zip(made.targets, after.targets, after.critics, strict=True):
         np.testing.assert_allclose(
             new.weight, 0.98 * old.weight + 0.02 * np.asarray(critic.weight), atol=1e-6
         )
+
+
+def test_figures_are_those_of_the_last_batch_and_of_the_gradients_of_all_updates():
+    made, rates = state(), rates_of(SETTINGS, SCALING)
+    drawn = [batch(seed)[0] for seed in (6, 7, 8)]
+    block = BatchBlock(*(np.stack(column) for column in zip(*drawn, strict=True)))
+    key = random_key(0)
+    outcome = jax.jit(make_updates)(made, block, np.int32(3), key, rates)
+    squares = []
+    for rows in drawn:
+        pair = jax.random.normal(jax.random.fold_in(key, made.n_opts), (2, BATCH, ACTIONS))
+        before = made.critic_moments.first
+        made, losses, seen = update(made, rows, Noise(*pair), rates)
+        gradients = jax.tree.map(
+            lambda a, b: (b - 0.9 * a) / 0.1, before, made.critic_moments.first
+        )
+        squares.append(sum(float(np.square(leaf).sum()) for leaf in jax.tree.leaves(gradients)))
+    figures = outcome.figures
+
+    assert float(figures.q_mean) == pytest.approx(float(seen.expected.mean()), rel=1e-4)
+    assert float(figures.q_min) == pytest.approx(float(seen.expected.min()), rel=1e-4)
+    assert float(figures.q_max) == pytest.approx(float(seen.expected.max()), rel=1e-4)
+    errors = np.abs(np.asarray(seen.expected) - np.asarray(seen.wanted))
+    assert float(figures.td_error) == pytest.approx(errors.mean(), rel=1e-4)
+    assert float(figures.critic_norm) == pytest.approx(np.sqrt(np.mean(squares)), rel=2e-3)
+    assert float(losses.entropy) != 0.0
 
 
 class Spaces(DummyVecEnv):
@@ -265,7 +292,7 @@ def test_ten_updates_are_those_of_stable_baselines3(alpha, monkeypatch):
     rates = rates_of(settings, Scaling.identity(FEATURES))
     compiled = jax.jit(update)
     for rows, pair in drawn:
-        made, losses = compiled(made, rows, pair, rates)
+        made, losses, _ = compiled(made, rows, pair, rates)
     *body, (weight, bias) = made.actor
 
     for module, layer in zip(linear(actor.latent_pi), body, strict=True):
@@ -287,7 +314,7 @@ def test_a_temperature_without_effect_stays_within_its_bounds(target, bound):
     rates = rates_of(settings, Scaling.identity(FEATURES))._replace(target_entropy=target)
     made, compiled = state(), jax.jit(update)
     for seed in range(200):
-        made, losses = compiled(made, *batch(seed), rates)
+        made, losses, _ = compiled(made, *batch(seed), rates)
 
     assert float(made.log_alpha) == bound
     assert np.isfinite(losses.critics)

@@ -144,7 +144,7 @@ async def play(metrics, clock, begin, end, every):
         await metrics.add([("a", second, value), ("b", second, float(second))])
 
 
-def test_reports_are_kept_for_an_hour_and_then_by_the_minute_and_after_a_day_by_twenty(
+def test_reports_are_kept_for_an_hour_and_then_by_the_minute_and_after_a_day_by_forty(
     path, tmp_path, clock
 ):
     async def work(index):

@@ -2,9 +2,11 @@
 
 import pytest
 
+from arkml.hive.protocol.histograms import Bins, Histogram
 from arkml.hive.protocol.segments import Place
 from arkml.server.learner_events import (
     CheckpointSaved,
+    HistogramsMade,
     LearnerFailing,
     LearnerProgress,
     LearnerReply,
@@ -37,6 +39,10 @@ REPLY = {"kind": "reply", "req": 3, "held": 10}
             PolicyFile("policies/1.onnx", "ab", 6),
         ),
         ({"kind": "metrics", "points": [["loss", 6, 1]]}, MetricPoints([("loss", 6, 1.0)])),
+        (
+            {"kind": "histograms", "rows": 6, "histograms": [["a", [0, 1, [2]], 1.0, 1.5, 0.0]]},
+            HistogramsMade(6, [Histogram("a", Bins(0, 1, [2]), 1.0, 1.5, 0.0)]),
+        ),
         ({"kind": "checkpoint", "file": "6.zip", "n_opts": 6}, CheckpointSaved(6)),
         (REPLY, LearnerReply(3, REPLY)),
         ({"kind": "fatal", "reason": "diverged", "retry": True}, LearnerFailing("diverged")),

@@ -15,6 +15,7 @@ from arkml.closing import Closing
 from arkml.errors import HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive import give_way
 from arkml.hive.presence import Presence
+from arkml.hive.protocol.histograms import HistogramReply
 from arkml.hive.protocol.results import (
     CheckpointInfo,
     CheckpointList,
@@ -127,6 +128,11 @@ class HiveClient(Closing):
         """Fetch the values of one metric from the step `since` on."""
         path = _path(run_id, f"series?name={quote(name, safe='')}&since={since}")
         return self._ask("GET", path, lambda answer: read(answer, SeriesReply).series)
+
+    def histograms(self, run_id: str, name: str = "", since: int = 0) -> Future[HistogramReply]:
+        """Return the names of all histograms, and the one of that name from a row on."""
+        path = _path(run_id, f"histograms?name={quote(name, safe='')}&since={since}")
+        return self._ask("GET", path, lambda answer: read(answer, HistogramReply))
 
     def evaluate(self, run_id: str, report: EvaluationReport) -> Future[bool]:
         """Report episodes that a policy version played; true if it is the best so far."""

@@ -69,6 +69,7 @@ class _Body:
     columns: RowColumns
     data: bytes
     dropped: int
+    non_finite: int
 
 
 class RowSender(Protocol):
@@ -120,12 +121,12 @@ class Delivery:
         kind, columns = taken
         columns.meta = await self._meta()
         self.seq += 1
-        dropped = self._outbox.take_dropped()
-        data = self._encoded(kind, columns, dropped)
+        lost = self._outbox.take_dropped(), self._outbox.take_non_finite()
+        data = self._encoded(kind, columns, *lost)
         sent = decode(parse_header(data), memoryview(data)[HEADER_SIZE:], check=False)
         self._is_sending = True
         try:
-            await self._deliver(_Body(self.seq, kind, sent, data, dropped))
+            await self._deliver(_Body(self.seq, kind, sent, data, *lost))
         finally:
             self._is_sending = False
         return True
@@ -135,9 +136,14 @@ class Delivery:
         if self._is_sending:  # otherwise rows that were taken may not be copied yet
             self._outbox.trim()
 
-    def _encoded(self, kind: RowKind, columns: RowColumns, dropped: int) -> bytes:
+    def _encoded(self, kind: RowKind, columns: RowColumns, dropped: int, non_finite: int) -> bytes:
         return encode(
-            columns, seq=self.seq, kind=kind, dropped=dropped, sent_ns=time.monotonic_ns()
+            columns,
+            seq=self.seq,
+            kind=kind,
+            dropped=dropped,
+            sent_ns=time.monotonic_ns(),
+            non_finite=non_finite,
         )
 
     async def _meta(self) -> npt.NDArray[Any]:
@@ -232,7 +238,7 @@ class Delivery:
         self.settled += len(body.columns)
         self._outbox.release(len(body.columns))
         body.columns = body.columns.take(slice(0))
-        body.data = self._encoded(body.kind, body.columns, body.dropped)
+        body.data = self._encoded(body.kind, body.columns, body.dropped, body.non_finite)
         return False
 
     async def _rejoin(self, body: _Body) -> None:
@@ -254,7 +260,7 @@ class Delivery:
         if expected == body.seq:
             return
         body.seq = self.seq = expected
-        body.data = self._encoded(body.kind, body.columns, body.dropped)
+        body.data = self._encoded(body.kind, body.columns, body.dropped, body.non_finite)
 
     def _acknowledge(self, body: _Body, reply: RowsReply) -> None:
         columns, ledger = body.columns, self.ledger

@@ -90,6 +90,8 @@ class Outbox:
         """Number of rows that were appended and not refused at once. Written by the writer."""
         self._refused = 0  # by the writer
         self._dropped = 0  # by the reader
+        self._non_finite = 0  # by the writer
+        self._non_finite_taken = 0
         self._reported = 0  # of both, those that `take_dropped` has returned
         self._released = 0
         self._features = features
@@ -149,10 +151,12 @@ class Outbox:
         """
         Copy n rows, or those marked in `keep`, bool, [n]. Never blocks.
 
-        agent, step, reward, state: [n]. features: [n, F]. action: [n, A]. masks: [n, choices], 0
-        for a choice that is masked, or None.
+        Others are counted if their features are not finite. agent, step, reward, state: [n].
+        features: [n, F]. action: [n, A]. masks: [n, choices], 0 for a choice that is masked, or
+        None.
         """
         if keep is not None:
+            self._non_finite += int((~np.isfinite(features[~keep]).all(axis=1)).sum())
             agent, step, reward, state = agent[keep], step[keep], reward[keep], state[keep]
             features, action = features[keep], action[keep]
             masks = None if masks is None else masks[keep]
@@ -227,6 +231,11 @@ class Outbox:
         """Return the number of rows that were dropped since the last call."""
         before, self._reported = self._reported, self.dropped
         return self._reported - before
+
+    def take_non_finite(self) -> int:
+        """Return the number of rows with features that are not finite, since the last call."""
+        before, self._non_finite_taken = self._non_finite_taken, self._non_finite
+        return self._non_finite_taken - before
 
     def take(self, *, partial: bool) -> tuple[RowKind, RowColumns] | None:
         """

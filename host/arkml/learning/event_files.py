@@ -21,7 +21,7 @@ class EventFiles:
     The files in `directory`, named by the second in which they begin.
 
     A file that has ended is kept as it is for an hour, and then by the minute. After a day the
-    files of each day become one, by twenty minutes, under the name of the first. Only files that
+    files of each day become one, by forty minutes, under the name of the first. Only files that
     have ended are replaced, as a whole, so TensorBoard may read all of them meanwhile.
     """
 

@@ -14,6 +14,7 @@ from arkml.learning.algorithm import RowStore
 from arkml.learning.log_reader import LogReader
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_lag import PolicyLag
+from arkml.learning.row_figures import RowFigures
 from arkml.learning.row_statistics import RowStatistics
 
 
@@ -30,6 +31,7 @@ class Experience:
         self.normalizer = normalizer
         self.statistics = RowStatistics()
         self.policy_lag = PolicyLag()
+        self.figures = RowFigures(settings)
         self._settings = settings
         self._counted = 0
         self._new_rows = 0
@@ -83,3 +85,4 @@ class Experience:
         self.statistics.count(record, added.episodes)
         if header.kind == RowKind.TRAINING:
             self.policy_lag.count(columns.version, time.monotonic())
+            self.figures.add(columns)

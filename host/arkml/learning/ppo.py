@@ -66,6 +66,7 @@ class Ppo:
         self._exported = Actor(self._weights, normalizer.current)
         self._actors: dict[int, Actor] = {}
         self._updates = 0
+        self._stale_before = 0
         self._chunk = min(_CHUNK, 2 * self.buffer.most)
         per_epoch = count_minibatches(self.buffer.most, settings.batch_size)
         self._most_minibatches = settings.epochs * per_epoch
@@ -95,6 +96,9 @@ class Ppo:
         del updates
         settings = self._settings
         rollout = self.buffer.take()
+        stale = self.buffer.stale_rows - self._stale_before
+        self._stale_before = self.buffer.stale_rows
+        stale_share = stale / (stale + len(rollout.following))
         rows, explained = self._prepare(rollout)
         random = self._random.bit_generator.state
         minibatches = draw_minibatches(
@@ -115,7 +119,8 @@ class Ppo:
                 " are not applied"
             )
         self._begin_rollout(outcome.state)
-        return self._tagged(outcome.losses, explained, float(rates.learning_rate))
+        tagged = self._tagged(outcome.losses, explained, float(rates.learning_rate))
+        return tagged | {"train/stale_share": stale_share}
 
     def policy(self) -> PolicyModel:
         """Return the present policy as ONNX. Raises Diverged and ExportWrong."""
@@ -150,8 +155,10 @@ class Ppo:
         self.buffer.name_metrics(names)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the numbers of rows that were not learned from."""
+        """Return how full the rollout is, and the numbers of rows that were not learned from."""
+        fill = min(1.0, self.buffer.transitions / self._settings.rollout_rows)
         return {
+            "replay/fill": fill,
             "hive/stale_rows": float(self.buffer.stale_rows),
             "hive/excess_rows": float(self.buffer.excess_rows),
         }
@@ -281,6 +288,7 @@ class Ppo:
             "train/loss": float(losses.total),
             "train/approx_kl": float(losses.approx_kl),
             "train/clip_fraction": float(losses.clip_fraction),
+            "train/gradient_norm": float(losses.gradient_norm),
             "train/learning_rate": rate,
             "train/n_updates": float(self.n_opts),
         }

@@ -28,6 +28,7 @@ class PpoLosses(NamedTuple):
     total: Any
     approx_kl: Any
     clip_fraction: Any
+    gradient_norm: Any
 
 
 class PpoOutcome(NamedTuple):
@@ -89,6 +90,7 @@ def update(
     weights = jax.tree.map(
         lambda value, step: value - rates.learning_rate * step, state.weights, steps
     )
+    losses = losses._replace(gradient_norm=norm)
     return PpoState(weights, after.mu, after.nu, state.n_opts + 1), losses
 
 
@@ -98,7 +100,7 @@ def losses_of(
     """
     Return the loss of a minibatch, and its parts.
 
-    counts: bool, [B], False for padding; at least two rows count.
+    counts: bool, [B], False for padding; at least two rows count. The norm of gradients is 0 here.
     """
     number = counts.sum()
 
@@ -118,7 +120,8 @@ def losses_of(
     total = policy + rates.entropy_coefficient * entropy + rates.value_coefficient * value
     approx_kl = mean(ratio - 1.0 - change)
     clip_fraction = mean(jnp.abs(ratio - 1.0) > rates.clip_range)
-    return total, PpoLosses(policy, value, entropy, total, approx_kl, clip_fraction)
+    no_norm = jnp.zeros((), jnp.float32)
+    return total, PpoLosses(policy, value, entropy, total, approx_kl, clip_fraction, no_norm)
 
 
 def score(

@@ -85,6 +85,11 @@ class ReplayBuffer:
         return self._others.held + self._demonstrations.held
 
     @property
+    def demonstrations(self) -> int:
+        """Rows in the buffer that are demonstrations."""
+        return self._demonstrations.held
+
+    @property
     def transitions(self) -> int:
         """Rows held that are linked with a next one."""
         return self._others.transitions + self._demonstrations.transitions

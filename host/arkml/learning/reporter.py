@@ -6,14 +6,19 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.learner import Learner
+from arkml.learning.pace_figures import PaceFigures
 from arkml.learning.recorder import Hparam, Recorder
 from arkml.learning.server_connection import ServerConnection
 
 RECORD_EVERY = 1.0
+UNCHANGED_EVERY = 10.0
+"""Seconds between two records of a value that stays the same."""
+
 PROGRESS_EVERY = 0.025
 """Least seconds between two reports of the loop: hosts that wait hear of their credit by them."""
 
@@ -31,7 +36,11 @@ class Reporter:
         self._recorder = Recorder(learner.run.directory / "events", _hparams(learner.settings))
         now = time.monotonic()
         self._sent_at = self._recorded_at = now
+        self._last_values: dict[str, tuple[float, float]] = {}
         self._turn_began: float | None = None
+        self._pace = PaceFigures(
+            learner.settings, now, learner.n_opts, is_on_policy=learner.algorithm.is_on_policy
+        )
         self._cursor = learner.experience.log.cursor
         self._sent = self._recorded = self._present
 
@@ -106,8 +115,8 @@ class Reporter:
 
     def record(self, points: Iterable[tuple[str, int, float]]) -> None:
         """Record metrics that the server sent: name, step, value."""
-        for name, step, value in points:
-            self._recorder.record([(name, value)], step)
+        for step, values in groupby(points, lambda point: int(point[1])):
+            self._recorder.record([(name, value) for name, _, value in values], step)
 
     def close(self) -> None:
         """Send and record what has not been sent or recorded yet."""
@@ -117,10 +126,25 @@ class Reporter:
         self.send_progress()
 
     def _record(self, now: float) -> None:
-        points = self._recorder.record(self._values(now), self._learner.rows)
+        rows, experience = self._learner.rows, self._learner.experience
+        figures, histograms = experience.figures.take(experience.normalizer.current, now)
+        values = self._changed([*self._values(now), *figures], now)
+        points = self._recorder.record(values, rows)
         self._recorded_at, self._recorded = now, self._present
         if points:
             self._server.send("metrics", points=points)
+        if histograms:
+            self._server.send("histograms", rows=rows, histograms=histograms)
+
+    def _changed(
+        self, values: Iterable[tuple[str, float]], now: float
+    ) -> Iterator[tuple[str, float]]:
+        """Yield the values that are not those of before, or were recorded some time ago."""
+        for tag, value in values:
+            last, at = self._last_values.get(tag, (None, 0.0))
+            if value != last or now - at >= UNCHANGED_EVERY:
+                self._last_values[tag] = value, now
+                yield tag, value
 
     def _values(self, now: float) -> Iterator[tuple[str, float]]:
         learner = self._learner
@@ -130,7 +154,9 @@ class Reporter:
         yield from learner.algorithm.metrics().items()
         yield "time/total_timesteps", float(rows)
         yield "time/time_elapsed", learner.elapsed
-        yield "time/fps", experience.take_new_rows() / max(now - self._recorded_at, 1e-3)
+        new_rows = experience.take_new_rows()
+        yield "time/fps", new_rows / max(now - self._recorded_at, 1e-3)
+        yield from self._pace.points(now, new_rows, learner.n_opts)
         ages = experience.policy_lag.take()
         if ages is not None:
             yield "hive/policy_age_versions", ages.versions

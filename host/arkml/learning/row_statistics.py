@@ -26,6 +26,7 @@ class RowStatistics:
     def __init__(self) -> None:
         self.episodes = 0
         self.dropped = 0
+        self.non_finite = 0
         self._returns: deque[float] = deque(maxlen=WINDOW)
         self._lengths: deque[int] = deque(maxlen=WINDOW)
         self._guest: dict[int, _Mean] = {}
@@ -38,6 +39,7 @@ class RowStatistics:
     def count(self, record: Record, episodes: FinishedEpisodes) -> None:
         """Count a record and the episodes that ended in it."""
         self.dropped += record.header.dropped
+        self.non_finite += record.header.non_finite
         if record.header.kind == RowKind.TRAINING:
             self.episodes += len(episodes.returns)
             self._returns.extend(episodes.returns.tolist())
@@ -50,10 +52,14 @@ class RowStatistics:
     def points(self) -> Iterator[Point]:
         """Yield the values to record now, by tag."""
         if self._returns:
+            low, high = np.percentile(self._returns, (10, 90)).tolist()
             yield "rollout/ep_rew_mean", float(np.mean(self._returns))
+            yield "rollout/ep_rew_p10", low
+            yield "rollout/ep_rew_p90", high
             yield "rollout/ep_len_mean", float(np.mean(self._lengths))
         yield "time/episodes", float(self.episodes)
         yield "hive/dropped", float(self.dropped)
+        yield "features/non_finite", float(self.non_finite)
         for number, mean in self._guest.items():
             value = mean.take()
             if value is None or number >= len(self._names):
@@ -66,6 +72,7 @@ class RowStatistics:
         return {
             "episodes": self.episodes,
             "dropped": self.dropped,
+            "non_finite": self.non_finite,
             "returns": list(self._returns),
             "lengths": list(self._lengths),
         }
@@ -74,6 +81,7 @@ class RowStatistics:
         """Continue from the result of `as_json`."""
         self.episodes = int(values["episodes"])
         self.dropped = int(values["dropped"])
+        self.non_finite = int(values.get("non_finite", 0))  # not of the release before
         self._returns.extend(values["returns"])
         self._lengths.extend(values["lengths"])
 

@@ -42,6 +42,7 @@ class Sac:
         self._key = random_key(settings.seed)
         self._state = first_state(settings)
         self._updates = 0
+        self._figures: Any = None
         shape = (settings.batch_size, settings.features, settings.actions)
         self._block = empty_block(min(MOST_UPDATES, most_batches(*shape)), *shape)
         rates = rates_of(settings, normalizer.current)
@@ -82,6 +83,7 @@ class Sac:
             self._updates += count
             updates -= count
             losses.append((count, tuple(map(float, outcome.losses))))
+            self._figures = outcome.figures
         return self._tagged(losses)
 
     def policy(self) -> PolicyModel:
@@ -105,8 +107,12 @@ class Sac:
         """Do nothing: metrics are not learned from."""
 
     def metrics(self) -> Mapping[str, float]:
-        """Return an empty mapping: `train` returns all values."""
-        return {}
+        """Return the figures of the newest update, and those of the replay buffer."""
+        held = self.buffer.held
+        return self._tagged_figures() | {
+            "replay/fill": held / self._settings.memory_max_size,
+            "replay/demonstration_share": self.buffer.demonstrations / held if held else 0.0,
+        }
 
     def state(self) -> State:
         """Return a copy of the networks, optimizers and random generators."""
@@ -134,17 +140,33 @@ class Sac:
             return {}
         counts = [count for count, _ in losses]
         means = np.average([values for _, values in losses], axis=0, weights=counts)
-        actor, critics, temperature, alpha = map(float, means)
+        actor, critics, temperature, alpha, entropy = map(float, means)
         tagged = {
             "train/actor_loss": actor,
             "train/critic_loss": critics,
             "train/ent_coef": alpha,
+            "train/entropy": entropy,
             "train/learning_rate": self._learning_rate,
             "train/n_updates": float(self.n_opts),
         }
         if isinstance(self._settings.alpha, str):
             tagged["train/ent_coef_loss"] = temperature
         return tagged
+
+    def _tagged_figures(self) -> dict[str, float]:
+        """Return the figures of the newest update by tag, returns in units of plain rewards."""
+        if self._figures is None:
+            return {}
+        q_mean, q_min, q_max, td_error, actor_norm, critic_norm = map(float, self._figures)
+        unit = self._normalizer.current.reward
+        return {
+            "train/q_mean": unit * q_mean,
+            "train/q_min": unit * q_min,
+            "train/q_max": unit * q_max,
+            "train/td_error": unit * td_error,
+            "train/actor_gradient_norm": actor_norm,
+            "train/critic_gradient_norm": critic_norm,
+        }
 
     @property
     def _learning_rate(self) -> float:

@@ -10,7 +10,7 @@ import optax
 
 from arkml.learning.batch_block import BatchBlock
 from arkml.learning.normalizer import CLIP
-from arkml.learning.sac_state import LOG_STD, SacRates, SacState
+from arkml.learning.sac_state import CRITICS, LOG_STD, SacRates, SacState
 
 LOG_ALPHA = -10.0, 3.0
 """
@@ -20,7 +20,10 @@ A policy at the bounds of its actions has an entropy that no temperature changes
 grows by the learning rate with every update, until returns are not finite.
 """
 
-_ADAM = optax.scale_by_adam()
+_DECAY = 0.999
+"""The decay of Adam's second moments, optax's default."""
+
+_ADAM = optax.scale_by_adam(b2=_DECAY)
 _LOG_OF_ROOT_OF_2_PI = 0.9189385332046727
 _EPSILON = 1e-6
 """Added to 1 - tanh(x)^2 before its logarithm, as in stable-baselines3."""
@@ -33,14 +36,40 @@ class SacLosses(NamedTuple):
     critics: Any
     temperature: Any
     alpha: Any
+    entropy: Any
+
+
+class SacFigures(NamedTuple):
+    """
+    Figures of some updates besides their losses: float32 scalars.
+
+    Mean, lowest and highest of the returns that the critics expected of the last batch, in units of
+    scaled rewards, the mean distance to what they should have expected, and the root mean squared
+    norms of all gradients.
+    """
+
+    q_mean: Any
+    q_min: Any
+    q_max: Any
+    td_error: Any
+    actor_norm: Any
+    critic_norm: Any
+
+
+class SacReturns(NamedTuple):
+    """Returns of a batch that the critics expected, [critics, B], and wanted ones, [B]: float32."""
+
+    expected: Any
+    wanted: Any
 
 
 class SacResult(NamedTuple):
-    """The state after updates, their mean losses, and whether all numbers of both are finite."""
+    """The state after updates, their mean losses, whether both are finite, and their figures."""
 
     state: SacState
     losses: SacLosses
     is_finite: Any
+    figures: SacFigures
 
 
 class Noise(NamedTuple):
@@ -60,25 +89,28 @@ def make_updates(
     noise of each update.
     """
 
-    def body(number: Any, carry: tuple[SacState, SacLosses]) -> tuple[SacState, SacLosses]:
-        state, sums = carry
+    def body(number: Any, carry: tuple[SacState, SacLosses, SacReturns]) -> Any:
+        state, sums, _ = carry
         batch = BatchBlock(*(column[number] for column in block))
         here, following = jax.random.normal(
             jax.random.fold_in(key, state.n_opts), (2, *batch.actions.shape), jnp.float32
         )
-        state, losses = update(state, batch, Noise(here, following), rates)
-        return state, SacLosses(*(a + b for a, b in zip(sums, losses, strict=True)))
+        state, losses, seen = update(state, batch, Noise(here, following), rates)
+        return state, SacLosses(*(a + b for a, b in zip(sums, losses, strict=True))), seen
 
     zeros = SacLosses(*(jnp.zeros((), jnp.float32) for _ in SacLosses._fields))
-    state, sums = jax.lax.fori_loop(0, count, body, (state, zeros))
+    wanted = jnp.zeros_like(block.rewards[0])
+    expected = jnp.zeros((CRITICS, *wanted.shape), jnp.float32)
+    before, carry = state, (state, zeros, SacReturns(expected, wanted))
+    state, sums, seen = jax.lax.fori_loop(0, count, body, carry)
     losses = SacLosses(*(value / count for value in sums))
     finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((state, losses))]
-    return SacResult(state, losses, jnp.stack(finite).all())
+    return SacResult(state, losses, jnp.stack(finite).all(), figures_of(before, state, seen))
 
 
 def update(
     state: SacState, batch: BatchBlock, noise: Noise, rates: SacRates
-) -> tuple[SacState, SacLosses]:
+) -> tuple[SacState, SacLosses, SacReturns]:
     """
     Make one update, in the order of stable-baselines3: temperature, critics, actor, targets.
 
@@ -94,17 +126,20 @@ def update(
     next_actions, next_log_prob = sample(state.actor, following, noise.following)
     future = returns(state.targets, following, next_actions).min(0) - alpha * next_log_prob
     wanted = jax.lax.stop_gradient(rewards + batch.discounts * future)
-    critic_loss, gradients = jax.value_and_grad(critic_loss_of)(
+    (critic_loss, expected), critic_gradients = jax.value_and_grad(critic_loss_of, has_aux=True)(
         state.critics, features, batch.actions, wanted
     )
-    critics, critic_moments = _step(state.critics, gradients, state.critic_moments, state, rate)
+    critics, critic_moments = _step(
+        state.critics, critic_gradients, state.critic_moments, state, rate
+    )
 
-    (actor_loss, log_prob), gradients = jax.value_and_grad(actor_loss_of, has_aux=True)(
+    (actor_loss, log_prob), actor_gradients = jax.value_and_grad(actor_loss_of, has_aux=True)(
         state.actor, critics, features, noise.here, alpha
     )
-    actor, actor_moments = _step(state.actor, gradients, state.actor_moments, state, rate)
+    actor, actor_moments = _step(state.actor, actor_gradients, state.actor_moments, state, rate)
 
-    surplus = log_prob.mean() + rates.target_entropy
+    log_likelihood = log_prob.mean()
+    surplus = log_likelihood + rates.target_entropy
     temperature_loss = -state.log_alpha * surplus
     log_alpha, alpha_moments = _step(state.log_alpha, -surplus, state.alpha_moments, state, rate)
     log_alpha = jnp.clip(log_alpha, *LOG_ALPHA)
@@ -120,13 +155,47 @@ def update(
         alpha_moments,
         state.n_opts + 1,
     )
-    return state, SacLosses(actor_loss, critic_loss, temperature_loss, alpha)
+    losses = SacLosses(actor_loss, critic_loss, temperature_loss, alpha, -log_likelihood)
+    return state, losses, SacReturns(expected, wanted)
 
 
-def critic_loss_of(critics: Any, features: Any, actions: Any, wanted: Any) -> Any:
-    """Return half the mean squared error of each critic, summed. wanted: float32, [B]."""
-    errors = returns(critics, features, actions) - wanted
-    return 0.5 * jnp.square(errors).mean(1).sum()
+def figures_of(before: SacState, after: SacState, seen: SacReturns) -> SacFigures:
+    """Return the figures of the updates between two states; `seen` are returns of the last."""
+    return SacFigures(
+        seen.expected.mean(),
+        seen.expected.min(),
+        seen.expected.max(),
+        jnp.abs(seen.expected - seen.wanted).mean(),
+        *(
+            _gradient_norm(old.second, new.second, after.n_opts - before.n_opts)
+            for old, new in (
+                (before.actor_moments, after.actor_moments),
+                (before.critic_moments, after.critic_moments),
+            )
+        ),
+    )
+
+
+def _gradient_norm(before: Any, after: Any, updates: Any) -> Any:
+    """
+    Return the root of the mean squared norm of the gradients of some updates.
+
+    Adam's second moments have the square of each gradient, with weights that are nearly the same
+    within a turn; so this takes nothing from the updates themselves.
+    """
+    kept = jnp.float32(_DECAY) ** updates
+    parts = jax.tree.map(lambda old, new: (new - kept * old).sum(), before, after)
+    return jnp.sqrt(jnp.maximum(sum(jax.tree.leaves(parts)), 0.0) / (1.0 - kept))
+
+
+def critic_loss_of(critics: Any, features: Any, actions: Any, wanted: Any) -> tuple[Any, Any]:
+    """
+    Return half the mean squared error of each critic, summed, and the returns expected.
+
+    wanted: float32, [B]. The returns are float32, [critics, B].
+    """
+    expected = returns(critics, features, actions)
+    return 0.5 * jnp.square(expected - wanted).mean(1).sum(), expected
 
 
 def actor_loss_of(

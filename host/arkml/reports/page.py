@@ -14,10 +14,15 @@ from arkml.reports.runs import ReportedRun
 from arkml.reports.style import STYLE
 from arkml.training.results import EVALUATION_RETURN, TRAINING_RETURN
 
-_FIRST = (EVALUATION_RETURN, "eval/success_rate", TRAINING_RETURN, "rollout/ep_len_mean")
+_FIRST = (
+    EVALUATION_RETURN, "eval/success_rate", TRAINING_RETURN, "rollout/ep_rew_p10",
+    "rollout/ep_rew_p90", "rollout/ep_len_mean",
+)  # fmt: skip
 _SECTIONS = {
     "rollout": "Play", "eval": "Evaluations", "train": "Learning", "guest": "Metrics of the guest",
-    "hive": "Rows and pace", "time": "Time",
+    "hive": "Rows and pace", "pace": "Rows and pace", "replay": "Rows and pace",
+    "actions": "Actions and features", "features": "Actions and features", "time": "Time",
+    "system": "Machine",
 }  # fmt: skip
 _OTHER = "Other metrics"
 _SHAPE = ("features", "actions", "branches", "seed")
@@ -78,7 +83,7 @@ def _curves(groups: Sequence[RunGroup]) -> Iterable[str]:
         return
     first = [name for name in _FIRST if name in names]
     sections: dict[str, list[str]] = {"Returns": first} if first else {}
-    for title in (*_SECTIONS.values(), _OTHER):
+    for title in dict.fromkeys((*_SECTIONS.values(), _OTHER)):
         members = sorted(
             name
             for name in names.difference(first)

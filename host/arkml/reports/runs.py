@@ -14,7 +14,6 @@ from arkml.hive.protocol.settings import Settings
 
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
-    from arkml.server.document import Document
 
 Curve = Sequence[tuple[float, float]]
 """Values of one metric: (rows, value) pairs, in the order of their times."""
@@ -117,29 +116,6 @@ def _read(directory: Path, *, is_brief: bool = False) -> ReportedRun:
     except OSError as error:
         raise HiveError(f"{directory} cannot be read: {error}") from error
     return ReportedRun(
-        _info_of(document), request.settings, document.best, request.module, checkpoints, curves,
-        str(directory),
+        document.info(workers=request.workers), request.settings, document.best, request.module,
+        checkpoints, curves, str(directory),
     )  # fmt: skip
-
-
-def _info_of(document: Document) -> RunInfo:
-    request, settings = document.request, document.request.settings
-    return RunInfo(
-        id=document.id,
-        name=request.name,
-        game=request.game,
-        status=document.status,
-        features=settings.features,
-        actions=settings.actions,
-        started_at=document.started_at,
-        ended_at=document.ended_at,
-        seconds=request.seconds,
-        rows=document.rows,
-        lost=document.lost,
-        n_opts=document.n_opts,
-        reason=document.reason,
-        seed=settings.seed,
-        branches=settings.branches,
-        workers=request.workers,
-        module_id=request.module_id,
-    )

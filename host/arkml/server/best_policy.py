@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from arkml.errors import HiveRefused
+from arkml.hive.protocol.reports import Point
 from arkml.hive.protocol.runs import Best
 from arkml.server.document import Document
 from arkml.server.policy_versions import PolicyVersions
 
+_log = logging.getLogger(__name__)
+
 EVALUATION, TRAINING = "evaluation", "training"
+
+_TRAINING_RETURN = "rollout/ep_rew_mean"
 
 _KEEP_EVERY = 10.0
 """Seconds between two best policies that are rated by training alone."""
@@ -72,6 +78,21 @@ class BestPolicy:
         if best is not None and (best.by == EVALUATION or best.score >= score):
             return None
         return self._keep(TRAINING, score, newest.version)
+
+    def rate_metrics(self, points: Iterable[Point]) -> Best | None:
+        """
+        Rate the newest version by the return of training among metrics.
+
+        None if it is not the best, or cannot be written.
+        """
+        for name, _, value in points:
+            if name == _TRAINING_RETURN:
+                try:
+                    return self.rate_training(value)
+                except OSError as error:
+                    run = self._document.id
+                    _log.warning("the best policy of run %s cannot be written: %s", run, error)
+        return None
 
     def _keep(self, by: str, score: float, version: int) -> Best | None:
         newest = self._policies.newest

@@ -69,6 +69,29 @@ class Document:
         """True once the run is stopped or aborted."""
         return self.status in (Status.STOPPED, Status.ABORTED)
 
+    def info(self, **measured: Any) -> RunInfo:
+        """Return the entry in a list of runs; `measured` fields are not the document's."""
+        request, settings = self.request, self.request.settings
+        known = RunInfo(
+            id=self.id,
+            name=request.name,
+            game=request.game,
+            status=self.status,
+            features=settings.features,
+            actions=settings.actions,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+            seconds=request.seconds,
+            rows=self.rows,
+            lost=self.lost,
+            n_opts=self.n_opts,
+            reason=self.reason,
+            seed=settings.seed,
+            branches=settings.branches,
+            module_id=request.module_id,
+        )
+        return replace(known, **measured)
+
     def check_widths(self, features: object, actions: object, status: int) -> None:
         """Raise HiveRefused, with an HTTP status, if the run has other widths of rows."""
         settings = self.request.settings

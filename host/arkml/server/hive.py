@@ -388,6 +388,8 @@ class Hive:
                 await asyncio.sleep(_MEASURE_EVERY)
                 self._places.measure()
             await self.disk.measure()
+            for run in [one for one in self._runs.values() if one.is_active]:
+                await run.record_usage()
             known = self._sessions.items()
             self._sessions = {sid: one for sid, one in known if not one[1].is_forgotten}
 

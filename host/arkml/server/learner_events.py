@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from arkml.hive.protocol.histograms import MOST_HISTOGRAMS, Histogram, checked
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.segments import Place
 
@@ -74,6 +75,14 @@ class MetricPoints:
 
 
 @dataclass(frozen=True, slots=True)
+class HistogramsMade:
+    """Histograms of a sample of rows, when the run had `rows` rows."""
+
+    rows: int
+    histograms: list[Histogram]
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointSaved:
     """A checkpoint was written after `n_opts` updates."""
 
@@ -114,6 +123,7 @@ RunEvent = (
     | LearnerProgress
     | PolicyFile
     | MetricPoints
+    | HistogramsMade
     | CheckpointSaved
     | LearnerEnded
     | LearnerGivenUp
@@ -125,6 +135,7 @@ LearnerMessage = (
     | LearnerProgress
     | PolicyFile
     | MetricPoints
+    | HistogramsMade
     | CheckpointSaved
     | LearnerReply
     | LearnerFailing
@@ -159,6 +170,9 @@ def read_message(message: Message) -> LearnerMessage | None:
             return read_policy_file(message)
         case "metrics":
             return MetricPoints([(str(n), int(s), float(v)) for n, s, v in message["points"]])
+        case "histograms":
+            histograms = message["histograms"][: 2 * MOST_HISTOGRAMS]
+            return HistogramsMade(int(message["rows"]), [checked(one) for one in histograms])
         case "checkpoint":
             return CheckpointSaved(int(message["n_opts"]))
         case "reply":

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from arkml.errors import HiveError, HiveRefused, ProtocolError
+from arkml.hive.protocol.histograms import HistogramQuery, HistogramReply
 from arkml.hive.protocol.results import (
     CheckpointList,
     CheckpointReply,
@@ -88,6 +89,12 @@ async def _series(call: HiveCall, query: SeriesQuery) -> SeriesReply:
     return SeriesReply([SeriesPoint(*point) for point in points])
 
 
+async def _histograms(call: HiveCall, query: HistogramQuery) -> HistogramReply:
+    """List the histograms of features and actions, and return one of them over time."""
+    since = min(max(query.since, 0), MAX_COUNT)
+    return await call.run.histograms.reply(query.name, since)
+
+
 async def _evaluate(call: HiveCall, report: EvaluationReport) -> EvaluationReply:
     """Rate a policy version by the episodes that it has played."""
     run = call.run
@@ -129,6 +136,10 @@ LEARNING_OPERATIONS: tuple[Operation[Any], ...] = (
         enough=_BY_ACT,
     ),
     Operation("GET", "/runs/{run_id}/series", SeriesQuery, SeriesReply, _series, enough=_BY_ACT),
+    Operation(
+        "GET", "/runs/{run_id}/histograms", HistogramQuery, HistogramReply, _histograms,
+        enough=_BY_ACT,
+    ),
     Operation("POST", "/runs/{run_id}/evaluations", EvaluationReport, EvaluationReply, _evaluate),
     Operation("POST", "/runs/{run_id}/checkpoints", Nothing, CheckpointReply, _save),
     Operation(

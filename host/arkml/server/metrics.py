@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from arkml.hive.protocol.reports import Point, ReportClock
+from arkml.hive.protocol.results import EvaluationReport
+from arkml.server.best_policy import mean, standard_deviation
 from arkml.server.index import Index
 from arkml.server.metrics_files import MetricsFiles
 
@@ -15,6 +19,45 @@ _log = logging.getLogger(__name__)
 
 Points = list[Point]
 """Values of metrics: name, step, value."""
+
+
+_MAX_UNRECORDED = 1_000
+
+
+def evaluation_points(report: EvaluationReport, rows: int) -> Points:
+    """Return the metrics of an evaluation, when the run has `rows` rows."""
+    step = rows if report.rows is None else min(report.rows, rows)
+    points = [
+        ("eval/mean_reward", step, mean(report.returns)),
+        ("eval/std_reward", step, standard_deviation(report.returns)),
+        ("eval/mean_ep_length", step, mean(report.lengths)),
+    ]
+    if report.successes is not None:
+        points.append(("eval/success_rate", step, mean(report.successes)))
+    return points
+
+
+class UnrecordedPoints:
+    """
+    Metrics of the server that the learner is to write to its event files.
+
+    `send` returns False if there is no learner now; those points are sent to the next one, the
+    newest of them.
+    """
+
+    def __init__(self, send: Callable[..., bool]) -> None:
+        self._send = send
+        self._waiting: deque[Points] = deque(maxlen=_MAX_UNRECORDED)
+
+    def add(self, points: Points) -> None:
+        """Send points, now or later."""
+        self._waiting.append(points)
+        self.send()
+
+    def send(self) -> None:
+        """Send what waits, as far as there is a learner that takes it."""
+        while self._waiting and self._send("record", points=self._waiting[0]):
+            self._waiting.popleft()
 
 
 class RunMetrics:

@@ -19,7 +19,8 @@ class CheckedRows(NamedTuple):
     The accepted rows of a body, with a header of their own.
 
     `body` is the body itself if no row of it was refused. `refused` is the number of refused rows,
-    `kinds` their numbers by the reason, and `reasons` the first of them, each with its reason.
+    `kinds` their numbers by the reason, and `reasons` the first of them, each with its reason. The
+    last row of the body has policy version `version`, 0 without rows.
     """
 
     body: bytes
@@ -27,6 +28,7 @@ class CheckedRows(NamedTuple):
     refused: int
     reasons: list[tuple[int, str]]
     kinds: dict[str, int]
+    version: int = 0
 
 
 def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
@@ -38,6 +40,7 @@ def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
     columns = decode(header, memoryview(body)[HEADER_SIZE:])
     if len(columns.meta) and int(columns.meta["name"].max()) >= names:
         raise ProtocolError(f"metric {int(columns.meta['name'].max())} has no name")
+    version = int(columns.version[-1]) if len(columns) else 0
     faults = {
         "not finite": _not_finite(columns),
         "no such state": columns.state > max(EpisodeState),
@@ -45,13 +48,14 @@ def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
     }
     refused = np.logical_or.reduce(list(faults.values()))
     if not refused.any():
-        return CheckedRows(body, header, 0, [], {})
+        return CheckedRows(body, header, 0, [], {}, version)
     kept = encode(
         columns.take(~refused),
         seq=header.seq,
         kind=header.kind,
         dropped=header.dropped,
         sent_ns=header.sent_ns,
+        non_finite=header.non_finite + int(faults["not finite"].sum()),
     )
     numbers = np.flatnonzero(refused)
     reasons = [
@@ -62,7 +66,7 @@ def check_rows(header: Header, body: bytes, names: int) -> CheckedRows:
     for reason, rows in faults.items():
         kinds[reason] = int((rows & ~counted).sum())
         counted |= rows
-    return CheckedRows(kept, parse_header(kept), len(numbers), reasons, kinds)
+    return CheckedRows(kept, parse_header(kept), len(numbers), reasons, kinds, version)
 
 
 def _not_finite(columns: RowColumns) -> npt.NDArray[np.bool_]:

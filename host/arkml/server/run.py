@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, assert_never
@@ -14,12 +13,22 @@ from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.messages import Message
 from arkml.hive.protocol.results import EvaluationReport
 from arkml.hive.protocol.rows import Header
-from arkml.hive.protocol.runs import LEAST_AHEAD, Best, Role, RunInfo, RunRequest, Status
+from arkml.hive.protocol.runs import (
+    LEAST_AHEAD,
+    Best,
+    Role,
+    RunInfo,
+    RunRequest,
+    SessionInfo,
+    Status,
+)
 from arkml.hive.protocol.sessions import SessionState
-from arkml.server.best_policy import BestPolicy, mean, standard_deviation
+from arkml.server.best_policy import BestPolicy
 from arkml.server.document import Document
+from arkml.server.histograms import RunHistograms
 from arkml.server.learner_events import (
     CheckpointSaved,
+    HistogramsMade,
     LearnerEnded,
     LearnerGivenUp,
     LearnerProgress,
@@ -30,17 +39,17 @@ from arkml.server.learner_events import (
     RunEvent,
 )
 from arkml.server.lifecycle import HiveParts, Lifecycle
-from arkml.server.metrics import Points, RunMetrics
+from arkml.server.metrics import Points, RunMetrics, UnrecordedPoints, evaluation_points
 from arkml.server.policy_versions import RESERVED, PolicyVersion, PolicyVersions
 from arkml.server.row_checks import CheckedRows, check_rows
 from arkml.server.session_counts import SessionCounts
+from arkml.server.session_figures import SessionFigures
 from arkml.server.sessions import RunSession
+from arkml.server.usage import LearnerUsage
 
 _log = logging.getLogger(__name__)
 
 _SYNC_TIMEOUT = 40.0
-_TRAINING_RETURN = "rollout/ep_rew_mean"
-_MAX_UNRECORDED = 1_000
 
 
 class Run:
@@ -56,6 +65,7 @@ class Run:
         self.document = document
         self.policies = PolicyVersions(directory, document.version_limit)
         self.metrics = RunMetrics(document.id, directory, parts.index)
+        self.histograms = RunHistograms(document.id, directory)
         self._best = BestPolicy(document, self.policies)
         lifecycle = Lifecycle(directory, document, self.policies, parts, self._apply)
         self.lifecycle = self._lifecycle = lifecycle
@@ -65,7 +75,8 @@ class Run:
         self._changes = self._lifecycle.changes
         self._lease = parts.options.timeouts.lease
         self._progress = Progress(n_opts=document.n_opts)
-        self._unrecorded: deque[Points] = deque(maxlen=_MAX_UNRECORDED)
+        self._unrecorded = UnrecordedPoints(self._supervisor.send)
+        self._figures, self._usage = SessionFigures(), LearnerUsage()
         self._naming = asyncio.Lock()
 
     @property
@@ -80,29 +91,13 @@ class Run:
 
     def info(self) -> RunInfo:
         """Return the entry of the run in a list of runs."""
-        document = self.document
-        request, settings = document.request, document.request.settings
-        return RunInfo(
-            id=document.id,
-            name=request.name,
-            game=request.game,
+        return self.document.info(
             status=self.status,
-            features=settings.features,
-            actions=settings.actions,
-            started_at=document.started_at,
-            ended_at=document.ended_at,
-            seconds=request.seconds,
             rows=self._log.rows,
-            lost=document.lost,
             policy_version=self._policy_version,
-            n_opts=document.n_opts,
             sessions=self.document.sessions.count_alive(self._lease),
-            reason=document.reason,
-            seed=settings.seed,
-            branches=settings.branches,
             latest={name: value for name, (value, _) in self.metrics.latest.items()},
             workers=self.workers.living,
-            module_id=request.module_id,
             **self._lifecycle.uses,
         )
 
@@ -185,6 +180,16 @@ class Run:
             place=self._lifecycle.place,
         )
 
+    def session_infos(self) -> list[SessionInfo]:
+        """Return the sessions that are known, with what is counted of them."""
+        return self._figures.infos(
+            self.document.sessions,
+            self._log.counted,
+            newest=self._policy_version,
+            lease=self._lease,
+            now=time.monotonic(),
+        )
+
     def next_body(self, session: RunSession) -> int:
         """Return the number of the body that the session sends next."""
         return self._log.counts.get(session.index, SessionCounts()).acked + 1
@@ -213,6 +218,9 @@ class Run:
         if is_new:
             self._log.append(checked.body, session.index, checked.header, checked.refused)
             self._send_rows()
+            self._figures.count(
+                session.index, checked.header.rows, checked.version, time.monotonic()
+            )
         end = self._log.end
         if end is not None and self._is_in_lockstep:
             await self._wait_for(lambda: self._progress.cursor >= end, _SYNC_TIMEOUT)
@@ -252,23 +260,25 @@ class Run:
 
         Returns whether it is the best so far. Raises HiveRefused and OSError.
         """
-        returns, rows = report.returns, self._log.rows
-        best = await asyncio.to_thread(self._best.rate_evaluation, report.version, returns)
-        step = rows if report.rows is None else min(report.rows, rows)
-        points = [
-            ("eval/mean_reward", step, mean(returns)),
-            ("eval/std_reward", step, standard_deviation(returns)),
-            ("eval/mean_ep_length", step, mean(report.lengths)),
-        ]
-        if report.successes is not None:
-            points.append(("eval/success_rate", step, mean(report.successes)))
-        await self.metrics.add(points)
-        self._unrecorded.append(points)
-        self._send_unrecorded()
+        rows = self._log.rows
+        best = await asyncio.to_thread(self._best.rate_evaluation, report.version, report.returns)
+        await self.record(evaluation_points(report, rows))
         if best is not None:
             self._set_best(best)
             await self._lifecycle.save()
         return best is not None
+
+    async def record(self, points: Points) -> None:
+        """Add metrics that are not the learner's, which it writes to its event files too."""
+        await self.metrics.add(points)
+        self._unrecorded.add(points)
+
+    async def record_usage(self) -> None:
+        """Add the processor time, the memory and the disk space that the run takes now."""
+        pid, uses = self._supervisor.place.pid, self._lifecycle.uses
+        if pid is not None and self.status is Status.RUNNING:
+            shares = self._usage.measure(pid, uses["memory"], uses["disk"])
+            await self.record([(name, self._log.rows, value) for name, value in shares])
 
     async def request(self, kind: str, seconds: float) -> Message:
         """Send a request to the learner and return its reply. Raises HiveRefused without one."""
@@ -312,7 +322,7 @@ class Run:
                 )  # fmt: skip
                 self._supervisor.send("names", names=self.document.names)
                 self._send_rows()
-                self._send_unrecorded()
+                self._unrecorded.send()
                 self._set_progress(self._progress.after(event))
             case LearnerProgress():
                 self._set_progress(self._progress.after(event))
@@ -320,6 +330,8 @@ class Run:
                 await self._publish(event)
             case MetricPoints(points=points):
                 await self._add_metrics(points)
+            case HistogramsMade():
+                await self.histograms.add(event.rows, event.histograms)
             case CheckpointSaved():
                 self._progress = self._progress.after(event)
                 self.document.n_opts = self._progress.n_opts
@@ -351,23 +363,16 @@ class Run:
         except (HiveError, OSError) as error:
             _log.warning("a policy of run %s cannot be published: %s", document.id, error)
             return
+        self._figures.publish(newest.version, time.monotonic())
         self._supervisor.send("version", version=newest.version, n_opts=newest.n_opts)
         self._changes.notify()
 
     async def _add_metrics(self, points: Points) -> None:
         await self.metrics.add(points)
-        for name, _, value in points:
-            if name != _TRAINING_RETURN:
-                continue
-            try:
-                best = await asyncio.to_thread(self._best.rate_training, value)
-            except OSError as error:
-                name = self.document.id
-                _log.warning("the best policy of run %s cannot be written: %s", name, error)
-                continue
-            if best is not None:
-                self._set_best(best)
-                await self._try_save()
+        best = await asyncio.to_thread(self._best.rate_metrics, points)
+        if best is not None:
+            self._set_best(best)
+            await self._try_save()
 
     def _set_best(self, best: Best) -> None:
         """Set the best policy, and have the learner keep a checkpoint of about that time."""
@@ -379,12 +384,6 @@ class Run:
         if self._log.end is not None:
             segment, offset = self._log.end
             self._supervisor.send("rows", segment=segment, offset=offset)
-
-    def _send_unrecorded(self) -> None:
-        """Send the learner metrics for its event file; what it does not take now is sent later."""
-        unrecorded = self._unrecorded
-        while unrecorded and self._supervisor.send("record", points=unrecorded[0]):
-            unrecorded.popleft()
 
     async def _abort(self, reason: str) -> None:
         try:

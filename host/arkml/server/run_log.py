@@ -40,6 +40,7 @@ class RunLog:
         self.rows_read = 0
         """The number of rows up to there, 0 before a learner has reported it."""
         self._writer: LogWriter | None = None
+        self._counted = _NO_COUNTS
         self._syncing = asyncio.Lock()
 
     @property
@@ -72,6 +73,11 @@ class RunLog:
     def counts(self) -> Mapping[int, SessionCounts]:
         """The counts of each session by its index, none while the log is closed."""
         return self._writer.counts if self._writer else _NO_COUNTS
+
+    @property
+    def counted(self) -> Mapping[int, SessionCounts]:
+        """The counts of each session by its index, as they were when the log was closed last."""
+        return self._writer.counts if self._writer else self._counted
 
     async def open(self) -> None:
         """Open the log, reading past damaged records. Raises OSError."""
@@ -108,7 +114,7 @@ class RunLog:
         async with self._syncing:
             if self._writer is None:
                 return
-            self._rows = self._writer.rows
+            self._rows, self._counted = self._writer.rows, dict(self._writer.counts)
             writer, self._writer = self._writer, None
             try:
                 await asyncio.to_thread(writer.close)

@@ -43,16 +43,18 @@ async def _list(call: HiveCall, _: Nothing) -> RunList:
 
 
 async def _show(call: HiveCall, _: Nothing) -> RunDetails:
-    """Show one run, with its settings and its best policy."""
+    """Show one run, with its settings, its best policy, its workers and its sessions."""
     run = call.run
     document = run.document
     request = document.request
+    workers, sessions = run.workers.infos(), run.session_infos()
     return RunDetails(
         run.info(),
         request.settings,
         document.best,
         request.module,
-        run.workers.infos(),
+        workers,
+        sessions,
         document.owner,
     )
 

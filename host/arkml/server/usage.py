@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from pathlib import Path
 
 from arkml.errors import HiveRefused
@@ -13,6 +14,9 @@ _log = logging.getLogger(__name__)
 
 _OWN = ("RssAnon:", "RssShmem:", "VmSwap:")
 """The lines of `/proc/PID/status` for memory that cannot be taken back, in KiB."""
+
+_USER_TICKS, _SYSTEM_TICKS = 11, 12
+"""Positions in `/proc/PID/stat` after the name of the process, which may hold spaces."""
 
 _BLOCK = 512
 """Bytes of a block in `st_blocks`."""
@@ -31,6 +35,40 @@ def memory_of(pid: int) -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(_OWN))
+
+
+def cpu_seconds_of(pid: int) -> float | None:
+    """Return the processor time of a process and its threads, None if it is not known."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class LearnerUsage:
+    """The use that the learners of one run make of their machine, as metrics."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._at = self._cpu = 0.0
+
+    def measure(self, pid: int, memory: int, disk: int) -> list[tuple[str, float]]:
+        """
+        Return metrics: bytes of memory and disk, and the processor time since the last call.
+
+        That is in processors: 1 for one that was busy all the time. The first call for a process
+        has none.
+        """
+        points = [("system/memory_bytes", float(memory)), ("system/disk_bytes", float(disk))]
+        now, cpu = time.monotonic(), cpu_seconds_of(pid)
+        if cpu is None:
+            return points
+        if pid == self._pid and now > self._at:
+            points.append(("system/cpu_share", (cpu - self._cpu) / (now - self._at)))
+        self._pid, self._at, self._cpu = pid, now, cpu
+        return points
 
 
 class DiskUse:

@@ -17,7 +17,7 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
-OLD_INTERVAL = 20 * MINUTE
+OLD_INTERVAL = 40 * MINUTE
 """
 The interval of reports older than a day.
 
@@ -66,8 +66,9 @@ def thin(reports: Sequence[Report], interval: int) -> list[Report]:
     Keep the lowest, the highest and the last value of each metric in each interval.
 
     `reports` are in the order of their times and `interval` is in nanoseconds. Points keep their
-    times and steps, so curves keep their extremes and their order; a report without any point left
-    is dropped. Thinning the result again returns the same.
+    times and steps, so curves keep their extremes and their order; where all values are the same,
+    the last is kept. A report without any point left is dropped. Thinning the result again returns
+    the same.
     """
     metrics: dict[tuple[int, str], _Kept] = {}
     for place, (at, points) in enumerate(reports):
@@ -79,7 +80,8 @@ def thin(reports: Sequence[Report], interval: int) -> list[Report]:
                 known.add(value, place)
     kept: list[set[str]] = [set() for _ in reports]
     for (_, name), one in metrics.items():
-        for place in (one.at_low, one.at_high, one.at_last):
+        places = (one.at_low, one.at_high, one.at_last)
+        for place in places if one.low < one.high else places[2:]:
             kept[place].add(name)
     return [
         (at, [point for point in points if point[0] in names])

@@ -22,7 +22,7 @@ MAX_ROWS = 65_536
 MAX_BODY = 32 << 20
 MAX_WIDTH = 1 << 16
 
-_HEADER = struct.Struct("<4sHHQIIIIIIQQ8x")
+_HEADER = struct.Struct("<4sHHQIIIIIIQQI4x")
 HEADER_SIZE = _HEADER.size
 
 NO_ROW = (1 << 32) - 1
@@ -45,7 +45,8 @@ class Header:
     The header of a body of rows.
 
     `seq` counts the bodies of one session from 1. `dropped` is the number of rows that the sender
-    dropped before this body. `crc` and `payload` are the CRC-32 and the bytes of the columns.
+    dropped before this body, `non_finite` that of rows which were not taken before it because a
+    number in them was not finite. `crc` and `payload` are the CRC-32 and the bytes of the columns.
     `sent_ns` is the sender's monotonic clock.
     """
 
@@ -59,6 +60,7 @@ class Header:
     crc: int = 0
     payload: int = 0
     sent_ns: int = 0
+    non_finite: int = 0
 
 
 @dataclass(slots=True)
@@ -144,6 +146,7 @@ def encode(
     kind: RowKind = RowKind.TRAINING,
     dropped: int = 0,
     sent_ns: int = 0,
+    non_finite: int = 0,
 ) -> bytes:
     """Return one body: header and columns, copied once."""
     parts: list[Any] = []
@@ -167,6 +170,7 @@ def encode(
         crc,
         size,
         sent_ns,
+        non_finite,
     )
     return b"".join([head, *parts])
 
@@ -181,7 +185,7 @@ def parse_header(data: bytes | memoryview) -> Header:
         raise ProtocolError(
             f"rows begin with a header of {HEADER_SIZE} bytes, not with {len(data)} bytes"
         )
-    magic, version, kind, seq, rows, features, actions, metas, dropped, crc, size, sent = (
+    magic, version, kind, seq, rows, features, actions, metas, dropped, crc, size, *rest = (
         _HEADER.unpack_from(data)
     )
     if magic != MAGIC or version != VERSION:
@@ -198,7 +202,7 @@ def parse_header(data: bytes | memoryview) -> Header:
             f"{rows} rows and {metas} metrics take {expected} bytes, {MAX_BODY} at most;"
             f" the header says {size}"
         )
-    return Header(seq, rows, features, actions, RowKind(kind), metas, dropped, crc, size, sent)
+    return Header(seq, rows, features, actions, RowKind(kind), metas, dropped, crc, size, *rest)
 
 
 def decode(header: Header, payload: bytes | memoryview, *, check: bool = True) -> RowColumns:

@@ -220,6 +220,32 @@ class WorkerInfo(WireStruct, frozen=True):
     reason: str = ""
 
 
+class SessionInfo(WireStruct, frozen=True):
+    """
+    One session of a run, as its hive sees it.
+
+    `is_worker` is true for a rollout worker that the hive started. An `alive` session has sent a
+    request within the lease; the last one is `idle_seconds` ago, None before the first since the
+    hive was started. Of its rows, `rows` are in the log, now `rows_per_second`, `refused` ones were
+    not accepted, and `dropped` ones were given up by its host. The last row was acted on by
+    `policy_version`, 0 before any, which was published `policy_seconds` ago (0 where that is not
+    known) and is `lag` versions behind the newest.
+    """
+
+    index: Count
+    role: Role
+    is_worker: bool = False
+    alive: bool = False
+    idle_seconds: float | None = None
+    rows: Count = 0
+    rows_per_second: float = 0.0
+    refused: Count = 0
+    dropped: Count = 0
+    policy_version: PolicyVersion = 0
+    lag: Count = 0
+    policy_seconds: float = 0.0
+
+
 class Best(WireStruct, frozen=True, forbid_unknown_fields=True):
     """
     The best policy of a run so far.
@@ -237,8 +263,9 @@ class RunDetails(WireStruct, frozen=True):
     """
     One run with its settings; `best` is None before any policy was rated.
 
-    `module` is the SHA-256 of the uploaded module that its `workers` run, empty without any.
-    `owner` is the id of the token that started the run, empty for the operator's.
+    `module` is the SHA-256 of the uploaded module that its `workers` run, empty without any. Of its
+    `sessions`, those that were forgotten are left out. `owner` is the id of the token that started
+    the run, empty for the operator's.
     """
 
     run: RunInfo
@@ -246,6 +273,7 @@ class RunDetails(WireStruct, frozen=True):
     best: Best | None
     module: str = ""
     workers: list[WorkerInfo] = field(default_factory=list)
+    sessions: list[SessionInfo] = field(default_factory=list)
     owner: str = ""
 
 

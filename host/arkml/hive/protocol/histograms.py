@@ -1,0 +1,186 @@
+"""Histograms of features and actions, with bins on grids that contain each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.hive.protocol.wire import Count, WireStruct
+
+MOST_HISTOGRAMS = 64
+"""Histograms of one report, of features and of actions each."""
+
+MOST_BINS = 33
+"""Bins of one histogram: a span of 32 bins that do not begin at its lowest value takes 33."""
+
+SHOWN_BINS = 65
+"""Bins of the histograms of one reply, which all have the same edges."""
+
+_FINEST = -24  # exponent of the least width beside the largest value, so that edges are exact
+_LEAST_EXPONENT, _LARGEST_EXPONENT = -300, 1_000
+
+
+class Bins(NamedTuple):
+    """
+    Numbers of values in bins of equal width, which is `2 ** exponent`.
+
+    The first bin is number `first` of the grid: it begins at `first * width`. Grids of powers of
+    two contain each other, so that any two histograms can be added exactly, in the wider bins.
+    """
+
+    exponent: int
+    first: int
+    counts: list[int]
+
+    @property
+    def last(self) -> int:
+        """The number of the last bin."""
+        return self.first + len(self.counts) - 1
+
+
+class Histogram(NamedTuple):
+    """
+    The values of one feature or action in a sample of rows.
+
+    `at_bounds` is the share of values at the bounds: of features that the scaling clips, of
+    continuous actions within a hundredth of -1 or 1; 0 for the choices of a branch.
+    """
+
+    name: str
+    bins: Bins
+    lowest: float
+    highest: float
+    at_bounds: float
+
+
+HistogramPoints = tuple[int, list[Histogram]]
+"""Histograms that were made together: the rows of the run then, and the histograms."""
+
+
+class HistogramQuery(WireStruct, frozen=True):
+    """Parameters of one histogram over time, from the row `since` on; no `name` for none."""
+
+    name: str = ""
+    since: int = 0
+
+
+class HistogramInfo(WireStruct, frozen=True):
+    """The newest histogram of a name in few numbers; `at_bounds` as in `Histogram`."""
+
+    name: str
+    lowest: float
+    highest: float
+    at_bounds: float
+
+
+class HistogramReply(WireStruct, frozen=True):
+    """
+    The names of all histograms, and one of them over time.
+
+    `counts[i]` are the numbers of values between the `edges`, of which there is one more, at the
+    time `times[i]`, in nanoseconds since the Unix epoch, when the run had `rows[i]` rows.
+    """
+
+    histograms: list[HistogramInfo]
+    times: list[Count]
+    rows: list[Count]
+    edges: list[float]
+    counts: list[list[Count]]
+
+
+def bins_of(values: npt.NDArray[Any], least: int = _LEAST_EXPONENT) -> Bins:
+    """
+    Return the bins of values: [n], finite, at least one.
+
+    `least` is the least exponent of their width.
+    """
+    low, high = float(values.min()), float(values.max())
+    exponent = math.frexp((high - low) / MOST_BINS)[1] - 1 if high > low else least
+    exponent = max(exponent, least, math.frexp(max(abs(low), abs(high)))[1] + _FINEST)
+    while _bin(high, exponent) - _bin(low, exponent) >= MOST_BINS:
+        exponent += 1
+    first = _bin(low, exponent)
+    numbers = np.floor(np.ldexp(values.astype(np.float64), -exponent)).astype(np.int64) - first
+    return Bins(exponent, first, np.bincount(numbers).tolist())
+
+
+def _bin(value: float, exponent: int) -> int:
+    """Return the number of the bin of a value."""
+    return math.floor(math.ldexp(value, -exponent))
+
+
+def common_grid(parts: Sequence[Bins], most: int = MOST_BINS) -> tuple[int, int, int]:
+    """Return exponent, first and last bin of the finest grid that holds all, in `most` bins."""
+    exponent = max(part.exponent for part in parts)
+    first = min(part.first >> (exponent - part.exponent) for part in parts)
+    last = max(part.last >> (exponent - part.exponent) for part in parts)
+    while last - first >= most:
+        exponent, first, last = exponent + 1, first >> 1, last >> 1
+    return exponent, first, last
+
+
+def on_grid(part: Bins, exponent: int, first: int, last: int) -> list[int]:
+    """Return the numbers of values in the bins of a coarser grid that holds all of them."""
+    counts = [0] * (last - first + 1)
+    shift = exponent - part.exponent
+    for number, count in enumerate(part.counts, part.first):
+        counts[(number >> shift) - first] += count
+    return counts
+
+
+def added(parts: Sequence[Histogram]) -> Histogram:
+    """Return the histogram of all values of histograms of one name."""
+    bins = [part.bins for part in parts]
+    grid = common_grid(bins)
+    counts = [sum(column) for column in zip(*(on_grid(one, *grid) for one in bins), strict=True)]
+    sizes = [sum(one.counts) for one in bins]
+    at_bounds = sum(one.at_bounds * size for one, size in zip(parts, sizes, strict=True))
+    return Histogram(
+        parts[0].name,
+        Bins(*grid[:2], counts),
+        min(part.lowest for part in parts),
+        max(part.highest for part in parts),
+        at_bounds / max(1, sum(sizes)),
+    )
+
+
+def thin_histograms(
+    reports: Sequence[tuple[int, HistogramPoints]], interval: int
+) -> list[tuple[int, HistogramPoints]]:
+    """
+    Add up the histograms of each interval, in nanoseconds, at the time of its last report.
+
+    `reports` are in the order of their times. Thinning the result again returns the same.
+    """
+    intervals: dict[int, list[tuple[int, HistogramPoints]]] = {}
+    for report in reports:
+        intervals.setdefault(report[0] // interval, []).append(report)
+    thinned = []
+    for members in intervals.values():
+        named: dict[str, list[Histogram]] = {}
+        for histogram in (one for _, (_, histograms) in members for one in histograms):
+            named.setdefault(histogram.name, []).append(histogram)
+        at, (rows, _) = members[-1]
+        thinned.append((at, (rows, [added(parts) for parts in named.values()])))
+    return thinned
+
+
+def checked(values: Any) -> Histogram:
+    """Return the histogram in the items of a list. Raises TypeError and ValueError."""
+    name, (exponent, first, counts), lowest, highest, at_bounds = values
+    bins = Bins(int(exponent), int(first), [int(count) for count in counts])
+    histogram = Histogram(str(name), bins, float(lowest), float(highest), float(at_bounds))
+    numbers = (histogram.lowest, histogram.highest, histogram.at_bounds)
+    if not (
+        1 <= len(bins.counts) <= MOST_BINS
+        and min(bins.counts) >= 0
+        and _LEAST_EXPONENT <= bins.exponent <= _LARGEST_EXPONENT
+        and abs(bins.first) < 1 << 62
+        and all(map(math.isfinite, numbers))
+    ):
+        raise ValueError(f"{values!r} is not a histogram")
+    return histogram

@@ -1,0 +1,156 @@
+"""Figures of features and actions, from samples of the rows that a learner reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from arkml.abi.codes import EpisodeState
+from arkml.batches import Floats
+from arkml.hive.protocol.histograms import MOST_HISTOGRAMS, Histogram, bins_of
+from arkml.hive.protocol.rows import NO_ROW, RowColumns
+from arkml.hive.protocol.settings import Settings
+from arkml.learning.normalizer import CLIP, Scaling
+
+Point = tuple[str, float]
+
+FIGURES_EVERY, HISTOGRAMS_EVERY = 10.0, 60.0
+"""Seconds between two samples, and between two reports of histograms and shares of choices."""
+
+MOST_SHARES = 12
+"""Choices whose shares are metrics, which a disk keeps for long; histograms have them all."""
+
+SATURATED = 0.99
+"""The distance from 0 from which on a continuous action is at its bounds."""
+
+_NEVER = float("-inf")
+_SAMPLE_ROWS, _SAMPLE_NUMBERS = 1_024, 1 << 20
+_LEAST_ROWS = 16
+_BODY_ROWS = 256
+"""Rows of a sample: in all, as far as their numbers allow; at least; and of one body."""
+
+_CLIPPED = 0.01
+"""The share of clipped values from which on a feature counts as clipped."""
+
+_BELOW_ONE = 1.0 - 2.0**-24  # in the last bin below 1
+_ENDS = (int(EpisodeState.TERMINAL), int(EpisodeState.INTERRUPTED))
+
+
+class RowFigures:
+    """
+    Samples the first rows of training after each report, and makes figures of them.
+
+    A sample is bounded, however many rows there are and however wide they are. Choices count
+    only where an agent acted, and a feature is constant if it was so in all samples.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        width = settings.features + settings.actions
+        self._most = min(_SAMPLE_ROWS, max(_LEAST_ROWS, _SAMPLE_NUMBERS // width))
+        self._choices = sum(settings.branches)
+        self._low = np.full(settings.features, np.inf, np.float32)
+        self._high = np.full(settings.features, -np.inf, np.float32)
+        self._figures_at = self._histograms_at = _NEVER
+        self._clear()
+
+    @property
+    def sampled(self) -> int:
+        """Rows in the sample."""
+        return self._rows
+
+    def add(self, columns: RowColumns) -> None:
+        """Add rows to the sample, unless it is complete. Copies what it keeps."""
+        wanted = min(self._most - self._rows, _BODY_ROWS, len(columns))
+        if wanted <= 0:
+            return
+        chosen = slice(None, wanted * (len(columns) // wanted), len(columns) // wanted)
+        acted = ~np.isin(columns.state[chosen], _ENDS)
+        self._rows += wanted
+        self._features.append(columns.features[chosen].copy())
+        self._actions.append(columns.action[chosen][acted])
+        if self._choices:
+            meta = columns.meta
+            masks = (meta["row"] != NO_ROW) & (meta["name"] < self._choices) & (meta["value"] != 0)
+            self._masked += int(masks.sum())
+            self._maskable += len(columns) * self._choices
+
+    def take(self, scaling: Scaling, now: float) -> tuple[list[Point], list[Histogram]]:
+        """
+        Return the figures that are due, by tag, and the histograms, and begin another sample.
+
+        `scaling` is that of the policy, `now` in seconds of a monotonic clock.
+        """
+        if not self._rows or now - self._figures_at < FIGURES_EVERY:
+            return [], []
+        self._figures_at = now
+        features, actions = np.concatenate(self._features), np.concatenate(self._actions)
+        np.minimum(self._low, features.min(0), out=self._low)
+        np.maximum(self._high, features.max(0), out=self._high)
+        clipped = (np.abs(scaling.features(features)) >= CLIP).mean(0)
+        points = [*self._of_features(clipped), *self._of_actions(actions)]
+        histograms: list[Histogram] = []
+        if now - self._histograms_at >= HISTOGRAMS_EVERY:
+            self._histograms_at = now
+            points += islice(self._shares(actions), MOST_SHARES)
+            histograms = [
+                *self._histograms_of_actions(actions),
+                *self._histograms_of_features(features, clipped),
+            ]
+        self._clear()
+        return points, histograms
+
+    def _clear(self) -> None:
+        self._rows = self._masked = self._maskable = 0
+        self._features: list[Floats] = []
+        self._actions: list[Floats] = []
+
+    def _of_features(self, clipped: npt.NDArray[np.float64]) -> Iterator[Point]:
+        yield "features/constant", float((self._low == self._high).sum())
+        yield "features/clipped", float((clipped > _CLIPPED).sum())
+
+    def _of_actions(self, actions: Floats) -> Iterator[Point]:
+        if not len(actions):
+            return
+        continuous = actions[:, : self._settings.continuous]
+        if continuous.size:
+            yield "actions/saturated", float((np.abs(continuous) >= SATURATED).mean())
+        if self._maskable:
+            yield "actions/masked_share", self._masked / self._maskable
+
+    def _shares(self, actions: Floats) -> Iterator[Point]:
+        """Yield the share of each choice among those of its branch."""
+        if not len(actions):
+            return
+        columns = actions[:, self._settings.continuous :].T.astype(np.int64)
+        for branch, choices in enumerate(self._settings.branches):
+            chosen = np.bincount(np.clip(columns[branch], 0, choices - 1), minlength=choices)
+            for choice, share in enumerate((chosen / len(actions)).tolist()):
+                yield f"actions/branch_{branch}_share_{choice}", share
+
+    def _histograms_of_actions(self, actions: Floats) -> Iterator[Histogram]:
+        if not len(actions):
+            return
+        for number in range(min(self._settings.actions, MOST_HISTOGRAMS)):
+            values = actions[:, number]
+            low, high = float(values.min()), float(values.max())
+            if number >= self._settings.continuous:
+                bins, at_bounds = bins_of(values, least=0), 0.0
+            else:
+                bins = bins_of(np.clip(values, -1.0, _BELOW_ONE))
+                at_bounds = float((np.abs(values) >= SATURATED).mean())
+            yield Histogram(f"actions/{number}", bins, low, high, at_bounds)
+
+    def _histograms_of_features(
+        self, features: Floats, clipped: npt.NDArray[np.float64]
+    ) -> Iterator[Histogram]:
+        """Yield those of all features, or of the worst: clipped ones first, then constant ones."""
+        worst = np.lexsort((self._low != self._high, clipped <= _CLIPPED))[:MOST_HISTOGRAMS]
+        for number in np.sort(worst).tolist():
+            values = features[:, number]
+            low, high = float(values.min()), float(values.max())
+            share = float(clipped[number])
+            yield Histogram(f"features/{number}", bins_of(values), low, high, share)

@@ -1,0 +1,99 @@
+"""Figures of a run's sessions: their rows, their pace, and the policies that they act by."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from arkml.hive.protocol.runs import SessionInfo
+from arkml.server.session_counts import SessionCounts
+from arkml.server.sessions import RunSession
+
+PACE_SECONDS = 10
+"""Seconds over which the rows of a session are counted."""
+
+_REMEMBERED = 4_096
+
+
+@dataclass(slots=True)
+class _Pace:
+    """
+    The rows of one session by the second, as `[second, rows]`, and what came last.
+
+    `version` is the policy version of the last row, 0 where no policy acted.
+    """
+
+    since: float
+    version: int = 0
+    seconds: deque[list[int]] = field(default_factory=deque)
+
+    def add(self, rows: int, now: float) -> None:
+        second = int(now)
+        if self.seconds and self.seconds[-1][0] == second:
+            self.seconds[-1][1] += rows
+        else:
+            self.seconds.append([second, rows])
+        while self.seconds[0][0] <= second - PACE_SECONDS:
+            self.seconds.popleft()
+
+    def rows_per_second(self, now: float) -> float:
+        rows = sum(count for second, count in self.seconds if second > now - PACE_SECONDS)
+        return rows / min(max(now - self.since, 1.0), PACE_SECONDS)
+
+
+class SessionFigures:
+    """
+    The pace of each session of a run since its hive was started, and the times of its policies.
+
+    Times are seconds of a monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self._paces: dict[int, _Pace] = {}
+        self._published: dict[int, float] = {}
+
+    def publish(self, version: int, now: float) -> None:
+        """Note the time at which a policy version was published."""
+        self._published[version] = now
+        if len(self._published) > _REMEMBERED:
+            del self._published[next(iter(self._published))]
+
+    def count(self, index: int, rows: int, version: int, now: float) -> None:
+        """Count accepted rows of a session; `version` is the policy version of the last one."""
+        pace = self._paces.setdefault(index, _Pace(now))
+        pace.version = version or pace.version
+        pace.add(rows, now)
+
+    def infos(
+        self,
+        sessions: Iterable[RunSession],
+        counts: Mapping[int, SessionCounts],
+        *,
+        newest: int,
+        lease: float,
+        now: float,
+    ) -> list[SessionInfo]:
+        """Return the known sessions by their index; `newest` is the newest policy version."""
+        known = {session.index: session for session in sessions}
+        self._paces = {index: pace for index, pace in self._paces.items() if index in known}
+        infos = []
+        for index, session in sorted(known.items()):
+            counted, pace = counts.get(index, SessionCounts()), self._paces.get(index, _Pace(now))
+            version = pace.version
+            info = SessionInfo(
+                index=index,
+                role=session.role,
+                is_worker=session.is_worker,
+                alive=session.is_alive(lease),
+                idle_seconds=max(0.0, now - session.seen) if session.seen > 0.0 else None,
+                rows=counted.rows,
+                rows_per_second=pace.rows_per_second(now),
+                refused=counted.refused,
+                dropped=counted.dropped,
+                policy_version=version,
+                lag=max(0, newest - version) if version else 0,
+                policy_seconds=now - self._published.get(version, now),
+            )
+            infos.append(info)
+        return infos

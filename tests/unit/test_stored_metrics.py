@@ -1,0 +1,130 @@
+"""Bytes that the metrics of a run take in a month, in its files, in the index and in events."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.documented_metrics import documented
+
+from arkml.hive.protocol.histograms import Histogram, bins_of, thin_histograms
+from arkml.hive.protocol.reports import HOUR, MINUTE, OLD_INTERVAL, SECOND, thin
+from arkml.learning.event_files import _record_of_report
+from arkml.server.histograms import RunHistograms
+from arkml.server.index import Index
+from arkml.server.metrics_files import MetricsFiles
+
+BEGAN = 1_800_000_000 * SECOND // HOUR * HOUR
+MINUTE_HOURS, OLD_HOURS = 25, 29 * 24
+"""Hours of a month that are kept by the minute, a day with what is due, and by larger intervals."""
+
+MOST = 60e6
+EVERY = {"features": 10, "actions": 10, "system": 5, "eval": 60}
+COUNTERS = {"time/total_timesteps", "time/time_elapsed", "time/episodes", "train/n_updates"}
+CONSTANTS = {
+    "train/learning_rate", "hive/updates_per_row_wanted", "pace/samples_per_insert_wanted",
+    "hive/dropped", "features/non_finite", "features/constant", "replay/demonstration_share",
+}  # fmt: skip
+
+
+def an_hour_of(names):
+    """Reports of an hour; most values are noise, which thins worst."""
+    source = random.Random(0)
+    for second in range(3_600):
+        points = []
+        for name in names:
+            every = 10 if name in CONSTANTS else EVERY.get(name.split("/")[0], 1)
+            if second % (60 if "branch" in name else every):
+                continue
+            value = source.gauss(100.0, 30.0)
+            if name in COUNTERS | CONSTANTS:
+                value = 1e6 + 100.0 * second if name in COUNTERS else 0.001
+            points.append((name, 1_000_000 + 100 * second, value))
+        yield BEGAN + second * SECOND, points
+
+
+def size_of(directory):
+    return sum(path.stat().st_size for path in Path(directory).iterdir())
+
+
+def file_bytes(directory, reports):
+    directory.mkdir()
+    files = MetricsFiles(directory)
+    for report in reports:
+        files.append(report)
+    return size_of(directory)
+
+
+def index_bytes(directory, reports):
+    """Bytes of a copy in the index beyond those of an empty one."""
+    sizes = []
+    for kept in ([], reports):
+        place = directory / str(len(sizes))
+        place.mkdir()
+        index = Index(place / "index.sqlite")
+        asyncio.run(index.put_run("r", "n", "g", "running", 1))
+        index._worker.submit(index._insert, "r", kept).result()
+        index.close()
+        sizes.append(size_of(place))
+    return sizes[1] - sizes[0]
+
+
+def count(reports):
+    return sum(len(points) for _, points in reports)
+
+
+def rounded(reports):
+    return [
+        (at, [(*point[:2], float(f"{point[2]:.7g}")) for point in part]) for at, part in reports
+    ]
+
+
+def month_of(measure, hour):
+    """Bytes of a month in which every hour is like this one."""
+    by_minute, of_interval = rounded(thin(hour, MINUTE)), rounded(thin(hour, HOUR))
+    parts = ((hour, 1.2), (by_minute, MINUTE_HOURS), (of_interval, OLD_HOURS * HOUR / OLD_INTERVAL))
+    return sum(measure(reports) * times for reports, times in parts)
+
+
+@pytest.mark.parametrize(("learner", "branches"), [("sac", ()), ("ppo", (7, 5))])
+def test_a_month_of_all_metrics_of_a_run_takes_60_mb_at_most(learner, branches, tmp_path):
+    names = sorted(documented(learner, branches))
+    hour = list(an_hour_of(names))
+    taken = {
+        "files": month_of(lambda part: file_bytes(tmp_path / f"f{len(part)}", part), hour),
+        "index": month_of(count, hour) * index_bytes(tmp_path, hour) / count(hour),
+        "events": month_of(lambda part: sum(len(_record_of_report(one)) for one in part), hour),
+        "histograms": histogram_bytes(),
+    }
+    print(learner, len(names), "metrics:", {name: f"{n / 1e6:.1f} MB" for name, n in taken.items()})
+
+    assert sum(taken.values()) <= MOST
+
+
+def histogram_bytes(features=8, actions=2):
+    """Bytes of a month of histograms, of which there is a report each minute."""
+    source = np.random.default_rng(0)
+    reports = [(BEGAN + second * SECOND, (second, list(drawn(source, features, actions))))
+               for second in range(0, 3_600, 60)]  # fmt: skip
+    parts = [
+        (reports, 1.2),
+        (thin_histograms(reports, 10 * MINUTE), MINUTE_HOURS),
+        (thin_histograms(reports, 2 * HOUR), OLD_HOURS / 2),
+    ]
+    return sum(sum(len(RunHistograms.line(one)) for one in part) * hours for part, hours in parts)
+
+
+def drawn(source, features, actions):
+    for kind, count in (("features", features), ("actions", actions)):
+        for number in range(count):
+            values = source.normal(size=1_024)
+            bins, bounds = bins_of(values), (float(values.min()), float(values.max()))
+            yield Histogram(f"{kind}/{number}", bins, *bounds, 0.015625)
+
+
+def test_the_largest_histograms_of_a_month_take_15_mb_at_most():
+    taken = histogram_bytes(64, 64)
+    print(f"{taken / 1e6:.1f} MB")
+
+    assert taken <= 15e6
