@@ -58,6 +58,8 @@ class Limits:
     frames_over_share: int = 5
     """Frames of the last 20 in which a guest of a fleet may be over its share of the time."""
     compile_seconds: float = 30.0
+    nnef_processes: int = 4
+    """Processes of a host in which models of NNEF run, each for one model that is in use."""
 
     def __post_init__(self) -> None:
         """Check every limit."""

@@ -12,6 +12,7 @@ from tests.integration.guest_text import (
     POINTMASS,
     SLEEPER,
     START,
+    WITH_NNEF,
     data,
     function,
     i32,
@@ -413,21 +414,30 @@ def test_the_limit_of_frames_over_share_is_kept(make_host):
     assert [list(failures) for failures in seen if failures] == [[2]]
 
 
+def test_the_limit_of_nnef_processes_is_kept(make_host):
+    guest = make_host(limits=Limits(nnef_processes=0)).load(WITH_NNEF)
+    code = guest.call("open")
+    other = make_host(limits=Limits(nnef_processes=1)).load(WITH_NNEF)
+
+    assert code == UNAVAILABLE
+    assert other.call("open") == 0
+
+
 def test_the_limit_of_guest_bytes_holds_for_memory_and_sessions_together(make_host):
-    """ACTOR has 4 pages; a region of a session starts with 64 rows of 48 bytes."""
-    host = make_host(limits=Limits(guest_bytes=10 * PAGE))
+    """ACTOR has 4 pages, its model 131,354 bytes, and a region of 64 rows 48 bytes for each."""
+    host = make_host(limits=Limits(guest_bytes=13 * PAGE))
     guest = host.load(ACTOR)
     assert guest.call("open") == 0
 
-    assert guest.call("grow", 6) == -1
-    assert guest.call("grow", 5) == 4
+    assert guest.call("grow", 7) == -1
+    assert guest.call("grow", 6) == 4
     assert guest.call("push_many", 64) == 0
     assert guest.call("push_many", 2_000) == UNAVAILABLE
-    assert guest.account.bytes <= 10 * PAGE
+    assert guest.account.bytes <= 13 * PAGE
     assert guest.statistics.limits["GuestMemoryFull"] >= 1
     assert guest.call("close") == 0
     guest.call("connect")  # an import, after which the host looks again
-    assert guest.call("grow", 1) == 9
+    assert guest.call("grow", 1) == 10
 
 
 def test_the_limit_of_guest_bytes_holds_for_a_new_session(make_host):
