@@ -468,6 +468,42 @@ def test_the_limit_of_host_bytes_is_kept(make_host):
     assert_host_works(host)
 
 
+def test_the_limit_of_host_bytes_counts_what_the_memory_of_a_guest_may_have(make_host):
+    host = make_host(limits=Limits(host_bytes=10 * PAGE))
+    small = module(memory='(memory (export "memory") 1 2)')
+    with pytest.raises(InstanceLimitExceeded, match=r"6 more, .* 131072 bytes, .* limit of 655360"):
+        host.fleet(small, 6)
+    guests = [host.load(small) for _ in range(5)]
+    with pytest.raises(InstanceLimitExceeded, match="or may have 655360 bytes: 1 more"):
+        host.load(small)
+    for guest in guests[:2]:
+        guest.close()
+
+    assert len(host.fleet(small, 2)) == 2
+
+
+def test_the_limit_of_host_bytes_counts_sessions_while_they_are_open(make_host):
+    """The memory of ACTOR has 4 pages, its session little more than 2."""
+    host = make_host(limits=Limits(memory_bytes=4 * PAGE, host_bytes=11 * PAGE))
+    first, second = host.load(ACTOR), host.load(ACTOR)
+    assert first.call("open") == 0
+
+    assert second.call("open") == UNAVAILABLE
+    assert second.statistics.limits["GuestMemoryFull"] == 1
+    assert first.call("push_many", 2_000) == UNAVAILABLE
+    assert first.call("close") == 0
+    assert first.call("connect") in (0, 1)  # what it has less is given back with its next call
+    assert second.call("open") == 0
+    assert host.account.bytes <= 11 * PAGE
+
+
+def test_the_limit_of_guest_bytes_holds_for_memory_alone(make_host):
+    guest = make_host(limits=Limits(guest_bytes=6 * PAGE)).load(ACTOR)
+
+    assert guest.call("grow", 3) == -1
+    assert guest.call("grow", 2) == 4
+
+
 @pytest.mark.serial
 @pytest.mark.parametrize("budget", [0.0, 0.001, 0.03, 0.07, 0.13])
 def test_a_budget_of_one_call_is_kept(host, budget):
