@@ -106,6 +106,12 @@ def wide_calls(count, values):
     return module([body(code), body(b"\0")], types=(NOTHING, wide(values)), of=[0, 1])
 
 
+def calls_after_branches(count, calls, locals_):
+    """Branches back to one loop, which changes all locals, and indirect calls after it."""
+    code = b"\x03\x40" + changes(locals_) + b"\x20\0\x0d\0" * count + END
+    return module([body(code + b"\x41\0\x11\0\0" * calls, locals_)], table=True)
+
+
 def many_locals(functions, locals_):
     return module([body(b"", locals_)] * functions)
 
@@ -120,6 +126,7 @@ BOMBS = {
     "ifs over locals": ifs(70_000, 200),
     "branches to one loop": branches(10_000, 100),
     "a table of branches to one loop": branch_table(10_000, 100),
+    "indirect calls after branches to a loop": calls_after_branches(700, 1_400, 400),
     "growths of a memory": growths(20_000),
     "loops with parameters": wide_loops(1_000, 1_000),
     "calls with parameters": wide_calls(500, 500),

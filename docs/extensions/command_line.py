@@ -20,11 +20,10 @@ class CommandLine(SphinxDirective):
     """A section for each command, with its arguments and options."""
 
     def run(self) -> list[nodes.Node]:
-        from arkml.cli.application import app
+        from arkml.cli.application import application
 
-        return [
-            self._section(path, command) for path, command in _commands(typer.main.get_command(app))
-        ]
+        root = typer.main.get_command(application())
+        return [self._section(path, command) for path, command in _commands(root)]
 
     def _section(self, path: str, command: Any) -> nodes.Node:
         section = nodes.section(ids=[path.replace(" ", "-")])

@@ -132,7 +132,7 @@ class ColumnsFull(Unavailable, LimitError):
 
 
 class GuestMemoryFull(Unavailable, LimitError):
-    """A guest's memory, columns, models and agents need more than `Limits.guest_bytes` together."""
+    """A guest, or all of a host, would have more than `Limits.guest_bytes` or `host_bytes`."""
 
 
 class ApiNotAvailable(AbiError):

@@ -54,10 +54,12 @@ class Limits:
     guest_bytes: int = 1536 * MIB
     """Bytes of one guest: wasm memory, columns, models in use and states of agents together."""
     host_bytes: int | None = None
-    """Bytes of all guests of a host: each one has `guest_bytes` of it; None: no limit."""
+    """Bytes of all guests of a host: what their memories may have and what else they have."""
     frames_over_share: int = 5
     """Frames of the last 20 in which a guest of a fleet may be over its share of the time."""
     compile_seconds: float = 30.0
+    nnef_processes: int = 4
+    """Processes of a host in which models of NNEF run, each for one model that is in use."""
 
     def __post_init__(self) -> None:
         """Check every limit."""

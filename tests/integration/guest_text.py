@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 GUESTS = ROOT / "fixtures" / "guests"
 POINTMASS = (GUESTS / "policies" / "pointmass.onnx").read_bytes()
 """Two features to one action: `-position - 1.5 velocity`."""
+NNEF = (ROOT / "fixtures" / "policies" / "cervo" / "plain.nnef.crvo").read_bytes()
 
 _IMPORT = re.compile(r'^\s*\(import "([^"]+)" "([^"]+)"')
 _IMPORTS = {
@@ -227,6 +228,31 @@ SLEEPER = module(
 """A guest that sleeps through WASI."""
 
 _ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "host"), str(ROOT)))}
+
+WITH_NNEF = module(
+    data(MODEL, NNEF),
+    function(
+        "open",
+        f"(call ${START} {i32(8)} {i32(3)} {i32(MODEL)} {i32(len(NNEF))} {i32(2)} {i32(HANDLE)})",
+        result="i32",
+    ),
+    function(
+        "frame",
+        f"""(local $id i32)
+        (loop $next
+          (drop (call ${PUSH} (i64.load {i32(HANDLE)}) (i64.extend_i32_u (local.get $id)) {i32(0)}
+            (f32.const 0) {i32(FEATURES)} {i32(8)} (f32.const 0)))
+          (local.set $id (i32.add (local.get $id) (i32.const 1)))
+          (br_if $next (i32.lt_u (local.get $id) (local.get $n))))
+        (call ${SUBMIT} (i64.load {i32(HANDLE)}) {i32(1 << 16)}
+          (i32.mul (local.get $n) (i32.const 3)) {i32(1 << 17)} (local.get $n))""",
+        params="(param $n i32)",
+        result="i32",
+    ),
+    uses=(START, PUSH, SUBMIT),
+    memory='(memory (export "memory") 3)',
+)
+"""Its model is of NNEF: eight features to three actions, all zeros in `frame`."""
 
 
 def python(script, *arguments, timeout=60.0, **options):

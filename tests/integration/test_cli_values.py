@@ -4,7 +4,9 @@ import errno
 from array import array
 
 import pytest
+import typer
 
+from arkml.cli.application import application
 from arkml.cli.exits import exit_code, sentence
 from arkml.cli.timing import Steps, Timings
 from arkml.cli.units import counted, duration, size
@@ -187,3 +189,12 @@ def test_units_read_well():
         "999 bytes", "2.0 KiB", "3.0 MiB", "5.0 GiB"
     ]  # fmt: skip
     assert [counted(n, "guest") for n in (0, 1, 2000)] == ["0 guests", "1 guest", "2,000 guests"]
+
+
+def test_each_command_comes_alone_and_the_help_has_all():
+    everything = set(typer.main.get_command(application()).commands)
+
+    assert "run" in everything
+    for name in everything:
+        assert set(typer.main.get_command(application([name, "--help"])).commands) == {name}
+    assert set(typer.main.get_command(application(["rnu"])).commands) == everything

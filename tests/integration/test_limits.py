@@ -12,6 +12,7 @@ from tests.integration.guest_text import (
     POINTMASS,
     SLEEPER,
     START,
+    WITH_NNEF,
     data,
     function,
     i32,
@@ -413,21 +414,30 @@ def test_the_limit_of_frames_over_share_is_kept(make_host):
     assert [list(failures) for failures in seen if failures] == [[2]]
 
 
+def test_the_limit_of_nnef_processes_is_kept(make_host):
+    guest = make_host(limits=Limits(nnef_processes=0)).load(WITH_NNEF)
+    code = guest.call("open")
+    other = make_host(limits=Limits(nnef_processes=1)).load(WITH_NNEF)
+
+    assert code == UNAVAILABLE
+    assert other.call("open") == 0
+
+
 def test_the_limit_of_guest_bytes_holds_for_memory_and_sessions_together(make_host):
-    """ACTOR has 4 pages; a region of a session starts with 64 rows of 48 bytes."""
-    host = make_host(limits=Limits(guest_bytes=10 * PAGE))
+    """ACTOR has 4 pages, its model 131,354 bytes, and a region of 64 rows 48 bytes for each."""
+    host = make_host(limits=Limits(guest_bytes=13 * PAGE))
     guest = host.load(ACTOR)
     assert guest.call("open") == 0
 
-    assert guest.call("grow", 6) == -1
-    assert guest.call("grow", 5) == 4
+    assert guest.call("grow", 7) == -1
+    assert guest.call("grow", 6) == 4
     assert guest.call("push_many", 64) == 0
     assert guest.call("push_many", 2_000) == UNAVAILABLE
-    assert guest.account.bytes <= 10 * PAGE
+    assert guest.account.bytes <= 13 * PAGE
     assert guest.statistics.limits["GuestMemoryFull"] >= 1
     assert guest.call("close") == 0
     guest.call("connect")  # an import, after which the host looks again
-    assert guest.call("grow", 1) == 9
+    assert guest.call("grow", 1) == 10
 
 
 def test_the_limit_of_guest_bytes_holds_for_a_new_session(make_host):
@@ -456,6 +466,42 @@ def test_the_limit_of_host_bytes_is_kept(make_host):
     assert host.account.bytes > 20 * PAGE
     guests[0].close()
     assert_host_works(host)
+
+
+def test_the_limit_of_host_bytes_counts_what_the_memory_of_a_guest_may_have(make_host):
+    host = make_host(limits=Limits(host_bytes=10 * PAGE))
+    small = module(memory='(memory (export "memory") 1 2)')
+    with pytest.raises(InstanceLimitExceeded, match=r"6 more, .* 131072 bytes, .* limit of 655360"):
+        host.fleet(small, 6)
+    guests = [host.load(small) for _ in range(5)]
+    with pytest.raises(InstanceLimitExceeded, match="or may have 655360 bytes: 1 more"):
+        host.load(small)
+    for guest in guests[:2]:
+        guest.close()
+
+    assert len(host.fleet(small, 2)) == 2
+
+
+def test_the_limit_of_host_bytes_counts_sessions_while_they_are_open(make_host):
+    """The memory of ACTOR has 4 pages, its session little more than 2."""
+    host = make_host(limits=Limits(memory_bytes=4 * PAGE, host_bytes=11 * PAGE))
+    first, second = host.load(ACTOR), host.load(ACTOR)
+    assert first.call("open") == 0
+
+    assert second.call("open") == UNAVAILABLE
+    assert second.statistics.limits["GuestMemoryFull"] == 1
+    assert first.call("push_many", 2_000) == UNAVAILABLE
+    assert first.call("close") == 0
+    assert first.call("connect") in (0, 1)  # what it has less is given back with its next call
+    assert second.call("open") == 0
+    assert host.account.bytes <= 11 * PAGE
+
+
+def test_the_limit_of_guest_bytes_holds_for_memory_alone(make_host):
+    guest = make_host(limits=Limits(guest_bytes=6 * PAGE)).load(ACTOR)
+
+    assert guest.call("grow", 3) == -1
+    assert guest.call("grow", 2) == 4
 
 
 @pytest.mark.serial

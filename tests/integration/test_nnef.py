@@ -4,19 +4,22 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from threading import BoundedSemaphore
 
 import numpy as np
 import pytest
+from tests.integration.guest_text import WITH_NNEF
 
+from arkml.child_time import add_child_seconds, take_child_seconds
 from arkml.errors import ModelRejected, Unavailable
 from arkml.limits import Limits
 from arkml.policies import nnef_child, nnef_process
 from arkml.policies.cervo import AssetKind, unpack
 from arkml.policies.model_cache import ModelCache
-from arkml.policies.nnef import NnefModel
+from arkml.policies.nnef import CHILD_BYTES, NnefModel
+from arkml.policies.nnef_process import ChildPlaces
 from arkml.policies.run_limit import RunLimit
 from arkml.policies.workspace import PolicyWorkspace
+from arkml.runtime.account import counted_seconds
 
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "fixtures" / "policies" / "cervo"
@@ -140,33 +143,74 @@ def test_a_model_that_was_late_for_one_guest_runs_for_another():
 
 
 def test_no_more_children_run_than_may_and_another_waits_for_the_end_of_one(monkeypatch):
-    monkeypatch.setattr(nnef_process, "_places", BoundedSemaphore(1))
     monkeypatch.setattr(nnef_process, "WAIT_SECONDS", 0.01)
-    data = payload("plain.nnef")[1]
-    first = NnefModel(data)
+    data, places = payload("plain.nnef")[1], ChildPlaces(1)
+    first = NnefModel(data, places=places)
 
-    with pytest.raises(Unavailable, match="NNEF models are in use, each in a process of its own"):
-        NnefModel(data)
+    with pytest.raises(Unavailable, match="1 NNEF models are in use, each in a process of its own"):
+        NnefModel(data, places=places)
     first.close()
-    NnefModel(data).close()
+    NnefModel(data, places=places).close()
 
 
-def test_a_cache_ends_the_children_of_idle_models_before_it_starts_another(monkeypatch):
-    monkeypatch.setattr(nnef_process, "_places", BoundedSemaphore(1))
-    models = ModelCache()
+def test_a_cache_ends_the_children_of_idle_models_before_it_starts_another():
+    models = ModelCache(Limits(nnef_processes=1))
     models.nnef(payload("plain.nnef")[1])
 
     assert models.nnef(payload("epsilon.nnef")[1]).inputs
 
 
 def test_a_child_that_does_not_load_returns_its_place(monkeypatch):
-    places = BoundedSemaphore(1)
-    monkeypatch.setattr(nnef_process, "_places", places)
+    monkeypatch.setattr(nnef_process, "WAIT_SECONDS", 0.0)
+    places = ChildPlaces(1)
     data = payload("plain.nnef")[1].replace(b"w0_0 = variable", b"w0_0 = variably")
     with pytest.raises(ModelRejected):
-        NnefModel(data)
+        NnefModel(data, places=places)
 
-    assert places.acquire(blocking=False)
+    places.take()
+    with pytest.raises(Unavailable):
+        places.take()
+
+
+def test_a_model_says_how_long_its_child_had_the_processor():
+    take_child_seconds()
+    model = NnefModel(payload("plain.nnef")[1])
+    loading = take_child_seconds()
+    model.run({"obs": np.ones((50_000, 8), np.float32)})
+    running = take_child_seconds()
+    fields = Path(f"/proc/{model.pid}/stat").read_text().rpartition(")")[2].split()
+    used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    model.close()
+
+    assert loading > 0
+    assert running > 0
+    assert loading + running == pytest.approx(used, abs=0.05)
+
+
+def test_a_wait_for_a_child_counts_as_long_as_the_child_had_the_processor():
+    counted_seconds(0.0)
+    add_child_seconds(0.5)
+    add_child_seconds(float("nan"))
+    add_child_seconds(-1.0)
+
+    assert 0.5 <= counted_seconds(30.0, may_wait=True) < 20.0
+    assert counted_seconds(30.0, may_wait=True) == 30.0
+    add_child_seconds(50.0)
+    assert counted_seconds(30.0, may_wait=True) == 30.0
+
+
+def test_a_guest_pays_for_the_child_of_its_model(host):
+    guest = host.load(WITH_NNEF)
+    assert guest.call("open") == 0
+    vetting = guest.account.vetting_seconds
+    for _ in range(20):
+        assert guest.call("frame", 1_000) == 0
+    account = guest.account
+
+    assert vetting > 0.01  # another interpreter starts and loads tract
+    assert account.model_seconds > 0
+    assert account.session_bytes > CHILD_BYTES
+    assert account.policy_seconds == 0
 
 
 def test_a_child_has_a_bare_environment_and_limits(monkeypatch):

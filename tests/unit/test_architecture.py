@@ -86,6 +86,7 @@ SHORT = {
     "arkml.async_trainer.sync_model": SEED_NAME,
     "arkml.learning.event_messages": "imports without what they would import",
     "arkml.reports.style": "a style sheet",
+    "arkml.child_time": "policies add to it, the runtime takes from it",
     "arkml.envs.core.non_reentrant": "the one lock of every environment",
     "arkml.envs.gym": "importing it registers the environment with Gymnasium",
     "arkml.envs.llapi.communicator": SAME_NAME,

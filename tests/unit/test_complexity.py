@@ -90,6 +90,7 @@ def test_branches_are_counted_by_their_target():
 
     assert (flow.edges, flow.merges) == (4, 3**2 + 1)
     assert (flow.blocks, flow.depth) == (2, 1)
+    assert flow.loop_branches == 3
 
 
 def test_the_entries_of_a_branch_table_are_counted_by_their_target():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct as binary
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from arkml.abi.schema import (
@@ -55,12 +56,13 @@ class Placed(NamedTuple):
     offset: int
 
 
-def slots(function: Function) -> list[Slot]:
+@cache
+def slots(function: Function) -> tuple[Slot, ...]:
     """Return the wasm arguments. A result that leaves through memory adds a last pointer."""
     lowered = [slot for param in function.params for slot in lower(param)]
     if leaves_by_pointer(function):
         lowered.append(Slot(output_name(function), POINTER.wasm))
-    return lowered
+    return tuple(lowered)
 
 
 def leaves_by_pointer(function: Function) -> bool:

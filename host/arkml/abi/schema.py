@@ -185,10 +185,10 @@ class Param:
     type: ParamType
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # looked up in caches, where comparing takes long
 class Function:
     """
-    One import. `errors` are the codes that it can answer besides Success.
+    One import, equal to itself alone. `errors` are the codes that it can answer besides Success.
 
     `consumes` marks a call that uses up its handle even where its result cannot be written. For
     all others the memory of the result is checked before the call has any effect.

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from arkml.cli import (
-    bench,
-    describe,
-    hive,
-    inspect_command,
-    mlagents_player,
-    pack,
-    record_command,
-    report_command,
-    smoke,
-    sweep,
-    train_command,
-    trials,
-)
-from arkml.cli import run as run_module
 from arkml.cli.exits import GOOD, run
 from arkml.cli.options import epilog
 from arkml.cli.output import open_streams
@@ -42,29 +29,41 @@ _EPILOG = epilog(
 """,
 )
 
-app = typer.Typer(
-    name="arkml",
-    help="Run WebAssembly guests that act with trained policies, and train them.",
-    epilog=_EPILOG,
-    add_completion=False,
-    no_args_is_help=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-run_module.register(app)
-train_command.register(app)
-sweep.register(app)
-record_command.register(app)
-hive.register(app)
-report_command.register(app)
-trials.register(app)
-mlagents_player.register(app)
-smoke.register(app)
-inspect_command.register(app)
-describe.register(app)
-pack.register(app)
-bench.register(app)
+# The module of each command, which is imported for that command and for the help of all.
+_COMMANDS = {
+    "run": "run",
+    "train": "train_command",
+    "sweep": "sweep",
+    "record": "record_command",
+    "hive": "hive",
+    "report": "report_command",
+    "trials": "trials",
+    "player": "mlagents_player",
+    "smoke": "smoke",
+    "inspect": "inspect_command",
+    "describe": "describe",
+    "pack": "pack",
+    "bench": "bench",
+}
+
+
+def application(words: Sequence[str] = ()) -> typer.Typer:
+    """Return the command line with the command that `words` begin with, or else with all."""
+    app = typer.Typer(
+        name="arkml",
+        help="Run WebAssembly guests that act with trained policies, and train them.",
+        epilog=_EPILOG,
+        add_completion=False,
+        no_args_is_help=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_main)
+    wanted = _COMMANDS.get(words[0]) if words else None
+    for module in _COMMANDS.values() if wanted is None else (wanted,):
+        import_module(f"arkml.cli.{module}").register(app)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -83,7 +82,6 @@ def _print_version(wanted: bool) -> None:
     raise typer.Exit(GOOD)
 
 
-@app.callback()
 def _main(
     version: Annotated[
         bool,
@@ -102,7 +100,7 @@ def run_command_line() -> None:
 def _dispatch(words: list[str]) -> int:
     open_streams()
     try:
-        outcome = app(args=words, prog_name="arkml", standalone_mode=False)
+        outcome = application(words)(args=words, prog_name="arkml", standalone_mode=False)
     except _Misuse as error:
         raise UsageError(_usage(error)) from None
     except typer.Abort:

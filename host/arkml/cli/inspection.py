@@ -58,7 +58,7 @@ def inspect_file(path: Path, limits: Limits) -> Inspection:
     engine = Engine(limits)
     try:
         wasi_type = engine.wasi.type_of
-        missing = {(each.module, each.name): each for each in unmet(binary, wasi_type)}
+        missing = {(each.module, each.name): each for each in unmet(info.imports, wasi_type)}
         imports = []
         for entry in info.imports:
             lacks = missing.get((entry.module, entry.name))

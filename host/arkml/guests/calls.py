@@ -93,7 +93,7 @@ class CallLoop:
     async def call_async(self, function: str, arguments: tuple[Number, ...], budget: Budget) -> Any:
         """Call an exported function while other tasks run; see `Guest.call_async`."""
         entry = self.begin(function, arguments, budget)
-        turn = time.perf_counter()
+        turn = _clock()
         try:
             self.fiber.shorten_turns()
             while (event := self.fiber.advance(gives_way=True)) is not None:
@@ -105,9 +105,9 @@ class CallLoop:
                 if isinstance(event, Wait):
                     await event.block_async(self.fiber.check_wait)
                     self.fiber.settle(event)
-                if event is Pause.TURN or time.perf_counter() - turn > TICK:
+                if event is Pause.TURN or _clock() - turn > TICK:
                     await _give_way()
-                    turn = time.perf_counter()
+                    turn = self.fiber.suspended_at = _clock()
         except BaseException as error:
             self.abandon(error)
             raise
@@ -167,7 +167,8 @@ class CallLoop:
             raise refusal
         event: Event = self._waiting
         self._waiting = None
-        turn_began = _clock() if gives_way else None
+        fiber.suspended_at = began = _clock()
+        turn_began = began if gives_way else None
         if fiber.is_parked:
             if not fiber.is_between_turns:
                 self.services.pending_polls = 0
@@ -243,7 +244,8 @@ class CallLoop:
             if (ready := session.held()) is not None:
                 return Wait(ready)
         finally:
-            ran, account = _clock() - fiber.suspended_at, self.account
+            now, account = _clock(), self.account
+            ran, fiber.suspended_at = now - fiber.suspended_at, now
             if session.is_of_guest:
                 if ran > LONG:
                     ran = account.counted(ran, may_wait=True)

@@ -179,8 +179,9 @@ class FleetCall:
         if 0 < rest < LONG:
             lockstep.spent += rest
             counted += rest
+            used, share = lockstep.used, rest / len(places)
             for place in places:
-                lockstep.used[place] += rest / len(places)
+                used[place] += share
         self._round_began, self._counted = now, counted
 
     def _answer(self, places: Sequence[int]) -> Sequence[int]:

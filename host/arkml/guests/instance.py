@@ -32,7 +32,7 @@ from arkml.runtime.linker import Handlers
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.description import ModuleKind
-from arkml.runtime.sandbox import Sandbox
+from arkml.runtime.sandbox import Sandbox, most_memory
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Kind
 from arkml.runtime.wasi.calls import WasiCalls
@@ -68,8 +68,9 @@ class Instance(Unique):
     """
     A sandbox, the services that answer its imports, and the fiber that its calls run on.
 
-    `number` is unique among the guests of a host. `released` is called when the instance is closed
-    or dropped. `failure` is the reason why the instance takes no more calls, or None.
+    `number` is unique among the guests of a host. `give` is asked for all bytes that the instance
+    may have, None for no limit, and raises GuestMemoryFull. `released` is called when the instance
+    is closed or dropped. `failure` is the reason why the instance takes no more calls, or None.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Instance(Unique):
         name: str,
         number: int,
         wasi: WasiGrant | None = None,
+        give: Callable[[int], None] | None = None,
         released: Callable[[Usage], object] = lambda _: None,
     ) -> None:
         self.name = name
@@ -92,6 +94,7 @@ class Instance(Unique):
         self._unclosed = shared.unclosed or Unclosed(f"<Guest {name}>")
         self._columns = shared.columns
         self._released = released
+        self._give = give
         world = shared.world
         self._warned: set[str] = set()
         self.non_finite_features = 0
@@ -185,11 +188,19 @@ class Instance(Unique):
                 f"{self.name} has {memory} bytes of memory and would have {others} beside it,"
                 f" over the limit of {self.limits.guest_bytes} (Limits.guest_bytes)"
             )
-        self.is_tight = self._sandbox.limit_memory(self.limits.guest_bytes - others)
+        self._limit_memory(others)
 
     def let_grow(self) -> None:
         """Let the memory grow to what the guest's other bytes leave of its limit by now."""
-        self.is_tight = self._sandbox.limit_memory(self.limits.guest_bytes - self._other_bytes())
+        self._limit_memory(self._other_bytes())
+
+    def _limit_memory(self, others: int) -> None:
+        """Let the memory grow to what `others` leave of the guest's limit. Raises as above."""
+        left = self.limits.guest_bytes - others
+        if self._give is not None:
+            self._give(others + min(left, most_memory(self.module)))
+        is_tight = self._sandbox.limit_memory(left)
+        self.is_tight = is_tight or self._give is not None  # what it has less is given back
 
     def _other_bytes(self) -> int:
         """Return the bytes that count towards the guest's limit, beside its memory."""

@@ -18,6 +18,7 @@ from arkml.errors import InstanceLimitExceeded, UsageError
 from arkml.guests.calls import CallLoop
 from arkml.guests.fleet import Fleet
 from arkml.guests.guest import Guest
+from arkml.guests.host_bytes import HostBytes
 from arkml.guests.instance import Instance, SharedResources
 from arkml.limits import Limits
 from arkml.policies.given import ObjectPolicy, PolicyFunction
@@ -31,6 +32,7 @@ from arkml.runtime.engine import Engine
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.mappings import require_mappings
+from arkml.runtime.sandbox import most_memory
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.runtime.wasi.virtual import World
 from arkml.sessions.gateway import RunGateway
@@ -79,6 +81,7 @@ class GuestLoader:
         self._numbers = itertools.count()
         self._instances: dict[int, weakref.ref[Instance]] = {}
         self._keys = itertools.count()
+        self._bytes = HostBytes(limits.host_bytes)
         self._past = Usage()  # of guests that are closed
         self._left: deque[Usage] = deque()  # likewise, not added up yet
         GUARD.install()
@@ -142,6 +145,7 @@ class GuestLoader:
         self, module: CompiledModule, instances: int = 1, library: PolicyLibrary | None = None
     ) -> SharedResources:
         """Return what guests of a module share that may take part in runs of the host's hives."""
+        self._bytes.require_room(instances, most_memory(module))
         library = self.library() if library is None else library
         gateway = self._gateways.open(module, library)
         return self.shared(gateway=gateway, library=library, instances=instances)
@@ -205,17 +209,23 @@ class GuestLoader:
     ) -> CallLoop:
         engine = self.engine
         self._require_room(1)
-        key = next(self._keys)
+        key, is_limited = next(self._keys), self._bytes.most is not None
         with GUARD.held_back():
-            instance = Instance(
-                engine,
-                module,
-                shared,
-                name=name,
-                number=number,
-                wasi=self.wasi,
-                released=partial(self._forget, key),
-            )
+            self._bytes.admit(key, most_memory(module))
+            try:
+                instance = Instance(
+                    engine,
+                    module,
+                    shared,
+                    name=name,
+                    number=number,
+                    wasi=self.wasi,
+                    give=partial(self._bytes.give, key) if is_limited else None,
+                    released=partial(self._forget, key),
+                )
+            except BaseException:
+                self._bytes.leave(key)
+                raise
             self._add_past()
             self._instances[key] = weakref.ref(instance)
             return CallLoop(instance)
@@ -223,6 +233,7 @@ class GuestLoader:
     def _forget(self, key: int, usage: Usage) -> None:
         """Forget an instance that was freed. Bound to the loader, it keeps it as long."""
         self._instances.pop(key, None)
+        self._bytes.leave(key)
         self._left.append(usage)  # without a lock: a finalizer may be here
 
     def _add_past(self) -> None:
@@ -235,13 +246,6 @@ class GuestLoader:
         if live + count > limit:
             raise InstanceLimitExceeded(
                 f"this host has {live} guests: {count} more are over its limit of {limit}"
-            )
-        each, most = self.limits.guest_bytes, self.limits.host_bytes
-        if most is not None and (live + count) * each > most:
-            raise InstanceLimitExceeded(
-                f"this host has {live} guests: {count} more may have {(live + count) * each} bytes"
-                f" together, over its limit of {most} (Limits.host_bytes); each has up to {each}"
-                " (Limits.guest_bytes)"
             )
 
 

@@ -12,6 +12,7 @@ from arkml.limits import Limits
 from arkml.policies.blocks import BlockModel
 from arkml.policies.model import Model
 from arkml.policies.nnef import CHILD_BYTES, NnefModel
+from arkml.policies.nnef_process import ChildPlaces
 from arkml.policies.onnx_model import load_onnx
 from arkml.policies.signature import Port
 
@@ -34,6 +35,7 @@ class ModelCache:
     def __init__(self, limits: Limits = _LIMITS, *, seconds: float = SECONDS) -> None:
         self._limits = limits
         self._seconds = seconds
+        self._places = ChildPlaces(limits.nnef_processes)
         self._lock = Lock()
         self._models: WeakValueDictionary[bytes, Model] = WeakValueDictionary()
         self._recent: OrderedDict[bytes, tuple[Model, int]] = OrderedDict()
@@ -55,7 +57,7 @@ class ModelCache:
             with self._lock:  # each idle one has a process, of which there may be few
                 for key in [key for key in self._recent if key.startswith(b"nnef")]:
                     del self._recent[key]
-            model = NnefModel(data, self._limits, seconds=self._seconds)
+            model = NnefModel(data, self._limits, seconds=self._seconds, places=self._places)
             inputs = [Port(port.name, port.shape) for port in model.inputs]
             outputs = [Port(port.name, port.shape) for port in model.outputs]
             # It pads its blocks itself.

@@ -16,7 +16,7 @@ from arkml.limits import Limits
 from arkml.policies.load_time import PATIENCE
 from arkml.policies.nnef_archive import read_archive
 from arkml.policies.nnef_child import frame
-from arkml.policies.nnef_process import Child
+from arkml.policies.nnef_process import Child, ChildPlaces
 from arkml.policies.run_limit import RunLimit
 from arkml.policies.signature import Port
 from arkml.policies.vetting import MAX_FEATURES
@@ -35,12 +35,18 @@ class NnefModel:
 
     fixed_batch: the batch size that the file is made for, or None; `run` takes any number of rows
     either way. seconds: the processor's time that loading may take, and the time by the clock of
-    one run. A child that has not answered in time is ended, and the next run starts another; once
-    one has crashed, every run raises Unavailable.
+    one run. places: those of the host's children, or None for a host of its own. A child that has
+    not answered in time is ended, and the next run starts another; once one has crashed, every run
+    raises Unavailable.
     """
 
     def __init__(
-        self, archive: bytes, limits: Limits = _LIMITS, *, seconds: float = SECONDS
+        self,
+        archive: bytes,
+        limits: Limits = _LIMITS,
+        *,
+        seconds: float = SECONDS,
+        places: ChildPlaces | None = None,
     ) -> None:
         """
         Load the model.
@@ -50,6 +56,7 @@ class NnefModel:
         """
         names = read_archive(archive, limits)
         self.seconds = seconds
+        self._places = ChildPlaces(limits.nnef_processes) if places is None else places
         self._archive = archive
         self._lock = Lock()
         self._failure: str | None = None
@@ -68,7 +75,7 @@ class NnefModel:
 
     def _started(self) -> tuple[Child, bytes]:
         """Return a child that has loaded the archive, and its description of the model."""
-        child = Child(self.seconds)
+        child = Child(self.seconds, self._places)
         try:
             request, most = frame(self._archive), _MAX_TEXT * 16
             return child, child.ask(request, PATIENCE * self.seconds, most)

@@ -7,7 +7,8 @@ each request, whose seconds are its argument.
 It exchanges frames over stdin and stdout, eight bytes of length and then the content, and ends when
 its stdin is closed. It sends an empty frame when it is ready; the first request is the archive.
 Every later request is a number of rows, eight bytes, and the float32 arrays of all inputs; an
-answer is a zero byte and the arrays of all outputs, or a one byte and an error text.
+answer is the processor time since the one before as a float64, then a zero byte and the arrays of
+all outputs, or a one byte and an error text.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import os
 import resource
 import sys
 import threading
+import time
 from queue import SimpleQueue
 from struct import pack, unpack
 from typing import Any, BinaryIO
 
 LENGTH_BYTES = 8
+TIME_BYTES = 8
 GROWTH_BYTES = 512 << 20
 """Bytes that loading and running a model may add to the address space."""
 
@@ -52,6 +55,7 @@ def main() -> None:
     _limit_resources()
     _send(answers, b"")
     model: _Model | None = None
+    charged = 0.0
     while True:
         request = requests.get()
         _limit_time(seconds)
@@ -62,9 +66,12 @@ def main() -> None:
             else:
                 answer = model.run(request)
         except (tract.TractError, ValueError, MemoryError) as error:
-            _send(answers, b"\1", _reason(error).encode()[:1_000])
+            answer = [b"\1", _reason(error).encode()[:1_000]]
         else:
-            _send(answers, b"\0", *answer)
+            answer.insert(0, b"\0")
+        used = time.process_time()
+        _send(answers, pack("<d", used - charged), *answer)
+        charged = used
 
 
 def _limit_resources() -> None:

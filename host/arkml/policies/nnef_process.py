@@ -11,14 +11,12 @@ import time
 import weakref
 from importlib.util import find_spec
 from pathlib import Path
-from struct import unpack
+from struct import unpack, unpack_from
 from threading import BoundedSemaphore
 
+from arkml.child_time import add_child_seconds
 from arkml.errors import ModelRejected, Unavailable
-from arkml.policies.nnef_child import LENGTH_BYTES
-
-MAX_CHILDREN = 4
-"""Processes of NNEF models at one time, in all hosts of this process together."""
+from arkml.policies.nnef_child import LENGTH_BYTES, TIME_BYTES
 
 WAIT_SECONDS = 2.0
 """Seconds to wait for the end of another one, before Unavailable."""
@@ -26,7 +24,28 @@ WAIT_SECONDS = 2.0
 _START_SECONDS = 30.0
 _KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH")  # all of the environment but these goes
 
-_places = BoundedSemaphore(MAX_CHILDREN)
+
+class ChildPlaces:
+    """Places for the processes of a host, `count` of them at one time."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._free = BoundedSemaphore(count) if count else None
+
+    def take(self) -> None:
+        """Take a place. Raises Unavailable if none is free within `WAIT_SECONDS`."""
+        if self._free is None:
+            raise Unavailable("this host runs no NNEF models (Limits.nnef_processes is 0)")
+        if not self._free.acquire(timeout=WAIT_SECONDS):
+            raise Unavailable(
+                f"{self.count} NNEF models are in use, each in a process of its own, and none"
+                f" ended in {WAIT_SECONDS:.3g} s (Limits.nnef_processes)"
+            )
+
+    def leave(self) -> None:
+        """Give a place back."""
+        if self._free is not None:
+            self._free.release()
 
 
 class Child:
@@ -34,26 +53,23 @@ class Child:
     A started process that waits for requests, until `end` is called or the object is dropped.
 
     `seconds` is the processor's time for one request. `is_late` is True once an answer did not come
-    in time. Raises Unavailable if the process does not start, if `MAX_CHILDREN` others do not end
-    in `WAIT_SECONDS`, or without the `tract` package.
+    in time. The time that the process used for an answer is added to that of this thread. Raises
+    Unavailable if the process does not start, without one of `places`, or without the `tract`
+    package.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, places: ChildPlaces) -> None:
         if find_spec("tract") is None:
             raise Unavailable("NNEF models need the package tract: pip install arkml[nnef]")
-        if not _places.acquire(timeout=WAIT_SECONDS):
-            raise Unavailable(
-                f"{MAX_CHILDREN} NNEF models are in use, each in a process of its own, and none"
-                f" ended in {WAIT_SECONDS:.3g} s"
-            )
+        places.take()
         self.is_late = False
         try:
             self._process = _started(seconds)
         except OSError as error:
-            _places.release()
+            places.leave()
             raise Unavailable(f"the process of the NNEF model does not start: {error}") from error
         self.pid = self._process.pid
-        self.end = weakref.finalize(self, _end, self._process)
+        self.end = weakref.finalize(self, _end, self._process, places)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -71,10 +87,13 @@ class Child:
         Raises ModelRejected if the answer is an error, Unavailable if there is none within
         `seconds` or the process ends.
         """
-        answer = self._exchange(request, seconds, most + 1)
-        if answer[:1] != b"\0":
-            raise ModelRejected(answer[1:].decode(errors="replace"))
-        return answer[1:]
+        answer = self._exchange(request, seconds, TIME_BYTES + 1 + most)
+        if len(answer) <= TIME_BYTES:
+            raise Unavailable(f"its process answered {len(answer)} bytes")
+        add_child_seconds(*unpack_from("<d", answer))
+        if answer[TIME_BYTES]:
+            raise ModelRejected(answer[TIME_BYTES + 1 :].decode(errors="replace"))
+        return answer[TIME_BYTES + 1 :]
 
     def _exchange(self, request: bytes, seconds: float, most: int) -> bytes:
         end = time.monotonic() + seconds
@@ -135,8 +154,8 @@ def _started(seconds: float) -> subprocess.Popen[bytes]:
     )
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], places: ChildPlaces) -> None:
     process.kill()
     with process:  # closes the pipes and waits
         pass
-    _places.release()
+    places.leave()

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from typing import Any, Final, Protocol
 
+from arkml.child_time import take_child_seconds
+
 LONG: Final = 0.001
 """Seconds from which on a stretch is compared with the processor time of its thread."""
 
@@ -230,11 +232,15 @@ def counted_seconds(seconds: float, *, may_wait: bool = False) -> float:
     Return what counts of `seconds` of wall time that this thread just spent.
 
     That is the smaller of it and of the processor time since the last long stretch of the thread:
-    a thread that did not run because others did does not pay for them. With `may_wait` a thread
-    that hardly ran waited for work that was done elsewhere, as in a child process, and pays.
+    a thread that did not run because others did does not pay for them. It pays for the time that
+    child processes say to have used for it. With `may_wait` a thread that hardly ran, and for which
+    no process says so, waited for work that was done elsewhere, and pays for all of it.
     """
     now = _processor_clock()
     ran, _thread.reading = now - _thread.reading, now
+    elsewhere = take_child_seconds()
+    if elsewhere > 0.0:
+        return min(seconds, ran + elsewhere)
     if may_wait and ran < _WAITING * seconds:
         return seconds
     return min(seconds, ran)

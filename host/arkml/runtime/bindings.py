@@ -174,6 +174,14 @@ def prepare(linker: wasmtime.Linker, module: wasmtime.Module) -> wasmtime.Instan
     return wasmtime.InstancePre._from_ptr(pre)  # noqa: SLF001
 
 
+def deserialized(engine: wasmtime.Engine, code: bytes) -> wasmtime.Module:
+    """Return a module from its machine code, which is not copied first. Raises WasmtimeError."""
+    pointer = POINTER(ffi.wasmtime_module_t)()
+    data = ctypes.cast(ctypes.c_char_p(code), POINTER(ctypes.c_uint8))
+    check(raw.wasmtime_module_deserialize(engine.ptr(), data, len(code), byref(pointer)))
+    return wasmtime.Module._from_ptr(pointer)  # noqa: SLF001
+
+
 def context_of(store: wasmtime.Store) -> Address:
     """Return the context of a Store, by which its items are named."""
     return address_of(store._context())  # noqa: SLF001

@@ -11,13 +11,14 @@ from arkml.closing import Unique
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
 from arkml.loggers import SafeLogger
+from arkml.runtime.compilation.outlines import load_outline, outlined, save_outline
 from arkml.runtime.engine import Engine
 from arkml.runtime.module.binary import Binary
-from arkml.runtime.module.description import ModuleInfo, describe
+from arkml.runtime.module.description import ModuleInfo
 from arkml.runtime.module.imports import Linkage, resolve, stub_module, stub_note
-from arkml.runtime.module.normalize import MemoryPlan, normalize
+from arkml.runtime.module.normalize import MemoryPlan, Normalized, normalize
 from arkml.runtime.module.parsing import parse
-from arkml.runtime.module.refusals import check_size, checked_limits, table_share
+from arkml.runtime.module.refusals import check, check_size, checked_limits, table_share
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shared_engine import ModuleCode
 
@@ -51,7 +52,9 @@ class CompiledModule(Unique):
         self.digest: str = hashlib.sha256(data).hexdigest()
         compiled = self._compiled = engine.modules.get(
             (self.digest, checked_limits(limits), wasi, stub_missing),
-            lambda: _compile(engine, data, name, limits, wasi=wasi, stub_missing=stub_missing),
+            lambda: _compile(
+                engine, data, self.digest, name, limits, wasi=wasi, stub_missing=stub_missing
+            ),
         )
         self.binary: bytes = compiled.binary
         self.info: ModuleInfo = compiled.info
@@ -67,16 +70,40 @@ class CompiledModule(Unique):
 
 
 def _compile(
-    engine: Engine, data: bytes, name: str, limits: Limits, *, wasi: bool, stub_missing: bool
+    engine: Engine,
+    data: bytes,
+    digest: str,
+    name: str,
+    limits: Limits,
+    *,
+    wasi: bool,
+    stub_missing: bool,
 ) -> ModuleCode:
     binary = to_binary(data, name)
-    normalized = normalize(binary, limits)
-    info = describe(normalized.binary)
+    if binary is not data:
+        digest = hashlib.sha256(binary).hexdigest()
+    read: list[Normalized] = []
+
+    def normalized() -> Normalized:
+        if not read:
+            read.append(normalize(binary, limits))
+        return read[0]
+
+    kept = load_outline(digest)
+    outline = kept or outlined(normalized())
+    check(outline.binary, limits)
+    info = outline.info
     wasi_type = engine.wasi.type_of if wasi else None
-    linkage = resolve(normalized.binary, name, wasi_type=wasi_type, stub_missing=stub_missing)
+    linkage = resolve(info.imports, name, wasi_type=wasi_type, stub_missing=stub_missing)
     module = engine.compiler.guest(
-        normalized.wasm, name, lambda: _is_quick(normalized.binary), limits.compile_seconds
+        outline.code,
+        lambda: normalized().wasm,
+        name,
+        lambda: _is_quick(normalized().binary),
+        limits.compile_seconds,
     )
+    if kept is None:
+        save_outline(digest, outline)
     stubs = None
     if linkage.stubs:
         stubs = _stubs(engine, linkage, name, limits)
@@ -84,24 +111,28 @@ def _compile(
         export.name: export.type for export in info.exports if isinstance(export.type, FunctionType)
     }
     return ModuleCode(
-        binary, info, linkage, normalized.memory,
-        table_share(normalized.binary.tables, limits.table_elements),
-        normalized.has_start, module, stubs, functions,
+        binary, info, linkage, outline.memory,
+        table_share(outline.binary.tables, limits.table_elements),
+        outline.has_start, module, stubs, functions,
     )  # fmt: skip
 
 
 def _is_quick(binary: Binary) -> bool:
     """Return whether a module is compiled in this process. Raises ModuleTooComplex."""
-    from arkml.runtime.module.complexity import check  # of no use for a module in the cache
+    from arkml.runtime.module import complexity  # of no use for a module in the cache
 
-    return check(binary)
+    return complexity.check(binary)
 
 
 def _stubs(engine: Engine, linkage: Linkage, name: str, limits: Limits) -> wasmtime.Module:
     """Compile the functions that stand in for missing imports, of which a guest may name many."""
     wasm = bytes(wasmtime.wat2wasm(stub_module(linkage.stubs)))
     return engine.compiler.guest(
-        wasm, f"stubs of {name}", lambda: _is_quick(parse(wasm)), limits.compile_seconds
+        hashlib.sha256(wasm).hexdigest(),
+        lambda: wasm,
+        f"stubs of {name}",
+        lambda: _is_quick(parse(wasm)),
+        limits.compile_seconds,
     )
 
 

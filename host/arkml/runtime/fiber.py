@@ -70,7 +70,7 @@ class Fiber:
         self.is_between_turns = False
         """True while it is parked in the middle of what it does, and not in a submit."""
         self.suspended_at = 0.0
-        """Time at which the guest was suspended, or the host began to serve it."""
+        """Time of the last look at the clock: what comes after it is charged by `advance`."""
         self.is_low = False
         """True once half of the call's time is used up, and in the first call with new limits."""
         self.lockstep, self.place = sandbox.lockstep, sandbox.place
@@ -131,6 +131,7 @@ class Fiber:
             self._refresh()
         else:
             self._alert = self._used[self.place] + self._room
+        self.suspended_at = _clock()
 
     def park(self, *, is_between_turns: bool = False) -> None:
         """
@@ -176,17 +177,17 @@ class Fiber:
         """
         Run the guest until its call or frame ends (None), or until something has to be done.
 
-        With `gives_way` that is also the end of its turn. Raises GuestTimeout when the budget is
-        used up and KeyboardInterrupt after SIGINT; `finish` must follow.
+        With `gives_way` that is also the end of its turn. The time since `suspended_at` is charged.
+        Raises GuestTimeout when the budget is used up and KeyboardInterrupt after SIGINT; `finish`
+        must follow.
         """
         words, futures, used, place = self._words, self._futures, self._used, self.place
-        started = _clock()
         while True:
             if used[place] > self._alert:
                 self.look_at_budget()
             ended = _poll(futures[place])
-            self.suspended_at = now = _clock()
-            ran = now - started
+            now = _clock()
+            ran, self.suspended_at = now - self.suspended_at, now
             used[place] += ran if ran < LONG else self.account.counted(ran)
             if ended:
                 return None
@@ -198,9 +199,6 @@ class Fiber:
             event = self._serve(reason)
             if event is not None and (gives_way or event is not Pause.TURN):
                 return event
-            started = _clock()
-            rest = started - self.suspended_at  # beside what `_serve` has charged
-            used[place] += rest if rest < LONG else self.account.counted(rest)
 
     def proceed(self) -> Event:
         """Serve what the guest is suspended in, unless it is a submit, and run it as `advance`."""
@@ -225,8 +223,9 @@ class Fiber:
         if wait.answer is not None:
             self.answer_value(wait.answer())
         since, self._waits_since = self._waits_since, None
+        self.suspended_at = now = _clock()
         if since is not None:
-            self.account.add_wait(_clock() - since, is_charged=wait.is_spin)
+            self.account.add_wait(now - since, is_charged=wait.is_spin)
             self._set_alert()
 
     def look_at_wait(self) -> None:

@@ -31,6 +31,14 @@ from arkml.runtime.wasi.linking import WasiGrant, config, free_descriptors
 _BUILD_TICKS = 1 << 32  # no guest code runs, but segments are filled: however slow, not cut short
 
 
+def most_memory(module: CompiledModule) -> int:
+    """Return the bytes to which the memory of an instance may grow."""
+    plan, most = module.memory, min(module.limits.memory_bytes, module.limits.guest_bytes)
+    if plan is None:
+        return 0
+    return most if plan.maximum is None else min(most, plan.maximum * PAGE)
+
+
 class Sandbox:
     """
     One instance of a program. Making it runs no guest code.
@@ -135,11 +143,8 @@ class Sandbox:
 
     def _limited(self, wasi: WasiGrant) -> wasmtime.Store:
         """Return a new Store with the limits of the program and what `wasi` grants."""
-        limits, plan = self.program.limits, self.program.memory
-        size = limits.memory_bytes
-        if plan is not None and plan.maximum is not None:
-            size = min(size, plan.maximum * PAGE)
-        self._growth = self._most = size
+        limits = self.program.limits
+        self._growth = self._most = most_memory(self.program)
         store = wasmtime.Store(self.engine.engine)
         store.set_limits(*self._caps(limits.table_elements))
         store.set_epoch_deadline(_BUILD_TICKS)

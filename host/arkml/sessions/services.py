@@ -170,8 +170,8 @@ class Services:
 
     @property
     def session_bytes(self) -> int:
-        """Bytes of the models in use."""
-        return self._guest.snapshots.used
+        """Bytes that the models in use hold, which the guest brought, by estimate."""
+        return self._guest.snapshots.held
 
     @property
     def live_futures(self) -> int:

@@ -52,6 +52,11 @@ class _NotPrivate(Exception):
 
 def entry_name(source: bytes, stack: int) -> str:
     """Return the name of the entry for `source`, compiled with the settings of `stack`."""
+    return code_name(hashlib.sha256(source).hexdigest(), stack)
+
+
+def code_name(digest: str, stack: int) -> str:
+    """Return the name of the entry for the source with this SHA-256, as `entry_name` does."""
     parts = (
         _FORMAT,
         WASMTIME,
@@ -59,13 +64,13 @@ def entry_name(source: bytes, stack: int) -> str:
         platform.machine(),
         processor(),
         repr(sorted(settings(stack).items())),
-        hashlib.sha256(source).hexdigest(),
+        digest,
     )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def load(name: str) -> bytes | None:
-    """Return the machine code of an entry, None without one that is surely of this user."""
+    """Return the content of an entry, None without one that is surely of this user."""
     path = _entries()
     if path is None:
         return None
@@ -76,7 +81,7 @@ def load(name: str) -> bytes | None:
         _opened(name, directory) as file,
     ):
         mac = os.read(file, _MAC_BYTES)
-        code = _rest(file)
+        code = os.read(file, os.fstat(file).st_size)
         if hmac.compare_digest(mac, _mac(_key(keys), name, code)):
             os.utime(file)
             return code
@@ -165,11 +170,6 @@ def _opened(name: str, directory: int) -> Iterator[int]:
         yield file
     finally:
         os.close(file)
-
-
-def _rest(file: int) -> bytes:
-    with os.fdopen(file, "rb", closefd=False) as stream:
-        return stream.read(MOST_BYTES + 1)
 
 
 def _key(keys: int) -> bytes:

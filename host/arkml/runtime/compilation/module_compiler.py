@@ -10,6 +10,7 @@ from queue import SimpleQueue
 import wasmtime
 
 from arkml.errors import ModuleRejected
+from arkml.runtime import bindings
 from arkml.runtime.compilation import artifacts
 
 
@@ -23,41 +24,46 @@ class ModuleCompiler:
     def own(self, text: str | bytes) -> wasmtime.Module:
         """Return a module of this package, in text or binary format."""
         source = text.encode() if isinstance(text, str) else text
-        return self._cached(source, lambda: wasmtime.Module(self._engine, text))
+        entry = artifacts.entry_name(source, self._stack)
+        return self._cached(entry, lambda: wasmtime.Module(self._engine, text))
 
     def guest(
-        self, wasm: bytes, name: str, is_quick: Callable[[], bool], deadline: float
+        self,
+        digest: str,
+        source: Callable[[], bytes],
+        name: str,
+        is_quick: Callable[[], bool],
+        deadline: float,
     ) -> wasmtime.Module:
         """
-        Return a module that is not trusted, in binary format.
+        Return a module that is not trusted, in binary format, by its SHA-256.
 
-        `is_quick` checks whether it may be compiled at all, and whether here, if it is not in the
-        cache. Any other module is compiled by a process of its own in `deadline` seconds. Ctrl-C
-        is heard all the while. Raises ModuleRejected, and what `is_quick` raises.
+        `source` returns its bytes, which are not needed if it is in the cache. `is_quick` checks
+        whether it may be compiled at all, and whether here; any other module is compiled by a
+        process of its own in `deadline` seconds. Ctrl-C is heard all the while. Raises
+        ModuleRejected, and what `is_quick` raises.
         """
 
         def make() -> wasmtime.Module | bytes:
+            wasm = source()
             if is_quick() or not sys.executable:
                 return self._in_thread(wasm, name)
             from arkml.runtime.compilation.child import compile_in_child
 
             return compile_in_child(wasm, name, self._stack, deadline)
 
-        return self._cached(wasm, make)
+        return self._cached(artifacts.code_name(digest, self._stack), make)
 
-    def _cached(
-        self, source: bytes, make: Callable[[], wasmtime.Module | bytes]
-    ) -> wasmtime.Module:
-        entry = artifacts.entry_name(source, self._stack)
+    def _cached(self, entry: str, make: Callable[[], wasmtime.Module | bytes]) -> wasmtime.Module:
         code = artifacts.load(entry)
         if code is not None:
             try:
-                return wasmtime.Module.deserialize(self._engine, code)
+                return bindings.deserialized(self._engine, code)
             except wasmtime.WasmtimeError:  # of a processor that lacks a feature
                 pass
         made = make()
         if isinstance(made, bytes):
-            module = wasmtime.Module.deserialize(self._engine, made)
+            module = bindings.deserialized(self._engine, made)
         else:
             module, made = made, bytes(made.serialize())
         artifacts.save(entry, made)

@@ -31,6 +31,7 @@ class FlowCounts:
     indirect_calls: Numbers
     growths: Numbers
     call_values: Numbers
+    loop_branches: Numbers
 
     @classmethod
     def of(cls, flow: ControlFlow) -> FlowCounts:
@@ -158,6 +159,7 @@ def bounds(
         merges=edges * (branches + total(kind == _TABLE)),  # a table branches once to each target
         table_merges=total(kind == _TABLE, entries.astype(np.float64) ** 2),
         edges=edges,
+        loop_branches=edges,
         blocks=total(is_block),
         block_values=total(is_block & has_type, taken),
         depth=total(is_block & (kind == _LOOP)),

@@ -170,6 +170,7 @@ def _seconds(counts: FlowCounts, used: Numbers) -> Numbers:
         + counts.table_merges * 2.5e-9 * merged
         + counts.depth * (1.4e-6 * used + 60e-9 * counts.depth)
         + counts.indirect_calls * (65e-6 + 12.5e-9 * counts.indirect_calls)
+        + counts.loop_branches * counts.indirect_calls * (10e-9 + 2.7e-9 * used)
         + counts.growths * (100e-6 + 72e-9 * counts.growths)
         + counts.call_values * 10e-6
         + counts.block_values * (1e-6 + 15e-9 * counts.blocks)

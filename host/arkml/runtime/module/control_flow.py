@@ -54,10 +54,10 @@ class ControlFlow:
     Counts over one body.
 
     `merges` is the sum over all blocks of the square of the branches to each; `table_merges` that
-    of the entries of each branch table that have one target. `edges` are branches and entries.
-    `block_values` is the number of parameters and results of all blocks, `call_values` that of
-    calls beyond what registers hold. `depth` is the deepest nesting of loops. `growths` are
-    instructions that grow a memory or a table.
+    of the entries of each branch table that have one target. `edges` are branches and entries,
+    `loop_branches` the branches to loops. `block_values` is the number of parameters and results of
+    all blocks, `call_values` that of calls beyond what registers hold. `depth` is the deepest
+    nesting of loops. `growths` are instructions that grow a memory or a table.
     """
 
     merges: int = 0
@@ -69,6 +69,7 @@ class ControlFlow:
     indirect_calls: int = 0
     growths: int = 0
     call_values: int = 0
+    loop_branches: int = 0
 
 
 class _Unknown(Exception):
@@ -138,6 +139,7 @@ class _Body:
         is_loop, branches = self.labels.pop()
         self.flow.merges += branches * branches
         self._loops -= is_loop
+        self.flow.loop_branches += is_loop * branches
 
     def branch(self) -> None:
         self._branch(self._reader.u32())

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
 
 from arkml.abi.catalog import find
 from arkml.abi.layout import results, slots
 from arkml.abi.schema import Function
 from arkml.errors import LinkError
-from arkml.runtime.module.binary import Binary, Import
+from arkml.runtime.module.description import ImportInfo
 from arkml.runtime.module.wasm_types import FunctionType, MemoryType
 from arkml.terminal import harmless
 
@@ -26,7 +27,7 @@ class Linkage:
 
     shim: tuple[tuple[str, str], ...]
     wasi: tuple[tuple[str, str], ...]
-    stubs: tuple[Import, ...]
+    stubs: tuple[ImportInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +40,30 @@ class Missing:
     provided: str
 
 
+@cache
 def signature(function: Function) -> FunctionType:
     """Return the wasm type of a table row."""
     return FunctionType(tuple(slot.wasm for slot in slots(function)), tuple(results(function)))
 
 
 def resolve(
-    binary: Binary,
+    imports: Sequence[ImportInfo],
     name: str,
     *,
     wasi_type: WasiType | None = None,
     stub_missing: bool = False,
 ) -> Linkage:
     """
-    Return the providers of the imports of `binary`, or raise LinkError.
+    Return the providers of the imports of the module `name`, or raise LinkError.
 
     `wasi_type` returns the types of WASI functions; it is None if WASI is not granted. With
     `stub_missing` unknown functions of `ark-*` modules are provided by stubs.
     """
     shim: list[tuple[str, str]] = []
     wasi: list[tuple[str, str]] = []
-    stubs: dict[tuple[str, str], Import] = {}
+    stubs: dict[tuple[str, str], ImportInfo] = {}
     missing: list[Missing] = []
-    for entry in binary.imports:
+    for entry in imports:
         if isinstance(entry.type, MemoryType):
             continue
         provided = _provided(entry, wasi_type)
@@ -84,10 +86,10 @@ def resolve(
     return Linkage(tuple(dict.fromkeys(shim)), tuple(dict.fromkeys(wasi)), tuple(stubs.values()))
 
 
-def unmet(binary: Binary, wasi_type: WasiType) -> tuple[Missing, ...]:
+def unmet(imports: Sequence[ImportInfo], wasi_type: WasiType) -> tuple[Missing, ...]:
     """Return the imports that this host does not provide when WASI is granted."""
     missing: list[Missing] = []
-    for entry in binary.imports:
+    for entry in imports:
         if isinstance(entry.type, MemoryType):
             continue
         provided = _provided(entry, wasi_type)
@@ -96,7 +98,7 @@ def unmet(binary: Binary, wasi_type: WasiType) -> tuple[Missing, ...]:
     return tuple(missing)
 
 
-def stub_note(stub: Import) -> str:
+def stub_note(stub: ImportInfo) -> str:
     """Return a sentence about the stub of an import."""
     kind = _function(stub)
     behavior = {(): "does nothing", ("i32",): f"answers {UNAVAILABLE_API}"}.get(
@@ -105,7 +107,7 @@ def stub_note(stub: Import) -> str:
     return f"{harmless(f'{stub.module}.{stub.name}')} is missing: a stub {behavior}"
 
 
-def stub_module(stubs: tuple[Import, ...]) -> str:
+def stub_module(stubs: tuple[ImportInfo, ...]) -> str:
     """
     Return the text of a module that exports each stub under its number.
 
@@ -115,7 +117,7 @@ def stub_module(stubs: tuple[Import, ...]) -> str:
     return "\n".join(["(module", *map(_stub, range(len(stubs)), stubs), ")"])
 
 
-def _stub(number: int, stub: Import) -> str:
+def _stub(number: int, stub: ImportInfo) -> str:
     kind = _function(stub)
     params = f"(param {' '.join(kind.params)})" if kind.params else ""
     returned = f"(result {' '.join(kind.results)})" if kind.results else ""
@@ -125,12 +127,12 @@ def _stub(number: int, stub: Import) -> str:
     return f'(func $stub-{number}-of-{label} (export "{number}") {params} {returned} {body})'
 
 
-def _function(stub: Import) -> FunctionType:
+def _function(stub: ImportInfo) -> FunctionType:
     assert isinstance(stub.type, FunctionType)
     return stub.type
 
 
-def _provided(entry: Import, wasi_type: WasiType | None) -> FunctionType | None:
+def _provided(entry: ImportInfo, wasi_type: WasiType | None) -> FunctionType | None:
     """Return the type of the host's function with the name of `entry`, or None."""
     if entry.module == WASI_MODULE:
         return wasi_type(entry.name) if wasi_type is not None else None
@@ -138,7 +140,7 @@ def _provided(entry: Import, wasi_type: WasiType | None) -> FunctionType | None:
     return signature(row[1]) if row is not None else None
 
 
-def _missing(entry: Import, provided: FunctionType | None, *, granted: bool) -> Missing:
+def _missing(entry: ImportInfo, provided: FunctionType | None, *, granted: bool) -> Missing:
     has = "nothing" if provided is None else str(provided)
     if entry.module == WASI_MODULE and not granted:
         has = "nothing: WASI is not granted (--wasi)"

@@ -1,0 +1,79 @@
+"""What reading a module found, kept on disk as its machine code is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+from arkml.runtime import module
+from arkml.runtime.compilation import artifacts
+from arkml.runtime.module.binary import Binary
+from arkml.runtime.module.description import ModuleInfo, describe
+from arkml.runtime.module.normalize import MemoryPlan, Normalized
+
+_MOST_BYTES = 1 << 20  # of an entry: a module that declares more is read again
+_DAMAGES = (AttributeError, EOFError, ImportError, TypeError, ValueError, pickle.UnpicklingError)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """
+    What a host has to know of a module, beside its bytes and its machine code.
+
+    `binary` has tables, memories and the size of bodies, and nothing else. `code` is the
+    SHA-256 of the rewritten module.
+    """
+
+    binary: Binary
+    info: ModuleInfo
+    memory: MemoryPlan | None
+    has_start: bool
+    code: str
+
+
+def outlined(normalized: Normalized) -> Outline:
+    """Return the outline of a module that was read."""
+    binary = normalized.binary
+    bare = Binary(b"", tables=binary.tables, memories=binary.memories, bodies=binary.bodies)
+    code = hashlib.sha256(normalized.wasm).hexdigest()
+    return Outline(bare, describe(binary), normalized.memory, normalized.has_start, code)
+
+
+def load_outline(digest: str) -> Outline | None:
+    """Return the outline of the module with this SHA-256, None if it is not kept."""
+    content = artifacts.load(_entry_name(digest))
+    if content is None:
+        return None
+    try:
+        # Authenticated as machine code is, and trusted no further than that.
+        found = pickle.loads(content)
+    except _DAMAGES:
+        return None
+    return found if type(found) is Outline else None
+
+
+def save_outline(digest: str, outline: Outline) -> None:
+    """Keep the outline of the module with this SHA-256, if that is possible."""
+    content = pickle.dumps(outline, pickle.HIGHEST_PROTOCOL)
+    if len(content) <= _MOST_BYTES:
+        artifacts.save(_entry_name(digest), content)
+
+
+def _entry_name(digest: str) -> str:
+    return hashlib.sha256(f"outline\n{_reader()}\n{digest}".encode()).hexdigest()
+
+
+@cache
+def _reader() -> str:
+    """Return what tells the code that reads modules from any other version of it."""
+    sources = [
+        f"{entry.name} {(found := entry.stat()).st_size} {found.st_mtime_ns}"
+        for folder in module.__path__
+        for entry in os.scandir(folder)
+        if entry.name.endswith(".py")
+    ]
+    return "\n".join([sys.version, *sorted(sources)])
