@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from arkml.envs.core.decisions import Decision, Ids, Marks
+from arkml.envs.core.decisions import Decision, Ids
 from arkml.envs.core.id_search import Places, searched
 from arkml.errors import UsageError
 
@@ -25,23 +25,10 @@ class Slots:
         """Free all places."""
         self.agents[:] = _EMPTY
 
-    def renew(self, decision: Decision, fresh: Marks, ended: Marks) -> bool:
-        """
-        Take the agents of a decision, if each row is of the agent in its place, or fills one.
-
-        fresh, ended: bool, [n], the rows of agents that begin and do not end, and that end, whose
-        places are free afterwards. Returns whether it did; nothing has changed otherwise.
-        """
-        agents = decision.agents
-        if len(agents) != len(self.agents):
-            return False
-        fits = self.agents == agents
-        fits |= fresh & (self.agents == _EMPTY)
-        if not fits.all():
-            return False
+    def follow(self, agents: Ids, over: Places) -> None:
+        """Put agents, int32, [count], into the places, and free those that are `over`, intp."""
         np.copyto(self.agents, agents)
-        self.agents[ended] = _EMPTY
-        return True
+        self.agents[over] = _EMPTY
 
     def of(self, decision: Decision) -> Places:
         """Return the places of the agents of a decision, intp, [n]; -1 for those without one."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from arkml.batches import NO_METADATA, Batch, Floats, MetadataLog
+from arkml.batches import Batch, Floats
 from arkml.closing import Closing
 from arkml.envs.core.agent_tracker import AgentNumbers, AgentTracker
 from arkml.envs.core.decisions import Behavior, Decision, Step
@@ -74,14 +74,12 @@ class EnvInstance(Closing):
 
     def answer(self, values: Floats) -> None:
         """Give the agents that decide their actions, float32, [m, num_actions]."""
-        pending = self.pending
-        assert pending is not None
-        batch = pending.batch
-        batch.actions[...] = 0
-        batch.actions[pending.tracker.acting_rows] = values
-        batch.values[...] = 0
-        pending.tracker.keep_actions(batch.actions)
-        self._answered()
+        assert self.pending is not None
+        self._fill(values, self.pending.tracker.acting_rows)
+
+    def answer_rows(self, values: Floats) -> None:
+        """Answer all rows, float32, [rows, num_actions]; for those that ended the shim has none."""
+        self._fill(values, slice(None))
 
     def run(self) -> Step:
         """Run to the next submit with a decision; the one before must be answered."""
@@ -118,9 +116,8 @@ class EnvInstance(Closing):
         tracker = self._trackers.get(session.key)
         if tracker is None:
             tracker = self._trackers[session.key] = self._agents.track(self._behavior(session))
-        said: MetadataLog = NO_METADATA
-        if batch.rows["metadata"].any():
-            said = session.queue.metadata()
+        said = session.queue.metadata()
+        if said:
             session.note(said)
         if tracker.repeat_actions(batch):
             self._answered()
@@ -179,6 +176,16 @@ class EnvInstance(Closing):
             if step is not None:
                 return step
             resume = self.stepping.resume
+
+    def _fill(self, values: Floats, rows: Any) -> None:
+        """Answer these rows of the submit; those that ended are not among them, or not sent."""
+        pending = self.pending
+        assert pending is not None
+        batch = pending.batch
+        batch.actions[rows] = values
+        batch.values.fill(0)
+        pending.tracker.keep_actions(batch.actions)
+        self._answered()
 
     def _answered(self) -> None:
         if self._frame is None:  # all is one call: what it submits are its frames

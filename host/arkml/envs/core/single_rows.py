@@ -42,6 +42,7 @@ class SingleRows:
             _, rows, positions = by_slab.setdefault(id(region.slab), (region.slab, [], []))
             rows.append(region.rows().start)
             positions.append(position)
+        self._is_whole = bool(self._has.all())
         self._moves = [
             (slab, _indices(rows), _indices(places)) for slab, rows, places in by_slab.values()
         ]
@@ -57,7 +58,11 @@ class SingleRows:
         return marks
 
     def rows(self) -> npt.NDArray[Any]:
-        """Return a copy of the rows, ROW, [guests]; zeros where there is no queue."""
+        """Return the rows, ROW, [guests], as a view if they can be; zeros without a queue."""
+        if len(self._moves) == 1 and isinstance(self._moves[0][2], slice) and self._is_whole:
+            slab, rows, _ = self._moves[0]
+            view: npt.NDArray[Any] = slab.view(at.ROWS)[rows]
+            return view
         copy = np.zeros(len(self._has), ROW)
         for slab, rows, positions in self._moves:
             copy[positions] = slab.view(at.ROWS)[rows]
@@ -70,10 +75,10 @@ class SingleRows:
         counts: uint32, [n], the items of each row, 1 at least.
         """
         at_counts = self._counts[positions]
-        starts = self._words[at_counts + _TO_LOG].astype(np.intp) >> 2
-        sizes = self._words[at_counts + _TO_USED].astype(np.intp) >> 2
-        size = sizes[0]
-        if (sizes == size).all():
+        starts = self._words[at_counts + _TO_LOG] >> 2
+        sizes = self._words[at_counts + _TO_USED] >> 2
+        size = int(sizes[0])
+        if np.count_nonzero(sizes == size) == len(sizes):
             entries = self._words[starts[:, None] + np.arange(size)]
             entries[:, 0] = np.arange(len(positions))
             return read_entries(entries) or read_log(entries.reshape(-1), counts)
