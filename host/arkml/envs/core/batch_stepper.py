@@ -29,7 +29,6 @@ from arkml.envs.core.world import Pace
 from arkml.guests.instance import SharedResources
 from arkml.hive.protocol.masks import PREFIX
 from arkml.runtime.columns.region import Region
-from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.lockstep import Frames, Marks, Places
 
 _RUNNING = np.uint32(EpisodeState.RUNNING)
@@ -115,11 +114,12 @@ class BatchStepper:
         try:
             before = lockstep.frames(places)
             lockstep.run_ahead(places, 1)  # to the end of the present one, and of the next
+            if lockstep.touched:  # what the present one left is forgotten at its end
+                lockstep.run_ahead(places[np.isin(places, list(lockstep.touched))], 0)
             ended, submits = lockstep.resume(places)
             begun = (lockstep.frames(places) - before).astype(np.int64)
-            if ended.any():
+            if np.count_nonzero(ended):
                 begun[ended & (begun > 0)] -= 1
-                self._repeat(guests, ended, submits)
             self._owed[guests] += begun * self._pace.nanoseconds
         finally:
             call_guard.end()
@@ -246,41 +246,6 @@ class BatchStepper:
     def _forget_said(self, guest: int) -> None:
         for _, has in self._said.values():
             has[guest] = False
-
-    def _repeat(self, guests: Places, ended: Marks, submits: Marks) -> None:
-        """
-        Run the next frame of guests whose call of a frame ended, from now on in a loop of frames.
-
-        Updates `ended` and `submits`, bool, [n], with what became of them.
-        """
-        loops = {n: loop for n in guests[ended].tolist() if (loop := self._next_loop(n))}
-        if not loops:
-            return
-        lockstep = self._lockstep
-        for guest, loop in loops.items():
-            instance = self._instances[guest]
-            assert instance is not None
-            instance.stepping.entry = loop
-            lockstep.drop(self._places[guest])
-        begun = np.array(list(loops))
-        raw = {self._places[guest]: loop.raw for guest, loop in loops.items()}
-        places = self._places[begun]
-        lockstep.begin_frames(places.tolist(), raw)
-        lockstep.run_ahead(places, 0)
-        self._owed[begun] += self._pace.nanoseconds
-        chosen = np.isin(guests, begun)  # in the order of `begun`, as these are
-        ended[chosen], submits[chosen] = lockstep.run(places)
-
-    def _next_loop(self, guest: int) -> ExportedFunction | None:
-        """Return the loop of a guest whose call ended, if that was a frame and nothing is left."""
-        instance = self._instances[guest]
-        if (
-            instance is None
-            or not instance.is_in_frame
-            or self._places[guest] in self._lockstep.touched
-        ):
-            return None
-        return None if instance.calls.fiber.failed() else instance.loop
 
     def _is_as_planned(self, guest: int) -> bool:
         instance = self._instances[guest]

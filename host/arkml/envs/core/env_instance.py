@@ -17,7 +17,6 @@ from arkml.errors import GuestError
 from arkml.guests.calls import CallLoop, GaveWay
 from arkml.guests.guest import Guest
 from arkml.policies.external import ExternalPolicy
-from arkml.runtime.exported_function import ExportedFunction
 from arkml.sessions.session import InferenceSession, Session, TrainingSession
 
 
@@ -33,7 +32,8 @@ class EnvInstance(Closing):
     """
     An instance between two submits; `agents` gives its agents their numbers, `world` its time.
 
-    `frame` is the function that is called again and again, None where one call is all.
+    `frame` is the function that is called again and again, None where one call is all;
+    `may_run_ahead` says whether nothing is to be done before its next call.
     `inference` says whether sessions of inference are stepped, None that they are if there is no
     experiment. `idle` and `seconds` are what a step may take, see `SubmitLoop`.
     """
@@ -48,6 +48,7 @@ class EnvInstance(Closing):
         agents: AgentNumbers,
         *,
         frame: str | None,
+        may_run_ahead: Callable[[], bool],
         inference: bool | None,
         idle: int,
         seconds: float | None,
@@ -62,7 +63,7 @@ class EnvInstance(Closing):
         self._agents = agents
         self._inference = inference
         self._trackers: dict[int, AgentTracker] = {}
-        self._loop: ExportedFunction | None = None
+        world.follow(calls.frames_ended())
         self.stepping: SubmitLoop = SubmitLoop(
             calls,
             world.framed(script),
@@ -70,6 +71,7 @@ class EnvInstance(Closing):
             idle=idle,
             seconds=seconds,
             is_over=lambda: frame is not None and experiments.has_ended,
+            may_run_ahead=may_run_ahead,
         )
 
     def answer(self, values: Floats) -> None:
@@ -146,23 +148,11 @@ class EnvInstance(Closing):
         self.pending = None
         self.guest.close()
 
-    @property
-    def is_in_frame(self) -> bool:
-        """True while the guest is in a call of a single frame."""
-        entry = self.stepping.entry
-        return entry is not None and entry.name == self._frame and entry is not self._loop
-
-    @property
-    def loop(self) -> ExportedFunction | None:
-        """The shim's loop of frames, where there can be one."""
-        if self._loop is None and self._frame is not None:
-            self._loop = self.calls.instance.loop(self._frame)
-        return self._loop
-
     def _through(self, resume: Callable[[], Session | None]) -> Step:
         while True:
             try:
                 session = resume()
+                self.world.settle()
                 step = None if session is None else self.show(session)
             except GuestError as error:
                 return self.fail(error)

@@ -103,7 +103,7 @@ class Script:
             return
         while True:
             self.messages.hand_over(guest)
-            yield partial(guest.begin, self._entry)
+            yield partial(guest.begin_frame, self._entry)
 
 
 def _default_entry(module: CompiledModule) -> str:

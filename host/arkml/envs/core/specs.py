@@ -34,6 +34,8 @@ class Part:
 
     def of(self, observations: Floats) -> Floats:
         """Return features, float32, [n, size], in the shape of this part: [n, *shape]."""
+        if len(self.shape) == 1:  # it is as it should be
+            return observations
         return observations.reshape(len(observations), *self.shape)
 
 

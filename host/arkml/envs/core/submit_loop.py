@@ -18,7 +18,8 @@ class SubmitLoop:
     """
     Runs the calls of one guest up to each submit that is answered from outside.
 
-    `is_driven` says which those are. A guest that since `begin` makes `idle` calls, or as many
+    `is_driven` says which those are, and `may_run_ahead` whether the frame after the present one may
+    begin without the next of `calls`, which costs less. A guest that since `begin` makes `idle` calls, or as many
     submits without a decision, or takes `seconds`, has stalled. With `gives_way` the methods that
     run the guest raise GaveWay where it has run for a turn, or waits; `run_on` continues it then.
     """
@@ -32,6 +33,7 @@ class SubmitLoop:
         idle: int,
         seconds: float | None,
         is_over: Callable[[], bool],
+        may_run_ahead: Callable[[], bool],
     ) -> None:
         self.entry: ExportedFunction | None = None
         """The call that the guest is in."""
@@ -42,6 +44,7 @@ class SubmitLoop:
         self._idle = idle
         self._seconds = seconds
         self._is_over = is_over
+        self._may_run_ahead = may_run_ahead
         self._left = idle
         self._until: float | None = None
 
@@ -57,6 +60,7 @@ class SubmitLoop:
         The submit before must be answered. Raises GuestError; GuestStalled among them.
         """
         self._look()
+        self._guest.run_ahead(1 if self._may_run_ahead() else 0)
         return self._run()
 
     def run_on(self) -> Session | None:
