@@ -238,7 +238,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
 
     def _shown(self, step: FleetStep) -> list[_Rows]:
         """Return the rows for the info of this step, and keep those of episodes shown later."""
-        if not step.replaced.any():
+        if not step.steps or not step.replaced.any():
             return _all(step)
         shown_rows: list[_Rows] = []
         for decision, places in _all(step):

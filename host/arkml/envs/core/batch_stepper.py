@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
-from arkml.batches import NO_METADATA, Floats, Metadata, MetadataLog
+from arkml.batches import Floats, Metadata, MetadataLog
 from arkml.envs.core.agent_slots import codes_of
 from arkml.envs.core.decisions import Behavior, Decision, choice_masks
 from arkml.envs.core.env_instance import EnvInstance
@@ -67,6 +67,8 @@ class BatchStepper:
         self._owed = np.zeros(len(instances), np.int64)  # nanoseconds that clocks are behind
         self._is_alone = np.zeros(len(instances), bool)  # the agent of `ids` is the only live one
         self._is_ahead = np.zeros(len(instances), bool)  # of the tracker of the guest
+        self._order = np.arange(len(instances))
+        self._unnumbered = np.full(len(instances), -1, np.int32)
         self._said: dict[str, tuple[npt.NDArray[np.float64], Marks]] = {}
         """Metadata by name that the runs of guests have not noted yet: values and a mask."""
         self._planned: list[EnvInstance | None] = []
@@ -189,23 +191,17 @@ class BatchStepper:
         self.ids[guests] = rows["id"][guests]
         self._is_ahead[guests[~RUNS_ON[codes]]] = True
         masks, said = self._metadata(guests, rows["metadata"][guests])
-        places = np.arange(len(guests))
+        places = self._order[: len(guests)]
         step.event_guests = guests
         step.events = Decision(
-            behavior, np.full(len(guests), -1, np.int32), step.observations[guests],
+            behavior, self._unnumbered[: len(guests)], step.observations.take(guests, 0),
             step.rewards[guests], started, terminated, truncated, places, said,
             choice_masks(masks, places, behavior.spec.actions.branches),
         )  # fmt: skip
 
     def _metadata(self, guests: Places, counts: Frames) -> tuple[MetadataLog, MetadataLog]:
         """Return the masks and the other metadata of rows of guests, and note the latter."""
-        having = counts.nonzero()[0]
-        if not len(having):
-            return NO_METADATA, NO_METADATA
-        log = self._rows.metadata(guests[having], counts[having])
-        if len(having) < len(guests):
-            log = MetadataLog(having[log.rows], log.names, log.codes, log.values)
-        masks, said = log.split(PREFIX)
+        masks, said = self._rows.metadata(guests, counts).split(PREFIX)
         for code, name in enumerate(said.names):
             if name not in self._said:
                 self._said[name] = np.zeros(len(self.ids)), np.zeros(len(self.ids), bool)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arkml.batches import ROW, Floats, MetadataLog
+from arkml.batches import NO_METADATA, ROW, Floats, MetadataLog
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.metadata import read_entries, read_log
 from arkml.runtime.columns.region import Region
@@ -72,20 +72,24 @@ class SingleRows:
         """
         Return the metadata of the rows of some queues, as rows of `positions`, intp, [n].
 
-        counts: uint32, [n], the items of each row, 1 at least.
+        counts: uint32, [n], the items of each row.
         """
-        at_counts = self._counts[positions]
+        having = counts.nonzero()[0]
+        if not len(having):
+            return NO_METADATA
+        at_counts = self._counts[positions[having]]
         starts = self._words[at_counts + _TO_LOG] >> 2
         sizes = self._words[at_counts + _TO_USED] >> 2
         size = int(sizes[0])
         if np.count_nonzero(sizes == size) == len(sizes):
-            entries = self._words[starts[:, None] + np.arange(size)]
-            entries[:, 0] = np.arange(len(positions))
-            return read_entries(entries) or read_log(entries.reshape(-1), counts)
-        pieces = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-        parts = [self._words[start:end].copy() for start, end in pieces]
-        for row, part in enumerate(parts):
-            part[0] = row  # the header of its one entry begins with the row
+            found = read_entries(self._words[starts[:, None] + np.arange(size)], having)
+            if found is not None:
+                return found
+        pieces = zip(having.tolist(), starts.tolist(), (starts + sizes).tolist(), strict=True)
+        parts = []
+        for row, start, end in pieces:
+            parts.append(self._words[start:end].copy())
+            parts[-1][0] = row  # the header of its one entry begins with the row
         return read_log(np.concatenate(parts), counts)
 
     def read(self, features: Floats) -> None:

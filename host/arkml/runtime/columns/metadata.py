@@ -40,22 +40,22 @@ def read_log(log: Words, counts: npt.NDArray[np.uint32]) -> MetadataLog:
         return NO_METADATA
     width = _HEADER_WORDS + int(log[1]) * int(log[2]) // _WORD
     if len(log) % width == 0:
-        found = read_entries(log.reshape(-1, width))
+        entries = log.reshape(-1, width)
+        found = read_entries(entries, entries[:, 0].astype(np.intp))
         if found is not None:
             return found
     found = _of_one_size(log, counts, int(log[2]))
     return MetadataLog.of(items_of(log)) if found is None else found
 
 
-def read_entries(entries: Words) -> MetadataLog | None:
+def read_entries(entries: Words, rows: npt.NDArray[np.intp]) -> MetadataLog | None:
     """
     Return the metadata of entries, uint32, [n, words], as a copy; None if they are not alike.
 
-    An entry is a header, of row, items and bytes an item, and the items. If each is as the first
+    They are those of `rows`, intp, [n], which the log takes over. An entry is a header, of row, items and bytes an item, and the items. If each is as the first
     one says, all begin where they seem to.
     """
     _, items, size, _ = entries[0, :_HEADER_WORDS].tolist()
-    rows = entries[:, 0].astype(np.intp)
     if items == 1:
         alike = entries[:, 1:-1].tobytes()
         first = alike[: len(alike) // len(rows)]
