@@ -19,16 +19,30 @@ class Slots:
     """
 
     def __init__(self, count: int) -> None:
-        self.agents: Ids = np.full(count, _EMPTY, np.int32)
+        self._agents: Ids = np.full(count, _EMPTY, np.int32)
+        self._followed: tuple[Ids, Places] | None = None
+
+    @property
+    def agents(self) -> Ids:
+        """The agent in each place."""
+        if self._followed is not None:
+            agents, over = self._followed
+            np.copyto(self._agents, agents)
+            self._agents[over] = _EMPTY
+            self._followed = None
+        return self._agents
 
     def clear(self) -> None:
         """Free all places."""
-        self.agents[:] = _EMPTY
+        self.agents.fill(_EMPTY)
 
     def follow(self, agents: Ids, over: Places) -> None:
-        """Put agents, int32, [count], into the places, and free those that are `over`, intp."""
-        np.copyto(self.agents, agents)
-        self.agents[over] = _EMPTY
+        """
+        Put agents, int32, [count], into the places, and free those that are `over`, intp, [n].
+
+        The arrays must not change afterwards.
+        """
+        self._followed = agents, over  # most are followed before they are looked at
 
     def of(self, decision: Decision) -> Places:
         """Return the places of the agents of a decision, intp, [n]; -1 for those without one."""

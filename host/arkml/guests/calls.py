@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import operator
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,8 +78,6 @@ class CallLoop:
         self._sessions = instance.sessions
         self._words = instance.words
         self._bad_actions = (instance.control + at.BAD_ACTIONS) >> 2
-        self._frames = (instance.control + at.FRAMES) >> 2
-        self._frames_ahead = (instance.control + at.FRAMES_AHEAD) >> 2
         self._limits = instance.limits
         self._run_seconds = instance.limits.run_seconds
         self._call_seconds = instance.limits.call_seconds
@@ -132,41 +128,6 @@ class CallLoop:
         if entry is None:
             with self.fiber.call_guard.kept(self.name):
                 entry = instance.entry(function)
-        self._start(entry, arguments, budget, data)
-        return entry
-
-    def begin_frame(self, function: str) -> ExportedFunction:
-        """
-        Start a frame by an export, in the shim's loop of frames unless that cannot call it.
-
-        `run_ahead` has no effect before it is called again.
-        """
-        if (refusal := self.instance.refusal()) is not None:
-            raise refusal
-        loop = self.instance.loop(function)
-        if loop is None:
-            return self.begin(function)
-        self._words[self._frames_ahead] = 0
-        self._start(loop, (), RUN_SECONDS, b"")
-        return loop
-
-    def run_ahead(self, frames: int) -> None:
-        """
-        Let a guest in the loop of frames run `frames` more after the present one.
-
-        One that calls an import which the host answers stops at the end of its frame, and so does
-        one that did since it entered the loop: what the frame left is forgotten there.
-        """
-        is_touched = self.place in self._touched
-        self._words[self._frames_ahead] = 0 if is_touched else frames
-
-    def frames_ended(self) -> Callable[[], int]:
-        """Return what counts the frames that have ended in the loop, u32; it wraps around."""
-        return partial(operator.getitem, self._words, self._frames)
-
-    def _start(
-        self, entry: ExportedFunction, arguments: tuple[Number, ...], budget: Budget, data: bytes
-    ) -> None:
         if budget is RUN_SECONDS:
             self.fiber.start(entry, arguments, self._run_seconds, self._call_seconds)
         else:
@@ -174,6 +135,7 @@ class CallLoop:
         if data or self.place in self._touched:  # else there is nothing to forget
             self.forget_call(data)
             (self._touched.add if data else self._touched.discard)(self.place)
+        return entry
 
     def forget_call(self, data: bytes = b"") -> None:
         """Forget what the call before left; `data` is the input of the new one."""

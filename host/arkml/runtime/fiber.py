@@ -49,10 +49,10 @@ class Fiber:
 
     __slots__ = (  # attributes of a dict are slower from 30 on
         "_alert", "_answer", "_asked", "_asked_call", "_bytes", "_call_seconds", "_error",
-        "_frames_ahead", "_futures", "_handlers", "_name", "_numbers", "_reason", "_record", "_room", "_sandbox",
-        "_trap", "_turn", "_used", "_value", "_wait", "_waits_since", "_whole_turn", "_words",
-        "account", "call_guard", "is_between_turns", "is_low", "is_parked", "lockstep", "place",
-        "suspended_at",
+        "_frames_ahead", "_futures", "_handlers", "_name", "_numbers", "_reason", "_record",
+        "_room", "_sandbox", "_trap", "_turn", "_used", "_value", "_wait", "_waits_since",
+        "_whole_turn", "_words", "account", "call_guard", "is_between_turns", "is_low",
+        "is_parked", "lockstep", "place", "suspended_at",
     )  # fmt: skip
 
     def __init__(

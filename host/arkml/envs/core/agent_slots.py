@@ -34,8 +34,8 @@ class AgentSlots:
     """
     Agents by slot.
 
-    ids: uint64, [n]. numbers: int32, [n]. absent: bool, [n], False where the agent is LIVE, which an
-    id is in one slot at most. observations: float32, [n, num_features], the last reported ones.
+    ids: uint64, [n]. numbers: int32, [n]. absent: bool, [n], False where the agent is LIVE; an id
+    is LIVE in one slot at most. observations: float32, [n, num_features], the last reported ones.
     waiting: float32, [n], rewards that wait for the next report.
     """
 
@@ -106,7 +106,7 @@ class Moves(NamedTuple):
     @property
     def is_one_report(self) -> bool:
         """True if each row reports one episode, which does not begin and end with it."""
-        return np.count_nonzero(IS_ONE_REPORT[self.codes]) == len(self.codes)
+        return bool(np.count_nonzero(IS_ONE_REPORT[self.codes]) == len(self.codes))
 
     def known(self) -> tuple[Places, Places]:
         """Return the rows whose agent is LIVE before the submit, and its slots: intp, [m] each."""
@@ -192,11 +192,12 @@ class SlotMatcher:
         is_new = named != rows.ids[events]
         new = named[is_new]
         if len(new):
-            if not (new[0] > self._highest and np.count_nonzero(new[1:] > new[:-1]) == len(new) - 1):
+            rises = np.count_nonzero(new[1:] > new[:-1])  # faster than `all`
+            if rises < len(new) - 1 or new[0] <= self._highest:
                 return None
             self._highest = new[-1]
-            is_new &= ~rows.absent[events]
-            missing = events[is_new]
+            if np.count_nonzero(was_absent) > np.count_nonzero(rows.absent):
+                missing = events[is_new & ~rows.absent[events]]
         codes = codes_of(states[events], was_absent[events])
         return Moves(events, codes, was_absent, None, None, missing)
 

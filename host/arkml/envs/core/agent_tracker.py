@@ -193,7 +193,7 @@ class AgentTracker:
     def live_count(self) -> int:
         """The number of live agents."""
         slots = self._rows, self._away
-        return sum(len(some) - np.count_nonzero(some.absent) for some in slots)
+        return sum(len(some) - int(np.count_nonzero(some.absent)) for some in slots)
 
     def _is_continued_by(self, rows: npt.NDArray[Any]) -> bool:
         """Return whether rows, ROW, [n], are of the same agents in their order, all Running."""

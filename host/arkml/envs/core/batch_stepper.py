@@ -149,7 +149,8 @@ class BatchStepper:
         plain &= rows["metadata"] == 0
         is_whole = len(guests) == len(rows)
         events = (~plain).nonzero()[0] if is_whole else guests[~plain[guests]]
-        others, codes = events[:0], events
+        others: Places = events[:0]
+        codes = events
         if len(events):
             is_absent = ~self.acts[events]
             codes = codes_of(rows["state"][events], is_absent)

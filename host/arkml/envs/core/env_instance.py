@@ -15,6 +15,7 @@ from arkml.envs.core.submit_loop import Calls, SubmitLoop
 from arkml.envs.core.world import SeededWorld
 from arkml.errors import GuestError
 from arkml.guests.calls import CallLoop, GaveWay
+from arkml.guests.frame_loop import FrameCount
 from arkml.guests.guest import Guest
 from arkml.policies.external import ExternalPolicy
 from arkml.sessions.session import InferenceSession, Session, TrainingSession
@@ -63,7 +64,7 @@ class EnvInstance(Closing):
         self._agents = agents
         self._inference = inference
         self._trackers: dict[int, AgentTracker] = {}
-        world.follow(calls.frames_ended())
+        world.follow(FrameCount(calls))
         self.stepping: SubmitLoop = SubmitLoop(
             calls,
             world.framed(script),

@@ -86,7 +86,7 @@ class Actions:
         if self.branches:
             return False
         fits = self._fit(values)
-        return np.count_nonzero(fits) == fits.size
+        return bool(np.count_nonzero(fits) == fits.size)
 
     def _fit(self, floats: Floats) -> npt.NDArray[np.bool_]:
         """Return a mask of the finite values within the bounds, bool, [..., continuous]."""
