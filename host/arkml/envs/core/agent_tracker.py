@@ -70,8 +70,8 @@ class InPlace(NamedTuple):
     The rows of a submit that follow those of the one before one by one.
 
     Each is of the same agent, or of one that begins after the end of the agent before. `before` is
-    the array that was `agents` of the decision before. begun, over: intp, the rows of agents that
-    begin, and that end; none does both.
+    the array that was `agents` of the decision before, if that had no reports but those rows.
+    begun, over: intp, the rows of agents that begin, and that end; none does both.
     """
 
     before: Ids
