@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, overload
 
 import numpy as np
@@ -148,10 +149,10 @@ class MetadataLog(Sequence[Metadata]):
 
     def split(self, prefix: str) -> tuple[MetadataLog, MetadataLog]:
         """Return the items whose names begin with `prefix`, and the other ones."""
-        begins = [name.startswith(prefix) for name in self.names]
-        if not any(begins):
+        begins = _beginning(self.names, prefix)
+        if True not in begins:
             return NO_METADATA, self
-        if all(begins):
+        if False not in begins:
             return self, NO_METADATA
         return self._named(begins), self._named([not begin for begin in begins])
 
@@ -161,6 +162,12 @@ class MetadataLog(Sequence[Metadata]):
         items = np.flatnonzero(np.array(chosen)[self.codes])
         codes = (np.cumsum(chosen) - 1)[self.codes[items]]
         return MetadataLog(self.rows[items], names, codes, self.values[items])
+
+
+@lru_cache(maxsize=256)  # names come again with every submit
+def _beginning(names: tuple[str, ...], prefix: str) -> tuple[bool, ...]:
+    """Return which names begin with `prefix`."""
+    return tuple(name.startswith(prefix) for name in names)
 
 
 NO_METADATA = MetadataLog.of(())

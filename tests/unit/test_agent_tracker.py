@@ -167,6 +167,50 @@ def test_no_array_names_agents_of_which_one_has_ended():
     assert tracker.acting_rows.tolist() == [0]
 
 
+def test_rows_that_follow_those_before_are_in_place_with_their_ends_and_beginnings():
+    _, tracker = tracked()
+    first = observe(tracker, (1, INITIAL, 0), (2, INITIAL, 0))
+    places = [tracker.in_place]
+    second = observe(tracker, (1, TERMINAL, 1), (2, RUNNING, 1))
+    places.append(tracker.in_place)
+    third = observe(tracker, (3, INITIAL, 0), (2, RUNNING, 1))
+    places.append(tracker.in_place)
+    observe(tracker, (3, RUNNING, 0), (2, RUNNING, 1))
+    places.append(tracker.in_place)
+
+    assert places[0] is None
+    befores = [place.before for place in places[1:]]
+    assert all(map(lambda a, b: a is b.agents, befores, [first, second, third]))
+    events = [(place.begun.tolist(), place.over.tolist()) for place in places[1:]]
+    assert events == [([], [0]), ([0], []), ([], [])]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param([(2, RUNNING, 0), (1, RUNNING, 0)], id="in another order"),
+        pytest.param([(1, RUNNING, 0)], id="one is missing"),
+        pytest.param([(3, INITIAL, 0), (2, RUNNING, 0)], id="another id while one lives"),
+        pytest.param([(1, INITIAL, 0), (2, RUNNING, 0)], id="an episode that ends the one before"),
+        pytest.param([(1, RUNNING, 0), (1, RUNNING, 0)], id="an id twice"),
+    ],
+)
+def test_rows_that_moved_are_not_in_place(rows):
+    _, tracker = tracked()
+    observe(tracker, (1, INITIAL, 0), (2, INITIAL, 0))
+    observe(tracker, *rows)
+
+    assert tracker.in_place is None
+
+
+def test_a_row_that_begins_and_ends_an_agent_is_not_in_place():
+    _, tracker = tracked()
+    observe(tracker, (1, TERMINAL, 0), (2, RUNNING, 0))
+    observe(tracker, (3, TERMINAL, 0), (2, RUNNING, 0))
+
+    assert tracker.in_place is None
+
+
 def test_a_decision_keeps_its_arrays_when_the_memory_of_the_submit_changes():
     _, tracker = tracked()
     first, second = batch_of((AGENT, INITIAL, 1), feature=1), batch_of((AGENT, RUNNING, 2))
@@ -355,7 +399,7 @@ def test_arrays_report_random_histories_of_two_sessions_as_a_walk_of_the_table_d
     trackers = [numbers.track(behavior()), numbers.track(behavior())]
     shared = itertools.count()
     walks = [PlainWalk(shared), PlainWalk(shared)]
-    before = [[], []]
+    before, last = [[], []], [None, None]
     for session, kind, drawn in history:
         rows = before[session] = following(kind, before[session], drawn)
         batch = batch_of(*(row[:3] for row in rows))
@@ -363,6 +407,14 @@ def test_arrays_report_random_histories_of_two_sessions_as_a_walk_of_the_table_d
         decision = trackers[session].observe(batch, NO_METADATA)
 
         assert reports_of(decision) == walks[session].observe(rows)
+        in_place, earlier = trackers[session].in_place, last[session]
+        if in_place is not None and (earlier.places >= 0).all():
+            stays = decision.agents == earlier.agents
+            assert in_place.before is earlier.agents
+            assert (~stays).nonzero()[0].tolist() == in_place.begun.tolist()
+            assert earlier.ended[in_place.begun].all()
+            assert decision.ended.nonzero()[0].tolist() == in_place.over.tolist()
+        last[session] = decision
         acting = [place for _, place, *_, flags in reports_of(decision) if not any(flags[1:])]
         assert np.arange(len(rows))[trackers[session].acting_rows].tolist() == acting
         for guest_id, (number, _) in walks[session].live.items():

@@ -130,3 +130,69 @@ def test_experiments_are_named_and_dated_by_the_world():
     assert listed[0] == listed[1]
     assert listed[0][0] != listed[2][0]
     assert listed[0][1] == ORIGIN
+
+
+# Frames in a loop.
+
+
+class Loop:
+    """Counts frames as the shim's loop does."""
+
+    def __init__(self, ended=0):
+        self.ended = ended
+
+    def __call__(self):
+        return self.ended & 0xFFFF_FFFF
+
+
+def followed(loop):
+    found = world(frame_seconds=1.0)
+    found.follow(loop)
+    return found
+
+
+def test_a_frame_that_is_called_advances_the_clock_by_one():
+    clock = followed(Loop())
+    clock.tick()
+    clock.tick()
+
+    assert clock.reading() - ORIGIN == 2 * SECOND
+
+
+def test_the_clock_has_a_frame_for_each_that_follows_one_in_the_loop():
+    loop = Loop()
+    clock = followed(loop)
+    clock.tick()
+    loop.ended += 1
+
+    assert clock.reading() - ORIGIN == 2 * SECOND
+    loop.ended += 2
+    clock.settle()
+    assert clock.time_of_day() - ORIGIN == 4 * SECOND
+
+
+def test_a_call_after_the_end_of_a_frame_in_the_loop_is_the_frame_that_follows_it():
+    loop = Loop()
+    clock = followed(loop)
+    clock.tick()
+    loop.ended += 3  # the last one was followed by no other
+    clock.tick()
+
+    assert clock.reading() - ORIGIN == 4 * SECOND
+
+
+def test_frames_that_others_have_counted_are_not_counted_again():
+    loop = Loop()
+    clock = followed(loop)
+    loop.ended += 5
+    clock.skip(5 * SECOND)
+
+    assert clock.reading() - ORIGIN == 5 * SECOND
+
+
+def test_the_number_of_frames_may_wrap_around():
+    loop = Loop(0xFFFF_FFFF)
+    clock = followed(loop)
+    loop.ended += 1
+
+    assert clock.reading() - ORIGIN == SECOND

@@ -156,7 +156,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         step = self._stepped(values, rows)
         info: dict[str, Any] = {}
         if step.steps or step.events is not None:
-            step.rewards[step.started & ~step.ended] = 0  # it is in the info
+            step.rewards[_begun(step)] = 0  # it is in the info
             self._note_failures(step)
             rows += self._shown(step)
             if self._mode is AutoresetMode.SAME_STEP and step.ended.any():
@@ -238,7 +238,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
 
     def _shown(self, step: FleetStep) -> list[_Rows]:
         """Return the rows for the info of this step, and keep those of episodes shown later."""
-        if not step.replaced.any():
+        if not step.steps or not step.replaced.any():
             return _all(step)
         shown_rows: list[_Rows] = []
         for decision, places in _all(step):
@@ -303,6 +303,13 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
 
 _Rows = tuple[Decision, Places]
 """Rows whose metadata and masks are in an info: intp, [n], the guest of each, -1 for none of it."""
+
+
+def _begun(step: FleetStep) -> Any:
+    """Return the guests whose agents begin and have not ended: intp, [n], or bool, [guests]."""
+    if step.steps or step.events is None:
+        return step.started & ~step.ended
+    return step.event_guests[step.events.started]
 
 
 def _all(step: FleetStep) -> list[_Rows]:

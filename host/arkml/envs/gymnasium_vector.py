@@ -11,6 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from arkml.batches import Floats
 from arkml.envs import showing
+from arkml.envs.core.agent_tracker import InPlace
 from arkml.envs.core.decisions import Decision, Ids, Marks, Step
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.id_search import Places
@@ -121,7 +122,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         self._slots = Slots(self.num_envs)
         self._places: Places | None = None  # of the agents that decide, None for all in order
         self._has_hidden = False  # some of them have none
-        self._running_agents: Ids | None = None
+        self._seated: Ids | None = None  # the agents of the last decision, if row k has place k
         self._hidden: Ids = np.zeros(0, np.int32)
         self._is_over = True
         self._has_failed = False
@@ -188,21 +189,47 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         return agents
 
     def _stepped(self, values: Floats) -> Outcome:
-        step = self._env.step(values if self._places is None else self._chosen(values))
+        core = core_of(self._env)
+        if self._places is None:
+            step = core.step_rows(values)
+        else:
+            step = self._env.step(self._chosen(values))
         if not step.decisions:
             return self._ended(step)
-        decision = step.decisions[0]
-        if decision.agents is not self._running_agents or step.is_over:
+        moved = core.in_place
+        if moved is None or moved.before is not self._seated or not self._shows(moved):
             return self._show(step)
+        return self._show_in_place(step, moved)
+
+    def _shows(self, moved: InPlace) -> bool:
+        """Return whether rows are shown as they are: with SAME_STEP, if no agent changes."""
+        if self._mode is AutoresetMode.NEXT_STEP:
+            return True
+        return not len(moved.begun) and not len(moved.over)
+
+    def _show_in_place(self, step: Step, moved: InPlace) -> Outcome:
+        """Return the outcome of a submit whose rows are in the order of the places."""
+        decision = step.decisions[0]
         info = {"present": self._all.copy(), **showing.guest_info(self._env, step)}
+        rewards, truncated = decision.rewards, decision.truncated
+        if len(moved.begun) or len(moved.over):
+            self._slots.follow(decision.agents, moved.over)
+            first = rewards[moved.begun]
+            if np.count_nonzero(first):  # it is in the info
+                self._infos.add_rewards(info, moved.begun, first)
+                rewards = rewards.copy()
+                rewards[moved.begun] = 0
+        else:
+            truncated = truncated.copy()  # one array is all marks of such a decision
         if decision.metadata:
-            self._infos.add(info, decision, decision.places)
+            self._infos.add_metadata(info, decision, None)
         self._infos.complete(info)
         if decision.masks:
-            info.update(self._allowed(decision, slice(None), slice(None)))
+            deciding = (~decision.ended).nonzero()[0]
+            info.update(self._allowed(decision, deciding, deciding))
+        self._seated = decision.agents
         return (
-            shown(self._spec, decision.observations), decision.rewards, decision.terminated,
-            decision.truncated.copy(), info,
+            shown(self._spec, decision.observations), rewards, decision.terminated, truncated, info
         )  # fmt: skip
 
     def _chosen(self, values: Floats) -> Floats:
@@ -216,6 +243,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
     def _ended(self, step: Step) -> Outcome:
         """Return the outcome of a guest that ended after all its agents had."""
         self._is_over, self._has_failed = True, step.error is not None
+        self._seated = None
         return self._empty(showing.guest_info(self._env, step))
 
     def _empty(self, info: dict[str, Any]) -> Outcome:
@@ -254,19 +282,10 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
 
         Raises UsageError for agents that do not fit into the places, or the mode.
         """
+        places = self._slots.of(decision)
         if self._mode is AutoresetMode.SAME_STEP:
-            places = self._slots.of(decision)
             return places, self._show_same(decision, places, info)
-        ended = decision.ended
-        fresh = decision.started & ~ended
-        if not self._slots.renew(decision, fresh, ended):
-            places = self._slots.of(decision)
-            return places, self._show_next(decision, places, info)
-        info["present"] = self._all.copy()
-        rewards = decision.rewards.copy()
-        rewards[fresh] = 0  # it is in the info
-        flags = decision.terminated.copy(), decision.truncated.copy()
-        return self._in_order, (decision.observations, rewards, *flags)
+        return places, self._show_next(decision, places, info)
 
     def _allowed(self, decision: Decision, rows: Any, places: Any) -> dict[str, Any]:
         """Return what the agents can choose, whose rows sit at these places."""
@@ -354,15 +373,19 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
     def _plan(self, decision: Decision, places: Places, info: dict[str, Any]) -> None:
         """Prepare the order of the next actions, and the check for the unchanged next submit."""
         deciding = (~decision.ended).nonzero()[0]
-        seats = deciding if places is self._in_order else places[deciding]
+        seats = places[deciding]
         self._has_hidden = bool((seats < 0).any())
         if self._has_hidden:
             again = ((seats < 0) & ~decision.started[deciding]).nonzero()[0]
             if len(again):  # rows of agents that began with another row of this submit
                 seats[again] = self._slots.of(decision)[deciding[again]]
-        is_whole = len(seats) == self.num_envs and bool((seats == self._in_order).all())
-        self._places = None if is_whole else seats
-        self._running_agents = core_of(self._env).running_agents if is_whole else None
+        is_in_order = (
+            len(places) == self.num_envs
+            and bool((places == self._in_order).all())
+            and bool((decision.places >= 0).all())
+        )
+        self._seated = decision.agents if is_in_order else None
+        self._places = None if is_in_order else seats
         if decision.masks:
             sitting = seats >= 0
             info.update(self._allowed(decision, deciding[sitting], seats[sitting]))

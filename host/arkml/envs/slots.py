@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from arkml.envs.core.decisions import Decision, Ids, Marks
+from arkml.envs.core.decisions import Decision, Ids
 from arkml.envs.core.id_search import Places, searched
 from arkml.errors import UsageError
 
@@ -19,29 +19,30 @@ class Slots:
     """
 
     def __init__(self, count: int) -> None:
-        self.agents: Ids = np.full(count, _EMPTY, np.int32)
+        self._agents: Ids = np.full(count, _EMPTY, np.int32)
+        self._followed: tuple[Ids, Places] | None = None
+
+    @property
+    def agents(self) -> Ids:
+        """The agent in each place."""
+        if self._followed is not None:
+            agents, over = self._followed
+            np.copyto(self._agents, agents)
+            self._agents[over] = _EMPTY
+            self._followed = None
+        return self._agents
 
     def clear(self) -> None:
         """Free all places."""
-        self.agents[:] = _EMPTY
+        self.agents.fill(_EMPTY)
 
-    def renew(self, decision: Decision, fresh: Marks, ended: Marks) -> bool:
+    def follow(self, agents: Ids, over: Places) -> None:
         """
-        Take the agents of a decision, if each row is of the agent in its place, or fills one.
+        Put agents, int32, [count], into the places, and free those that are `over`, intp, [n].
 
-        fresh, ended: bool, [n], the rows of agents that begin and do not end, and that end, whose
-        places are free afterwards. Returns whether it did; nothing has changed otherwise.
+        The arrays must not change afterwards.
         """
-        agents = decision.agents
-        if len(agents) != len(self.agents):
-            return False
-        fits = self.agents == agents
-        fits |= fresh & (self.agents == _EMPTY)
-        if not fits.all():
-            return False
-        np.copyto(self.agents, agents)
-        self.agents[ended] = _EMPTY
-        return True
+        self._followed = agents, over  # most are followed before they are looked at
 
     def of(self, decision: Decision) -> Places:
         """Return the places of the agents of a decision, intp, [n]; -1 for those without one."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import create_empty_array
 
@@ -44,18 +43,19 @@ class StepArrays(NamedTuple):
         """Raise UsageError if the arrays do not fit `count` places of agents with a spec."""
         parts = spec.observations
         if len(parts) == 1:
-            _require("observations", self.observations, (count, *parts[0].shape), np.float32)
+            _require("observations", self.observations, (count, *parts[0].shape), _FLOAT)
         else:
             names = {part.name for part in parts}
             if not isinstance(self.observations, dict) or set(self.observations) != names:
                 raise UsageError(f"out.observations is a dict of the parts {sorted(names)}")
             for part in parts:
                 name, shape = f"observations[{part.name!r}]", (count, *part.shape)
-                _require(name, self.observations[part.name], shape, np.float32)
-        _require("rewards", self.rewards, (count,), np.float32)
+                _require(name, self.observations[part.name], shape, _FLOAT)
+        shape = (count,)
+        _require("rewards", self.rewards, shape, _FLOAT)
         marks = self.terminations, self.truncations, self.present
         for name, array in zip(self._fields[2:], marks, strict=True):
-            _require(name, array, (count,), np.bool_)
+            _require(name, array, shape, _MARK)
         if marks[0] is marks[1] or marks[1] is marks[2] or marks[0] is marks[2]:
             raise UsageError("out.terminations, truncations and present are three arrays")
 
@@ -75,17 +75,19 @@ class StepArrays(NamedTuple):
         return self.observations, self.rewards, self.terminations, self.truncations, info
 
 
-def _require(name: str, array: Any, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+_FLOAT, _MARK = np.dtype(np.float32), np.dtype(np.bool_)
+
+
+def _require(name: str, array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raise UsageError if an array cannot be written to, or is another one than is needed."""
     if (
         isinstance(array, np.ndarray)
         and array.dtype == dtype
         and array.shape == shape
-        and array.flags.c_contiguous
-        and array.flags.writeable
+        and array.flags.carray  # in C order, aligned and writable
     ):
         return
-    wanted = f"a writable array of {np.dtype(dtype)}, {list(shape)}, in C order"
+    wanted = f"a writable array of {dtype}, {list(shape)}, in C order"
     if not isinstance(array, np.ndarray):
         raise UsageError(f"out.{name} is {wanted}, not {type(array).__name__}")
     order = "in C order" if array.flags.c_contiguous else "not in C order"

@@ -29,31 +29,49 @@ class VectorInfos:
     def add(
         self, info: dict[str, Any], decision: Decision, places: Places, *, same: bool = False
     ) -> None:
-        """
-        Add the metadata of a decision, and the rewards of its first rows.
+        """Add the metadata of a decision as `add_metadata`, and the rewards of its first rows."""
+        if decision.metadata:
+            self.add_metadata(info, decision, places, same=same)
+        begun = decision.started.nonzero()[0]
+        if len(begun) and np.count_nonzero(decision.rewards[begun]):
+            begun = begun[(decision.rewards[begun] != 0) & ~decision.ended[begun]]
+            self.add_rewards(info, places[begun], decision.rewards[begun])
 
-        places: intp, [n], the place of each row of the decision, or -1 for one that is not shown.
+    def add_metadata(
+        self,
+        info: dict[str, Any],
+        decision: Decision,
+        places: Places | None,
+        *,
+        same: bool = False,
+    ) -> None:
+        """
+        Add the metadata of a decision that has any.
+
+        places: intp, [n], the place of each row of the decision, or -1 for one that is not shown;
+        None if row k has place k.
         With `same`, the place of an episode that ended shows the next one, and metadata of the
         ended one is added to `final_info`.
         """
         log = decision.metadata
-        if log:
-            reports = decision.rows_of(log.rows)
+        reports = shown = decision.rows_of(log.rows)
+        if places is not None:
             shown = places[reports]
-            if reports is not log.rows:  # rows that are not in the decision have no place
-                shown = np.where(reports < 0, -1, shown)
-            if same:
-                is_over = decision.ended[reports]
-                if "final_info" in info:
-                    final = np.where(is_over, shown, -1)
-                    self._add_log(info["final_info"], self._final_names, log, final)
-                shown = np.where(is_over, -1, shown)
-            self._add_log(info, self._names, log, shown)
-        first = decision.started & (decision.rewards != 0)
-        if first.any():
-            known = (first & ~decision.ended & (places >= 0)).nonzero()[0]
-            if len(known):
-                self._put(info, self._names, _REWARD, places[known], decision.rewards[known])
+        if reports is not log.rows:  # rows that are not in the decision have no place
+            shown = np.where(reports < 0, -1, shown)
+        if same:
+            is_over = decision.ended[reports]
+            if "final_info" in info:
+                final = np.where(is_over, shown, -1)
+                self._add_log(info["final_info"], self._final_names, log, final)
+            shown = np.where(is_over, -1, shown)
+        self._add_log(info, self._names, log, shown)
+
+    def add_rewards(self, info: dict[str, Any], places: Places, rewards: Floats) -> None:
+        """Add rewards of first rows, float32, [n], at their places, intp, [n], or -1 for none."""
+        known = (places >= 0).nonzero()[0]
+        if len(known):
+            self._put(info, self._names, _REWARD, places[known], rewards[known])
 
     def complete(self, info: dict[str, Any]) -> None:
         """Add the names that are known and not in the info; other keys of that name are kept."""
@@ -71,9 +89,10 @@ class VectorInfos:
             items = places >= 0
             if len(log.names) > 1:
                 items &= log.codes == code
-            if items.all():
+            count = np.count_nonzero(items)
+            if count == len(items):
                 self._put(info, names, name, places, log.values)
-            elif items.any():
+            elif count:
                 self._put(info, names, name, places[items], log.values[items])
 
     def _put(
@@ -93,6 +112,7 @@ class VectorInfos:
         info[f"_{name}"][places] = True
 
     def _begin(self, info: dict[str, Any], name: str) -> None:
-        info[name] = np.full(self._count, np.nan)
+        values = info[name] = np.empty(self._count)
+        values.fill(np.nan)  # faster than `full`
         marks: Marks = np.zeros(self._count, bool)
         info[f"_{name}"] = marks

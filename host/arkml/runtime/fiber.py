@@ -49,10 +49,10 @@ class Fiber:
 
     __slots__ = (  # attributes of a dict are slower from 30 on
         "_alert", "_answer", "_asked", "_asked_call", "_bytes", "_call_seconds", "_error",
-        "_futures", "_handlers", "_name", "_numbers", "_reason", "_record", "_room", "_sandbox",
-        "_trap", "_turn", "_used", "_value", "_wait", "_waits_since", "_whole_turn", "_words",
-        "account", "call_guard", "is_between_turns", "is_low", "is_parked", "lockstep", "place",
-        "suspended_at",
+        "_frames_ahead", "_futures", "_handlers", "_name", "_numbers", "_reason", "_record",
+        "_room", "_sandbox", "_trap", "_turn", "_used", "_value", "_wait", "_waits_since",
+        "_whole_turn", "_words", "account", "call_guard", "is_between_turns", "is_low",
+        "is_parked", "lockstep", "place", "suspended_at",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +88,7 @@ class Fiber:
         arena, control = sandbox.engine.arena, sandbox.control
         self._words, self._bytes = arena.words, arena.bytes
         self._reason = (control + at.REASON) >> 2
+        self._frames_ahead = (control + at.FRAMES_AHEAD) >> 2
         self._answer = (control + at.ANSWER) >> 2
         self._value = (control + at.VALUE) >> 2
         self._record = (control + at.RECORD) >> 2
@@ -345,6 +346,7 @@ class Fiber:
 
     def _import(self, index: int) -> None:
         self.lockstep.touched.add(self.place)
+        self._words[self._frames_ahead] = 0  # the next frame begins without what this one left
         sandbox = self._sandbox
         sandbox.memory.pages = self._words[(sandbox.control + at.PAGES) >> 2]
         call = import_calls()[index]

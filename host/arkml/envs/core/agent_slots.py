@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Decision, Ids, Marks
 from arkml.envs.core.id_search import Places, earlier_of, places_of
-from arkml.envs.core.transitions import IS_LIVE_AFTER, OUTCOMES, STARTS
+from arkml.envs.core.transitions import (
+    IS_LIVE_AFTER,
+    IS_ONE_REPORT,
+    MARKED,
+    RUNS_ON,
+    STAYS_LIVE,
+)
 
 GuestIds = npt.NDArray[np.uint64]
 States = npt.NDArray[np.uint32]
+
+NOWHERE: Places = np.zeros(0, np.intp)
+"""No rows and no slots."""
+
+_RUNNING, _STATES = np.uint32(EpisodeState.RUNNING), np.uint32(len(EpisodeState))
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +34,14 @@ class AgentSlots:
     """
     Agents by slot.
 
-    ids: uint64, [n]. numbers: int32, [n]. live: bool, [n], False where the agent is ABSENT; an id
+    ids: uint64, [n]. numbers: int32, [n]. absent: bool, [n], False where the agent is LIVE; an id
     is LIVE in one slot at most. observations: float32, [n, num_features], the last reported ones.
     waiting: float32, [n], rewards that wait for the next report.
     """
 
     ids: GuestIds
     numbers: Ids
-    live: Marks
+    absent: Marks
     observations: Floats
     waiting: Floats
 
@@ -48,7 +59,7 @@ class AgentSlots:
     def chosen(self, index: Any) -> AgentSlots:
         """Return some of the slots, as copies."""
         return AgentSlots(
-            self.ids[index], self.numbers[index], self.live[index], self.observations[index],
+            self.ids[index], self.numbers[index], self.absent[index], self.observations[index],
             self.waiting[index],
         )  # fmt: skip
 
@@ -59,7 +70,7 @@ class AgentSlots:
         return AgentSlots(
             np.concatenate((self.ids, more.ids)),
             np.concatenate((self.numbers, more.numbers)),
-            np.concatenate((self.live, more.live)),
+            np.concatenate((self.absent, more.absent)),
             np.concatenate((self.observations, more.observations)),
             np.concatenate((self.waiting, more.waiting)),
         )
@@ -69,44 +80,55 @@ class Moves(NamedTuple):
     """
     The rows of one submit as moves of agents by the table.
 
-    was_live: bool, [n], True where the agent is LIVE before the row. places: intp, [n], the slot of
-    an agent that is LIVE before the submit, or -1, as in the later rows of an id; None if each such
-    agent is in the slot of its row. earlier: intp, [n], the previous row with the same id, or -1;
-    None if all ids differ. outcomes: uint8, [n], see OUTCOMES.
+    events: intp, [m], the rows whose agent does more than run on, in order, and codes: int, [m],
+    their places in OUTCOMES. was_absent: bool, [n], False where the agent is LIVE before the row.
+    places: intp, [n], the slot of an agent that is LIVE
+    before the submit, or -1, as in the later rows of an id; None if each such agent is in the slot
+    of its row. earlier: intp, [n], the previous row with the same id, or -1; None if all ids
+    differ. missing: intp, [k], the slots of LIVE agents without a row.
     """
 
-    was_live: Marks
+    events: Places
+    codes: Places
+    was_absent: Marks
     places: Places | None
     earlier: Places | None
-    outcomes: npt.NDArray[np.uint8]
+    missing: Places
 
-    def marked(self, mark: int) -> Marks:
-        """Return a mask of the rows whose outcome has a mark, bool, [n]."""
-        marks: Marks = (self.outcomes & mark).astype(bool)
-        return marks
+    def marked(self, mark: int) -> Places:
+        """Return the events whose outcome has a mark, in order."""
+        return self.events[MARKED[mark][self.codes]]
+
+    def over(self) -> Places:
+        """Return the rows after which their agent is ABSENT, in order."""
+        return self.events[~MARKED[STAYS_LIVE][self.codes]]
+
+    @property
+    def is_one_report(self) -> bool:
+        """True if each row reports one episode, which does not begin and end with it."""
+        return bool(np.count_nonzero(IS_ONE_REPORT[self.codes]) == len(self.codes))
 
     def known(self) -> tuple[Places, Places]:
         """Return the rows whose agent is LIVE before the submit, and its slots: intp, [m] each."""
         if self.places is None:
-            rows = self.was_live.nonzero()[0]
+            rows = (~self.was_absent).nonzero()[0]
             return rows, rows
         rows = (self.places >= 0).nonzero()[0]
         return rows, self.places[rows]
 
-    def numbers(self, slots: AgentSlots, fresh: Callable[[int], Ids]) -> Ids:
-        """Return the agents' numbers, int32, [n]; those that begin get `fresh` ones."""
+    def numbers(self, slots: AgentSlots, begun: Places, fresh: Ids) -> Ids:
+        """Return the agents' numbers, int32, [n]; those of the rows that begin are `fresh`."""
         if self.places is None:
             numbers = slots.numbers.copy()
         else:
             numbers = np.full(len(self.places), -1, np.int32)
             rows, places = self.known()
             numbers[rows] = slots.numbers[places]
-        begins = self.marked(STARTS)
-        begun = begins.nonzero()[0]
-        numbers[begun] = fresh(len(begun))
+        numbers[begun] = fresh
         if self.earlier is None:
             return numbers
-        origins = np.where(begins | (self.earlier < 0), np.arange(len(numbers)), self.earlier)
+        origins = np.where(self.earlier < 0, np.arange(len(numbers)), self.earlier)
+        origins[begun] = begun
         while not np.array_equal(further := origins[origins], origins):
             origins = further  # each turn doubles the way back
         found: Ids = numbers[origins]
@@ -151,34 +173,56 @@ class SlotMatcher:
         `rows` are the slots of the rows of the submit before, in their order, `away` others.
         """
         if self._is_distinct and len(ids) == len(rows):
-            same = ids == rows.ids
-            new = ids[~same]
-            if not len(new) or (new[0] > self._highest and (new[1:] > new[:-1]).all()):
-                if len(new):
-                    self._highest = new[-1]
-                was_live = same & rows.live
-                return Moves(was_live, None, None, _outcomes(states, was_live)), rows
+            moves = self._in_place(ids, states, rows)
+            if moves is not None:
+                return moves, rows
         self._highest = max(self._highest, ids.max())
         return self._searched(ids, states, rows.with_more(away))
+
+    def _in_place(self, ids: GuestIds, states: States, rows: AgentSlots) -> Moves | None:
+        """Return the moves of rows whose agents are in order or new; None for others."""
+        was_absent = ids != rows.ids
+        was_absent |= rows.absent
+        unusual = states != _RUNNING
+        unusual |= was_absent
+        events = unusual.nonzero()[0]
+        if not len(events):
+            return Moves(events, NOWHERE, was_absent, None, None, NOWHERE)
+        named, missing = ids[events], NOWHERE
+        is_new = named != rows.ids[events]
+        new = named[is_new]
+        if len(new):
+            rises = np.count_nonzero(new[1:] > new[:-1])  # faster than `all`
+            if rises < len(new) - 1 or new[0] <= self._highest:
+                return None
+            self._highest = new[-1]
+            if np.count_nonzero(was_absent) > np.count_nonzero(rows.absent):
+                missing = events[is_new & ~rows.absent[events]]
+        codes = codes_of(states[events], was_absent[events])
+        return Moves(events, codes, was_absent, None, None, missing)
 
     def _searched(
         self, ids: GuestIds, states: States, slots: AgentSlots
     ) -> tuple[Moves, AgentSlots]:
         earlier = earlier_of(ids)
         self._is_distinct = earlier is None
+        live = ~slots.absent
         if earlier is None:
-            places = places_of(ids, slots.ids, slots.live)
-            was_live = places >= 0
+            places = places_of(ids, slots.ids, live)
+            was_absent = places < 0
         else:
             places = np.full(len(ids), -1)
             first, later = (earlier < 0).nonzero()[0], (earlier >= 0).nonzero()[0]
-            places[first] = places_of(ids[first], slots.ids, slots.live)
-            was_live = places >= 0
-            was_live[later] = IS_LIVE_AFTER[states[earlier[later]]]
-        return Moves(was_live, places, earlier, _outcomes(states, was_live)), slots
+            places[first] = places_of(ids[first], slots.ids, live)
+            was_absent = places < 0
+            was_absent[later] = ~IS_LIVE_AFTER[states[earlier[later]]]
+        codes = codes_of(states, was_absent)
+        events = (~RUNS_ON[codes]).nonzero()[0]
+        live[places[places >= 0]] = False
+        missing = live.nonzero()[0]
+        return Moves(events, codes[events], was_absent, places, earlier, missing), slots
 
 
-def _outcomes(states: States, was_live: Marks) -> npt.NDArray[np.uint8]:
-    codes = states.astype(np.uint8)
-    codes += was_live.view(np.uint8) << 2
-    return OUTCOMES.take(codes)
+def codes_of(states: States, was_absent: Marks) -> Places:
+    """Return the places in OUTCOMES of rows with states, uint32, [n], intp, [n]."""
+    return (states + was_absent * _STATES).astype(np.intp)

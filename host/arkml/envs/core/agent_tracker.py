@@ -17,17 +17,17 @@ Invariants of `AgentTracker`:
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import NO_METADATA, Batch, Floats, MetadataLog
-from arkml.envs.core.agent_slots import AgentSlots, GuestIds, Moves, SlotMatcher
+from arkml.envs.core.agent_slots import NOWHERE, AgentSlots, GuestIds, Moves, SlotMatcher
 from arkml.envs.core.decisions import Behavior, Decision, Ids, Marks, choice_masks
 from arkml.envs.core.id_search import Places
-from arkml.envs.core.transitions import ENDS_PREVIOUS, STARTS, STAYS_LIVE, TERMINATES, TRUNCATES
+from arkml.envs.core.transitions import ENDS_PREVIOUS, STARTS, TERMINATES, TRUNCATES
 from arkml.errors import UsageError
 from arkml.hive.protocol.masks import PREFIX
 
@@ -65,6 +65,20 @@ class AgentNumbers:
         raise KeyError(number)
 
 
+class InPlace(NamedTuple):
+    """
+    The rows of a submit that follow those of the one before one by one.
+
+    Each is of the same agent, or of one that begins after the end of the agent before. `before` is
+    the array that was `agents` of the decision before, if that had no reports but those rows.
+    begun, over: intp, the rows of agents that begin, and that end; none does both.
+    """
+
+    before: Ids
+    begun: Places
+    over: Places
+
+
 class AgentTracker:
     """The live agents of one session."""
 
@@ -77,13 +91,16 @@ class AgentTracker:
     @property
     def acting_rows(self) -> Any:
         """Rows of the latest submit that take an action: a slice, or intp, [m]."""
-        return self._acting_rows
+        if not len(self._over):
+            return slice(None)
+        acting = np.ones(len(self._rows), bool)
+        acting[self._over] = False
+        return acting.nonzero()[0]
 
     @property
     def acting_count(self) -> int:
         """The number of rows of the latest submit that take an action."""
-        rows = self._acting_rows
-        return len(self._rows) if isinstance(rows, slice) else len(rows)
+        return len(self._rows) - len(self._over)
 
     @property
     def running_agents(self) -> Ids | None:
@@ -93,7 +110,7 @@ class AgentTracker:
     def guest_id(self, number: int) -> int | None:
         """Return the guest's id of a live agent, None for other numbers."""
         for slots in (self._rows, self._away):
-            found = ((slots.numbers == number) & slots.live).nonzero()[0]
+            found = ((slots.numbers == number) & ~slots.absent).nonzero()[0]
             if len(found):
                 return int(slots.ids[found[0]])
         return None
@@ -101,9 +118,11 @@ class AgentTracker:
     def observe(self, batch: Batch, metadata: MetadataLog) -> Decision:
         """Return the decision of a submit with at least one row; its arrays are copies."""
         masks, rest = metadata.split(PREFIX) if metadata else (metadata, metadata)
-        if self._is_steady and self._is_continued_by(batch.rows):
+        ids, states = batch.rows["id"].copy(), batch.rows["state"]
+        moves, slots = self._matcher.match(ids, states, self._rows, self._away)
+        if moves.places is None and not len(moves.events):
             return self._continue(batch, rest, masks)
-        return self._advance(batch, rest, masks)
+        return self._advance(moves, slots, ids, batch, rest, masks)
 
     def keep_actions(self, actions: Floats) -> None:
         """Keep the actions of a decision, float32, [rows, num_actions], if they are to repeat."""
@@ -131,7 +150,7 @@ class AgentTracker:
     def truncate_all(self) -> Decision:
         """Return a decision that truncates every live agent with its last observation."""
         slots = self._rows.with_more(self._away)
-        found = slots.live.nonzero()[0]
+        found = (~slots.absent).nonzero()[0]
         agents = slots.chosen(found[np.argsort(slots.numbers[found])])
         self.forget_all()
         count = len(found)
@@ -148,8 +167,10 @@ class AgentTracker:
         self._away = none  # LIVE, without a row in it
         self._matcher = SlotMatcher()
         self._order: Places = np.arange(0)
-        self._acting_rows: Any = slice(None)
+        self._over = NOWHERE  # rows of the latest submit that take no action
         self._is_steady = False
+        self.in_place: InPlace | None = None
+        """The rows of the latest submit, if they follow those of the one before one by one."""
         self._repeats = 0
 
     def replace(self, guest_id: int | None) -> None:
@@ -164,14 +185,15 @@ class AgentTracker:
             numbers = self._numbers.take(1)
             observations = np.zeros((1, self.behavior.num_features), np.float32)
             self._rows = AgentSlots(
-                np.array([guest_id], np.uint64), numbers, np.ones(1, bool), observations,
+                np.array([guest_id], np.uint64), numbers, np.zeros(1, bool), observations,
                 np.zeros(1, np.float32),
             )  # fmt: skip
 
     @property
     def live_count(self) -> int:
         """The number of live agents."""
-        return int(self._rows.live.sum() + self._away.live.sum())
+        slots = self._rows, self._away
+        return sum(len(some) - int(np.count_nonzero(some.absent)) for some in slots)
 
     def _is_continued_by(self, rows: npt.NDArray[Any]) -> bool:
         """Return whether rows, ROW, [n], are of the same agents in their order, all Running."""
@@ -190,32 +212,47 @@ class AgentTracker:
             rewards += slots.waiting
             slots.waiting[:] = 0
             self._repeats = 0
-        self._rows = AgentSlots(slots.ids, slots.numbers, slots.live, observations, slots.waiting)
+        self._rows = AgentSlots(slots.ids, slots.numbers, slots.absent, observations, slots.waiting)
+        self._over, self._is_steady = NOWHERE, True
+        self.in_place = InPlace(slots.numbers, NOWHERE, NOWHERE)
         return Decision(
             self.behavior, slots.numbers, observations, rewards, no, no, no, self._order,
             rest, self._choice_masks(masks, self._order),
         )  # fmt: skip
 
-    def _advance(self, batch: Batch, rest: MetadataLog, masks: MetadataLog) -> Decision:
+    def _advance(
+        self,
+        moves: Moves,
+        slots: AgentSlots,
+        ids: GuestIds,
+        batch: Batch,
+        rest: MetadataLog,
+        masks: MetadataLog,
+    ) -> Decision:
         """Move the agent of each row by the table, and return what is reported."""
-        ids, features = batch.rows["id"].copy(), batch.features.copy()
+        count, features = len(batch), batch.features.copy()
         rewards = batch.rows["reward"].copy()
-        moves, slots = self._matcher.match(ids, batch.rows["state"], self._rows, self._away)
-        numbers = moves.numbers(slots, self._numbers.take)
+        begun, over = moves.marked(STARTS), moves.over()
+        numbers = moves.numbers(slots, begun, self._numbers.take(len(begun)))
+        numbers.setflags(write=False)
         if self.behavior.spec.decision_period > 1:
             known, places = moves.known()
             rewards[known] += slots.waiting[places]
-        if len(self._order) != len(ids):
-            self._order = np.arange(len(ids))
+        if len(self._order) != count:
+            self._order = np.arange(count)
+        started, terminated, truncated = (np.zeros(count, bool) for _ in range(3))
+        started[begun] = True
+        terminated[moves.marked(TERMINATES)] = True
+        truncated[moves.marked(TRUNCATES)] = True
         decision = Decision(
-            self.behavior, numbers, features, rewards, moves.marked(STARTS),
-            moves.marked(TERMINATES), moves.marked(TRUNCATES), self._order,
+            self.behavior, numbers, features, rewards, started, terminated, truncated, self._order,
             rest, self._choice_masks(masks, self._order),
         )  # fmt: skip
-        acting = (~decision.ended).nonzero()[0]
-        closed = moves.marked(ENDS_PREVIOUS).nonzero()[0]
-        self._is_steady = len(acting) == len(ids) and not len(closed) and moves.earlier is None
-        self._acting_rows = acting if len(acting) < len(ids) else slice(None)
+        closed = moves.marked(ENDS_PREVIOUS)
+        is_single = not len(closed) and moves.earlier is None
+        self._over, self._is_steady = over, is_single and not len(over)
+        is_in_place = moves.places is None and not len(moves.missing) and moves.is_one_report
+        self.in_place = InPlace(slots.numbers, begun, over) if is_in_place else None
         if len(closed):
             decision = self._with_ends(decision, closed, moves, slots, masks)
         self._settle(moves, slots, ids, numbers, features)
@@ -253,24 +290,14 @@ class AgentTracker:
         self, moves: Moves, slots: AgentSlots, ids: GuestIds, numbers: Ids, features: Floats
     ) -> None:
         """Keep the agents of a submit for the next one, and those that had no row in it."""
-        live = moves.marked(STAYS_LIVE)
+        absent = np.zeros(len(ids), bool)
+        absent[self._over] = True
         if moves.earlier is not None:  # the last row of an id has its agent
-            live[moves.earlier[moves.earlier >= 0]] = False
-        self._leave_away(moves, slots)
-        kept = numbers.copy()
-        kept.setflags(write=False)
-        waiting = np.zeros(len(ids), np.float32)
-        self._rows = AgentSlots(ids, kept, live, features, waiting)
+            absent[moves.earlier[moves.earlier >= 0]] = True
+        away = self._away if moves.places is None else AgentSlots.none(self.behavior.num_features)
+        self._away = slots.chosen(moves.missing).with_more(away) if len(moves.missing) else away
+        self._rows = AgentSlots(ids, numbers, absent, features, np.zeros(len(ids), np.float32))
         self._repeats = 0
-
-    def _leave_away(self, moves: Moves, slots: AgentSlots) -> None:
-        """Keep the LIVE agents that had no row in a submit."""
-        if moves.places is None:
-            stayed, away = slots.live & ~moves.was_live, self._away
-        else:
-            stayed, away = slots.live.copy(), AgentSlots.none(self.behavior.num_features)
-            stayed[moves.places[moves.places >= 0]] = False
-        self._away = slots.chosen(stayed).with_more(away) if stayed.any() else away
 
     def _choice_masks(self, masks: MetadataLog, places: Places) -> tuple[Marks, ...]:
         """Return the choices that agents cannot take, for each branch bool, [n, choices]."""

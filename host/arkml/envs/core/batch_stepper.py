@@ -10,14 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
-from arkml.batches import NO_METADATA, Floats, Metadata, MetadataLog
+from arkml.batches import Floats, Metadata, MetadataLog
+from arkml.envs.core.agent_slots import codes_of
 from arkml.envs.core.decisions import Behavior, Decision, choice_masks
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.single_rows import SingleRows
 from arkml.envs.core.transitions import (
-    ENDS_PREVIOUS,
-    OUTCOMES,
+    IS_ONE_REPORT,
+    MARKED,
+    RUNS_ON,
     STARTS,
     STAYS_LIVE,
     TERMINATES,
@@ -27,18 +29,9 @@ from arkml.envs.core.world import Pace
 from arkml.guests.instance import SharedResources
 from arkml.hive.protocol.masks import PREFIX
 from arkml.runtime.columns.region import Region
-from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.lockstep import Frames, Marks, Places
 
 _RUNNING = np.uint32(EpisodeState.RUNNING)
-
-_IS_ONE_REPORT = np.array(
-    [
-        not outcome & ENDS_PREVIOUS and not (outcome & STARTS and not outcome & STAYS_LIVE)
-        for outcome in range(1 << 5)
-    ]
-)
-"""Mask of the outcomes, by their marks, that report one episode, which does not begin and end."""
 
 
 class Left(Enum):
@@ -74,6 +67,8 @@ class BatchStepper:
         self._owed = np.zeros(len(instances), np.int64)  # nanoseconds that clocks are behind
         self._is_alone = np.zeros(len(instances), bool)  # the agent of `ids` is the only live one
         self._is_ahead = np.zeros(len(instances), bool)  # of the tracker of the guest
+        self._order = np.arange(len(instances))
+        self._unnumbered = np.full(len(instances), -1, np.int32)
         self._said: dict[str, tuple[npt.NDArray[np.float64], Marks]] = {}
         """Metadata by name that the runs of guests have not noted yet: values and a mask."""
         self._planned: list[EnvInstance | None] = []
@@ -121,11 +116,12 @@ class BatchStepper:
         try:
             before = lockstep.frames(places)
             lockstep.run_ahead(places, 1)  # to the end of the present one, and of the next
+            if lockstep.touched:  # what the present one left is forgotten at its end
+                lockstep.run_ahead(places[np.isin(places, list(lockstep.touched))], 0)
             ended, submits = lockstep.resume(places)
             begun = (lockstep.frames(places) - before).astype(np.int64)
-            if ended.any():
+            if np.count_nonzero(ended):
                 begun[ended & (begun > 0)] -= 1
-                self._repeat(guests, ended, submits)
             self._owed[guests] += begun * self._pace.nanoseconds
         finally:
             call_guard.end()
@@ -146,71 +142,72 @@ class BatchStepper:
         Returns the other guests, which have to be looked at one by one.
         """
         rows = self._rows.rows()
-        states, counts = rows["state"], rows["metadata"]
-        known = self.acts & (rows["id"] == self.ids)
-        plain = known & (states == _RUNNING) & (counts == 0)
-        if len(guests) == len(rows) and plain.all():
+        known = rows["id"] == self.ids
+        known &= self.acts
+        plain = rows["state"] == _RUNNING
+        plain &= known
+        plain &= rows["metadata"] == 0
+        is_whole = len(guests) == len(rows)
+        events = (~plain).nonzero()[0] if is_whole else guests[~plain[guests]]
+        others: Places = events[:0]
+        codes = events
+        if len(events):
+            is_absent = ~self.acts[events]
+            codes = codes_of(rows["state"][events], is_absent)
+            fits = IS_ONE_REPORT[codes]
+            fits &= self._is_alone[events]
+            fits &= is_absent | known[events]
+            if np.count_nonzero(fits) < len(events):
+                others, events, codes = events[~fits], events[fits], codes[fits]
+                guests, is_whole = np.setdiff1d(guests, others), False
+        if is_whole:
             self._rows.read(step.observations)
             step.rewards[:] = rows["reward"]
             step.present[:] = True
-            return guests[:0]
-        outcomes = OUTCOMES.take(states + 4 * self.acts)
-        fits = self._is_alone & (known | ~self.acts) & _IS_ONE_REPORT.take(outcomes)
-        chosen = guests[fits[guests]]
-        if len(chosen) == len(rows):
-            self._rows.read(step.observations)
-            step.rewards[:] = rows["reward"]
         else:
             features = np.zeros_like(step.observations)
             self._rows.read(features)
-            step.observations[chosen] = features[chosen]
-            step.rewards[chosen] = rows["reward"][chosen]
-        step.present[chosen] = True
-        events = chosen[~plain[chosen]]
+            step.observations[guests] = features[guests]
+            step.rewards[guests] = rows["reward"][guests]
+            step.present[guests] = True
         if len(events):
-            self._show_events(events, outcomes[events], rows[events], step, behavior)
-        others: Places = guests[~fits[guests]]
+            self._show_events(events, codes, rows, step, behavior)
         return others
 
     def _show_events(
         self,
         guests: Places,
-        outcomes: npt.NDArray[np.uint8],
+        codes: Places,
         rows: npt.NDArray[Any],
         step: FleetStep,
         behavior: Behavior,
     ) -> None:
-        """Add agents that begin or end, and metadata: `outcomes` and `rows` of guests, [n] each."""
+        """Add agents that begin or end, and metadata: guests, [n], and the codes of their rows."""
         started, terminated, truncated = (
-            (outcomes & mark).astype(bool) for mark in (STARTS, TERMINATES, TRUNCATES)
+            MARKED[mark][codes] for mark in (STARTS, TERMINATES, TRUNCATES)
         )
         step.started[guests], step.terminated[guests] = started, terminated
         step.truncated[guests] = truncated
-        self.acts[guests] = (outcomes & STAYS_LIVE).astype(bool)
-        self.ids[guests] = rows["id"]
-        self._is_ahead[guests] |= started | terminated | truncated
-        masks, said = self._metadata(guests, rows["metadata"])
-        places = np.arange(len(guests))
+        self.acts[guests] = MARKED[STAYS_LIVE][codes]
+        self.ids[guests] = rows["id"][guests]
+        self._is_ahead[guests[~RUNS_ON[codes]]] = True
+        masks, said = self._metadata(guests, rows["metadata"][guests])
+        places = self._order[: len(guests)]
         step.event_guests = guests
         step.events = Decision(
-            behavior, np.full(len(guests), -1, np.int32), step.observations[guests],
-            rows["reward"].copy(), started, terminated, truncated, places, said,
+            behavior, self._unnumbered[: len(guests)], step.observations.take(guests, 0),
+            step.rewards[guests], started, terminated, truncated, places, said,
             choice_masks(masks, places, behavior.spec.actions.branches),
         )  # fmt: skip
 
     def _metadata(self, guests: Places, counts: Frames) -> tuple[MetadataLog, MetadataLog]:
         """Return the masks and the other metadata of rows of guests, and note the latter."""
-        having = counts.nonzero()[0]
-        if not len(having):
-            return NO_METADATA, NO_METADATA
-        log = self._rows.metadata(guests[having], counts[having])
-        log = MetadataLog(having[log.rows], log.names, log.codes, log.values)
-        masks, said = log.split(PREFIX)
+        masks, said = self._rows.metadata(guests, counts).split(PREFIX)
         for code, name in enumerate(said.names):
-            values, has = self._said.setdefault(
-                name, (np.zeros(len(self.ids)), np.zeros(len(self.ids), bool))
-            )
-            items = (said.codes == code).nonzero()[0]
+            if name not in self._said:
+                self._said[name] = np.zeros(len(self.ids)), np.zeros(len(self.ids), bool)
+            values, has = self._said[name]
+            items = slice(None) if len(said.names) == 1 else (said.codes == code).nonzero()[0]
             sayers = guests[said.rows[items]]
             values[sayers], has[sayers] = said.values[items], True
         return masks, said
@@ -246,41 +243,6 @@ class BatchStepper:
     def _forget_said(self, guest: int) -> None:
         for _, has in self._said.values():
             has[guest] = False
-
-    def _repeat(self, guests: Places, ended: Marks, submits: Marks) -> None:
-        """
-        Run the next frame of guests whose call of a frame ended, from now on in a loop of frames.
-
-        Updates `ended` and `submits`, bool, [n], with what became of them.
-        """
-        loops = {n: loop for n in guests[ended].tolist() if (loop := self._next_loop(n))}
-        if not loops:
-            return
-        lockstep = self._lockstep
-        for guest, loop in loops.items():
-            instance = self._instances[guest]
-            assert instance is not None
-            instance.stepping.entry = loop
-            lockstep.drop(self._places[guest])
-        begun = np.array(list(loops))
-        raw = {self._places[guest]: loop.raw for guest, loop in loops.items()}
-        places = self._places[begun]
-        lockstep.begin_frames(places.tolist(), raw)
-        lockstep.run_ahead(places, 0)
-        self._owed[begun] += self._pace.nanoseconds
-        chosen = np.isin(guests, begun)  # in the order of `begun`, as these are
-        ended[chosen], submits[chosen] = lockstep.run(places)
-
-    def _next_loop(self, guest: int) -> ExportedFunction | None:
-        """Return the loop of a guest whose call ended, if that was a frame and nothing is left."""
-        instance = self._instances[guest]
-        if (
-            instance is None
-            or not instance.is_in_frame
-            or self._places[guest] in self._lockstep.touched
-        ):
-            return None
-        return None if instance.calls.fiber.failed() else instance.loop
 
     def _is_as_planned(self, guest: int) -> bool:
         instance = self._instances[guest]

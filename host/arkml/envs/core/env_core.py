@@ -7,10 +7,12 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from arkml.batches import Floats
 from arkml.closing import Closing
+from arkml.envs.core.agent_tracker import InPlace
 from arkml.envs.core.coercion import drawn_seed, floats_of, seed_of
 from arkml.envs.core.decisions import Decision, Ids, Step
-from arkml.envs.core.env_instance import EnvInstance
+from arkml.envs.core.env_instance import EnvInstance, Pending
 from arkml.envs.core.instance_factory import InstanceFactory
 from arkml.envs.core.non_reentrant import NonReentrant
 from arkml.errors import GuestStalled, InvalidActions, UsageError
@@ -44,6 +46,12 @@ class EnvCore(Closing):
         pending = None if self.instance is None else self.instance.pending
         return None if pending is None else pending.tracker.running_agents
 
+    @property
+    def in_place(self) -> InPlace | None:
+        """The rows of the decision that waits, if they follow those of the one before, or None."""
+        pending = None if self.instance is None else self.instance.pending
+        return None if pending is None else pending.tracker.in_place
+
     def reset(self, seed: int | None = None) -> Step:
         """Step a new instance to its first submit; see `GuestEnv.reset`."""
         self.factory.require_open()
@@ -68,13 +76,20 @@ class EnvCore(Closing):
 
     def step(self, actions: npt.ArrayLike) -> Step:
         """Answer the submit with actions, [m, num_actions]; see `GuestEnv.step`."""
-        self.factory.require_open()
         with self._call:
-            instance = self.instance
-            if instance is None or instance.pending is None:
-                raise UsageError("nothing waits for actions: reset the environment first")
-            pending = instance.pending
+            instance, pending = self._waiting()
             instance.answer(_checked(actions, pending.decision, pending.tracker.acting_count))
+            return _run(instance)
+
+    def step_rows(self, actions: Floats) -> Step:
+        """
+        Answer all rows of the submit with checked actions, [rows, num_actions].
+
+        Those of agents that have ended are not used.
+        """
+        with self._call:
+            instance, _ = self._waiting()
+            instance.answer_rows(actions)
             return _run(instance)
 
     def set_aside(self) -> EnvInstance | None:
@@ -94,6 +109,14 @@ class EnvCore(Closing):
         with self._call:
             self._end_instance()
             self.factory.close()
+
+    def _waiting(self) -> tuple[EnvInstance, Pending]:
+        """Return the instance, and the submit that it waits in. Raises UsageError for none."""
+        self.factory.require_open()
+        instance = self.instance
+        if instance is None or instance.pending is None:
+            raise UsageError("nothing waits for actions: reset the environment first")
+        return instance, instance.pending
 
     def _end_instance(self) -> None:
         instance, self.instance = self.instance, None

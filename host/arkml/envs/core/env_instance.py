@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from arkml.batches import NO_METADATA, Batch, Floats, MetadataLog
+from arkml.batches import Batch, Floats
 from arkml.closing import Closing
 from arkml.envs.core.agent_tracker import AgentNumbers, AgentTracker
 from arkml.envs.core.decisions import Behavior, Decision, Step
@@ -15,9 +15,9 @@ from arkml.envs.core.submit_loop import Calls, SubmitLoop
 from arkml.envs.core.world import SeededWorld
 from arkml.errors import GuestError
 from arkml.guests.calls import CallLoop, GaveWay
+from arkml.guests.frame_loop import FrameCount
 from arkml.guests.guest import Guest
 from arkml.policies.external import ExternalPolicy
-from arkml.runtime.exported_function import ExportedFunction
 from arkml.sessions.session import InferenceSession, Session, TrainingSession
 
 
@@ -33,7 +33,8 @@ class EnvInstance(Closing):
     """
     An instance between two submits; `agents` gives its agents their numbers, `world` its time.
 
-    `frame` is the function that is called again and again, None where one call is all.
+    `frame` is the function that is called again and again, None where one call is all;
+    `may_run_ahead` says whether nothing is to be done before its next call.
     `inference` says whether sessions of inference are stepped, None that they are if there is no
     experiment. `idle` and `seconds` are what a step may take, see `SubmitLoop`.
     """
@@ -48,6 +49,7 @@ class EnvInstance(Closing):
         agents: AgentNumbers,
         *,
         frame: str | None,
+        may_run_ahead: Callable[[], bool],
         inference: bool | None,
         idle: int,
         seconds: float | None,
@@ -62,7 +64,7 @@ class EnvInstance(Closing):
         self._agents = agents
         self._inference = inference
         self._trackers: dict[int, AgentTracker] = {}
-        self._loop: ExportedFunction | None = None
+        world.follow(FrameCount(calls))
         self.stepping: SubmitLoop = SubmitLoop(
             calls,
             world.framed(script),
@@ -70,18 +72,17 @@ class EnvInstance(Closing):
             idle=idle,
             seconds=seconds,
             is_over=lambda: frame is not None and experiments.has_ended,
+            may_run_ahead=may_run_ahead,
         )
 
     def answer(self, values: Floats) -> None:
         """Give the agents that decide their actions, float32, [m, num_actions]."""
-        pending = self.pending
-        assert pending is not None
-        batch = pending.batch
-        batch.actions[...] = 0
-        batch.actions[pending.tracker.acting_rows] = values
-        batch.values[...] = 0
-        pending.tracker.keep_actions(batch.actions)
-        self._answered()
+        assert self.pending is not None
+        self._fill(values, self.pending.tracker.acting_rows)
+
+    def answer_rows(self, values: Floats) -> None:
+        """Answer all rows, float32, [rows, num_actions]; for those that ended the shim has none."""
+        self._fill(values, slice(None))
 
     def run(self) -> Step:
         """Run to the next submit with a decision; the one before must be answered."""
@@ -118,9 +119,8 @@ class EnvInstance(Closing):
         tracker = self._trackers.get(session.key)
         if tracker is None:
             tracker = self._trackers[session.key] = self._agents.track(self._behavior(session))
-        said: MetadataLog = NO_METADATA
-        if batch.rows["metadata"].any():
-            said = session.queue.metadata()
+        said = session.queue.metadata()
+        if said:
             session.note(said)
         if tracker.repeat_actions(batch):
             self._answered()
@@ -149,23 +149,11 @@ class EnvInstance(Closing):
         self.pending = None
         self.guest.close()
 
-    @property
-    def is_in_frame(self) -> bool:
-        """True while the guest is in a call of a single frame."""
-        entry = self.stepping.entry
-        return entry is not None and entry.name == self._frame and entry is not self._loop
-
-    @property
-    def loop(self) -> ExportedFunction | None:
-        """The shim's loop of frames, where there can be one."""
-        if self._loop is None and self._frame is not None:
-            self._loop = self.calls.instance.loop(self._frame)
-        return self._loop
-
     def _through(self, resume: Callable[[], Session | None]) -> Step:
         while True:
             try:
                 session = resume()
+                self.world.settle()
                 step = None if session is None else self.show(session)
             except GuestError as error:
                 return self.fail(error)
@@ -179,6 +167,16 @@ class EnvInstance(Closing):
             if step is not None:
                 return step
             resume = self.stepping.resume
+
+    def _fill(self, values: Floats, rows: Any) -> None:
+        """Answer these rows of the submit; those that ended are not among them, or not sent."""
+        pending = self.pending
+        assert pending is not None
+        batch = pending.batch
+        batch.actions[rows] = values
+        batch.values.fill(0)
+        pending.tracker.keep_actions(batch.actions)
+        self._answered()
 
     def _answered(self) -> None:
         if self._frame is None:  # all is one call: what it submits are its frames

@@ -154,14 +154,13 @@ class FleetEnv(Closing):
         if together is None:
             self._factory.require_open()
             raise UsageError("reset the fleet before its next step")
-        values = actions if together.acts.all() else actions * together.acts[:, None]
         going = self._all
         if due is not None or not self._alive.all():
             going = np.flatnonzero(self._alive if due is None else self._alive & due)
         single = going[:0]
         if behavior.spec.decision_period == 1:
             single = together.waiting(going)
-            together.write(values)
+            together.write(actions)  # for agents that have ended the shim sends none
         arrived, left = together.run(single) if len(single) else (single, [])
         found = self._empty_step()
         others = together.show(arrived, found, behavior) if len(arrived) else arrived
@@ -169,7 +168,7 @@ class FleetEnv(Closing):
         steps = {guest: self._after(guest, where) for guest, where in left}
         if len(single) < len(going):
             alone = np.setdiff1d(going, single)
-            steps.update({guest: self._alone(guest, values) for guest in alone.tolist()})
+            steps.update({guest: self._alone(guest, actions) for guest in alone.tolist()})
         return self._merged(steps, found, before) if steps else found
 
     def _empty_step(self) -> FleetStep:

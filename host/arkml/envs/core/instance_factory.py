@@ -103,6 +103,7 @@ class InstanceFactory(Closing):
             settings.snapshot, _shape_of, self.declarations, settings.behaviors, world
         )
         shared = resources._replace(gateway=experiments, world=world)
+        messages = self.script.messages
         calls = loader_of(self.host).load(self.module, self.module.name, shared)
         return EnvInstance(
             calls,
@@ -112,6 +113,7 @@ class InstanceFactory(Closing):
             self.declarations,
             self.numbers,
             frame=self.script.frame,
+            may_run_ahead=lambda: messages.is_empty,
             inference=settings.inference,
             idle=settings.idle_calls,
             seconds=settings.seconds,

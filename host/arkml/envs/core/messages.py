@@ -45,6 +45,11 @@ class Messages:
             self._waiting.append((message, sender))
         return self.is_exported
 
+    @property
+    def is_empty(self) -> bool:
+        """True if no message waits for the next call."""
+        return not self._waiting
+
     def take_answers(self) -> list[tuple[str, bytes]]:
         """Return answers and the senders whom they are for, since the last call."""
         if not self._answers:

@@ -10,6 +10,7 @@ from arkml.envs.core.messages import Messages
 from arkml.envs.core.submit_loop import Calls
 from arkml.errors import EntryPointMissing, UsageError
 from arkml.guests.calls import CallLoop
+from arkml.guests.frame_loop import FrameLoop
 from arkml.guests.guest import SEED_EXPORT, seeded_initializers
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
@@ -101,9 +102,10 @@ class Script:
             self.messages.hand_over(guest)
             yield partial(guest.begin_bytes, self._entry, _filled(self._args, seed))
             return
+        frames = FrameLoop(guest)
         while True:
             self.messages.hand_over(guest)
-            yield partial(guest.begin, self._entry)
+            yield partial(frames.begin, self._entry)
 
 
 def _default_entry(module: CompiledModule) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arkml.batches import ROW, Floats, MetadataLog
+from arkml.batches import NO_METADATA, ROW, Floats, MetadataLog
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.metadata import read_entries, read_log
 from arkml.runtime.columns.region import Region
@@ -42,6 +42,7 @@ class SingleRows:
             _, rows, positions = by_slab.setdefault(id(region.slab), (region.slab, [], []))
             rows.append(region.rows().start)
             positions.append(position)
+        self._is_whole = bool(self._has.all())
         self._moves = [
             (slab, _indices(rows), _indices(places)) for slab, rows, places in by_slab.values()
         ]
@@ -57,7 +58,11 @@ class SingleRows:
         return marks
 
     def rows(self) -> npt.NDArray[Any]:
-        """Return a copy of the rows, ROW, [guests]; zeros where there is no queue."""
+        """Return the rows, ROW, [guests], as a view if they can be; zeros without a queue."""
+        if len(self._moves) == 1 and isinstance(self._moves[0][2], slice) and self._is_whole:
+            slab, rows, _ = self._moves[0]
+            view: npt.NDArray[Any] = slab.view(at.ROWS)[rows]
+            return view
         copy = np.zeros(len(self._has), ROW)
         for slab, rows, positions in self._moves:
             copy[positions] = slab.view(at.ROWS)[rows]
@@ -67,20 +72,24 @@ class SingleRows:
         """
         Return the metadata of the rows of some queues, as rows of `positions`, intp, [n].
 
-        counts: uint32, [n], the items of each row, 1 at least.
+        counts: uint32, [n], the items of each row.
         """
-        at_counts = self._counts[positions]
-        starts = self._words[at_counts + _TO_LOG].astype(np.intp) >> 2
-        sizes = self._words[at_counts + _TO_USED].astype(np.intp) >> 2
-        size = sizes[0]
-        if (sizes == size).all():
-            entries = self._words[starts[:, None] + np.arange(size)]
-            entries[:, 0] = np.arange(len(positions))
-            return read_entries(entries) or read_log(entries.reshape(-1), counts)
-        pieces = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-        parts = [self._words[start:end].copy() for start, end in pieces]
-        for row, part in enumerate(parts):
-            part[0] = row  # the header of its one entry begins with the row
+        having = counts.nonzero()[0]
+        if not len(having):
+            return NO_METADATA
+        at_counts = self._counts[positions[having]]
+        starts = self._words[at_counts + _TO_LOG] >> 2
+        sizes = self._words[at_counts + _TO_USED] >> 2
+        size = int(sizes[0])
+        if np.count_nonzero(sizes == size) == len(sizes):
+            found = read_entries(self._words[starts[:, None] + np.arange(size)], having)
+            if found is not None:
+                return found
+        pieces = zip(having.tolist(), starts.tolist(), (starts + sizes).tolist(), strict=True)
+        parts = []
+        for row, start, end in pieces:
+            parts.append(self._words[start:end].copy())
+            parts[-1][0] = row  # the header of its one entry begins with the row
         return read_log(np.concatenate(parts), counts)
 
     def read(self, features: Floats) -> None:

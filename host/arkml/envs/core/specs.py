@@ -34,6 +34,8 @@ class Part:
 
     def of(self, observations: Floats) -> Floats:
         """Return features, float32, [n, size], in the shape of this part: [n, *shape]."""
+        if len(self.shape) == 1:  # it is as it should be
+            return observations
         return observations.reshape(len(observations), *self.shape)
 
 
@@ -69,9 +71,9 @@ class Actions:
 
         Masks are not checked: a masked choice is for the guest to handle.
         """
-        floats = values[..., : self.continuous]
+        floats = values[..., : self.continuous] if self.branches else values
         fits = self._fit(floats)
-        if not fits.all():
+        if np.count_nonzero(fits) != fits.size:  # faster than `all`
             place = tuple(np.argwhere(~fits)[0])
             low, high = self._floors[place[-1]], self._ceilings[place[-1]]
             raise InvalidActions(
@@ -81,11 +83,16 @@ class Actions:
 
     def accept(self, values: Floats) -> bool:
         """Return whether values, [..., width], pass `check`; False if there are branches."""
-        return not self.branches and bool(self._fit(values).all())
+        if self.branches:
+            return False
+        fits = self._fit(values)
+        return bool(np.count_nonzero(fits) == fits.size)
 
     def _fit(self, floats: Floats) -> npt.NDArray[np.bool_]:
         """Return a mask of the finite values within the bounds, bool, [..., continuous]."""
-        return (floats >= self._floors) & (floats <= self._ceilings)
+        fits: npt.NDArray[np.bool_] = floats >= self._floors
+        fits &= floats <= self._ceilings
+        return fits
 
     def check_choices(self, values: Floats, who: str) -> None:
         """Raise InvalidActions if a choice among values, [..., width], does not exist."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from arkml.errors import GuestStalled
 from arkml.guests.calls import CallLoop
+from arkml.guests.frame_loop import FrameLoop
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.sessions.session import Session
 
@@ -18,9 +19,11 @@ class SubmitLoop:
     """
     Runs the calls of one guest up to each submit that is answered from outside.
 
-    `is_driven` says which those are. A guest that since `begin` makes `idle` calls, or as many
-    submits without a decision, or takes `seconds`, has stalled. With `gives_way` the methods that
-    run the guest raise GaveWay where it has run for a turn, or waits; `run_on` continues it then.
+    `is_driven` says which those are, and `may_run_ahead` whether the frame after the present one
+    may begin without the next of `calls`, which costs less. A guest that since `begin` makes `idle`
+    calls, or as many submits without a decision, or takes `seconds`, has stalled. With `gives_way`
+    the methods that run the guest raise GaveWay where it has run for a turn, or waits; `run_on`
+    continues it then.
     """
 
     def __init__(
@@ -32,16 +35,19 @@ class SubmitLoop:
         idle: int,
         seconds: float | None,
         is_over: Callable[[], bool],
+        may_run_ahead: Callable[[], bool],
     ) -> None:
         self.entry: ExportedFunction | None = None
         """The call that the guest is in."""
         self.gives_way: bool = False
         self._guest = guest
+        self._frames = FrameLoop(guest)
         self._calls = calls
         self._is_driven = is_driven
         self._idle = idle
         self._seconds = seconds
         self._is_over = is_over
+        self._may_run_ahead = may_run_ahead
         self._left = idle
         self._until: float | None = None
 
@@ -57,6 +63,7 @@ class SubmitLoop:
         The submit before must be answered. Raises GuestError; GuestStalled among them.
         """
         self._look()
+        self._frames.run_ahead(1 if self._may_run_ahead() else 0)
         return self._run()
 
     def run_on(self) -> Session | None:

@@ -102,12 +102,26 @@ def _outcome(transition: Transition) -> int:
 OUTCOMES: npt.NDArray[np.uint8] = np.array(
     [
         _outcome(TRANSITIONS[before, row])
-        for before in (ABSENT, LIVE)
+        for before in (LIVE, ABSENT)
         for row in sorted(EpisodeState)
     ],
     np.uint8,
 )
-"""The marks of each transition, by 4 x (1 if LIVE) + the number in the row's field `state`."""
+"""The marks of each transition, by 4 x (1 if ABSENT) + the number in the row's field `state`."""
+
+MARKED: Mapping[int, npt.NDArray[np.bool_]] = {
+    mark: (OUTCOMES & mark) != 0
+    for mark in (STARTS, TERMINATES, TRUNCATES, ENDS_PREVIOUS, STAYS_LIVE)
+}
+"""Masks of the transitions in OUTCOMES that have a mark."""
+
+IS_ONE_REPORT: npt.NDArray[np.bool_] = ~(
+    MARKED[ENDS_PREVIOUS] | (MARKED[STARTS] & ~MARKED[STAYS_LIVE])
+)
+"""Mask of those that report one episode, which does not begin and end with the row."""
+
+RUNS_ON: npt.NDArray[np.bool_] = OUTCOMES == STAYS_LIVE
+"""Mask of those that report that a live agent runs on."""
 
 IS_LIVE_AFTER: npt.NDArray[np.bool_] = np.array(
     [TRANSITIONS[ABSENT, row].next_state is LIVE for row in sorted(EpisodeState)]

@@ -15,6 +15,7 @@ FRAME = 1 / 60
 """Seconds of a frame by default."""
 
 _MOST = 1e9  # of frame_seconds, time_scale and capture_rate
+_U32 = 0xFFFF_FFFF
 _LAST = (1 << 63) - 1  # nanoseconds: a guest reads them as an i64
 
 
@@ -79,13 +80,25 @@ class SeededWorld:
         self._pace = pace
         self._now = ORIGIN
         self._draws = 0
+        self._frames: Callable[[], int] = int  # none
+        self._counted = 0
+
+    def follow(self, frames: Callable[[], int]) -> None:
+        """Count the frames that end in a loop, u32: a frame begins where one ended."""
+        self._frames, self._counted = frames, frames()
+
+    def settle(self) -> None:
+        """Advance the clock by the frames that ended in the loop, and were followed by others."""
+        if self._frames() != self._counted:
+            self._now += self._uncounted() * self._pace.nanoseconds
 
     def tick(self) -> None:
-        """Advance the clock by one frame."""
-        self._now += self._pace.nanoseconds
+        """Advance the clock by one frame, which follows the last that ended in the loop."""
+        self._now += max(1, self._uncounted()) * self._pace.nanoseconds
 
     def skip(self, nanoseconds: int) -> None:
-        """Advance the clock by the time of frames that were not counted one by one."""
+        """Advance the clock by the time of all frames that others have counted."""
+        self._uncounted()
         self._now += nanoseconds
 
     def framed(self, calls: Calls) -> Calls:
@@ -96,10 +109,12 @@ class SeededWorld:
 
     def time_of_day(self) -> int:
         """Return nanoseconds since the Unix epoch."""
+        self.settle()
         return min(self._now, _LAST)
 
     def reading(self) -> int:
         """Return the monotonic clock, in nanoseconds."""
+        self.settle()
         return self._now
 
     def wait(self, until: int | None, timeout: float, rest: Callable[[float], object]) -> None:
@@ -107,7 +122,13 @@ class SeededWorld:
         if until is None:
             rest(timeout)
         else:
+            self.settle()
             self._now = max(self._now, until)
+
+    def _uncounted(self) -> int:
+        """Return how many frames have ended in the loop since the last call."""
+        before, self._counted = self._counted, self._frames()
+        return (self._counted - before) & _U32
 
     def random(self, size: int) -> bytes:
         """Return the next `size` bytes that follow from the seed."""

@@ -48,29 +48,25 @@ def behavior_spec(behavior: Behavior) -> BehaviorSpec:
 def steps_of(decision: Decision, met: Met) -> tuple[DecisionSteps, TerminalSteps]:
     """Return the rows of a submit in push order, those that ended apart."""
     ended, declared = decision.ended, decision.behavior.spec
-    if not ended.any():
-        count = len(decision)
-        deciding = DecisionSteps(
-            declared.parts(decision.observations),
-            decision.rewards,
-            decision.agents,
-            list(decision.masks) or None,
-            *_groups(count),
-        )
-        return deciding, met.none_ended
-    live, over = (~ended).nonzero()[0], ended.nonzero()[0]
+    over = ended.nonzero()[0]
+    observations, rewards, agents = decision.observations, decision.rewards, decision.agents
+    if not len(over):
+        masks = list(decision.masks) or None
+        parts = declared.parts(observations)
+        return DecisionSteps(parts, rewards, agents, masks, *_groups(len(agents))), met.none_ended
+    live = (~ended).nonzero()[0]
     deciding = DecisionSteps(
-        declared.parts(decision.observations.take(live, 0)),
-        decision.rewards.take(live),
-        decision.agents.take(live),
+        declared.parts(observations.take(live, 0)),
+        rewards[live],
+        agents[live],
         [masks.take(live, 0) for masks in decision.masks] or None if len(live) else None,
         *_groups(len(live)),
     )
     terminal = TerminalSteps(
-        declared.parts(decision.observations.take(over, 0)),
-        decision.rewards.take(over),
-        decision.truncated.take(over),
-        decision.agents.take(over),
+        declared.parts(observations.take(over, 0)),
+        rewards[over],
+        decision.truncated[over],
+        agents[over],
         *_groups(len(over)),
     )
     return deciding, terminal

@@ -24,6 +24,7 @@ _HEADER = struct.Struct("<4I")
 _VALUE = struct.Struct("<f")
 _WORD = 4  # bytes; a header, and an item of each layout, is a number of whole words
 _HEADER_WORDS = at.METADATA_HEADER // _WORD
+_HEADER_REST = at.METADATA_HEADER - _WORD  # bytes, behind the row
 
 Words = npt.NDArray[np.uint32]
 
@@ -39,24 +40,28 @@ def read_log(log: Words, counts: npt.NDArray[np.uint32]) -> MetadataLog:
         return NO_METADATA
     width = _HEADER_WORDS + int(log[1]) * int(log[2]) // _WORD
     if len(log) % width == 0:
-        found = read_entries(log.reshape(-1, width))
+        entries = log.reshape(-1, width)
+        found = read_entries(entries, entries[:, 0].astype(np.intp))
         if found is not None:
             return found
     found = _of_one_size(log, counts, int(log[2]))
     return MetadataLog.of(items_of(log)) if found is None else found
 
 
-def read_entries(entries: Words) -> MetadataLog | None:
+def read_entries(entries: Words, rows: npt.NDArray[np.intp]) -> MetadataLog | None:
     """
     Return the metadata of entries, uint32, [n, words], as a copy; None if they are not alike.
 
-    An entry is a header, of row, items and bytes an item, and the items. If each is as the first
-    one says, all begin where they seem to.
+    They are those of `rows`, intp, [n], which the log takes over. An entry is a header, of row,
+    items and bytes an item, and the items. If each is as the first one says, all begin where they
+    seem to.
     """
     _, items, size, _ = entries[0, :_HEADER_WORDS].tolist()
-    rows = entries[:, 0].astype(np.intp)
-    if items == 1 and (entries[:, 1:-1] == entries[0, 1:-1]).all():  # and one name, as most
-        return _of_one_name(rows, entries[0, _HEADER_WORDS:-1], entries[:, -1])
+    if items == 1:
+        alike = entries[:, 1:-1].tobytes()
+        first = alike[: len(alike) // len(rows)]
+        if alike == first * len(rows):  # one name too, as most have
+            return _of_one_name(rows, first[_HEADER_REST:], entries[:, -1])
     if len(entries) > 1 and (entries[:, 1:3] != (items, size)).any():
         return None
     found = entries[:, _HEADER_WORDS:].reshape(-1, size // _WORD)
@@ -96,7 +101,7 @@ def _columns(rows: npt.NDArray[np.intp], words: Words) -> MetadataLog:
     """Return items of one layout, uint32, [m, words], by column."""
     named = words[:, :-1]
     if len(named) == 1 or (named == named[0]).all():
-        return _of_one_name(rows, named[0], words[:, -1])
+        return _of_one_name(rows, named[0].tobytes(), words[:, -1])
     raw = np.ascontiguousarray(named).view(np.dtype((np.void, named.shape[1] * _WORD)))[:, 0]
     distinct, places = np.unique(raw, return_inverse=True)
     known: dict[str, int] = {}
@@ -105,10 +110,10 @@ def _columns(rows: npt.NDArray[np.intp], words: Words) -> MetadataLog:
     return MetadataLog(rows, tuple(known), codes, _values(words[:, -1]))
 
 
-def _of_one_name(rows: npt.NDArray[np.intp], name: Words, values: Words) -> MetadataLog:
-    """Return items that have one name, uint32, [name words], and values, uint32, [m]."""
+def _of_one_name(rows: npt.NDArray[np.intp], name: bytes, values: Words) -> MetadataLog:
+    """Return items that have one name, and values, uint32, [m]."""
     codes = np.zeros(len(rows), np.intp)
-    return MetadataLog(rows, (_name(name.tobytes()),), codes, _values(values))
+    return MetadataLog(rows, (_name(name),), codes, _values(values))
 
 
 def _values(words: Words) -> npt.NDArray[np.float64]:
