@@ -1,6 +1,8 @@
 """Guests pay for what the host does for them, and for nothing else."""
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -152,6 +154,35 @@ def test_a_thread_that_did_not_run_does_not_pay():
 
     assert counted < 1.0
     assert accounts.counted_seconds(3.0, may_wait=True) == 3.0
+
+
+STOPPED = """
+import os, subprocess, time
+from arkml import Host
+
+MODULE = '''(module (memory (export "memory") 1) (func (export "count") (local i32)
+  (loop (br_if 0 (i32.lt_u (local.tee 0 (i32.add (local.get 0) (i32.const 1)))
+                           (i32.const 400000000))))))'''
+with Host() as host:
+    guest = host.load(MODULE.encode(), name="counting")
+    for _ in range(3):
+        until = time.thread_time() + 2.0
+        while time.thread_time() < until:  # work of the embedder, from one call to the next
+            pass
+        stop = f"sleep 0.02; kill -STOP {os.getpid()}; sleep 3; kill -CONT {os.getpid()}"
+        held_up = subprocess.Popen(["sh", "-c", stop])
+        guest.call("count", budget=2.0)
+        held_up.wait()
+"""
+
+
+def test_a_thread_that_was_held_up_in_a_call_does_not_cost_the_guest_its_life():
+    ended = subprocess.run(
+        [sys.executable, "-c", STOPPED], capture_output=True, text=True, timeout=300
+    )
+
+    assert ended.stderr == ""
+    assert ended.returncode == 0
 
 
 def test_a_guest_that_is_greedy_frame_by_frame_is_evicted_from_its_fleet(make_host):

@@ -167,7 +167,7 @@ class CallLoop:
             raise refusal
         event: Event = self._waiting
         self._waiting = None
-        fiber.suspended_at = began = _clock()
+        began = fiber.begin_time()
         turn_began = began if gives_way else None
         if fiber.is_parked:
             if not fiber.is_between_turns:

@@ -16,6 +16,9 @@ from arkml.child_time import take_child_seconds
 LONG: Final = 0.001
 """Seconds from which on a stretch is compared with the processor time of its thread."""
 
+_FRESH = 0.01
+"""Seconds for which a reading of a thread's processor clock stands for the beginning of a call."""
+
 _WAITING = 0.05  # of the wall time: a thread that ran for less waited for work done elsewhere
 
 _clock = time.perf_counter
@@ -219,7 +222,7 @@ _MAY_WAIT = frozenset({WorkKind.VETTING, WorkKind.MODELS})
 
 
 class _Thread(threading.local):
-    """The reading of a thread's processor clock after its last long stretch."""
+    """The last reading of a thread's processor clock: after a long stretch, or before a call."""
 
     reading = 0.0
 
@@ -231,10 +234,10 @@ def counted_seconds(seconds: float, *, may_wait: bool = False) -> float:
     """
     Return what counts of `seconds` of wall time that this thread just spent.
 
-    That is the smaller of it and of the processor time since the last long stretch of the thread:
-    a thread that did not run because others did does not pay for them. It pays for the time that
-    child processes say to have used for it. With `may_wait` a thread that hardly ran, and for which
-    no process says so, waited for work that was done elsewhere, and pays for all of it.
+    That is the smaller of it and of the processor time since the last reading of the thread's
+    clock: a thread that did not run because others did does not pay for them. It pays for the time
+    that child processes say to have used for it. With `may_wait` a thread that hardly ran, and for
+    which no process says so, waited for work that was done elsewhere, and pays for all of it.
     """
     now = _processor_clock()
     ran, _thread.reading = now - _thread.reading, now
@@ -244,6 +247,17 @@ def counted_seconds(seconds: float, *, may_wait: bool = False) -> float:
     if may_wait and ran < _WAITING * seconds:
         return seconds
     return min(seconds, ran)
+
+
+def read_processor_clock(now: float) -> float:
+    """
+    Read the processor clock of this thread, before it runs a guest; return when that is stale.
+
+    Work between two calls would hide that a thread was held up in the second one. `now` and the
+    result are times of `time.perf_counter`.
+    """
+    _thread.reading = _processor_clock()
+    return now + _FRESH
 
 
 def _ignore(_size: int) -> None:

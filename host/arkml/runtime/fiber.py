@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from arkml.abi.codes import ErrorCode
 from arkml.errors import AbiError, GuestBusy, GuestTimeout, UsageError
 from arkml.runtime import bindings
-from arkml.runtime.account import LONG, Account, WorkKind
+from arkml.runtime.account import LONG, Account, WorkKind, read_processor_clock
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.deadline import ALERT, TURN_TICKS
 from arkml.runtime.exported_function import ExportedFunction, Number
@@ -132,7 +132,14 @@ class Fiber:
             self._refresh()
         else:
             self._alert = self._used[self.place] + self._room
-        self.suspended_at = _clock()
+        self.begin_time()
+
+    def begin_time(self) -> float:
+        """Begin to charge a call, or what follows a submit, from now on; return the time."""
+        self.suspended_at = now = _clock()
+        if now > self.lockstep.stale_at:
+            self.lockstep.stale_at = read_processor_clock(now)
+        return now
 
     def park(self, *, is_between_turns: bool = False) -> None:
         """

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.runtime import bindings
-from arkml.runtime.account import LONG, counted_seconds
+from arkml.runtime.account import LONG, counted_seconds, read_processor_clock
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import ALERT
 from arkml.runtime.exported_function import RawCall
@@ -69,6 +69,8 @@ class Lockstep:
         """Seconds in a call or frame from which on `advance` leaves a guest to its fiber."""
         self.spent = 0.0
         """Seconds that were charged to all guests together since `allow`."""
+        self.stale_at = 0.0
+        """Time from which on the processor clock is read before guests run."""
         self.settle: Callable[[], Callable[[], None] | None] = _nothing_to_settle
         """Returns what enters the runs of policies for many guests into their accounts, or None."""
         self._controls: list[int] = []
@@ -228,6 +230,8 @@ class Lockstep:
         futures, used, long = self.futures, self.used, LONG
         ended: list[int] = []
         start = then = _clock()
+        if start > self.stale_at:
+            self.stale_at = read_processor_clock(start)
         for place in places:
             if _poll(futures[place]):
                 ended.append(place)
