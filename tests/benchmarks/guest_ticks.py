@@ -16,10 +16,10 @@ from tests.benchmarks.companion import serve
 from tests.benchmarks.trial_wire import serve_ticks
 
 from arkml import Host
-from arkml.cli.trial_guest_options import prompt_ticks
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.guest_trials.hosting import GuestHosting
 from arkml.guest_trials.options import GuestTrialsOptions
+from arkml.guest_trials.prompt import prompt_ticks
 from arkml.trials import Server
 from arkml.trials.core.hosting import HOSTED
 from arkml.trials.datalog.datalog import Datalog

@@ -16,7 +16,7 @@ from tests.integration.command_line import ENVIRONMENT, GUESTS, POLICIES, arkml,
 from tests.integration.trial_player import SETTINGS, ended
 from tests.unit.policy_models import linear
 
-from arkml.cli.trial_guest_options import prompt_ticks
+from arkml.guest_trials.prompt import prompt_ticks
 from arkml.trials import Context, Endpoint
 from arkml.trials.wire.guest_pb2 import Observation
 

@@ -90,6 +90,7 @@ SHORT = {
     "arkml.envs.llapi.side_channel.raw_bytes_channel": SAME_NAME,
     "arkml.envs.llapi.side_channel.side_channel": SAME_NAME,
     "arkml.envs.remade": "how environments of all interfaces are pickled",
+    "arkml.guest_trials.prompt": "settings of a whole process, for a server and for measuring",
     "arkml.hive.protocol.access": "two structs of routes about callers, which no other module has",
     "arkml.hive.protocol.masks": "hosts, server and learners share it, and environments too",
     "arkml.onnxruntime_import": "policies and learning share it, and nothing else",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -34,8 +32,6 @@ AWAY = 10.0
 _MOST_RATE = 1_000.0  # that of arkml.trials.core.hosting, which is imported late
 LIMIT = "--guest-limit"
 
-_SWITCH = 0.001  # seconds
-_YOUNG = 20_000  # new objects, less those that were freed, before a look at them
 
 _LOCAL, _CLIENT = "local://", "cogment://client"
 _NAMES = {"numbers": "--configure-numbers", "limits": LIMIT, "runs": "--run"}
@@ -227,24 +223,6 @@ class GuestTrialsChoice:
 
 
 @contextmanager
-def prompt_ticks() -> Iterator[None]:
-    """
-    Let what people wait for come sooner than Python does by default.
-
-    Threads change after a millisecond, not five. Python looks less often for cycles of objects that
-    nothing needs: for those of 1,000 trials it takes 0.2 s.
-    """
-    collected, switched = gc.get_threshold(), sys.getswitchinterval()
-    gc.set_threshold(_YOUNG, *collected[1:])
-    sys.setswitchinterval(_SWITCH)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*collected)
-        sys.setswitchinterval(switched)
-
-
-@contextmanager
 def open_hosting(choice: GuestTrialsChoice, *, people: bool) -> Iterator[GuestHosting]:
     """
     Open the guest of a server with its policies, and free it at the end.
@@ -252,6 +230,7 @@ def open_hosting(choice: GuestTrialsChoice, *, people: bool) -> Iterator[GuestHo
     Raises UsageError, ModuleError, GuestError and ModelRejected for options that do not fit.
     """
     from arkml.guest_trials.hosting import GuestHosting
+    from arkml.guest_trials.prompt import prompt_ticks
 
     with (
         prompt_ticks(),

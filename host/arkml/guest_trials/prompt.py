@@ -1,0 +1,29 @@
+"""Settings of a process that hosts trials of people, who wait for every tick."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SWITCH = 0.001  # seconds
+_YOUNG = 20_000  # new objects, less those that were freed, before a look at them
+
+
+@contextmanager
+def prompt_ticks() -> Iterator[None]:
+    """
+    Let what people wait for come sooner than Python does by default.
+
+    Threads change after a millisecond, not five. Python looks less often for cycles of objects that
+    nothing needs: for those of 1,000 trials it takes 0.2 s.
+    """
+    collected, switched = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(_YOUNG, *collected[1:])
+    sys.setswitchinterval(_SWITCH)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*collected)
+        sys.setswitchinterval(switched)
