@@ -81,9 +81,8 @@ class CallLoop:
         self._limits = instance.limits
         self._run_seconds = instance.limits.run_seconds
         self._call_seconds = instance.limits.call_seconds
-        self.account = instance.account
+        self.account, self._used = instance.account, instance.lockstep.used
         self._limit_runs = instance.library.limit_runs
-        self._used = instance.lockstep.used
         self._waiting: Wait | None = None  # that a guest gave way in
 
     def call(self, function: str, arguments: tuple[Number, ...], budget: Budget) -> Any:
@@ -167,8 +166,8 @@ class CallLoop:
             raise refusal
         event: Event = self._waiting
         self._waiting = None
-        fiber.suspended_at = began = _clock()
-        turn_began = began if gives_way else None
+        fiber.suspended_at = _clock()
+        turn_began = fiber.suspended_at if gives_way else None
         if fiber.is_parked:
             if not fiber.is_between_turns:
                 self.services.pending_polls = 0
