@@ -81,9 +81,8 @@ class CallLoop:
         self._limits = instance.limits
         self._run_seconds = instance.limits.run_seconds
         self._call_seconds = instance.limits.call_seconds
-        self.account = instance.account
+        self.account, self._used = instance.account, instance.lockstep.used
         self._limit_runs = instance.library.limit_runs
-        self._used = instance.lockstep.used
         self._waiting: Wait | None = None  # that a guest gave way in
 
     def call(self, function: str, arguments: tuple[Number, ...], budget: Budget) -> Any:

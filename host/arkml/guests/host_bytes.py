@@ -10,7 +10,7 @@ from arkml.errors import GuestMemoryFull, InstanceLimitExceeded
 
 class HostBytes:
     """
-    What each guest of a host has been given of `most` bytes, None for no limit.
+    Shares of the guests of a host in `most` bytes, None for no limit.
 
     A guest is given all that its wasm memory may grow to when it is loaded, because that grows
     without asking; other bytes when it needs them. Any thread may use it.

@@ -1,4 +1,4 @@
-"""What reading a module found, kept on disk as its machine code is."""
+"""Outlines of modules, kept on disk as their machine code is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DAMAGES = (AttributeError, EOFError, ImportError, TypeError, ValueError, pickle
 @dataclass(frozen=True, slots=True)
 class Outline:
     """
-    What a host has to know of a module, beside its bytes and its machine code.
+    The facts of a module that a host needs beside its bytes and its machine code.
 
     `binary` has tables, memories and the size of bodies, and nothing else. `code` is the
     SHA-256 of the rewritten module.
