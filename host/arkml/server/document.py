@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from arkml.errors import HiveError, HiveRefused, InvalidSettings, ProtocolError
-from arkml.files import write_atomic
+from arkml.files import sync_directory, write_atomic
 from arkml.hive.protocol.runs import MAX_NAMES, Best, RunInfo, RunRequest, Status
 from arkml.server.creators import Creator
 from arkml.server.files import DOCUMENT_NAME, read_object
 from arkml.server.sessions import RunSession, Sessions
 from arkml.server.upgrade import DATA_VERSION, upgraded, version_of
 
+_FOLDERS = ("rows", "checkpoints", "policies", "events", "published")
 _MAX_METRIC_NAME = 256
 _MAX_SESSIONS = 1 << 32
 _MAX_COUNT = (1 << 63) - 1
@@ -249,3 +251,22 @@ def pack_document(document: Document) -> bytes:
 def write_document(directory: Path, content: bytes) -> None:
     """Replace the file of the run in a directory. Raises OSError."""
     write_atomic(directory / DOCUMENT_NAME, content, durable=True)
+
+
+def write_new(runs: Path, document: Document) -> None:
+    """Make the directory of a new run in that of all runs. Raises OSError, and leaves none then."""
+    directory = runs / document.id
+    directory.mkdir()
+    try:
+        make_folders(directory)
+        write_document(directory, pack_document(document))
+        sync_directory(runs)
+    except OSError:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+
+
+def make_folders(directory: Path) -> None:
+    """Make the folders that a run's directory lacks."""
+    for folder in _FOLDERS:
+        (directory / folder).mkdir(exist_ok=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,18 @@ def lock(path: Path) -> int:
         os.close(descriptor)
         raise HiveError(f"{path.parent} is in use by another hive") from None
     return descriptor
+
+
+async def lock_within(path: Path, seconds: float) -> int:
+    """Lock a file as `lock` does, and wait for `seconds` until others leave it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return lock(path)
+        except HiveError:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.05)
 
 
 def inside(directory: Path, name: object) -> Path:

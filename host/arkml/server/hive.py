@@ -11,13 +11,11 @@ import shutil
 import time
 from collections import Counter
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from arkml.errors import HiveError, HiveRefused, UsageError
-from arkml.files import sync_directory
 from arkml.hive.protocol.masks import mask_names
 from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
@@ -28,11 +26,11 @@ from arkml.server.creators import Creator, Creators
 from arkml.server.document import (
     Document,
     NewerRun,
-    pack_document,
+    make_folders,
     read_document,
-    write_document,
+    write_new,
 )
-from arkml.server.files import DOCUMENT_NAME, lock
+from arkml.server.files import DOCUMENT_NAME, lock_within
 from arkml.server.index import Index
 from arkml.server.learner_places import LearnerPlaces
 from arkml.server.learner_pool import LearnerPool
@@ -58,8 +56,6 @@ _DISK_EVERY = 5
 
 _DOCUMENT_BYTES = 4_096
 """Disk space of a run without rows, at least."""
-
-_FOLDERS = ("rows", "checkpoints", "policies", "events", "published")
 
 
 class Hive:
@@ -120,7 +116,7 @@ class Hive:
         OSError.
         """
         (options.data / "runs").mkdir(parents=True, exist_ok=True)
-        locked = await _lock_within(options.data / "lock", options.timeouts.opening)
+        locked = await lock_within(options.data / "lock", options.timeouts.opening)
         try:
             hive = cls(options, locked, address)
             await hive._workers.open()
@@ -139,7 +135,7 @@ class Hive:
             try:
                 await asyncio.to_thread(upgrade_run, directory)
                 document = read_document(directory)
-                await asyncio.to_thread(_make_folders, directory)  # a backup has no empty ones
+                await asyncio.to_thread(make_folders, directory)  # a backup has no empty ones
                 await self._restore(self._add(document))
             except NewerRun as newer:
                 self._newer[directory.name] = newer.info
@@ -295,7 +291,7 @@ class Hive:
         document = Document(
             run_id, request, time.time_ns(), names=names, owner=owner, creator=creator
         )
-        await asyncio.to_thread(self._write_new, document)
+        await asyncio.to_thread(write_new, self._directory, document)
         return self._add(document)
 
     async def _begin(self, run: Run, request: RunRequest) -> None:
@@ -333,17 +329,6 @@ class Hive:
         if settings.memory_max_size > cap:
             settings = replace(settings, memory_max_size=int(cap))
         return settings
-
-    def _write_new(self, document: Document) -> None:
-        directory = self._directory / document.id
-        directory.mkdir()
-        try:
-            _make_folders(directory)
-            write_document(directory, pack_document(document))
-            sync_directory(self._directory)
-        except OSError:
-            shutil.rmtree(directory, ignore_errors=True)
-            raise
 
     async def delete(self, run_id: str, *, force: bool) -> None:
         """Delete a run with its files; `force` stops it first. Raises HiveRefused and OSError."""
@@ -394,11 +379,6 @@ class Hive:
             self._sessions = {sid: one for sid, one in known if not one[1].is_forgotten}
 
 
-def _make_folders(directory: Path) -> None:
-    for folder in _FOLDERS:
-        (directory / folder).mkdir(exist_ok=True)
-
-
 async def _start(run: Run) -> None:
     """Start a run that was in use, with its workers."""
     try:
@@ -411,14 +391,3 @@ async def _start(run: Run) -> None:
 def _is_named(run: Run, request: RunRequest, name: str) -> bool:
     known = run.document.request
     return (known.game, known.name) == (request.game, name)
-
-
-async def _lock_within(path: Path, seconds: float) -> int:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return lock(path)
-        except HiveError:
-            if time.monotonic() > deadline:
-                raise
-        await asyncio.sleep(0.05)
