@@ -20,7 +20,9 @@ from arkml.server.body_limits import BodyLimits
 from arkml.server.errors import refusal, sentence
 from arkml.server.hive import Hive
 from arkml.server.learning_routes import LEARNING_OPERATIONS
+from arkml.server.login import login_routes
 from arkml.server.module_routes import MODULE_OPERATIONS, MODULE_PATH, ModuleUploads
+from arkml.server.page.routes import PAGE_OPERATIONS, page_routes
 from arkml.server.routes import PREFIX, Operation
 from arkml.server.run_routes import RUN_OPERATIONS
 from arkml.server.session_routes import SESSION_OPERATIONS
@@ -40,15 +42,17 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *LEARNING_OPERATIONS,
     *RUN_OPERATIONS,
     *MODULE_OPERATIONS,
+    *PAGE_OPERATIONS,
 )
-"""All routes but those that take bytes, which are `Uploads` and `ModuleUploads`."""
+"""All routes with structs: not those of rows and modules, of streams and of the page's files."""
 
 
 def routes_of(hive: Hive) -> list[Route]:
     """Return all routes of a hive."""
     rows = Route(PREFIX + ROWS_PATH, endpoint=Uploads(hive), methods=["POST"])
     modules = Route(PREFIX + MODULE_PATH, endpoint=ModuleUploads(hive), methods=["PUT"])
-    return [rows, modules, *(operation.route(hive) for operation in OPERATIONS)]
+    operations = (operation.route(hive) for operation in OPERATIONS)
+    return [rows, modules, *operations, *login_routes(hive), *page_routes(hive)]
 
 
 def make_app(hive: Hive) -> ASGIApp:
@@ -59,9 +63,9 @@ def make_app(hive: Hive) -> ASGIApp:
         exception_handlers={HTTPException: _unknown, **dict.fromkeys(kinds, _refused)},
     )
     options = hive.options
-    tokens = hive.worker_tokens
+    sessions, tokens = hive.page_sessions, hive.worker_tokens
     limited = BodyLimits(app, options.limits)
-    return TokenAuth(limited, options.token, options.host, options.allow_hosts, tokens)
+    return TokenAuth(limited, options.token, options.host, options.allow_hosts, tokens, sessions)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

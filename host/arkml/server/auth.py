@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from arkml.loopback import HostRule
 from arkml.server.errors import sentence
+from arkml.server.one_time import PageSessions
 from arkml.server.worker_tokens import SCOPE_KEY, WorkerTokens
 
 OPEN_PATH = "/v1/health"
+_DATA = "/v1/"
+_FOREIGN = "a hive does not answer web pages of others"
 
 
 class TokenAuth:
@@ -26,10 +30,17 @@ class TokenAuth:
     """
 
     def __init__(
-        self, app: ASGIApp, token: str, host: str, allowed: Sequence[str], workers: WorkerTokens
+        self,
+        app: ASGIApp,
+        token: str,
+        host: str,
+        allowed: Sequence[str],
+        workers: WorkerTokens,
+        sessions: PageSessions,
     ) -> None:
         self._app = app
         self._workers = workers
+        self._sessions = sessions
         self._expected = f"Bearer {token}".encode() if token else b""
         self._hosts = HostRule(host, allowed)
 
@@ -51,13 +62,39 @@ class TokenAuth:
             )
         if scope["path"] == OPEN_PATH:
             return None
+        is_page = _is_own_page(scope["method"], headers)
+        if not scope["path"].startswith(_DATA):
+            is_file = scope["method"] in ("GET", "HEAD")
+            return None if is_page or is_file else sentence(_FOREIGN, 403)
         token = headers.get(b"authorization", b"")
         worker = self._workers.find(token.removeprefix(b"Bearer "))
         if worker is not None:
             scope[SCOPE_KEY] = worker
             return None
-        if self._expected and not hmac.compare_digest(token, self._expected):
+        if self._expected and hmac.compare_digest(token, self._expected):
+            return None
+        if self._expected and not (is_page and self._has_session(scope, headers)):
             return sentence("the token of the hive is missing or wrong", 401)
-        if not self._expected and b"origin" in headers:
-            return sentence("a hive without a token does not answer web pages", 403)
-        return None
+        return None if is_page else sentence(_FOREIGN, 403)
+
+    def _has_session(self, scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
+        cookies = cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
+        return self._sessions.is_open(cookies.get(cookie_name(scope), ""))
+
+
+def cookie_name(scope: Scope) -> str:
+    """Return the name of the cookie of a session: browsers keep one jar for all ports."""
+    _, port = scope.get("server") or ("", 0)
+    return f"arkml-{port}"
+
+
+def _is_own_page(method: str, headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a request is of this hive's page, or of a program; not of another page."""
+    site, origin = headers.get(b"sec-fetch-site", b""), headers.get(b"origin")
+    if site:
+        is_same = site in (b"same-origin", b"none")
+    else:
+        is_same = origin is None or origin.partition(b"://")[2] == headers.get(b"host")
+    is_of_browser = bool(site) or origin is not None
+    is_change = is_of_browser and method not in ("GET", "HEAD")
+    return is_same and (not is_change or headers.get(b"x-arkml") == b"1")

@@ -20,6 +20,7 @@ from arkml.hive.protocol.masks import mask_names
 from arkml.hive.protocol.runs import OnConflict, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.server.checkpoints import checkpoint_exists
+from arkml.server.curve_reader import CurveReader
 from arkml.server.document import (
     DOCUMENT_NAME,
     Document,
@@ -34,7 +35,9 @@ from arkml.server.learner_places import LearnerPlaces
 from arkml.server.learner_pool import LearnerPool
 from arkml.server.lifecycle import HiveParts
 from arkml.server.modules import ModuleStore
+from arkml.server.one_time import OneTimeTokens, PageSessions
 from arkml.server.options import ServeOptions
+from arkml.server.resources import ResourceMeter
 from arkml.server.run import Run
 from arkml.server.sessions import RunSession
 from arkml.server.usage import DiskUse
@@ -63,6 +66,7 @@ class Hive:
 
     `lock` is the descriptor of the lock on the data directory, which the hive closes. `address` is
     "HOST:PORT", at which rollout workers reach the hive.
+    `runs_closed` is set once it has closed them.
     """
 
     def __init__(self, options: ServeOptions, lock: int, address: str) -> None:
@@ -97,6 +101,10 @@ class Hive:
         self._creating = asyncio.Lock()
         self._starting: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Future[Any] | None = None
+        self.runs_closed = asyncio.Event()
+        self.curves = CurveReader(options.data / "index.sqlite")
+        self.resources = ResourceMeter()
+        self.one_time, self.page_sessions = OneTimeTokens(), PageSessions()
 
     @classmethod
     async def open(cls, options: ServeOptions, address: str) -> Hive:
@@ -166,6 +174,11 @@ class Hive:
         """Return all runs, the newest first, with those of a newer release and the reason."""
         infos = [*(run.info() for run in self._runs.values()), *self._newer.values()]
         return sorted(infos, key=lambda one: one.started_at, reverse=True)
+
+    @property
+    def present(self) -> list[Run]:
+        """The runs that this release can read, the oldest first."""
+        return list(self._runs.values())
 
     def run(self, run_id: str) -> Run:
         """Return the run with that id. Raises HiveRefused."""
@@ -330,16 +343,24 @@ class Hive:
     def begin_close(self, seconds: float) -> None:
         """Begin to close every run, with `seconds` for its checkpoint, and every learner."""
         if self._closing is None:
-            runs = (run.close(seconds) for run in self._runs.values())
             if self._measuring is not None:
                 self._measuring.cancel()
-            self._closing = asyncio.gather(*runs, self._learners.close(), self._workers.close())
+            self._closing = asyncio.gather(
+                self._close_runs(seconds), self._learners.close(), self._workers.close()
+            )
+
+    async def _close_runs(self, seconds: float) -> None:
+        try:
+            await asyncio.gather(*(run.close(seconds) for run in self._runs.values()))
+        finally:
+            self.runs_closed.set()
 
     async def close(self) -> None:
         """Close every run and every learner, and wait for that."""
         self.begin_close(self.options.timeouts.stop)
         assert self._closing is not None
         await self._closing
+        self.curves.close()
         self._index.close()
         os.close(self._lock)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import RunRequest, Status
 from arkml.server.document import DOCUMENT_NAME, Document, pack_document, write_document
+from arkml.server.history import RunHistory
 from arkml.server.index import Index
 from arkml.server.learner_events import RunEvent
 from arkml.server.learner_pool import LearnerPool
@@ -84,6 +85,8 @@ class Lifecycle:
     ) -> None:
         options = parts.options
         self.changes = LoopCondition()
+        self.history = RunHistory(directory)
+        self._apply = apply
         self.log = RunLog(
             directory / "rows",
             parts.disk,
@@ -95,7 +98,7 @@ class Lifecycle:
             directory,
             parts.learners,
             options.timeouts,
-            apply,
+            self._take,
             self.changes.notify,
             has_begun=document.version_limit > 0,
         )
@@ -225,6 +228,7 @@ class Lifecycle:
                 document.status = Status.ABORTED if aborted else Status.STOPPED
                 document.reason, document.ended_at = aborted, time.time_ns()
                 self._is_stopping = not aborted
+                self.history.note_stop(aborted)
                 self.changes.notify()
                 await self._deactivate(self._timeouts.stop)
                 self._is_stopping = False
@@ -270,6 +274,10 @@ class Lifecycle:
         await self._index.put_run(
             document.id, request.name, request.game, self.status, document.started_at
         )
+
+    async def _take(self, event: RunEvent) -> None:
+        self.history.note(event)
+        await self._apply(event)
 
     async def _deactivate(self, seconds: float) -> None:
         ending = asyncio.create_task(self.workers.stop(seconds))

@@ -50,21 +50,18 @@ class Run:
     The log is open and the learner runs from `start` until the run is stopped or closed.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        document: Document,
-        parts: HiveParts,
-    ) -> None:
+    def __init__(self, directory: Path, document: Document, parts: HiveParts) -> None:
         self.directory = directory
         self.document = document
         self.policies = PolicyVersions(directory, document.version_limit)
         self.metrics = RunMetrics(document.id, directory, parts.index)
         self._best = BestPolicy(document, self.policies)
         self._lifecycle = Lifecycle(directory, document, self.policies, parts, self._apply)
+        self.history = self._lifecycle.history
         self.workers = self._lifecycle.workers
         self._log = self._lifecycle.log
         self._supervisor = self._lifecycle.supervisor
+        self.place = self._supervisor.place
         self._changes = self._lifecycle.changes
         self._lease = parts.options.timeouts.lease
         self._progress = Progress(n_opts=document.n_opts)
@@ -373,6 +370,7 @@ class Run:
     def _set_best(self, best: Best) -> None:
         """Set the best policy, and have the learner keep a checkpoint of about that time."""
         self.document.best = best
+        self.history.note_best(best)
         self._supervisor.send("checkpoint", req=0, best=True)
 
     def _send_rows(self) -> None:

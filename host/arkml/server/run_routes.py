@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from starlette.responses import Response
@@ -21,6 +22,9 @@ from arkml.hive.protocol.sessions import NamesReply, NamesRequest
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.hive import Hive
 from arkml.server.routes import TEXT, Operation, reply
+from arkml.terminal import harmless
+
+_log = logging.getLogger(__name__)
 
 _MOST_NAMES = 4 * MAX_NAMES
 
@@ -61,7 +65,9 @@ async def _stop(hive: Hive, run_id: str, _: Nothing) -> RunReply:
 
 async def _delete(hive: Hive, run_id: str, query: DeleteQuery) -> DeletedRun:
     """Delete a run that is over, with all its files."""
+    name = hive.run(run_id).document.request.name
     await hive.delete(run_id, force=bool(query.force))
+    _log.info("run %s (%s) was removed", run_id, harmless(name))
     return DeletedRun(run_id)
 
 

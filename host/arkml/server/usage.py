@@ -66,6 +66,11 @@ class DiskUse:
             raise HiveRefused(reason, _FULL)
         self._taken += size
 
+    @property
+    def total(self) -> int:
+        """The bytes of the whole directory, as far as they are known."""
+        return self._measured + self._taken
+
     async def measure(self) -> None:
         """Measure the directory anew."""
         before = self._taken

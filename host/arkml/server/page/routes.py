@@ -1,0 +1,91 @@
+"""Routes for people who look at runs: curves, histories, logs, settings, resources."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.routing import Route
+
+from arkml.hive.protocol.page import (
+    CurvesQuery,
+    CurvesReply,
+    HistoryReply,
+    LogQuery,
+    LogReply,
+    SettingsReply,
+    UsageReply,
+    WhoReply,
+)
+from arkml.hive.protocol.settings import Settings
+from arkml.hive.protocol.wire import Nothing
+from arkml.server.curve_reader import read_names
+from arkml.server.hive import Hive
+from arkml.server.learner_log import last_lines
+from arkml.server.page.events import EVENTS_PATH, EventStreams
+from arkml.server.page.feed import Feed
+from arkml.server.page.files import SiteFiles
+from arkml.server.routes import Operation
+
+_OWN = ("features", "actions", "branches", "seed")
+"""Settings that have no default, or are different in each run of one experiment."""
+
+
+async def _who(_: Hive, __: str, ___: Nothing) -> WhoReply:
+    """Say what the one who asks may do. An open hive has no names."""
+    return WhoReply("admin")
+
+
+async def _history(hive: Hive, run_id: str, _: Nothing) -> HistoryReply:
+    """List the last events of a run, the oldest first."""
+    return HistoryReply(hive.run(run_id).history.entries)
+
+
+async def _log(hive: Hive, run_id: str, query: LogQuery) -> LogReply:
+    """Return the last lines that the learners of a run have printed."""
+    directory = hive.run(run_id).directory
+    return LogReply(*await asyncio.to_thread(last_lines, directory, query.lines))
+
+
+async def _settings(hive: Hive, _: str, __: Nothing) -> SettingsReply:
+    """Return the settings of all runs that are not the defaults."""
+    defaults = Settings(1, 1).as_json()
+    runs: dict[str, dict[str, Any]] = {}
+    for run in hive.present:
+        values = run.document.request.settings.as_json()
+        runs[run.document.id] = {
+            name: value
+            for name, value in values.items()
+            if name not in _OWN and value != defaults[name]
+        }
+    return SettingsReply({n: value for n, value in defaults.items() if n not in _OWN}, runs)
+
+
+async def _curves(hive: Hive, run_id: str, query: CurvesQuery) -> CurvesReply:
+    """Return curves with at most so many points each, whose extremes are kept."""
+    names, run = read_names(query.names), hive.run(run_id)
+    return CurvesReply(await hive.curves.read(run.document.id, names, query))
+
+
+async def _usage(hive: Hive, _: str, __: Nothing) -> UsageReply:
+    """Return the resources that the hive has taken lately, as far as a page was open."""
+    return UsageReply(list(hive.resources.entries))
+
+
+PAGE_OPERATIONS: tuple[Operation[Any], ...] = (
+    Operation("GET", "/whoami", Nothing, WhoReply, _who),
+    Operation("GET", "/settings", Nothing, SettingsReply, _settings),
+    Operation("GET", "/usage", Nothing, UsageReply, _usage),
+    Operation("GET", "/runs/{run_id}/curves", CurvesQuery, CurvesReply, _curves),
+    Operation("GET", "/runs/{run_id}/events", Nothing, HistoryReply, _history),
+    Operation("GET", "/runs/{run_id}/log", LogQuery, LogReply, _log),
+)
+
+
+def page_routes(hive: Hive) -> list[Route]:
+    """Return the routes of streams and of the page's files, which come after all others."""
+    streams, site = EventStreams(Feed(hive)), SiteFiles()
+    return [
+        Route(EVENTS_PATH, endpoint=streams, methods=["GET"]),
+        Route("/{path:path}", endpoint=site, methods=["GET"]),
+    ]
