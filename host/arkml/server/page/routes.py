@@ -56,9 +56,14 @@ async def _settings(hive: Hive, _: str, __: Nothing) -> SettingsReply:
         runs[run.document.id] = {
             name: value
             for name, value in values.items()
-            if name not in _OWN and value != defaults[name]
+            if name not in _OWN and _rounded(value) != _rounded(defaults[name])
         }
     return SettingsReply({n: value for n, value in defaults.items() if n not in _OWN}, runs)
+
+
+def _rounded(value: object) -> object:
+    """Return a number with the digits of 32 bits, which are those that guests give."""
+    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 async def _curves(hive: Hive, run_id: str, query: CurvesQuery) -> CurvesReply:

@@ -57,7 +57,9 @@ export function moment(nanoseconds) {
 
 /** Return a setting as text. */
 export function setting(value) {
-  return typeof value === "string" ? value : JSON.stringify(value);
+  if (typeof value === "string") return value;
+  // Guests give 32-bit floats: 0.1 is 0.10000000149 of the 64 bits that JSON has.
+  return JSON.stringify(value, (_, one) => (typeof one === "number" ? Number(one.toPrecision(7)) : one));
 }
 
 // Controls, and marks that hide or reorder text: a name of others could pass for another one.

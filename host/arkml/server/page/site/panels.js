@@ -35,11 +35,12 @@ export function sessionsOf(app, run) {
   const target = element("div", { className: "sessions" });
   const { isSeen, free } = watched(target);
   const show = replacer(target, ({ sessions, workers }) => {
-    if (!sessions.length && !workers.length) {
+    target.hidden = !sessions && !workers.length;
+    if (!sessions?.length && !workers.length) {
       return [element("p", { className: "quiet" }, "No host takes part now.")];
     }
     const parts = [];
-    if (sessions.length) {
+    if (sessions?.length) {
       const header = ["session", "role", "rows", "rows/s", "refused", "dropped", "version", "lag", ""];
       const rows = sessions.map((one) => [
         String(one.index), one.role, whole(one.rows ?? 0), short(one.rows_per_second ?? 0),
@@ -60,7 +61,7 @@ export function sessionsOf(app, run) {
   });
   const update = () => {
     const details = app.store.details.get(run.id);
-    show({ sessions: details?.sessions ?? [], workers: details?.workers ?? [] });
+    show({ sessions: details?.sessions ?? null, workers: details?.workers ?? [] });
   };
   return { element: target, update, isWanted: isSeen, free };
 }

@@ -165,15 +165,13 @@ export class RunView {
       if (!count) continue;
       const part = parts.find((one) => one.dataset.section === kind);
       const holder = element("div", { className: "histograms", hidden: true });
-      const target = part ?? folded(kind, kind[0].toUpperCase() + kind.slice(1), "");
-      target.append(holder);
-      if (!part) target.hidden = true;
-      if (!part) parts.push(target);
-      this.#showHistogram(holder, target, run, kind, count);
+      if (!part) continue; // a hive without metrics of them keeps no histograms of them
+      part.append(holder);
+      this.#showHistogram(holder, run, kind, count);
     }
   }
 
-  async #showHistogram(holder, target, run, kind, count) {
+  async #showHistogram(holder, run, kind, count) {
     const charts = this.charts;
     try {
       await get(`v1/runs/${run.id}/histograms`, { name: `${kind}/0` });
@@ -197,7 +195,6 @@ export class RunView {
     choice.onchange = show;
     holder.append(element("label", {}, `Histogram of ${kind.slice(0, -1)} `, choice));
     holder.hidden = false;
-    target.hidden = false;
     show();
   }
 

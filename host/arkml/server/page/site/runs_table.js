@@ -110,7 +110,8 @@ export class RunsTable {
     }
     for (const id of this.chosen) if (!store.runs.has(id)) this.chosen.delete(id);
     this.compare.disabled = this.chosen.size < 2;
-    setText(this.count, runs.length === all.length ? `${all.length} runs` : `${runs.length} of ${all.length} runs`);
+    const total = all.length === 1 ? "1 run" : `${all.length} runs`;
+    setText(this.count, runs.length === all.length ? total : `${runs.length} of ${total}`);
   }
 
   redraw() {
