@@ -25,7 +25,14 @@ def all_asked(*questions):
 
 def test_plotly_gets_no_markup_from_a_name():
     """Plotly takes tags and entities in names for markup, and `%{...}` in templates for values."""
-    names = ["<b>bold</b>", '<a href="https://x.example">y</a>', "a & b &lt;", "%{y}", "$x$", "<br>"]
+    names = [
+        "<b>bold</b>",
+        '<a href="https://x.example">y</a>',
+        "a & b &lt;",
+        "%{y}",
+        "$x$",
+        "<br>",
+    ]
     shown = all_asked(*(("plain", name) for name in names))
 
     assert all("<" not in text and ">" not in text for text in shown)
@@ -41,7 +48,7 @@ def test_a_name_cannot_hide_or_turn_its_letters():
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\tx", "\rx"])
 def test_a_cell_is_no_formula(text):
-    assert asked("cell", text) == f"\"'{text}\""
+    assert asked("cell", text) == f'"\'{text}"'
 
 
 def test_cells_keep_numbers_and_quote_what_would_end_them():
@@ -249,9 +256,19 @@ def test_events_that_are_gone_are_loaded_anew():
 
 
 def test_a_page_polls_where_nothing_comes():
-    steps = [["event", "open", {}, "7"], ["wait", 4_000], ["wait", 2_000], ["event", "metrics", {"run": "a"}]]  # fmt: skip
+    steps = [
+        ["event", "open", {}, "7"], ["wait", 4_000], ["wait", 2_000],
+        ["event", "metrics", {"run": "a"}],
+    ]  # fmt: skip
 
-    assert asked("stream", steps)["said"] == ["load", "live", "poll", "polling", "metrics a", "live"]
+    assert asked("stream", steps)["said"] == [
+        "load",
+        "live",
+        "poll",
+        "polling",
+        "metrics a",
+        "live",
+    ]
 
 
 def test_a_lost_server_is_said_and_recovered_from():

@@ -102,7 +102,9 @@ def run_command_line() -> None:
 def _dispatch(words: list[str]) -> int:
     open_streams()
     try:
-        outcome = app(args=words, prog_name="arkml", standalone_mode=False)
+        outcome = app(
+            args=train_command.with_page_port(words), prog_name="arkml", standalone_mode=False
+        )
     except _Misuse as error:
         raise UsageError(_usage(error)) from None
     except typer.Abort:

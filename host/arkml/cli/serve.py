@@ -181,7 +181,7 @@ def _serve(options: ServeOptions) -> int:
     """Serve until SIGINT or SIGTERM. Raises UsageError and HiveError if that cannot begin."""
     from arkml.server.service import serve as serve_hive
 
-    def announce(host: str, port: int) -> None:
+    def announce(host: str, port: int, _: str) -> None:
         secret = "with the token" if options.token else "without a token"
         address = f"http://{host}:{port} {secret}"
         sys.stderr.write(f"hive: {address}, runs in {options.data.resolve()}\n")
