@@ -27,7 +27,7 @@ class OneTimeTokens:
         return token
 
     def take(self, token: str) -> bool:
-        """Return whether a token is good, which it is no more afterwards."""
+        """Return whether a token is good. It is not, the next time."""
         until = self._until.pop(_hash(token), 0.0)
         return time.monotonic() < until
 

@@ -51,8 +51,8 @@ class Feed:
     """
     The last events of a hive, which streams are read from.
 
-    Events are numbered upwards, also over restarts of the hive. Nothing is collected while there
-    is no stream for a minute.
+    Events are numbered upwards, also over restarts of the hive. A minute
+    after the last stream has ended, collecting ends too.
     """
 
     def __init__(self, hive: Hive) -> None:

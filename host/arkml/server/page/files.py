@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -96,11 +97,8 @@ class SiteFiles:
         request = Request(scope, receive)
         file = await self._find(request.path_params.get("path", "") or INDEX)
         if file is None:
-            text = f"this hive has no page {request.url.path[:200]}\n"
-            answer = Response(text, 404, _HEADERS, "text/plain; charset=utf-8")
-        else:
-            answer = _answered(file, request)
-        await answer(scope, receive, send)
+            raise HTTPException(404)
+        await _answered(file, request)(scope, receive, send)
 
     async def _find(self, name: str) -> _File | None:
         plotly = self._plotly

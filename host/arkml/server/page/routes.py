@@ -67,7 +67,7 @@ def _rounded(value: object) -> object:
 
 
 async def _curves(hive: Hive, run_id: str, query: CurvesQuery) -> CurvesReply:
-    """Return curves with at most so many points each, whose extremes are kept."""
+    """Return curves for charts: thinned to a number of points, with their extremes."""
     names, run = read_names(query.names), hive.run(run_id)
     return CurvesReply(await hive.curves.read(run.document.id, names, query))
 
