@@ -299,7 +299,7 @@ export class RunView {
       ...groups.map((group) => {
         const swatch = element("span", { className: "swatch" });
         swatch.style.background = group.runs.length > 1 ? `linear-gradient(${faint(group.color, 0.3)} 30%, ${group.color} 30%, ${group.color} 70%, ${faint(group.color, 0.3)} 70%)` : group.color;
-        const seeds = group.runs.length > 1 ? `: ${group.runs.map((run) => run.seed).join(", ")}` : "";
+        const seeds = group.runs.length > 1 ? `: ${group.runs.map((run) => run.seed).sort((a, b) => a - b).join(", ")}` : "";
         return element("li", {}, swatch, `${group.label}${seeds}`);
       })
     );

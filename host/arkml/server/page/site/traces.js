@@ -19,7 +19,7 @@ export function groupsOf(runs, settings, view, colors) {
 }
 
 function labelOf(members, runs) {
-  const [first] = members;
+  const [first] = [...members].sort((a, b) => a.name.length - b.name.length);
   const name = harmless(first.name);
   if (members.length > 1) return `${name}, ${members.length} seeds`;
   return runs.filter((run) => run.name === first.name).length > 1
