@@ -12,7 +12,7 @@ import httpx
 from tests.browser.served import GUESTS, ROOT
 from tests.waiting import eventually
 
-PATIENCE = 120
+PATIENCE = 240
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)")
 LINK = re.compile(r"page: (\S+)")
 

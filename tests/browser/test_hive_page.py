@@ -1,6 +1,7 @@
 """People look at the runs of a hive while they learn, and each figure is the API's."""
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import re
@@ -8,6 +9,7 @@ import shutil
 import signal
 import subprocess
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 from tests.browser.hives import GUESTS, LINK, command, serving, training
@@ -16,10 +18,12 @@ from tests.integration.hive_service import Service, request, rows
 from tests.integration.web_certificate import CERTIFICATE
 from tests.waiting import eventually
 
+from arkml.hive.protocol.rows import META
+
 pytestmark = pytest.mark.browser
 
-SHORT = ("--frames", 4_000, "--eval-every", 1_000, "--evaluate-episodes", 2)
-LONG = ("--minutes", 30, "--fps", 200)
+SHORT = ("--frames", 600, "--eval-every", 200, "--evaluate-episodes", 2)
+LONG = ("--minutes", 30, "--fps", 60)
 HOSTILE = '<img src=x onerror=alert(1)><b>bold</b>\u202egnp.exe &lt; %{y} "=1+1'
 DRAWN = """(name) => {
   const figure = document.querySelector(`figure[data-metric="${CSS.escape(name)}"]`);
@@ -79,7 +83,8 @@ def test_each_figure_is_that_of_the_api(hive, looks, tmp_path):
     expect(figure(ann, "version")).to_have_text(f"{version:,}")
     metrics = hive.metrics(run)
     names = ann.page.eval_on_selector_all(
-        "figure[data-metric]:not([data-metric^='usage/'])", "all => all.map((one) => one.dataset.metric)"
+        "figure[data-metric]:not([data-metric^='usage/'])",
+        "all => all.map((one) => one.dataset.metric)",
     )
 
     assert {"rollout/ep_rew_mean", "eval/mean_reward", "train/critic_loss"} <= set(names)
@@ -207,7 +212,9 @@ def test_a_lost_server_is_shown_and_recovered_from(hive, looks, tmp_path):
         def is_whole():
             points = hive.curve(run, "rollout/ep_rew_mean")
             drawn = draw(ann, "rollout/ep_rew_mean")[0]
-            return drawn["x"][-1] >= known and drawn["x"] == [p[0] for p in points][: len(drawn["x"])]
+            return (
+                drawn["x"][-1] >= known and drawn["x"] == [p[0] for p in points][: len(drawn["x"])]
+            )
 
         eventually(is_whole)
 
@@ -220,9 +227,9 @@ def test_names_of_others_are_only_text(hive, looks):
     sid = service.sid(run)
     [name] = service.post(f"/runs/{run}/names", {"names": [HOSTILE]}).json()["ids"].values()
     for body in range(1, 6):
-        columns = rows(200, 200 * (body - 1))
-        meta = [(row, name, float(row)) for row in range(0, 200, 10)]
-        answer = service.push(sid, columns, body, meta=meta)
+        meta = np.array([(row, name, row) for row in range(0, 200, 10)], META)
+        columns = dataclasses.replace(rows(200, 200 * (body - 1)), meta=meta)
+        answer = service.push(sid, columns, body)
         assert answer.status_code == 200, answer.text
     eventually(lambda: HOSTILE in hive.metrics(run))
     directory = hive.data / "runs" / run
@@ -317,7 +324,7 @@ def test_the_page_works_behind_a_prefix_with_tls(hive, looks, tmp_path, unused_t
 def test_the_page_of_a_training_keeps_its_last_figures(looks, tmp_path):
     out = tmp_path / "out"
     guest = GUESTS / "c_pendulum.wasm"
-    with command("train", guest, "--page", "--minutes", 30, "--fps", 200, "--out", out) as trained:
+    with command("train", guest, "--page", "--minutes", 30, "--fps", 60, "--out", out) as trained:
         link = trained.match(LINK)[1]
         ann = live(looks(link))
         assert "token" not in ann.page.url

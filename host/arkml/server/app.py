@@ -22,7 +22,7 @@ from arkml.server.hive import Hive
 from arkml.server.learning_routes import LEARNING_OPERATIONS
 from arkml.server.login import login_routes
 from arkml.server.module_routes import MODULE_OPERATIONS, MODULE_PATH, ModuleUploads
-from arkml.server.page.routes import PAGE_OPERATIONS, page_routes
+from arkml.server.page.routes import PAGE_OPERATIONS, packed, page_routes
 from arkml.server.routes import PREFIX, Operation
 from arkml.server.run_routes import RUN_OPERATIONS
 from arkml.server.session_routes import SESSION_OPERATIONS
@@ -51,7 +51,7 @@ def routes_of(hive: Hive) -> list[Route]:
     """Return all routes of a hive."""
     rows = Route(PREFIX + ROWS_PATH, endpoint=Uploads(hive), methods=["POST"])
     modules = Route(PREFIX + MODULE_PATH, endpoint=ModuleUploads(hive), methods=["PUT"])
-    operations = (operation.route(hive) for operation in OPERATIONS)
+    operations = (packed(operation.route(hive)) for operation in OPERATIONS)
     return [rows, modules, *operations, *login_routes(hive), *page_routes(hive)]
 
 

@@ -126,7 +126,7 @@ def _read(path: Path, content: bytes, caching: str) -> _File:
 
 
 def _answered(file: _File, request: Request) -> Response:
-    is_packed = bool(file.packed) and _takes_gzip(request)
+    is_packed = bool(file.packed) and takes_gzip(request)
     etag = f'"{file.etag}-gzip"' if is_packed else f'"{file.etag}"'
     headers = {**_HEADERS, "cache-control": file.caching, "etag": etag}
     known = request.headers.get("if-none-match", "").split(",")
@@ -138,7 +138,8 @@ def _answered(file: _File, request: Request) -> Response:
     return Response(file.packed if is_packed else file.content, headers=headers)
 
 
-def _takes_gzip(request: Request) -> bool:
+def takes_gzip(request: Request) -> bool:
+    """Return whether a browser takes answers that are packed by gzip."""
     for part in request.headers.get("accept-encoding", "").split(","):
         name, _, quality = part.strip().partition(";")
         if name.strip().lower() in ("gzip", "*"):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from typing import Any
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from arkml.hive.protocol.page import (
@@ -24,8 +27,11 @@ from arkml.server.hive import Hive
 from arkml.server.learner_log import last_lines
 from arkml.server.page.events import EVENTS_PATH, EventStreams
 from arkml.server.page.feed import Feed
-from arkml.server.page.files import SiteFiles
-from arkml.server.routes import Operation
+from arkml.server.page.files import SiteFiles, takes_gzip
+from arkml.server.routes import PREFIX, Operation
+
+_LONG = (f"{PREFIX}/runs/{{run_id}}/curves",)
+_LEAST_PACKED = 4_096
 
 _OWN = ("features", "actions", "branches", "seed")
 """Settings that have no default, or are different in each run of one experiment."""
@@ -85,6 +91,23 @@ PAGE_OPERATIONS: tuple[Operation[Any], ...] = (
     Operation("GET", "/runs/{run_id}/events", Nothing, HistoryReply, _history),
     Operation("GET", "/runs/{run_id}/log", LogQuery, LogReply, _log),
 )
+
+
+def packed(route: Route) -> Route:
+    """Return a route whose answers are packed in a thread, if it is one of long answers."""
+    if route.path not in _LONG:
+        return route
+    answer = route.endpoint
+
+    async def endpoint(request: Request) -> Response:
+        response: Response = await answer(request)
+        if len(response.body) >= _LEAST_PACKED and takes_gzip(request):
+            content = await asyncio.to_thread(gzip.compress, bytes(response.body), 1)
+            headers = {"content-encoding": "gzip", "vary": "accept-encoding"}
+            return Response(content, response.status_code, headers, response.media_type)
+        return response
+
+    return Route(route.path, endpoint, methods=["GET"])
 
 
 def page_routes(hive: Hive) -> list[Route]:
