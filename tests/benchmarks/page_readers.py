@@ -6,9 +6,8 @@ import sys
 
 async def read(host, port, token, path, counts):
     reader, writer = await asyncio.open_connection(host, port)
-    writer.write(
-        f"GET {path} HTTP/1.1\r\nhost: {host}:{port}\r\nauthorization: Bearer {token}\r\n\r\n".encode()
-    )
+    lines = (f"GET {path} HTTP/1.1", f"host: {host}:{port}", f"authorization: Bearer {token}")
+    writer.write("\r\n".join((*lines, "", "")).encode())
     while data := await reader.read(1 << 16):
         counts["bytes"] += len(data)
         counts["metrics"] += data.count(b"event: metrics")

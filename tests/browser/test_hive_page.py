@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,14 @@ pytestmark = pytest.mark.browser
 SHORT = ("--frames", 600, "--eval-every", 200, "--evaluate-episodes", 2)
 LONG = ("--minutes", 30, "--fps", 60)
 HOSTILE = '<img src=x onerror=alert(1)><b>bold</b>\u202egnp.exe &lt; %{y} "=1+1'
+BANDS = {
+    "eval/std_reward", "rollout/ep_rew_p10", "rollout/ep_rew_p90", "train/q_min", "train/q_max",
+}  # fmt: skip
+RANGE = """() =>
+  document.querySelector('figure[data-metric="rollout/ep_rew_mean"] .plot').layout.xaxis.range
+"""
+OWN_ADDRESSES = """() => performance.getEntriesByType("resource").every(
+  (one) => one.name.includes("/lab/hive/") || one.name.startsWith("data:"))"""
 DRAWN = """(name) => {
   const figure = document.querySelector(`figure[data-metric="${CSS.escape(name)}"]`);
   const plot = figure?.querySelector(".plot");
@@ -88,8 +97,7 @@ def test_each_figure_is_that_of_the_api(hive, looks, tmp_path):
     )
 
     assert {"rollout/ep_rew_mean", "eval/mean_reward", "train/critic_loss"} <= set(names)
-    hidden = {"eval/std_reward", "rollout/ep_rew_p10", "rollout/ep_rew_p90", "train/q_min", "train/q_max"}  # fmt: skip
-    assert set(metrics) - set(names) <= hidden
+    assert set(metrics) - set(names) <= BANDS
     for name in names:
         points = hive.curve(run, name)
         eventually(lambda: any(t["y"] == [p[1] for p in points] for t in draw(ann, name)))  # noqa: B023
@@ -108,11 +116,11 @@ def test_each_figure_is_that_of_the_api(hive, looks, tmp_path):
     assert kinds == [event["kind"] for event in reversed(events)]
     gamma = ann.page.locator("[data-section=configuration] tr", has_text="gamma").first
     expect(gamma.locator("td").nth(2)).to_have_text(re.compile(r"^0\.98"))
+    rated = ann.page.locator("[data-section=versions] tr", has_text="by evaluation")
     with ann.page.expect_download() as saved:
-        ann.page.locator("[data-section=versions] button", has_text="Download").first.click()
+        rated.get_by_role("button", name="Download").click()
     best = hive.http.get(f"/runs/{run}/snapshot", params={"which": "best"}).content
-    with open(saved.value.path(), "rb") as file:
-        assert file.read() == best
+    assert Path(saved.value.path()).read_bytes() == best
 
 
 def test_the_axis_the_scale_and_the_zoom_lie_in_the_address(hive, looks, tmp_path):
@@ -136,10 +144,9 @@ def test_the_axis_the_scale_and_the_zoom_lie_in_the_address(hive, looks, tmp_pat
     ann.page.mouse.up()
     expect(ann.page).to_have_url(re.compile("zoom="))
     bob = live(looks(ann.page.url))
-    ranges = "() => document.querySelector('figure[data-metric=\"rollout/ep_rew_mean\"] .plot').layout.xaxis.range"
     draw(bob, "rollout/ep_rew_mean")
     zoom = [float(end) for end in re.search("zoom=([^&]*)", ann.page.url)[1].split(",")]
-    assert bob.page.evaluate(ranges) == pytest.approx(zoom)
+    assert bob.page.evaluate(RANGE) == pytest.approx(zoom)
     assert bob.page.is_checked("#log")
     bob.page.keyboard.press("z")
     expect(bob.page).not_to_have_url(re.compile("zoom="))
@@ -253,14 +260,12 @@ def test_names_of_others_are_only_text(hive, looks):
     with ann.page.expect_download() as saved:
         chart.get_by_role("button", name="CSV").click()
     assert re.fullmatch(r"[A-Za-z0-9._-]+\.csv", saved.value.suggested_filename)
-    with open(saved.value.path(), encoding="utf-8", newline="") as file:
-        header, first, *_ = file.read().split("\r\n")
+    header, first, *_ = Path(saved.value.path()).read_bytes().decode().split("\r\n")
     assert header == "run,id,metric,rows,time,value"
     assert '""=1+1' in first
     with ann.page.expect_download() as saved:
         chart.get_by_role("button", name="PNG").click()
-    with open(saved.value.path(), "rb") as file:
-        assert file.read(8) == b"\x89PNG\r\n\x1a\n"
+    assert Path(saved.value.path()).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 NGINX = """
@@ -306,14 +311,16 @@ def behind_nginx(hive, folder, port):
 
 
 def test_the_page_works_behind_a_prefix_with_tls(hive, looks, tmp_path, unused_tcp_port):
-    with training(hive, tmp_path / "out", *LONG), behind_nginx(hive, tmp_path, unused_tcp_port) as link:  # fmt: skip
+    with (
+        training(hive, tmp_path / "out", *LONG),
+        behind_nginx(hive, tmp_path, unused_tcp_port) as link,
+    ):
         run = hive.the_run()
         ann = live(looks(link, ignore_https_errors=True))
         ann.page.click(".name a")
         expect(figure(ann, "rows")).not_to_have_text("0")
         assert draw(ann, "rollout/ep_rew_mean")
-        assert ann.page.evaluate("performance.getEntriesByType('resource').every("
-                                 "(one) => one.name.includes('/lab/hive/') || one.name.startsWith('data:'))")  # fmt: skip
+        assert ann.page.evaluate(OWN_ADDRESSES)
         ann.page.get_by_role("button", name="Stop", exact=True).click()
         ann.page.get_by_role("button", name="Stop…").click()
         ann.page.get_by_role("button", name="Stop it").click()

@@ -27,13 +27,17 @@ class App {
     this.kind = "";
     this.cachedColors = null;
     this.updating = null;
+    this.wantDetails = () => {};
     this.store = new Store(() => this.update());
     this.stream = new Stream({
       load: () => this.store.load(this.view.runs),
       poll: () => this.store.poll(this.view.runs),
       runs: (event) => this.store.takeRuns(event),
       metrics: (event) => this.store.takeMetrics(event),
-      happened: (event) => this.store.takeHappened(event),
+      happened: (event) => {
+        this.store.takeHappened(event);
+        this.wantDetails();
+      },
       usage: (event) => this.store.takeUsage(event),
       changed: (state, reason) => this.#showState(state, reason),
       refused: () => location.reload(), // the session has ended: the form is shown

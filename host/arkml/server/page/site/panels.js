@@ -9,11 +9,13 @@ import { harmless, moment, setting, short, whole } from "./format.js";
 const LOG_EVERY = 5_000; // milliseconds between two looks at an open log in view
 const SHAPE = ["features", "actions", "branches", "seed"];
 
-/** An element that says if it is in view. */
-function watched(target) {
+/** An element that says if it is in view; `come` is called when it comes there. */
+function watched(target, come = () => {}) {
   let isSeen = false;
   const observer = new IntersectionObserver((entries) => {
+    const before = isSeen;
     isSeen = entries.at(-1).isIntersecting;
+    if (isSeen && !before) come();
   }, { rootMargin: "200px" });
   observer.observe(target);
   return { isSeen: () => isSeen && !document.hidden, free: () => observer.disconnect() };
@@ -33,7 +35,7 @@ function replacer(target, make) {
 /** The sessions of a run, and its workers. */
 export function sessionsOf(app, run) {
   const target = element("div", { className: "sessions" });
-  const { isSeen, free } = watched(target);
+  const { isSeen, free } = watched(target, () => app.wantDetails());
   const show = replacer(target, ({ sessions, workers }) => {
     target.hidden = !sessions && !workers.length;
     if (!sessions?.length && !workers.length) {
@@ -136,7 +138,7 @@ export function configurationOf(app, runs) {
 export function versionsOf(app, [run]) {
   const target = element("div", {});
   const trouble = element("p", { className: "trouble", role: "status" });
-  const { isSeen, free } = watched(target);
+  const { isSeen, free } = watched(target, () => app.wantDetails());
   const save = (which) => async () => {
     try {
       setText(trouble, "");

@@ -22,6 +22,7 @@ export class RunView {
     this.shown = "";
     this.panels = [];
     this.timer = setInterval(() => this.#loadDetails(), DETAILS_EVERY);
+    app.wantDetails = () => this.#loadDetails();
   }
 
   /** The runs of the view that there are. */
