@@ -77,7 +77,7 @@ export class Store {
     const known = this.curves.get(id)?.get(name);
     if (known) return known.points;
     if (!this.wanted.has(id)) this.wanted.set(id, new Set());
-    if (!this.wanted.size || !this.timer) this.timer = setTimeout(() => this.#loadWanted(), 30);
+    this.timer ??= setTimeout(() => this.#loadWanted(), 30);
     this.wanted.get(id).add(name);
     return [];
   }
