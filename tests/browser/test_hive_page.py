@@ -67,7 +67,7 @@ def live(person):
 
 def draw(person, name):
     """The traces of a chart, once it is in view and drawn."""
-    chart = person.page.locator(f"figure[data-metric={json.dumps(name)}]")
+    chart = person.page.locator(f"figure[data-metric={json.dumps(name, ensure_ascii=False)}]")
     chart.scroll_into_view_if_needed()
     return eventually(lambda: person.page.evaluate(DRAWN, name) or None)
 
@@ -160,7 +160,7 @@ def test_stop_stops_and_remove_removes_once_they_were_asked_twice(hive, looks, t
         ann = live(looks(f"{hive.link}#runs={run}"))
         expect(ann.page.locator(".of-run .pill")).to_have_text("running")
         ann.page.click("text=Save a checkpoint")
-        expect(ann.page.locator(".run .trouble")).to_contain_text(f"saved {run}@")
+        expect(ann.page.locator(".run > .trouble")).to_contain_text(f"saved {run}@")
         ann.page.get_by_role("button", name="Stop", exact=True).click()
         ann.page.get_by_role("button", name="Cancel").click()
         assert hive.run(run)["status"] == "running"
@@ -238,7 +238,7 @@ def test_names_of_others_are_only_text(hive, looks):
         columns = dataclasses.replace(rows(200, 200 * (body - 1)), meta=meta)
         answer = service.push(sid, columns, body)
         assert answer.status_code == 200, answer.text
-    eventually(lambda: HOSTILE in hive.metrics(run))
+    eventually(lambda: f"guest/{HOSTILE}" in hive.metrics(run))
     directory = hive.data / "runs" / run
     with (directory / "learner.log").open("ab") as log:
         log.write(f"{HOSTILE}\n".encode())
@@ -247,7 +247,7 @@ def test_names_of_others_are_only_text(hive, looks):
     expect(ann.page.locator(".name a")).to_have_text(shown)
     ann.page.click(".name a")
     expect(ann.page.locator("h1")).to_have_text(shown)
-    traces = draw(ann, HOSTILE)
+    traces = draw(ann, f"guest/{HOSTILE}")
     assert "<" not in traces[0]["name"]
     assert "&lt;img" in traces[0]["name"]
     ann.page.locator("[data-section=log] summary").click()
