@@ -155,7 +155,7 @@ def test_the_axis_the_scale_and_the_zoom_lie_in_the_address(hive, looks, tmp_pat
 
 
 def test_stop_stops_and_remove_removes_once_they_were_asked_twice(hive, looks, tmp_path):
-    with training(hive, tmp_path / "out", *LONG) as trained:
+    with training(hive, tmp_path / "out", *LONG):
         run = hive.the_run()
         ann = live(looks(f"{hive.link}#runs={run}"))
         expect(ann.page.locator(".of-run .pill")).to_have_text("running")
@@ -169,7 +169,6 @@ def test_stop_stops_and_remove_removes_once_they_were_asked_twice(hive, looks, t
         ann.page.get_by_role("button", name="Stop it").click()
         expect(ann.page.locator(".of-run .pill")).to_have_text("stopped")
         assert hive.run(run)["status"] == "stopped"
-        trained.wait()
     ann.page.get_by_role("button", name="Remove", exact=True).click()
     ann.page.get_by_role("button", name="Remove…").click()
     ann.page.get_by_role("button", name="Remove for good").click()

@@ -16,36 +16,49 @@ const AXIS = { rows: "rows", updates: "updates", time: "", age: "seconds since t
 export class Charts {
   constructor(context) {
     this.context = context;
-    this.all = new Set();
+    this.all = new Map(); // by the names of their metrics
     this.observer = new IntersectionObserver((entries) => this.#see(entries), {
       rootMargin: "150px",
     });
   }
 
-  /** Return the element of a new chart. */
+  /** Return the element of the chart of a metric, a new one where there is none. */
   add(spec) {
-    const chart = new Chart(spec, this.context);
-    this.all.add(chart);
-    this.observer.observe(chart.element);
+    let chart = this.all.get(spec.name);
+    if (!chart) {
+      chart = new Chart(spec, this.context);
+      this.all.set(spec.name, chart);
+      this.observer.observe(chart.element);
+    }
     return chart.element;
+  }
+
+  /** Free the charts of metrics that are not on the page. */
+  sweep() {
+    for (const [name, chart] of this.all) {
+      const isKept = chart.spec.usage || chart.spec.heat; // shown again once nothing is searched
+      if (isKept || chart.element.isConnected) continue;
+      this.observer.unobserve(chart.element);
+      chart.free();
+      this.all.delete(name);
+    }
   }
 
   /** Draw those in view anew, soon. */
   redraw({ now = false } = {}) {
-    for (const chart of this.all) chart.mark(now);
+    for (const chart of this.all.values()) chart.mark(now);
   }
 
   /** Free all charts. */
   clear() {
     this.observer.disconnect();
-    for (const chart of this.all) chart.free();
+    for (const chart of this.all.values()) chart.free();
     this.all.clear();
   }
 
   #see(entries) {
     for (const { target, isIntersecting } of entries) {
-      const chart = [...this.all].find((one) => one.element === target);
-      chart?.show(isIntersecting);
+      this.all.get(target.dataset.metric)?.show(isIntersecting);
     }
   }
 }

@@ -20,6 +20,7 @@ export class RunView {
     this.element = element("div", { className: "run" });
     this.charts = null;
     this.shown = "";
+    this.of = "";
     this.panels = [];
     this.timer = setInterval(() => this.#loadDetails(), DETAILS_EVERY);
     app.wantDetails = () => this.#loadDetails();
@@ -30,10 +31,15 @@ export class RunView {
     return this.app.view.runs.map((id) => this.app.store.runs.get(id)).filter(Boolean);
   }
 
-  /** Build the view anew if it shows other runs or metrics now, and bring all figures up to date. */
+  /** Build the view anew for other runs, lay out other metrics, and bring all up to date. */
   update() {
-    const key = JSON.stringify([this.runs().map((run) => run.id), this.app.view.metric, [...this.#names()].sort(), this.app.who?.role]);
-    if (key !== this.shown) this.#build(key);
+    const who = this.app.who?.role;
+    const of = JSON.stringify([this.runs().map((run) => run.id), who]);
+    const names = JSON.stringify([this.app.view.metric, [...this.#names()].sort()]);
+    if (of !== this.of) this.#build();
+    if (of !== this.of || names !== this.shown) this.#layOut();
+    this.of = of;
+    this.shown = names;
     this.#showFigures();
     for (const panel of this.panels) panel.update?.();
     this.charts.redraw();
@@ -57,8 +63,7 @@ export class RunView {
     return new Set(this.runs().flatMap((run) => [...(store.metrics.get(run.id)?.keys() ?? [])]));
   }
 
-  #build(key) {
-    this.shown = key;
+  #build() {
     const { app } = this;
     const runs = this.runs();
     this.charts?.clear();
@@ -72,51 +77,67 @@ export class RunView {
       newest: (id, name) => app.store.metrics.get(id)?.get(name)?.value,
       zoom: (range) => app.change({ zoom: range }),
     });
-    const search = app.view.metric;
-    const sections = sectionsOf(this.#names(), search);
-    const one = runs.length === 1;
     this.figures = element("dl", { className: "figures" });
     this.legend = element("ul", { className: "legend" });
     this.trouble = element("p", { className: "trouble", role: "status" });
-    const parts = sections
-      .filter((section) => section.charts.length)
-      .map((section) => this.#section(section));
-    const sessions = parts.find((part) => part.dataset.section === "sessions");
+    this.body = element("div", {});
+    this.parts = new Map();
     this.panels = [];
-    if (!search) {
-      if (one) {
-        const panel = sessionsOf(app, runs[0]);
-        this.panels.push(panel);
-        if (sessions) sessions.querySelector("summary").after(panel.element);
-        else parts.push(folded("sessions", "Sessions", panel.element));
-        this.#addHistograms(parts, runs[0]);
-      }
-      parts.push(folded("resources", "Resources", this.#resources()));
-      for (const [id, title, make, isFolded] of [
-        ["events", "Events", eventsOf, false],
-        ["configuration", "Configuration", configurationOf, false],
-        ["versions", "Versions", versionsOf, false],
-        ["log", "Log of the learner", logOf, true],
-      ]) {
-        if (!one && (id === "log" || id === "versions")) continue;
-        const panel = make(app, runs);
-        this.panels.push(panel);
-        const part = folded(id, title, panel.element);
-        if (isFolded) part.open = false;
-        part.addEventListener("toggle", () => part.open && panel.open?.());
-        parts.push(part);
-      }
-    }
-    this.element.replaceChildren(
-      this.#header(runs), this.trouble, this.figures, this.legend, toolbarOf(app), ...parts
-    );
-    if (!runs.length) {
-      this.element.replaceChildren(
-        element("p", { className: "empty" }, "This run is not there (any more). ", back())
-      );
-    }
+    this.rest = this.#panelParts(runs);
+    const parts = [this.#header(runs), this.trouble, this.figures, this.legend, toolbarOf(app), this.body];
+    const gone = element("p", { className: "empty" }, "This run is not there (any more). ", back());
+    this.element.replaceChildren(...(runs.length ? parts : [gone]));
     this.#showLegend();
     this.#loadDetails();
+  }
+
+  /** Return the parts besides charts of metrics. */
+  #panelParts(runs) {
+    const { app } = this;
+    const parts = [folded("resources", "Resources", this.#resources())];
+    this.sessions = null;
+    if (runs.length === 1) {
+      this.sessions = sessionsOf(app, runs[0]);
+      this.panels.push(this.sessions);
+    }
+    for (const [id, title, make, isFolded] of [
+      ["events", "Events", eventsOf, false],
+      ["configuration", "Configuration", configurationOf, false],
+      ["versions", "Versions", versionsOf, false],
+      ["log", "Log of the learner", logOf, true],
+    ]) {
+      if (runs.length !== 1 && (id === "log" || id === "versions")) continue;
+      const panel = make(app, runs);
+      this.panels.push(panel);
+      const part = folded(id, title, panel.element);
+      if (isFolded) part.open = false;
+      part.addEventListener("toggle", () => part.open && panel.open?.());
+      parts.push(part);
+    }
+    return parts;
+  }
+
+  /** Show the charts of all metrics that are searched for; those that were there stay. */
+  #layOut() {
+    const search = this.app.view.metric;
+    const shown = [];
+    for (const { id, title, charts } of sectionsOf(this.#names(), search)) {
+      const isOfSessions = id === "sessions" && this.sessions && !search;
+      if (!charts.length && !isOfSessions) continue;
+      let part = this.parts.get(id);
+      if (!part) {
+        part = folded(id, title, element("div", { className: "charts" }));
+        this.parts.set(id, part);
+        if (id === "sessions" && this.sessions) part.querySelector("summary").after(this.sessions.element);
+        this.#addHistograms(id, part);
+      }
+      const grid = part.querySelector(".charts");
+      const figures = charts.map((spec) => this.charts.add(spec));
+      replaceIfOther(grid, figures);
+      shown.push(part);
+    }
+    replaceIfOther(this.body, search ? shown : [...shown, ...this.rest]);
+    this.charts.sweep();
   }
 
   #header(runs) {
@@ -155,21 +176,15 @@ export class RunView {
     }
   }
 
-  #section({ id, title, charts }) {
-    const grid = element("div", { className: "charts" }, ...charts.map((spec) => this.charts.add(spec)));
-    return folded(id, title, grid);
-  }
-
-  #addHistograms(parts, run) {
-    const shapes = { actions: run.actions - run.branches.length, features: run.features };
-    for (const [kind, count] of Object.entries(shapes)) {
-      if (!count) continue;
-      const part = parts.find((one) => one.dataset.section === kind);
-      const holder = element("div", { className: "histograms", hidden: true });
-      if (!part) continue; // a hive without metrics of them keeps no histograms of them
-      part.append(holder);
-      this.#showHistogram(holder, run, kind, count);
-    }
+  /** Add a choice of histograms to a section of actions or features. */
+  #addHistograms(kind, part) {
+    const [run, ...others] = this.runs();
+    if (!run || others.length) return;
+    const count = { actions: run.actions - run.branches.length, features: run.features }[kind];
+    if (!count) return;
+    const holder = element("div", { className: "histograms", hidden: true });
+    part.append(holder);
+    this.#showHistogram(holder, run, kind, count);
   }
 
   async #showHistogram(holder, run, kind, count) {
@@ -316,6 +331,13 @@ export class RunView {
       if (error.status === undefined) throw error; // the stream shows a hive that is gone
     }
   }
+}
+
+/** Replace the children of an element by others, unless they are the same. */
+function replaceIfOther(target, children) {
+  const isSame = target.childElementCount === children.length &&
+    children.every((child, index) => target.children[index] === child);
+  if (!isSame) target.replaceChildren(...children);
 }
 
 function back() {
