@@ -18,7 +18,7 @@ from tests.waiting import eventually
 
 SIZE = {"width": 1380, "height": 1000}
 COLORS = 160  # of a picture, which makes it a third as large
-LENGTH = ("--frames", 1_500, "--eval-every", 250, "--evaluate-episodes", 4)
+LENGTH = ("--frames", 700, "--eval-every", 100, "--evaluate-episodes", 2)
 
 
 def take(page, name):
@@ -42,7 +42,7 @@ def main():
             one.wait()
         other = training(hive, folder / "other", "--frames", 20_000, guest="c_cartpole")
         stack.enter_context(other)
-        eventually(lambda: hive.runs()[0]["rows"] > 3_000, 240)
+        eventually(lambda: hive.runs()[0]["rows"] > 1_500, 240)
         ids = [run["id"] for run in hive.runs()]
         playwright = stack.enter_context(sync_playwright())
         program = shutil.which("chromium") or shutil.which("chromium-browser")

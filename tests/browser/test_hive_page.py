@@ -80,6 +80,12 @@ def number(text):
     return int(text.replace(",", ""))
 
 
+def hide_behind_others(page):
+    """Have a page hidden while another one is in front: Playwright has all of them visible."""
+    session = page.context.new_cdp_session(page)
+    session.send("Emulation.setFocusEmulationEnabled", {"enabled": False})
+
+
 def test_each_figure_is_that_of_the_api(hive, looks, tmp_path):
     with training(hive, tmp_path / "out", *SHORT) as trained:
         run = hive.the_run()
@@ -181,13 +187,13 @@ def test_eight_tabs_of_one_browser_are_all_live(hive, looks, tmp_path):
     with training(hive, tmp_path / "out", *LONG):
         run = hive.the_run()
         ann = live(looks(f"{hive.link}#runs={run}"))
+        hide_behind_others(ann.page)
         pages = [ann.page]
         for _ in range(7):
             pages.append(ann.context.new_page())
+            hide_behind_others(pages[-1])
+            pages[-1].bring_to_front()
             pages[-1].goto(f"{hive.link}#runs={run}")
-        for page in pages:
-            session = ann.context.new_cdp_session(page)
-            session.send("Emulation.setFocusEmulationEnabled", {"enabled": False})
         for page in (*pages, pages[0]):
             page.bring_to_front()
             expect(page.locator("#state")).to_have_attribute("data-state", "live")
