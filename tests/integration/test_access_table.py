@@ -16,6 +16,7 @@ from arkml.server.access.worker_tokens import WorkerGrant
 from arkml.server.app import make_app
 from arkml.server.hive import Hive
 from arkml.server.options import ServeOptions, WorkerOptions
+from arkml.server.page.events import EVENTS_PATH, MAX_RUNS
 
 MODULE = b"\0asm\1\0\0\0"
 SHA256 = hashlib.sha256(MODULE).hexdigest()
@@ -42,6 +43,13 @@ TABLE = {
     ("GET", "/v1/runs/{run_id}/histograms"): TRAINS,
     ("GET", "/v1/runs/{run_id}/checkpoints"): TRAINS,
     ("GET", "/v1/runs/{run_id}/memory"): {READ, ADMIN},
+    ("GET", "/v1/settings"): {READ, ADMIN},
+    ("GET", "/v1/usage"): {READ, ADMIN},
+    ("GET", "/v1/events"): {READ, ADMIN},
+    ("GET", "/v1/runs/{run_id}/curves"): {READ, ADMIN},
+    ("GET", "/v1/runs/{run_id}/events"): {READ, ADMIN},
+    ("GET", "/v1/runs/{run_id}/log"): {READ, ADMIN},
+    ("GET", "/{path:path}"): "all",
     ("POST", "/v1/runs/{run_id}/sessions"): {ACT, ADMIN, WORKER},
     ("POST", "/v1/runs/{run_id}/names"): {ACT, ADMIN, WORKER},
     ("POST", "/v1/runs/{run_id}/evaluations"): {ACT, ADMIN},
@@ -125,7 +133,11 @@ def expected(allowed, kind):
 
 def call_for(method, path, run_id, sid):
     """The arguments of a request, which changes as little as possible."""
+    if path == "/{path:path}":
+        return "/", {}
     url = path.format(run_id=run_id, sid=sid, sha256=SHA256)
+    if path == EVENTS_PATH:  # refused before a stream begins
+        return url, {"params": {"runs": ",".join(map(str, range(MAX_RUNS + 1)))}}
     if path.endswith("/rows"):
         return url, {"content": encode(rows(4), seq=9), "headers": {"content-type": CONTENT_TYPE}}
     if method == "PUT":
@@ -182,7 +194,8 @@ async def test_every_route_answers_those_that_the_table_names_and_no_others(tmp_
                 status = answer.status_code if answer.status_code in (401, 403) else None
                 found[method, path, kind] = status if path != "/login" else None
                 assert answer.status_code != 500, (method, path, kind)
-                assert answer.headers["cache-control"] == "no-store"
+                caching = "no-cache" if url == "/" else "no-store"
+                assert answer.headers["cache-control"] == caching
         served = routes_in(app)
 
     assert sorted(served) == sorted(TABLE)
@@ -309,7 +322,7 @@ async def test_every_answer_has_headers_for_browsers(tmp_path):
         pages = [await http.get("/"), await http.get("/login.js"), await http.post("/")]
 
     assert [answer.status_code for answer in data] == [200, 401, 403, 200, 401, 400, 401]
-    assert [answer.status_code for answer in pages] == [404, 404, 401]
+    assert [answer.status_code for answer in pages] == [200, 200, 401]
     for answer in (*data, *pages):
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["referrer-policy"] == "no-referrer"

@@ -98,6 +98,7 @@ def answers_of(service):
     for which in ("now", "best", "latest", "other"):
         yield f"{run}/snapshot", "get", service.get(f"{at}/snapshot?which={which}")
     yield f"{run}/metrics", "get", service.get(f"{at}/metrics")
+    yield f"{run}/histograms", "get", service.get(f"{at}/histograms")
     yield f"{run}/series", "get", service.get(f"{at}/series?name=eval/mean_reward")
     module = "/v1/modules/{sha256}"
     known = f"/modules/{hashlib.sha256(EMPTY).hexdigest()}"
@@ -110,6 +111,11 @@ def answers_of(service):
     yield f"{run}/checkpoints", "post", service.post(f"{at}/checkpoints")
     yield f"{run}/checkpoints", "get", service.get(f"{at}/checkpoints")
     yield f"{run}/memory", "get", service.get(f"{at}/memory")
+    yield f"{run}/curves", "get", service.get(f"{at}/curves?names=eval/mean_reward")
+    yield f"{run}/events", "get", service.get(f"{at}/events")
+    yield f"{run}/log", "get", service.get(f"{at}/log")
+    for path in ("/v1/whoami", "/v1/settings", "/v1/usage"):
+        yield path, "get", service.get(path.removeprefix("/v1"))
     yield f"{run}/config", "get", service.get(f"{at}/config")
     yield run, "get", service.get(at)
     yield run, "get", service.get(f"/runs/{uuid.uuid4()}")

@@ -20,7 +20,7 @@ async def is_over_after(tmp_path, monkeypatch, *, wall=0, monotonic=0.0):
         with monkeypatch.context() as clocks:
             clocks.setattr(time, "time_ns", lambda: began + wall)
             clocks.setattr(time, "monotonic", lambda: passed + monotonic)
-            await run._lifecycle._stop_or_pause_unused()
+            await run.lifecycle._stop_or_pause_unused()
         return run.document.is_over
     finally:
         await hive.close()

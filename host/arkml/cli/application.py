@@ -100,12 +100,20 @@ def run_command_line() -> None:
 def _dispatch(words: list[str]) -> int:
     open_streams()
     try:
+        words = _with_page_port(words)
         outcome = application(words)(args=words, prog_name="arkml", standalone_mode=False)
     except _Misuse as error:
         raise UsageError(_usage(error)) from None
     except typer.Abort:
         raise KeyboardInterrupt from None
     return outcome() if callable(outcome) else outcome or GOOD
+
+
+def _with_page_port(words: list[str]) -> list[str]:
+    """Return words with a port where `--page` of `train` has none: options always take a value."""
+    if words[:1] != ["train"]:
+        return words
+    return ["--page=0" if word == "--page" else word for word in words]
 
 
 def _usage(error: Exception) -> str:

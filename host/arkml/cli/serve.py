@@ -212,7 +212,7 @@ def _serve(options: ServeOptions, *, as_json: bool) -> int:
     from arkml.server.access.token_file import TOKENS_NAME, TokenFile
     from arkml.server.service import serve as serve_hive
 
-    def announce(host: str, port: int) -> None:
+    def announce(host: str, port: int, _: str) -> None:
         secret = "with the token" if options.token else "without a token"
         if TokenFile(options.data).path.exists():
             secret = f"with the tokens in {TOKENS_NAME}"

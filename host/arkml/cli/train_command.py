@@ -206,6 +206,14 @@ def command(
             help="Pass curves, configuration and policies on to a tracker (an extra of its name).",
         ),
     ] = None,
+    page: Annotated[
+        int | None,
+        typer.Option(
+            metavar="[PORT]",
+            parser=whole_number("--page", 0, 65_535),
+            help="Show the training in a browser, at --page=PORT or at any port that is free.",
+        ),
+    ] = None,
     limit: options.LimitValues = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -242,7 +250,10 @@ def command(
         runner=cast("RunnerName", runner),
         ray_address=ray_address,
         track=cast("TrackerName | None", track),
+        page=page,
     )
+    if seeds is not None and page is not None:
+        raise UsageError("--page is for one training, and --seeds are several: leave one away")
     if seeds is not None:
         words = words_of(context, _PER_SEED)
         count = default_jobs() if jobs is None else jobs
@@ -266,6 +277,8 @@ def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: b
     display = TrainingDisplay()
     with GuestTrainer(read_module(guest), options, display) as trainer:
         announce(trainer.module, options.instances)
+        if trainer.page:
+            sys.stderr.write(f"page: {trainer.page}\n")
         SIGNALS.keep()
         _play(trainer, display)
         display.warn_rest(trainer.warnings)

@@ -52,6 +52,7 @@ class EmbeddedHive(Closing):
         self._owner = os.getpid()  # the process whose child the hive is
         self._where: Address | None = None
         self._port = 0  # that of the process before: rollout workers know it
+        self._login = ""
         self._is_closed = False
         self._lock = threading.Lock()
 
@@ -69,6 +70,13 @@ class EmbeddedHive(Closing):
     def is_dead(self) -> bool:
         """True if the process ended without `close`."""
         return self._process is not None and self._process.poll() is not None
+
+    @property
+    def page_link(self) -> str:
+        """The link to the page of the hive, good for one login; empty before it was started."""
+        if self._where is None:
+            return ""
+        return f"{self._where.url}/#token={self._login}"
 
     def locate(self) -> Address:
         """
@@ -131,6 +139,7 @@ class EmbeddedHive(Closing):
             self._port = 0  # which may be another process's now
             raise HiveUnreachable(f"the embedded hive does not start: {said['error']}")
         self._port = int(said["port"])
+        self._login = str(said["login"])
         return Address(str(said["host"]), self._port, self._token)
 
     def _begun(self) -> dict[str, Any]:

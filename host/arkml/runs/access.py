@@ -83,7 +83,8 @@ class HiveGrant:
     only. `expected` is the run that the first of them has to start, any other one is NotTrainable.
     With `join`, the id of a run of the hive, guests take part in that run, whatever run and hive
     they name, and get none of the remote workers that they ask for. `upload_modules` allows guests
-    to have remote workers: the hive then gets their module.
+    to have remote workers: the hive then gets their module. `page` is the port at which an embedded
+    hive shows its page, 0 for any that is free.
     """
 
     hive: Literal["embedded"] | str = EMBEDDED  # noqa: PYI051  the one word that is no address
@@ -98,6 +99,7 @@ class HiveGrant:
     expected: RunIdentity | None = None
     join: str = ""
     upload_modules: bool = False
+    page: int | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError for text that is not an address, and InvalidSettings."""
@@ -160,6 +162,7 @@ class HiveAccess(Closing):
         self.is_training = False
         self.failure: ArkmlError | None = None
         self.feed: DemonstrationFeed | None = None
+        self.page = ""
         self._told: set[str] = set()
         self._allowed = {
             (_canonical(one.host), one.port): one for one in map(Address.parse, grant.allowed)
@@ -221,6 +224,18 @@ class HiveAccess(Closing):
             if run.done() and not run.cancelled() and run.exception() is None
         ]
 
+    def open_page(self) -> str:
+        """
+        Start the embedded hive, and return its `page`: a link that is good for one login.
+
+        Raises HiveUnreachable if it does not start, as where the port is in use.
+        """
+        self.client()
+        assert self._embedded is not None
+        self._embedded.locate()
+        self.page = self._embedded.page_link
+        return self.page
+
     def close(self) -> None:
         """Wait for the last rows, end the clients and the embedded hive. Safe to call again."""
         with self._lock:
@@ -274,7 +289,8 @@ class HiveAccess(Closing):
             from arkml.hive.embedded import EmbeddedHive
 
             data = None if self.grant.data is None else Path(self.grant.data)
-            self._embedded = embedded = EmbeddedHive(data)
+            port = {"port": self.grant.page} if self.grant.page else {}
+            self._embedded = embedded = EmbeddedHive(data, port)
             return HiveClient(embedded.locate)
         address = place or configured  # without the token for hives that guests name
         assert address is not None

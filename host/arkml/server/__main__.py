@@ -82,15 +82,19 @@ def _parse_options(values: Mapping[str, Any]) -> ServeOptions:
 
 def _serve(options: ServeOptions, parent: int | None) -> int:
     try:
-        serve(options, _announce, parent=parent)
+        serve(options, _announce if parent is None else _announce_with_login, parent=parent)
     except (HiveError, UsageError, OSError, sqlite3.Error) as error:
         _print_json({"error": str(error)})
         return 1
     return 0
 
 
-def _announce(host: str, port: int) -> None:
+def _announce(host: str, port: int, _: str) -> None:
     _print_json({"host": host, "port": port})
+
+
+def _announce_with_login(host: str, port: int, login: str) -> None:
+    _print_json({"host": host, "port": port, "login": login})
 
 
 def _print_json(values: Mapping[str, Any]) -> None:

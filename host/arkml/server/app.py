@@ -31,6 +31,8 @@ from arkml.server.monitoring.health import HEALTH_PATH, READY_PATH, health_route
 from arkml.server.monitoring.metrics import metrics_route
 from arkml.server.monitoring.request_counts import RequestCounts
 from arkml.server.monitoring.tracing import traced
+from arkml.server.page.files import SiteFiles
+from arkml.server.page.routes import PAGE_OPERATIONS, packed, page_routes
 from arkml.server.routes import PREFIX, HiveCall, Operation
 from arkml.server.run_routes import RUN_OPERATIONS
 from arkml.server.session_routes import SESSION_OPERATIONS
@@ -54,8 +56,9 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *RUN_OPERATIONS,
     *MODULE_OPERATIONS,
     *ACCESS_OPERATIONS,
+    *PAGE_OPERATIONS,
 )
-"""All routes but those that take bytes, `Uploads` and `ModuleUploads`, and those of browsers."""
+"""All routes with structs: not those of rows and modules, of browsers, streams and files."""
 
 OPEN_PATHS = frozenset(
     {
@@ -68,14 +71,11 @@ OPEN_PATHS = frozenset(
 """The paths that take no token, besides the files of the page."""
 
 
-PAGE_PATHS: frozenset[str] = frozenset()
-
-
 def routes_of(hive: Hive) -> list[Route]:
     """Return the routes of the protocol of hives, and those of operators."""
     rows = Route(PREFIX + ROWS_PATH, endpoint=Uploads(hive), methods=["POST"])
     modules = Route(PREFIX + MODULE_PATH, endpoint=ModuleUploads(hive), methods=["PUT"])
-    operations = (operation.route(hive) for operation in OPERATIONS)
+    operations = (packed(operation.route(hive)) for operation in OPERATIONS)
     return [rows, modules, *operations, *health_routes(hive), metrics_route(hive)]
 
 
@@ -89,14 +89,15 @@ def make_app(hive: Hive) -> ASGIApp:
     credentials = hive.credentials
     sessions = BrowserSessions(credentials)
     login = BrowserLogin(credentials, sessions, hive.one_time, LoginPace())
+    site = SiteFiles()
     app = Starlette(
-        routes=[*routes_of(hive), *login.routes()],
+        routes=[*routes_of(hive), *login.routes(), *page_routes(hive, site)],
         exception_handlers={HTTPException: _unknown, **dict.fromkeys(kinds, _refused)},
     )
     options = hive.options
     limited = BodyLimits(traced(app), options.limits)
     rules = OriginRules(options)
-    admitted = HiveAdmission(limited, rules, credentials, sessions, OPEN_PATHS, PAGE_PATHS)
+    admitted = HiveAdmission(limited, rules, credentials, sessions, OPEN_PATHS, site.paths)
     return RequestCounts(admitted)
 
 

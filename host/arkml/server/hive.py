@@ -23,6 +23,7 @@ from arkml.server.access.credentials import Credentials
 from arkml.server.access.one_time_tokens import OneTimeTokens
 from arkml.server.checkpoints import checkpoint_exists
 from arkml.server.creators import Creator, Creators
+from arkml.server.curve_reader import CurveReader
 from arkml.server.document import (
     Document,
     NewerRun,
@@ -38,6 +39,7 @@ from arkml.server.lifecycle import HiveParts
 from arkml.server.log_lines import note_session
 from arkml.server.modules import ModuleStore
 from arkml.server.options import ServeOptions
+from arkml.server.resources import ResourceMeter
 from arkml.server.run import Run
 from arkml.server.sessions import RunSession
 from arkml.server.upgrade import upgrade_run
@@ -64,7 +66,8 @@ class Hive:
 
     `lock` is the descriptor of the lock on the data directory, which the hive closes. `address` is
     "HOST:PORT" or a URL, at which rollout workers reach the hive. `credentials` are the tokens that
-    it takes, `one_time` those that are good for one login.
+    it takes, `one_time` those that are good for one login. `runs_closed` is set once it has closed
+    its runs.
     """
 
     def __init__(self, options: ServeOptions, lock: int, address: str) -> None:
@@ -104,6 +107,9 @@ class Hive:
         self._creators = Creators()
         self._starting: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Future[Any] | None = None
+        self.runs_closed = asyncio.Event()
+        self.curves = CurveReader(options.data / "index.sqlite")
+        self.resources = ResourceMeter()
 
     @classmethod
     async def open(cls, options: ServeOptions, address: str) -> Hive:
@@ -148,7 +154,7 @@ class Hive:
         is_wanted = not run.document.is_over and self._was_in_use(run)
         await run.restore()
         if is_wanted:
-            self._starting.add(task := asyncio.create_task(_start(run)))
+            self._starting.add(task := asyncio.create_task(run.lifecycle.restart()))
             task.add_done_callback(self._starting.discard)
 
     def _was_in_use(self, run: Run) -> bool:
@@ -353,16 +359,24 @@ class Hive:
     def begin_close(self, seconds: float) -> None:
         """Begin to close every run, with `seconds` for its checkpoint, and every learner."""
         if self._closing is None:
-            runs = (run.close(seconds) for run in self._runs.values())
             if self._measuring is not None:
                 self._measuring.cancel()
-            self._closing = asyncio.gather(*runs, self._learners.close(), self._workers.close())
+            self._closing = asyncio.gather(
+                self._close_runs(seconds), self._learners.close(), self._workers.close()
+            )
+
+    async def _close_runs(self, seconds: float) -> None:
+        try:
+            await asyncio.gather(*(run.close(seconds) for run in self._runs.values()))
+        finally:
+            self.runs_closed.set()
 
     async def close(self) -> None:
         """Close every run and every learner, and wait for that."""
         self.begin_close(self.options.timeouts.stop)
         assert self._closing is not None
         await self._closing
+        self.curves.close()
         self._index.close()
         os.close(self._lock)
 
@@ -377,15 +391,6 @@ class Hive:
                 await run.record_usage()
             known = self._sessions.items()
             self._sessions = {sid: one for sid, one in known if not one[1].is_forgotten}
-
-
-async def _start(run: Run) -> None:
-    """Start a run that was in use, with its workers."""
-    try:
-        await run.start()
-        await run.workers.start(run.document.request)
-    except (HiveError, OSError) as error:
-        _log.error("run %s cannot be resumed as it was: %s", run.document.id, error)
 
 
 def _is_named(run: Run, request: RunRequest, name: str) -> bool:

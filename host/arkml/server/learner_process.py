@@ -16,6 +16,7 @@ from typing import Any
 
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.messages import Message, Unpacker, pack
+from arkml.server.learner_log import append_line
 from arkml.server.log_lines import relay_line
 from arkml.workers.environment import environment
 
@@ -23,6 +24,7 @@ _STDIN, _OUTPUTS, _SOCKET, _LOCK = 0, (1, 2), 3, 4
 _CHUNK = 1 << 16
 _MAX_UNSENT = 1 << 20
 _MAX_LINE = 1 << 12
+_MOST_UNLOGGED = 100  # lines of a learner that has no run yet
 _OUTPUT_TIMEOUT = 1.0  # seconds to read the output of an ended process
 
 
@@ -47,6 +49,9 @@ class LearnerProcess:
         self._writer: asyncio.StreamWriter
         self._reaping = threading.Lock()
         self._is_reaped = False
+        self._run: Path | None = None
+        self._unlogged: list[bytes] = []
+        self._logging = threading.Lock()
 
     @classmethod
     async def start(cls, arguments: Sequence[str], output: Path, lock: int) -> LearnerProcess:
@@ -80,6 +85,14 @@ class LearnerProcess:
         ).start()
         learner._reader, learner._writer = await asyncio.open_connection(sock=parent_socket)
         return learner
+
+    def log_to(self, run: Path) -> None:
+        """Append the output, from the beginning on, to the log of the run in a directory too."""
+        with self._logging:
+            self._run = run
+            for line in self._unlogged:
+                append_line(run, line)
+            self._unlogged.clear()
 
     def send(self, kind: str, **fields: Any) -> bool:
         """Send a message. Returns False if the process takes none now."""
@@ -137,6 +150,14 @@ class LearnerProcess:
                 relay_line(text, run=self.run_id)
                 with contextlib.suppress(OSError), output.open("ab") as file:
                     file.write(line)
+                self._log_line(line)
+
+    def _log_line(self, line: bytes) -> None:
+        with self._logging:
+            if self._run is not None:
+                append_line(self._run, line)
+            elif len(self._unlogged) < _MOST_UNLOGGED:
+                self._unlogged.append(line)
 
     def _reap(self, loop: asyncio.AbstractEventLoop, copying: threading.Thread) -> None:
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from arkml.errors import HiveRefused
+from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.runs import RunRequest, Status
 from arkml.server.document import Document, pack_document, write_document
 from arkml.server.files import DOCUMENT_NAME
+from arkml.server.history import RunHistory
 from arkml.server.index import Index
 from arkml.server.learner_events import RunEvent
 from arkml.server.learner_pool import LearnerPool
@@ -86,6 +87,8 @@ class Lifecycle:
     ) -> None:
         options = parts.options
         self.changes = LoopCondition()
+        self.history = RunHistory(directory)
+        self._apply = apply
         self.log = RunLog(
             directory / "rows",
             parts.disk,
@@ -97,7 +100,7 @@ class Lifecycle:
             directory,
             parts.learners,
             options.timeouts,
-            apply,
+            self._take,
             self.changes.notify,
             has_begun=document.version_limit > 0,
         )
@@ -176,6 +179,14 @@ class Lifecycle:
             self.supervisor.start()
             self.maintain()
 
+    async def restart(self) -> None:
+        """Start the run as it was in use before the hive was started again, with its workers."""
+        try:
+            await self.start()
+            await self.workers.start(self._document.request)
+        except (HiveError, OSError) as error:
+            _log.error("run %s cannot be resumed as it was: %s", self._document.id, error)
+
     async def leave(self, session: RunSession, *, stop: bool) -> None:
         """End a session; the run stops with `stop` or if nothing else uses it. Raises OSError."""
         session.left = True
@@ -232,6 +243,7 @@ class Lifecycle:
                 document.status = Status.ABORTED if aborted else Status.STOPPED
                 document.reason, document.ended_at = aborted, time.time_ns()
                 self._is_stopping = not aborted
+                self.history.note_stop(aborted)
                 self.changes.notify()
                 await self._deactivate(self._timeouts.stop)
                 self._is_stopping = False
@@ -277,6 +289,10 @@ class Lifecycle:
         await self._index.put_run(
             document.id, request.name, request.game, self.status, document.started_at
         )
+
+    async def _take(self, event: RunEvent) -> None:
+        self.history.note(event)
+        await self._apply(event)
 
     async def _deactivate(self, seconds: float) -> None:
         ending = asyncio.create_task(self.workers.stop(seconds))

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from arkml.hive.protocol.reports import Point, ReportClock
+from arkml.hive.protocol.reports import Point, Report, ReportClock
 from arkml.hive.protocol.results import EvaluationReport
 from arkml.server.best_policy import mean, standard_deviation
 from arkml.server.index import Index
@@ -19,6 +19,8 @@ _log = logging.getLogger(__name__)
 
 Points = list[Point]
 """Values of metrics: name, step, value."""
+
+_RECENT = 64
 
 
 _MAX_UNRECORDED = 1_000
@@ -64,11 +66,14 @@ class RunMetrics:
     """
     Files with a line for each report, thinned by age. The index copies the files.
 
-    `latest` is the newest value of each metric, with its step.
+    `latest` is the newest value of each metric, with its step. `recent` are the last of the `total`
+    reports since the process began.
     """
 
     def __init__(self, run: str, directory: Path, index: Index) -> None:
         self.latest: dict[str, tuple[float, int]] = {}
+        self.recent: deque[Report] = deque(maxlen=_RECENT)
+        self.total = 0
         self._run = run
         self._files = MetricsFiles(directory)
         self._index = index
@@ -94,6 +99,8 @@ class RunMetrics:
             return
         async with self._adding:
             now = self._clock.now()
+            self.recent.append((now, finite))
+            self.total += 1
             try:
                 self._files.append((now, finite))
             except OSError as error:

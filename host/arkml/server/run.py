@@ -67,12 +67,11 @@ class Run:
         self.metrics = RunMetrics(document.id, directory, parts.index)
         self.histograms = RunHistograms(document.id, directory)
         self._best = BestPolicy(document, self.policies)
-        lifecycle = Lifecycle(directory, document, self.policies, parts, self._apply)
-        self.lifecycle = self._lifecycle = lifecycle
-        self.workers = self._lifecycle.workers
-        self._log = self._lifecycle.log
-        self._supervisor = self._lifecycle.supervisor
-        self._changes = self._lifecycle.changes
+        self.lifecycle = Lifecycle(directory, document, self.policies, parts, self._apply)
+        self.workers = self.lifecycle.workers
+        self._log = self.lifecycle.log
+        self._supervisor = self.lifecycle.supervisor
+        self._changes = self.lifecycle.changes
         self._lease = parts.options.timeouts.lease
         self._progress = Progress(n_opts=document.n_opts)
         self._unrecorded = UnrecordedPoints(self._supervisor.send)
@@ -82,7 +81,7 @@ class Run:
     @property
     def status(self) -> Status:
         """The status of the run."""
-        return self._lifecycle.status
+        return self.lifecycle.status
 
     @property
     def is_active(self) -> bool:
@@ -98,31 +97,31 @@ class Run:
             sessions=self.document.sessions.count_alive(self._lease),
             latest={name: value for name, (value, _) in self.metrics.latest.items()},
             workers=self.workers.living,
-            **self._lifecycle.uses,
+            **self.lifecycle.uses,
         )
 
     async def restore(self) -> None:
         """Update the index from the run's files, and maintain the run unless it is over."""
-        await self._lifecycle.update_index()
+        await self.lifecycle.update_index()
         await self.metrics.load()
         if not self.document.is_over:
-            self._lifecycle.maintain()
+            self.lifecycle.maintain()
 
     async def start(self) -> None:
         """Open the log and start the learner, as far as needed. Raises HiveRefused and OSError."""
-        await self._lifecycle.start()
+        await self.lifecycle.start()
 
     async def resume_with_workers(self, request: RunRequest) -> None:
         """Resume the run if it was stopped, and start the workers it lacks. Raises HiveRefused."""
-        await self._lifecycle.resume_with_workers(request)
+        await self.lifecycle.resume_with_workers(request)
 
     async def stop(self) -> None:
         """Save a checkpoint and stop the run for all of its present sessions. Raises OSError."""
-        await self._lifecycle.stop(for_all=True)
+        await self.lifecycle.stop(for_all=True)
 
     async def close(self, seconds: float) -> None:
         """Save a checkpoint within `seconds` and free everything. The run can be opened again."""
-        await self._lifecycle.close(seconds)
+        await self.lifecycle.close(seconds)
 
     async def join(
         self,
@@ -143,12 +142,12 @@ class Run:
         known = sessions.find(join_key) if isinstance(join_key, str) else None
         is_refused = self.document.is_over if is_worker else self.document.status is Status.ABORTED
         if is_refused or (known and known.ended):
-            raise self._lifecycle.refusal()
+            raise self.lifecycle.refusal()
         session = known or sessions.add(join_key, role, is_worker=is_worker)
         session.left, session.seen = False, time.monotonic()
-        await self._lifecycle.reopen()
+        await self.lifecycle.reopen()
         try:
-            await self._lifecycle.save()
+            await self.lifecycle.save()
             await self.start()
         except OSError:
             if known is None:
@@ -159,14 +158,14 @@ class Run:
 
     def touch(self, session: RunSession) -> None:
         """Renew the lease of a session. Raises HiveRefused if it has left, or the run has ended."""
-        if session.left or self._lifecycle.is_ending:
-            raise self._lifecycle.refusal()
+        if session.left or self.lifecycle.is_ending:
+            raise self.lifecycle.refusal()
         session.seen = time.monotonic()
-        self._lifecycle.use()
+        self.lifecycle.use()
 
     async def leave(self, session: RunSession, *, stop: bool) -> None:
         """End a session; the run stops with its last one, or with `stop`. Raises OSError."""
-        await self._lifecycle.leave(session, stop=stop)
+        await self.lifecycle.leave(session, stop=stop)
 
     def session_state(self, session: RunSession) -> SessionState:
         """Return the state of a session, which every answer to it holds."""
@@ -177,7 +176,7 @@ class Run:
             policy_version=self._policy_version,
             credit=max(0, admitted - self._log.rows),
             hold=self._progress.holds,
-            place=self._lifecycle.place,
+            place=self.lifecycle.place,
         )
 
     def session_infos(self) -> list[SessionInfo]:
@@ -196,7 +195,7 @@ class Run:
 
     def require_turn(self) -> None:
         """Raise HiveRefused if hosts in lockstep have to wait for the learner's turn first."""
-        if self._is_in_lockstep and (place := self._lifecycle.place):
+        if self._is_in_lockstep and (place := self.lifecycle.place):
             raise HiveRefused(
                 f"run {self.document.id} waits for a learner, as number {place} of the runs that"
                 " wait, and takes its rows in lockstep",
@@ -228,7 +227,7 @@ class Run:
 
     async def require_learner(self, seconds: float) -> None:
         """Wait for the learner's first message. Raises HiveRefused if it cannot begin."""
-        await self._lifecycle.require_learner(seconds)
+        await self.lifecycle.require_learner(seconds)
 
     async def newer_policy(self, after: int, seconds: float) -> PolicyVersion | None:
         """Return the newest policy version if it is above `after`, waiting for one if needed."""
@@ -246,7 +245,7 @@ class Run:
             if new:
                 self.document.names += new
                 try:
-                    await self._lifecycle.save()
+                    await self.lifecycle.save()
                 except OSError:
                     del self.document.names[-len(new) :]
                     raise
@@ -265,7 +264,7 @@ class Run:
         await self.record(evaluation_points(report, rows))
         if best is not None:
             self._set_best(best)
-            await self._lifecycle.save()
+            await self.lifecycle.save()
         return best is not None
 
     async def record(self, points: Points) -> None:
@@ -275,7 +274,7 @@ class Run:
 
     async def record_usage(self) -> None:
         """Add the processor time, the memory and the disk space that the run takes now."""
-        pid, uses = self._supervisor.place.pid, self._lifecycle.uses
+        pid, uses = self._supervisor.place.pid, self.lifecycle.uses
         if pid is not None and self.status is Status.RUNNING:
             shares = self._usage.measure(pid, uses["memory"], uses["disk"])
             await self.record([(name, self._log.rows, value) for name, value in shares])
@@ -310,7 +309,7 @@ class Run:
 
     async def _wait_for(self, predicate: Callable[[], bool], seconds: float) -> None:
         """Wait until the predicate is true, or the run ends."""
-        lifecycle = self._lifecycle
+        lifecycle = self.lifecycle
         await self._changes.wait_for(lambda: lifecycle.is_ending or predicate(), seconds)
 
     async def _apply(self, event: RunEvent) -> None:
@@ -377,6 +376,7 @@ class Run:
     def _set_best(self, best: Best) -> None:
         """Set the best policy, and have the learner keep a checkpoint of about that time."""
         self.document.best = best
+        self.lifecycle.history.note_best(best)
         self._supervisor.send("checkpoint", req=0, best=True)
 
     def _send_rows(self) -> None:
@@ -387,12 +387,12 @@ class Run:
 
     async def _abort(self, reason: str) -> None:
         try:
-            await self._lifecycle.stop(for_all=False, aborted=reason)
+            await self.lifecycle.stop(for_all=False, aborted=reason)
         except OSError as error:
             _log.error("run %s is aborted, which cannot be written: %s", self.document.id, error)
 
     async def _try_save(self) -> None:
         try:
-            await self._lifecycle.save()
+            await self.lifecycle.save()
         except OSError as error:
             _log.warning("run %s cannot be written: %s", self.document.id, error)

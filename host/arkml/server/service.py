@@ -29,8 +29,8 @@ from arkml.server.errors import FULL
 from arkml.server.hive import Hive
 from arkml.server.options import ServeOptions
 
-Announce = Callable[[str, int], None]
-"""Called with host and port once the hive answers there."""
+Announce = Callable[[str, int, str], None]
+"""Called once the hive answers: host, port, and a token for one login to its page."""
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class HiveService:
                 if self._is_ending:
                     server.should_exit = True
                 elif announce is not None and not serving.done():
-                    announce(options.host, port)
+                    announce(options.host, port, hive.one_time.issue())
                 await serving
             finally:
                 await hive.close()

@@ -222,6 +222,7 @@ class Supervisor:
         began = time.monotonic()
         learner = self._learner = await self._learners.take(self._run)
         self.place.pid = learner.pid
+        learner.log_to(self._run)
         self._last_sign = self._last_probe = time.monotonic()
         self._silent_starts += 1
         try:

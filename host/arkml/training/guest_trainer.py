@@ -24,7 +24,7 @@ from arkml.training.evaluator import EvaluationTask
 from arkml.training.files import write_files
 from arkml.training.loop import TrainingLoop
 from arkml.training.monitor import RunMonitor
-from arkml.training.options import EPISODES, Goal, TrainingOptions
+from arkml.training.options import EPISODES, Goal, PageWish, TrainingOptions, page_port
 from arkml.training.outcome import RunOutcome, gather, held_policy
 from arkml.training.periodic_evaluation import PeriodicEvaluation, frames_of
 from arkml.training.record import TrainingRecord
@@ -38,7 +38,7 @@ from arkml.training.results import (
     curve_of,
 )
 from arkml.training.task_runner import make_runner
-from arkml.training.tasks import SEED, compile_module, fill_seed, find_task
+from arkml.training.tasks import SEED, compile_module, fill_seed, find_task, require_learner
 from arkml.training.tracker_clients import TrackerName
 from arkml.training.tracking import Tracking
 from arkml.workers.placement import RunnerName
@@ -46,7 +46,6 @@ from arkml.workers.placement import RunnerName
 if TYPE_CHECKING:
     from arkml.hive.protocol.runs import RunInfo
     from arkml.runs.settings import LearnerSettings
-    from arkml.runtime.compiled_module import CompiledModule
 
 
 def train(
@@ -75,6 +74,7 @@ def train(
     runner: RunnerName = "processes",
     ray_address: str | None = None,
     track: TrackerName | None = None,
+    page: PageWish = None,
 ) -> TrainingResult:
     """
     Train a guest until a goal is reached, and keep the policy.
@@ -111,6 +111,9 @@ def train(
 
     `track` is "wandb" or "mlflow", extras of these names: it gets the curves, the settings and the
     policies, which are kept in `directory` without a server. One that fails is in the warnings.
+    `page` shows the training of an embedded hive in a browser: at a port, True for any that is
+    free, or a function that is called with the link. The link, good for one login, is the `page` of
+    the progress too.
 
     KeyboardInterrupt in the calling thread ends the training, and the result comes back with
     `ended` "interrupted"; another one only ends the wait for the hive. It is raised where nothing
@@ -148,8 +151,9 @@ def train(
         runner=runner,
         ray_address=ray_address,
         track=track,
+        page=page_port(page),
     )
-    return _train(data, options, progress)
+    return _train(data, options, progress, page if callable(page) else None)
 
 
 class GuestTrainer(Closing):
@@ -158,7 +162,7 @@ class GuestTrainer(Closing):
 
     `play` trains, `finish` gathers what came of it and writes the files, `close` frees the host.
     Until `play` no instruction of the guest has run. `error` is what ended the training too early,
-    or None.
+    or None. `page` is the link to the page, good for one login; empty without one.
     """
 
     def __init__(
@@ -198,7 +202,7 @@ class GuestTrainer(Closing):
             assert hives is not None
             self._hives = hives
             self.module = compile_module(self._host, data, options.name)
-            _require_learner(self.module, options.settings)
+            require_learner(self.module, options.settings)
             task = find_task(self.module, options.arguments, options.environment_seed)
             self._runner = make_runner(
                 self._host,
@@ -217,6 +221,7 @@ class GuestTrainer(Closing):
             if options.origin is not None:
                 options.origin.place(options.directory / "hive")
             make_directory("directory", options.directory)
+            self.page = "" if options.page is None else hives.open_page()
             stack.pop_all()
 
     @property
@@ -367,9 +372,14 @@ class GuestTrainer(Closing):
 
 
 def _train(
-    data: bytes, options: TrainingOptions, progress: ProgressFunction | None
+    data: bytes,
+    options: TrainingOptions,
+    progress: ProgressFunction | None,
+    show_page: Callable[[str], object] | None,
 ) -> TrainingResult:
     with GuestTrainer(data, options, progress) as trainer:
+        if show_page is not None:
+            show_page(trainer.page)
         interrupt: KeyboardInterrupt | None = None
         try:
             trainer.play()
@@ -386,13 +396,3 @@ def _train(
     if result.errors and interrupt is None:
         raise TrainingFailed(str(result.errors[0]), result) from result.errors[0]
     return result
-
-
-def _require_learner(module: CompiledModule, settings: LearnerSettings) -> None:
-    """Raise InvalidSettings if all agents of a module have actions that its learner cannot take."""
-    from arkml.hive.protocol.settings import Settings
-    from arkml.sessions.branches import DeclaredBranches
-
-    if branches := DeclaredBranches(module.info.spec).discrete:
-        algorithm = settings.get("algorithm", "auto")
-        Settings(1, len(branches), branches).changed({"algorithm": algorithm})

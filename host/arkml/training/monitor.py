@@ -170,6 +170,7 @@ class RunMonitor(Closing):
             evaluations=evaluations,
             warnings=news,
             workers=self.workers(self.frames),
+            page=self._hives.page,
         )
 
     def _note_run(self) -> None:

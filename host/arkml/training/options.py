@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
@@ -23,6 +24,8 @@ from arkml.workers.placement import RunnerName
 
 DEFAULT_MINUTES = 5.0
 """Length of an applet's training without a goal."""
+
+_LAST_PORT = 65_535
 
 EPISODES = 10
 """Episodes of an evaluation."""
@@ -75,6 +78,7 @@ class TrainingOptions:
     `arkml.train`; the `token` is not shown. `actors` is the number of rollout workers, of which
     this host is the first; `runner` says where the others run, on the Ray cluster at `ray_address`
     or, without it, on one of this machine. `track` names the tracker that gets the curves.
+    `page` is the port of the page of an embedded hive, 0 for any, None for no page.
     """
 
     name: str
@@ -99,6 +103,7 @@ class TrainingOptions:
     runner: RunnerName = "processes"
     ray_address: str | None = None
     track: TrackerName | None = None
+    page: int | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value that makes no sense, or text that is not an address."""
@@ -111,6 +116,7 @@ class TrainingOptions:
         if self.track is not None:
             require_tracker(self.track)
         grant = self.grant()
+        self._check_page(is_embedded=grant.is_embedded)
         self._check_actors(is_embedded=grant.is_embedded)
         if self.origin is not None:
             self.origin.check(hive=self.hive, is_embedded=grant.is_embedded, resume=self.resume)
@@ -135,6 +141,7 @@ class TrainingOptions:
             shared=True,
             resume=self.resume,
             checkpoint="" if self.origin is None else self.origin.name,
+            page=self.page,
         )
 
     @property
@@ -143,6 +150,19 @@ class TrainingOptions:
         if self.actors is None:
             return None
         return environment_seed(self.seed or self.settings.get("seed", 0), 0, 0)
+
+    def _check_page(self, *, is_embedded: bool) -> None:
+        """Raise UsageError for a page that cannot be had."""
+        if self.page is None:
+            return
+        if not isinstance(self.page, int) or not 0 <= self.page <= _LAST_PORT:
+            raise UsageError(
+                f"page is {self.page!r}: it takes a port, or True or 0 for any that is free"
+            )
+        if not is_embedded:
+            raise UsageError(
+                f"page is for an embedded hive: the page of {self.hive} is at http://{self.hive}/"
+            )
 
     def _check_actors(self, *, is_embedded: bool) -> None:
         """Raise UsageError for rollout workers that cannot be had."""
@@ -177,6 +197,17 @@ class TrainingOptions:
     def stem(self) -> str:
         """The module's file name without its suffix."""
         return Path(self.name).stem
+
+
+PageWish = bool | int | Callable[[str], object] | None
+"""A page at a port, at any port, or at any with a function that gets its link; or no page."""
+
+
+def page_port(page: PageWish) -> int | None:
+    """Return the port of a page, 0 for any that is free, None for no page."""
+    if page is None or page is False:
+        return None
+    return 0 if page is True or callable(page) else page
 
 
 def _is_loopback(address: str) -> bool:

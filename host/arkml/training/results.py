@@ -106,7 +106,7 @@ class TrainingProgress:
     `metrics` are the newest values by their TensorBoard names. `evaluations` are those that were
     played since the call before, the oldest first. `warnings` are sentences for people that came up
     since then, such as a learner that died and was replaced. `workers` are the rollout workers,
-    empty without `actors`.
+    empty without `actors`. `page` is the link to the page of the training, empty without one.
     """
 
     run_id: str | None
@@ -121,6 +121,7 @@ class TrainingProgress:
     evaluations: tuple[Evaluation, ...]
     warnings: tuple[str, ...]
     workers: tuple[WorkerProgress, ...] = ()
+    page: str = ""
 
 
 ProgressFunction = Callable[[TrainingProgress], object]

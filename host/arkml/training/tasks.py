@@ -11,6 +11,7 @@ from arkml.runtime.module.description import ModuleKind
 
 if TYPE_CHECKING:
     from arkml.host import Host
+    from arkml.runs.settings import LearnerSettings
     from arkml.runtime.compiled_module import CompiledModule
     from arkml.runtime.module.description import EntryPoint, ModuleInfo
 
@@ -136,3 +137,13 @@ def compile_module(host: Host, data: bytes, name: str) -> CompiledModule:
     except (ModuleError, GuestError) as error:
         text = str(error)
         raise ModuleError(text if name in text else f"{name}: {text}") from error
+
+
+def require_learner(module: CompiledModule, settings: LearnerSettings) -> None:
+    """Raise InvalidSettings if all agents of a module have actions that its learner cannot take."""
+    from arkml.hive.protocol.settings import Settings
+    from arkml.sessions.branches import DeclaredBranches
+
+    if branches := DeclaredBranches(module.info.spec).discrete:
+        algorithm = settings.get("algorithm", "auto")
+        Settings(1, len(branches), branches).changed({"algorithm": algorithm})

@@ -16,6 +16,7 @@ _ALWAYS: Final[Headers] = (
 
 PAGE: Final[Headers] = (
     *_ALWAYS,
+    (b"cross-origin-opener-policy", b"same-origin"),
     (
         b"content-security-policy",
         b"default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'"
@@ -26,7 +27,8 @@ PAGE: Final[Headers] = (
 """
 The headers of files of the page. They hold no data, and say themselves how they are cached.
 
-Images are its icon, and charts on their way to a file.
+Images are its icon, and charts on their way to a file; inline styles are those of plotly, which
+writes a style sheet of its own.
 """
 
 DATA: Final[Headers] = (

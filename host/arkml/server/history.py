@@ -1,0 +1,114 @@
+"""The events of one run, kept in a small file: restarts, checkpoints, best policies, warnings."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from pathlib import Path
+
+from arkml.errors import ProtocolError
+from arkml.files import write_atomic
+from arkml.hive.protocol.page import HistoryEntry, HistoryKind
+from arkml.hive.protocol.runs import Best
+from arkml.server.learner_events import (
+    CheckpointSaved,
+    LearnerEnded,
+    LearnerStarted,
+    RunEvent,
+)
+
+_log = logging.getLogger(__name__)
+
+HISTORY_NAME = "history.jsonl"
+_MOST = 500
+"""Events that are kept; the file has at most twice as many lines."""
+
+_LONGEST = 500
+_MOST_BYTES = 4 << 20
+
+
+class RunHistory:
+    """
+    The last events of a run, of which `total` have been added since the process began.
+
+    What cannot be written is logged once; it stays in memory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.total = 0
+        self._path = directory / HISTORY_NAME
+        self._lines = 0
+        self._has_failed = False
+        self._entries: deque[HistoryEntry] = deque(maxlen=_MOST)
+        self._read()
+
+    @property
+    def entries(self) -> list[HistoryEntry]:
+        """The last events, the oldest first."""
+        return list(self._entries)
+
+    def newest(self, count: int) -> list[HistoryEntry]:
+        """Return the last `count` events, the oldest first."""
+        return list(self._entries)[-count:] if count else []
+
+    def add(self, kind: HistoryKind, text: str) -> None:
+        """Add an event that happens now."""
+        last = self._entries[-1].at if self._entries else 0
+        entry = HistoryEntry(max(last + 1, time.time_ns()), kind, text[:_LONGEST])
+        self._entries.append(entry)
+        self.total += 1
+        try:
+            self._write(entry)
+        except OSError as error:
+            if not self._has_failed:
+                _log.warning("%s cannot be written: %s", self._path, error)
+            self._has_failed = True
+
+    def note(self, event: RunEvent) -> None:
+        """Add what a learner's event is to people, if it is anything to them."""
+        match event:
+            case LearnerStarted(n_opts=n_opts, device=device):
+                kind: HistoryKind = "restart" if self._entries else "started"
+                self.add(kind, f"a learner begins after {n_opts:,} updates, on {device}")
+            case CheckpointSaved(n_opts=n_opts):
+                self.add("checkpoint", f"a checkpoint after {n_opts:,} updates")
+            case LearnerEnded(reason=reason):
+                self.add("warning", f"the learner ended, another one starts: {reason}")
+            case _:
+                pass
+
+    def note_best(self, best: Best) -> None:
+        """Add a new best policy."""
+        self.add("best", f"{best.score:g} by {best.by}: version {best.version}")
+
+    def note_stop(self, aborted: str) -> None:
+        """Add the end of the run, which was `aborted` for a reason unless that is empty."""
+        self.add("stopped", f"aborted: {aborted}" if aborted else "stopped, after a checkpoint")
+
+    def _write(self, entry: HistoryEntry) -> None:
+        if self._lines >= 2 * _MOST:
+            content = b"".join(one.as_bytes() + b"\n" for one in self._entries)
+            write_atomic(self._path, content, durable=False)
+            self._lines = len(self._entries)
+            return
+        with self._path.open("ab") as file:
+            file.write(entry.as_bytes() + b"\n")
+        self._lines += 1
+
+    def _read(self) -> None:
+        """Read the events of earlier processes; damaged lines are left out."""
+        try:
+            with self._path.open("rb") as file:
+                lines = file.read(_MOST_BYTES).splitlines()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _log.warning("%s cannot be read: %s", self._path, error)
+            return
+        self._lines = len(lines)
+        for line in lines:
+            try:
+                self._entries.append(HistoryEntry.from_bytes(line))
+            except ProtocolError:
+                continue

@@ -1,0 +1,231 @@
+"""The changes of a hive as server-sent events: collected once a second, encoded once for all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from arkml.hive.protocol.runs import RunInfo
+from arkml.server.hive import Hive
+from arkml.server.run import Run
+
+INTERVAL = 1.0
+"""Seconds between two looks at the runs."""
+
+COMMENT_EVERY = 15.0
+"""Seconds after which a stream without events has a comment, so that proxies keep it."""
+
+_IDLE = 60.0  # seconds after the last stream for which events are still collected
+_MOST_EVENTS, _MOST_BYTES = 4_000, 8 << 20
+_USAGE_EVERY = 2
+_ENDED_EVERY = 10
+"""Looks at the runs between two at those that are over, and at resources."""
+
+_SHOWN = ("rollout/ep_rew_mean", "rollout/ep_len_mean", "eval/mean_reward", "eval/success_rate")
+"""The metrics of runs in a table; the others are events of their own."""
+
+
+class Event(NamedTuple):
+    """An event: its number, the run that it is for, None for every stream, and its bytes."""
+
+    number: int
+    run: str | None
+    data: bytes
+
+
+class _Seen(NamedTuple):
+    """The part of a run that was sent: its entry, and the numbers of its reports and events."""
+
+    info: RunInfo
+    reports: int
+    events: int
+
+
+class Feed:
+    """
+    The last events of a hive, which streams are read from.
+
+    Events are numbered upwards, also over restarts of the hive. A minute
+    after the last stream has ended, collecting ends too.
+    """
+
+    def __init__(self, hive: Hive) -> None:
+        self._hive = hive
+        self._events: deque[Event] = deque()
+        self._size = 0
+        self._next = time.time_ns() // 1_000_000  # more than an earlier hive has counted to
+        self._seen: dict[str, _Seen] = {}
+        self._changed = asyncio.Event()
+        self._chunks: dict[tuple[int, frozenset[str]], bytes] = {}
+        self._streams = 0
+        self._unused_since = 0.0
+        self._looks = 0
+        self._has_ended = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def stream(self, runs: frozenset[str], last: int | None) -> AsyncGenerator[bytes, None]:
+        """
+        Yield events from now on, or after number `last`; metrics and events of these runs only.
+
+        Where events after `last` are gone, the first one is `reset`. Ends with the hive.
+        """
+        self._streams += 1
+        try:
+            if self._task is None and not self._has_ended:
+                self._begin()
+                self._task = asyncio.create_task(self._collect())
+            known = last is not None and self._first - 1 <= last < self._next
+            place = last if known and last is not None else self._next - 1
+            kind = "open" if known or last is None else "reset"
+            yield _encoded(place, kind, {})
+            while True:
+                has_ended, chunk, place = self._has_ended, self._chunk(place, runs), self._next - 1
+                if chunk is None:
+                    yield _encoded(place, "reset", {})
+                elif chunk:
+                    yield chunk
+                if has_ended:
+                    return
+                if self._next - 1 == place and not await self._wait():
+                    yield b": nothing new\n\n"
+        finally:
+            self._streams -= 1
+            self._unused_since = time.monotonic()
+
+    @property
+    def _first(self) -> int:
+        """The number of the oldest event that is kept, or else of the next one."""
+        return self._events[0].number if self._events else self._next
+
+    def _chunk(self, place: int, runs: frozenset[str]) -> bytes | None:
+        """Return the events after a number for these runs; None if some of them are gone."""
+        if place < self._first - 1:
+            return None
+        key = (place, runs)
+        if key not in self._chunks:
+            chosen = (one for one in self._events if one.number > place)
+            self._chunks[key] = b"".join(
+                one.data for one in chosen if one.run is None or one.run in runs
+            )
+        return self._chunks[key]
+
+    async def _wait(self) -> bool:
+        """Wait for the next look at the runs that has brought anything; False if none does."""
+        try:
+            async with asyncio.timeout(COMMENT_EVERY):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _begin(self) -> None:
+        """Take the present state of all runs for the one that is known."""
+        self._events.clear()
+        self._chunks.clear()
+        self._size = 0
+        self._next += 1  # so that streams of before load anew
+        self._seen = {run.document.id: _state(run) for run in self._hive.present_runs}
+
+    async def _collect(self) -> None:
+        ending = asyncio.ensure_future(self._hive.runs_closed.wait())
+        try:
+            while not ending.done():
+                await asyncio.wait([ending], timeout=INTERVAL)
+                if not self._streams and time.monotonic() - self._unused_since > _IDLE:
+                    return
+                await self._look(is_last=ending.done())
+            self._add(None, "ended", {})
+            self._has_ended = True
+            self._notify()
+        finally:
+            ending.cancel()
+            self._task = None
+
+    async def _look(self, *, is_last: bool) -> None:
+        """Add what has changed since the last look."""
+        before = self._next
+        is_full = is_last or self._looks % _ENDED_EVERY == 0
+        if self._looks % _USAGE_EVERY == 0 and not is_last:
+            hive = self._hive
+            learners = {
+                run.document.id: run.lifecycle.supervisor.place.pid for run in hive.present_runs
+            }
+            usage = await hive.resources.measure(learners, hive.disk.used)
+            self._add(None, "usage", usage)
+        self._looks += 1
+        changed: list[RunInfo] = []
+        present = {run.document.id: run for run in self._hive.present_runs}
+        for name, run in present.items():
+            seen = self._seen.get(name)
+            if seen is not None and run.document.is_over and not is_full and _is_quiet(run, seen):
+                continue
+            now = _state(run)
+            if seen is None or now.info != seen.info:
+                changed.append(now.info)
+            self._add_news(run, seen)
+            self._seen[name] = now
+        removed = [name for name in self._seen if name not in present]
+        for name in removed:
+            event = {"run": name, "at": time.time_ns(), "kind": "removed", "text": "removed"}
+            self._add(name, "happened", event)
+            del self._seen[name]
+        if changed or removed:
+            self._add(None, "runs", {"runs": changed, "removed": removed})
+        if self._next != before:
+            self._notify()
+
+    def _add_news(self, run: Run, seen: _Seen | None) -> None:
+        """Add the reports and the events of a run that are new."""
+        name = run.document.id
+        reports = run.metrics.total - (seen.reports if seen else 0)
+        recent = list(run.metrics.recent)[-reports:] if reports else []
+        points = [
+            (metric, step, value, at) for at, report in recent for metric, step, value in report
+        ]
+        if points:
+            self._add(name, "metrics", {"run": name, "points": points})
+        history = run.lifecycle.history
+        for entry in history.newest(history.total - (seen.events if seen else 0)):
+            event = {"run": name, "at": entry.at, "kind": entry.kind, "text": entry.text}
+            self._add(name, "happened", event)
+
+    def _add(self, run: str | None, kind: str, values: object) -> None:
+        event = Event(self._next, run, _encoded(self._next, kind, values))
+        self._events.append(event)
+        self._size += len(event.data)
+        self._next += 1
+        while len(self._events) > _MOST_EVENTS or self._size > _MOST_BYTES:
+            self._size -= len(self._events.popleft().data)
+
+    def _notify(self) -> None:
+        self._chunks.clear()
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _state(run: Run) -> _Seen:
+    info = run.info()
+    shown = {name: info.latest[name] for name in _SHOWN if name in info.latest}
+    return _Seen(replace(info, latest=shown), run.metrics.total, run.lifecycle.history.total)
+
+
+def _is_quiet(run: Run, seen: _Seen) -> bool:
+    return (run.metrics.total, run.lifecycle.history.total) == (seen.reports, seen.events) and (
+        run.document.status is seen.info.status
+    )
+
+
+def _encoded(number: int, kind: str, values: Any) -> bytes:
+    """Return an event as bytes; JSON has no line feeds, which would end its line."""
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, kind.encode(), msgspec.json.encode(values))
+
+
+def parts(text: str) -> Iterator[str]:
+    """Yield the ids in a query, separated by commas."""
+    return (part for part in text.split(",") if part)

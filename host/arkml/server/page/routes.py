@@ -1,0 +1,111 @@
+"""Routes for people who look at runs: curves, histories, logs, settings, resources."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from arkml.hive.protocol.page import (
+    CurvesQuery,
+    CurvesReply,
+    HistoryReply,
+    LogQuery,
+    LogReply,
+    SettingsReply,
+    UsageReply,
+)
+from arkml.hive.protocol.settings import Settings
+from arkml.hive.protocol.wire import Nothing
+from arkml.server.curve_reader import read_names
+from arkml.server.hive import Hive
+from arkml.server.learner_log import last_lines
+from arkml.server.page.events import EVENTS_PATH, EventStreams
+from arkml.server.page.feed import Feed
+from arkml.server.page.files import SiteFiles, takes_gzip
+from arkml.server.routes import PREFIX, HiveCall, Operation
+
+_LONG = (f"{PREFIX}/runs/{{run_id}}/curves",)
+_LEAST_PACKED = 4_096
+
+_OWN = ("features", "actions", "branches", "seed")
+"""Settings that have no default, or are different in each run of one experiment."""
+
+
+async def _history(call: HiveCall, _: Nothing) -> HistoryReply:
+    """List the last events of a run, the oldest first."""
+    return HistoryReply(call.run.lifecycle.history.entries)
+
+
+async def _log(call: HiveCall, query: LogQuery) -> LogReply:
+    """Return the last lines that the learners of a run have printed."""
+    return LogReply(*await asyncio.to_thread(last_lines, call.run.directory, query.lines))
+
+
+async def _settings(call: HiveCall, _: Nothing) -> SettingsReply:
+    """Return the settings of all runs that are not the defaults."""
+    defaults = Settings(1, 1).as_json()
+    runs: dict[str, dict[str, Any]] = {}
+    for run in call.hive.present_runs:
+        values = run.document.request.settings.as_json()
+        runs[run.document.id] = {
+            name: value
+            for name, value in values.items()
+            if name not in _OWN and _rounded(value) != _rounded(defaults[name])
+        }
+    return SettingsReply({n: value for n, value in defaults.items() if n not in _OWN}, runs)
+
+
+def _rounded(value: object) -> object:
+    """Return a number with the digits of 32 bits, which are those that guests give."""
+    return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+async def _curves(call: HiveCall, query: CurvesQuery) -> CurvesReply:
+    """Return curves for charts: thinned to a number of points, with their extremes."""
+    names, run = read_names(query.names), call.run
+    return CurvesReply(await call.hive.curves.read(run.document.id, names, query))
+
+
+async def _usage(call: HiveCall, _: Nothing) -> UsageReply:
+    """Return the resources that the hive has taken lately, as far as a page was open."""
+    return UsageReply(list(call.hive.resources.entries))
+
+
+PAGE_OPERATIONS: tuple[Operation[Any], ...] = (
+    Operation("GET", "/settings", Nothing, SettingsReply, _settings),
+    Operation("GET", "/usage", Nothing, UsageReply, _usage),
+    Operation("GET", "/runs/{run_id}/curves", CurvesQuery, CurvesReply, _curves),
+    Operation("GET", "/runs/{run_id}/events", Nothing, HistoryReply, _history),
+    Operation("GET", "/runs/{run_id}/log", LogQuery, LogReply, _log),
+)
+
+
+def packed(route: Route) -> Route:
+    """Return a route whose answers are packed in a thread, if it is one of long answers."""
+    if route.path not in _LONG:
+        return route
+    answer = route.endpoint
+
+    async def endpoint(request: Request) -> Response:
+        response: Response = await answer(request)
+        if len(response.body) >= _LEAST_PACKED and takes_gzip(request):
+            content = await asyncio.to_thread(gzip.compress, bytes(response.body), 1)
+            headers = {"content-encoding": "gzip", "vary": "accept-encoding"}
+            return Response(content, response.status_code, headers, response.media_type)
+        return response
+
+    return Route(route.path, endpoint, methods=["GET"])
+
+
+def page_routes(hive: Hive, site: SiteFiles) -> list[Route]:
+    """Return the routes of streams and of the page's files, which come after all others."""
+    streams = EventStreams(Feed(hive))
+    return [
+        Route(EVENTS_PATH, endpoint=streams, methods=["GET"]),
+        Route("/{path:path}", endpoint=site, methods=["GET"]),
+    ]

@@ -1,0 +1,66 @@
+// Requests to the hive. All addresses are relative, so the page works behind a prefix, too.
+
+const PATIENCE = 30_000; // milliseconds
+
+/** A request that the hive refuses with a sentence, or does not answer: `status` 0. */
+export class ApiError extends Error {
+  constructor(text, status) {
+    super(text);
+    this.status = status;
+  }
+}
+
+/** Return the path of a route with parameters. */
+export function pathOf(path, parameters = {}) {
+  const query = new URLSearchParams(parameters).toString();
+  return query ? `${path}?${query}` : path;
+}
+
+/** Return the answer to a GET, parsed. Throws ApiError. */
+export async function get(path, parameters) {
+  return (await ask(pathOf(path, parameters), { method: "GET" })).json();
+}
+
+/** Send a request that changes something, and return the answer, null if it is empty. */
+export async function change(method, path, body = {}) {
+  const headers = { "content-type": "application/json", "x-arkml": "1" };
+  const answer = await ask(path, { method, headers, body: JSON.stringify(body) });
+  const text = await answer.text();
+  return text ? JSON.parse(text) : null;
+}
+
+/** Save the bytes of a route as a file. Throws ApiError. */
+export async function download(path, parameters, name) {
+  const answer = await ask(pathOf(path, parameters), { method: "GET" });
+  save(await answer.blob(), name);
+}
+
+/** Save a blob as a file. */
+export function save(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+async function ask(path, options) {
+  let answer;
+  try {
+    const signal = AbortSignal.timeout(PATIENCE);
+    answer = await fetch(path, { ...options, signal, credentials: "same-origin", cache: "no-store" });
+  } catch {
+    throw new ApiError("the hive does not answer", 0);
+  }
+  if (answer.ok) return answer;
+  const text = await answer.text();
+  throw new ApiError(sentenceIn(text) ?? `the hive answers with status ${answer.status}`, answer.status);
+}
+
+function sentenceIn(text) {
+  try {
+    return JSON.parse(text).error ?? null;
+  } catch {
+    return null;
+  }
+}

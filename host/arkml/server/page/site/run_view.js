@@ -1,0 +1,350 @@
+// The view of one run, or of several laid over each other.
+
+import { get } from "./api.js";
+import { isOver, remove, savePolicy, snapshot, stop } from "./actions.js";
+import { Charts } from "./chart.js";
+import { button, element, setText } from "./dom.js";
+import { bytes, duration, harmless, short, whole } from "./format.js";
+import { configurationOf, eventsOf, logOf, sessionsOf, versionsOf } from "./panels.js";
+import { sectionsOf } from "./sections.js";
+import { faint } from "./tint.js";
+import { groupsOf } from "./traces.js";
+import { toolbarOf } from "./toolbar.js";
+
+const DETAILS_EVERY = 10_000; // milliseconds, while one of the panels that show them is in view
+
+/** The view of the runs `view.runs`. `app` has store, view, colors(), who and what changes them. */
+export class RunView {
+  constructor(app) {
+    this.app = app;
+    this.element = element("div", { className: "run" });
+    this.charts = null;
+    this.shown = "";
+    this.of = "";
+    this.panels = [];
+    this.timer = setInterval(() => this.#loadDetails(), DETAILS_EVERY);
+    app.wantDetails = () => this.#loadDetails();
+  }
+
+  /** The runs of the view that there are. */
+  runs() {
+    return this.app.view.runs.map((id) => this.app.store.runs.get(id)).filter(Boolean);
+  }
+
+  /** Build the view anew for other runs, lay out other metrics, and bring all up to date. */
+  update() {
+    const who = this.app.who?.role;
+    const of = JSON.stringify([this.runs().map((run) => run.id), who]);
+    const names = JSON.stringify([this.app.view.metric, [...this.#names()].sort()]);
+    if (of !== this.of) this.#build();
+    if (of !== this.of || names !== this.shown) this.#layOut();
+    this.of = of;
+    this.shown = names;
+    this.#showFigures();
+    for (const panel of this.panels) panel.update?.();
+    this.charts.redraw();
+  }
+
+  /** Draw all charts in view at once, as after a change of the axis. */
+  redraw() {
+    this.#showLegend();
+    this.charts?.redraw({ now: true });
+  }
+
+  /** Free everything. */
+  free() {
+    clearInterval(this.timer);
+    this.charts?.clear();
+    this.panels.forEach((panel) => panel.free?.());
+  }
+
+  #names() {
+    const { store } = this.app;
+    return new Set(this.runs().flatMap((run) => [...(store.metrics.get(run.id)?.keys() ?? [])]));
+  }
+
+  #build() {
+    const { app } = this;
+    const runs = this.runs();
+    this.charts?.clear();
+    this.panels.forEach((panel) => panel.free?.());
+    this.charts = new Charts({
+      view: app.view,
+      runs: () => this.runs(),
+      settings: () => app.store.settings.runs,
+      colors: () => app.colors(),
+      points: (id, name) => app.store.points(id, name),
+      newest: (id, name) => app.store.metrics.get(id)?.get(name)?.value,
+      zoom: (range) => app.change({ zoom: range }),
+    });
+    this.figures = element("dl", { className: "figures" });
+    this.legend = element("ul", { className: "legend" });
+    this.trouble = element("p", { className: "trouble", role: "status" });
+    this.body = element("div", {});
+    this.parts = new Map();
+    this.panels = [];
+    this.rest = this.#panelParts(runs);
+    const parts = [this.#header(runs), this.trouble, this.figures, this.legend, toolbarOf(app), this.body];
+    const gone = element("p", { className: "empty" }, "This run is not there (any more). ", back());
+    this.element.replaceChildren(...(runs.length ? parts : [gone]));
+    this.#showLegend();
+    this.#loadDetails();
+  }
+
+  /** Return the parts besides charts of metrics. */
+  #panelParts(runs) {
+    const { app } = this;
+    const parts = [folded("resources", "Resources", this.#resources())];
+    this.sessions = null;
+    if (runs.length === 1) {
+      this.sessions = sessionsOf(app, runs[0]);
+      this.panels.push(this.sessions);
+    }
+    for (const [id, title, make, isFolded] of [
+      ["events", "Events", eventsOf, false],
+      ["configuration", "Configuration", configurationOf, false],
+      ["versions", "Versions", versionsOf, false],
+      ["log", "Log of the learner", logOf, true],
+    ]) {
+      if (runs.length !== 1 && (id === "log" || id === "versions")) continue;
+      const panel = make(app, runs);
+      this.panels.push(panel);
+      const part = folded(id, title, panel.element);
+      if (isFolded) part.open = false;
+      part.addEventListener("toggle", () => part.open && panel.open?.());
+      parts.push(part);
+    }
+    return parts;
+  }
+
+  /** Show the charts of all metrics that are searched for; those that were there stay. */
+  #layOut() {
+    const search = this.app.view.metric;
+    const shown = [];
+    for (const { id, title, charts } of sectionsOf(this.#names(), search)) {
+      const isOfSessions = id === "sessions" && this.sessions && !search;
+      if (!charts.length && !isOfSessions) continue;
+      let part = this.parts.get(id);
+      if (!part) {
+        part = folded(id, title, element("div", { className: "charts" }));
+        this.parts.set(id, part);
+        if (id === "sessions" && this.sessions) part.querySelector("summary").after(this.sessions.element);
+        this.#addHistograms(id, part);
+      }
+      const grid = part.querySelector(".charts");
+      const figures = charts.map((spec) => this.charts.add(spec));
+      replaceIfOther(grid, figures);
+      shown.push(part);
+    }
+    replaceIfOther(this.body, search ? shown : [...shown, ...this.rest]);
+    this.charts.sweep();
+  }
+
+  #header(runs) {
+    const { app } = this;
+    const title = runs.map((run) => harmless(run.name)).join(", ");
+    const header = element("header", { className: "of-run" }, back(), element("h1", {}, title));
+    if (runs.length !== 1) return header;
+    const [run] = runs;
+    this.status = element("span", { className: "pill" });
+    header.append(this.status, element("span", { className: "quiet" }, harmless(run.game)));
+    if (app.who?.role === "read") return header;
+    const press = (text, act, properties) => button(text, () => this.#do(act), properties);
+    this.stopButton = press("Stop", async () => (await stop(this.runs()[0])) && "stopped", {});
+    const acts = [
+      press("Save a checkpoint", async () => `saved ${await snapshot(this.runs()[0])}`),
+      this.stopButton,
+    ];
+    if (app.who?.role === "admin") {
+      acts.push(
+        press("Remove", async () => {
+          if (await remove(this.runs()[0])) app.change({ runs: [] });
+        }, { className: "dangerous" })
+      );
+    }
+    header.append(element("span", { className: "buttons" }, ...acts));
+    return header;
+  }
+
+  async #do(act) {
+    try {
+      setText(this.trouble, "");
+      setText(this.trouble, (await act()) || "");
+      await this.app.store.loadRun(this.runs()[0]?.id);
+    } catch (error) {
+      setText(this.trouble, error.message);
+    }
+  }
+
+  /** Add a choice of histograms to a section of actions or features. */
+  #addHistograms(kind, part) {
+    const [run, ...others] = this.runs();
+    if (!run || others.length) return;
+    const count = { actions: run.actions - run.branches.length, features: run.features }[kind];
+    if (!count) return;
+    const holder = element("div", { className: "histograms", hidden: true });
+    part.append(holder);
+    this.#showHistogram(holder, run, kind, count);
+  }
+
+  async #showHistogram(holder, run, kind, count) {
+    const charts = this.charts;
+    try {
+      await get(`v1/runs/${run.id}/histograms`, { name: `${kind}/0` });
+    } catch {
+      return; // this hive keeps none
+    }
+    if (charts !== this.charts) return;
+    const choice = element("select", { "aria-label": `dimension of ${kind}` });
+    for (let index = 0; index < count; index += 1) choice.append(element("option", {}, `${index}`));
+    let chart = null;
+    const show = () => {
+      const name = `${kind}/${choice.value}`;
+      chart?.remove();
+      chart = charts.add({
+        title: `Values of ${kind.slice(0, -1)} ${choice.value}`,
+        name: `hist/${name}`,
+        heat: () => get(`v1/runs/${run.id}/histograms`, { name }),
+      });
+      holder.append(chart);
+    };
+    choice.onchange = show;
+    holder.append(element("label", {}, `Histogram of ${kind.slice(0, -1)} `, choice));
+    holder.hidden = false;
+    show();
+  }
+
+  #resources() {
+    const { app } = this;
+    const times = () => app.store.usage.map((one) => one.at / 1e6 - new Date().getTimezoneOffset() * 60_000);
+    const ids = () => new Set(["", ...app.view.runs]);
+    const lines = (value, unit) => (colors) => {
+      const x = times();
+      const names = [...ids()].filter((id) => app.store.usage.some((one) => one.processes.some((each) => each.run === id)));
+      return names.map((id, index) => ({
+        type: "scatter",
+        mode: "lines",
+        x,
+        y: app.store.usage.map((one) => {
+          const found = one.processes.find((each) => each.run === id);
+          return found ? value(found) : null;
+        }),
+        name: id ? "learner" : "hive",
+        line: { color: colors.runs[index % 8], width: 1.6 },
+        hovertemplate: `%{y:.4g} ${unit}`,
+      }));
+    };
+    const gpus = (colors) =>
+      (app.store.usage.at(-1)?.gpus ?? []).map((gpu, index) => ({
+        type: "scatter",
+        mode: "lines",
+        x: times(),
+        y: app.store.usage.map((one) => (one.gpus[index] ? 100 * one.gpus[index].share : null)),
+        name: `GPU ${index}`,
+        line: { color: colors.runs[index % 8], width: 1.6 },
+        hovertemplate: "%{y:.3g} %",
+      }));
+    const disk = (colors) => [
+      {
+        type: "scatter", mode: "lines", x: times(), name: "disk",
+        y: app.store.usage.map((one) => one.disk / 2 ** 20),
+        line: { color: colors.runs[0], width: 1.6 }, hovertemplate: "%{y:.4g} MiB",
+      },
+    ];
+    const charts = [
+      { title: "CPU, % of a core", name: "usage/cpu", usage: lines((one) => 100 * one.cpu, "%"), fromZero: true },
+      { title: "Memory, MiB", name: "usage/memory", usage: lines((one) => one.memory / 2 ** 20, "MiB"), fromZero: true },
+      { title: "Disk of the hive, MiB", name: "usage/disk", usage: disk, fromZero: true },
+    ];
+    if (app.store.usage.at(-1)?.gpus?.length) {
+      charts.push({ title: "GPU, % of the time", name: "usage/gpu", usage: gpus, fromZero: true });
+    }
+    return element("div", { className: "charts" }, ...charts.map((spec) => this.charts.add(spec)));
+  }
+
+  #showFigures() {
+    const runs = this.runs();
+    if (!runs.length) return;
+    if (this.status && runs.length === 1) {
+      const [run] = runs;
+      const place = run.place ? `, number ${run.place}` : "";
+      setText(this.status, run.status + place);
+      this.status.dataset.status = run.status;
+      if (this.stopButton) this.stopButton.disabled = isOver(run);
+    }
+    const facts = runs.length === 1 ? this.#factsOf(runs[0]) : [["runs", "runs", String(runs.length)]];
+    if (this.figures.childElementCount !== facts.length) {
+      this.figures.replaceChildren(
+        ...facts.map(([key, label]) =>
+          element("div", {}, element("dt", {}, label), element("dd", { "data-figure": key }))
+        )
+      );
+    }
+    facts.forEach(([, , text], index) => setText(this.figures.children[index].lastChild, text));
+  }
+
+  #factsOf(run) {
+    const newest = this.app.store.metrics.get(run.id);
+    const metric = (name) => short(newest?.get(name)?.value ?? run.latest[name]);
+    const end = run.ended_at || Date.now() * 1e6;
+    const lasted = duration((end - run.started_at) / 1e9);
+    const facts = [
+      ["return", "mean return", metric("rollout/ep_rew_mean") || "–"],
+      ["evaluation", "evaluation", metric("eval/mean_reward") || "–"],
+      ["rows", "rows", whole(run.rows)],
+      ["updates", "updates", whole(run.n_opts)],
+      ["version", "policy version", whole(run.policy_version)],
+      ["sessions", "sessions", whole(run.sessions)],
+      ["time", run.ended_at ? "lasted" : "since", run.seconds ? `${lasted} of ${duration(run.seconds)}` : lasted],
+      ["memory", "memory", run.memory ? bytes(run.memory) : "–"],
+      ["disk", "disk", run.disk ? bytes(run.disk) : "–"],
+    ];
+    if (run.workers) facts.push(["workers", "workers", whole(run.workers)]);
+    if (run.lost) facts.push(["lost", "rows lost", whole(run.lost)]);
+    if (run.reason) facts.push(["reason", "reason", harmless(run.reason)]);
+    return facts;
+  }
+
+  #showLegend() {
+    const runs = this.runs();
+    if (!this.legend) return;
+    this.legend.hidden = runs.length < 2;
+    const { app } = this;
+    const groups = groupsOf(runs, app.store.settings.runs, app.view, app.colors());
+    this.legend.replaceChildren(
+      ...groups.map((group) => {
+        const swatch = element("span", { className: "swatch" });
+        swatch.style.background = group.runs.length > 1 ? `linear-gradient(${faint(group.color, 0.3)} 30%, ${group.color} 30%, ${group.color} 70%, ${faint(group.color, 0.3)} 70%)` : group.color;
+        const seeds = group.runs.length > 1 ? `: ${group.runs.map((run) => run.seed).sort((a, b) => a - b).join(", ")}` : "";
+        return element("li", {}, swatch, `${group.label}${seeds}`);
+      })
+    );
+  }
+
+  async #loadDetails() {
+    const runs = this.runs();
+    if (document.hidden || runs.length !== 1) return;
+    if (!this.panels.some((panel) => panel.isWanted?.())) return;
+    try {
+      await this.app.store.loadDetails(runs[0].id);
+    } catch (error) {
+      if (error.status === undefined) throw error; // the stream shows a hive that is gone
+    }
+  }
+}
+
+/** Replace the children of an element by others, unless they are the same. */
+function replaceIfOther(target, children) {
+  const isSame = target.childElementCount === children.length &&
+    children.every((child, index) => target.children[index] === child);
+  if (!isSame) target.replaceChildren(...children);
+}
+
+function back() {
+  return element("a", { href: "#", className: "back" }, "← all runs");
+}
+
+function folded(id, title, ...children) {
+  const summary = element("summary", {}, element("h2", {}, title));
+  return element("details", { className: "section", open: true, "data-section": id }, summary, ...children);
+}

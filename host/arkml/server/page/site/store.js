@@ -1,0 +1,195 @@
+// What the page knows of the hive: runs, their settings, curves, histories, and resources.
+
+import { get } from "./api.js";
+import { joined, MOST_POINTS, thinned } from "./curves.js";
+
+const MOST_EVENTS = 500;
+const MOST_USAGE = 900;
+const SLACK = 1.25; // curves are thinned when they are longer by that
+
+/**
+ * The data of the page. `changed` is called with what has changed: "runs", "curves", "history",
+ * "usage", "names" or "details".
+ */
+export class Store {
+  constructor(changed) {
+    this.changed = changed;
+    this.runs = new Map();
+    this.settings = { defaults: {}, runs: {} };
+    this.details = new Map();
+    this.metrics = new Map(); // by run: the newest value of each name
+    this.curves = new Map(); // by run: by name: {points, isLoaded}
+    this.histories = new Map();
+    this.usage = [];
+    this.axis = "rows";
+    this.ready = () => Promise.resolve();
+    this.wanted = new Map();
+    this.hasLoaded = false;
+  }
+
+  /** Load the runs and what is open; throws ApiError. */
+  async load(open) {
+    const [runs, settings, usage] = await Promise.all([
+      get("v1/runs"), get("v1/settings"), get("v1/usage"),
+    ]);
+    this.runs = new Map(runs.runs.map((run) => [run.id, run]));
+    this.settings = settings;
+    this.usage = usage.usage;
+    this.hasLoaded = true;
+    this.curves.clear();
+    await Promise.all(open.map((id) => this.loadRun(id)));
+    this.changed("runs", "names", "curves", "usage");
+  }
+
+  /** Ask for what events would have said, as far as it is shown; throws ApiError. */
+  async poll(open) {
+    const runs = await get("v1/runs");
+    this.runs = new Map(runs.runs.map((run) => [run.id, run]));
+    if (runs.runs.some((run) => !this.settings.runs[run.id])) this.settings = await get("v1/settings");
+    this.usage = (await get("v1/usage")).usage;
+    await Promise.all(open.map((id) => this.#pollCurves(id)));
+    this.changed("runs", "usage");
+  }
+
+  /** Load the names of the metrics, the details and the history of a run; throws ApiError. */
+  async loadRun(id) {
+    if (!this.runs.has(id)) return;
+    const [metrics, details, history] = await Promise.all([
+      get(`v1/runs/${id}/metrics`), get(`v1/runs/${id}`), get(`v1/runs/${id}/events`),
+    ]);
+    this.metrics.set(id, new Map(metrics.metrics.map(([name, value, step]) => [name, { value, step }])));
+    this.details.set(id, details);
+    this.histories.set(id, history.events);
+    this.changed("names", "details", "history");
+  }
+
+  /** Load the details of a run anew, with its checkpoints; throws ApiError. */
+  async loadDetails(id) {
+    const [details, checkpoints] = await Promise.all([
+      get(`v1/runs/${id}`), get(`v1/runs/${id}/checkpoints`),
+    ]);
+    this.details.set(id, { ...details, checkpoints: checkpoints.checkpoints });
+    this.changed("details");
+  }
+
+  /** Return the points of a curve, empty as long as they are not loaded, which this begins. */
+  points(id, name) {
+    const known = this.curves.get(id)?.get(name);
+    if (known) return known.points;
+    if (!this.wanted.has(id)) this.wanted.set(id, new Set());
+    this.timer ??= setTimeout(() => this.#loadWanted(), 30);
+    this.wanted.get(id).add(name);
+    return [];
+  }
+
+  /** True while curves are on their way. */
+  isLoaded(id, name) {
+    return this.curves.get(id)?.get(name)?.isLoaded ?? false;
+  }
+
+  /** Draw curves over another axis, for which the server thins them anew. */
+  setAxis(axis) {
+    const asked = axis === "time" || axis === "age" ? "time" : "rows";
+    if (asked !== this.axis) {
+      this.axis = asked;
+      this.curves.clear();
+    }
+  }
+
+  /** Take in the event `runs`. */
+  takeRuns({ runs, removed }) {
+    let isNew = false;
+    for (const run of runs) {
+      const known = this.runs.get(run.id);
+      isNew ||= !known;
+      this.runs.set(run.id, { ...run, latest: { ...known?.latest, ...run.latest } });
+    }
+    for (const id of removed) this.runs.delete(id);
+    if (isNew) {
+      get("v1/settings").then((settings) => {
+        this.settings = settings;
+        this.changed("runs");
+      }, () => {}); // the next new run, or the next load, asks again
+    }
+    this.changed("runs");
+  }
+
+  /** Take in the event `metrics`. */
+  takeMetrics({ run, points }) {
+    const metrics = this.metrics.get(run);
+    if (!metrics) return;
+    const before = metrics.size;
+    const curves = this.curves.get(run);
+    const fresh = new Map();
+    for (const [name, step, value, at] of points) {
+      metrics.set(name, { value, step });
+      if (!curves?.get(name)?.isLoaded) continue;
+      if (!fresh.has(name)) fresh.set(name, []);
+      fresh.get(name).push([step, value, at]);
+    }
+    for (const [name, newer] of fresh) this.#join(curves.get(name), newer);
+    if (metrics.size !== before) this.changed("names");
+    this.changed("curves");
+  }
+
+  /** Take in the event `happened`. */
+  takeHappened({ run, at, kind, text }) {
+    const events = this.histories.get(run);
+    if (!events || events.some((one) => one.at === at)) return;
+    events.push({ at, kind, text });
+    if (events.length > MOST_EVENTS) events.shift();
+    this.changed("history");
+  }
+
+  /** Take in the event `usage`. */
+  takeUsage(entry) {
+    this.usage.push(entry);
+    if (this.usage.length > MOST_USAGE) this.usage.shift();
+    this.changed("usage");
+  }
+
+  #join(curve, newer) {
+    const place = this.axis === "time" ? (point) => point[2] : (point) => point[0];
+    curve.points = joined(curve.points, newer);
+    if (curve.points.length > MOST_POINTS * SLACK) {
+      curve.points = thinned(curve.points, MOST_POINTS, place);
+    }
+  }
+
+  async #loadWanted() {
+    const wanted = this.wanted;
+    this.wanted = new Map();
+    this.timer = null;
+    await this.ready();
+    await Promise.all([...wanted].map(([id, names]) => this.#loadCurves(id, [...names])));
+  }
+
+  async #loadCurves(id, names) {
+    const axis = this.axis;
+    const curves = this.curves.get(id) ?? new Map();
+    this.curves.set(id, curves);
+    for (const name of names) if (!curves.has(name)) curves.set(name, { points: [], isLoaded: false });
+    try {
+      const parameters = { names: JSON.stringify(names), x: axis, points: MOST_POINTS };
+      const answer = await get(`v1/runs/${id}/curves`, parameters);
+      if (axis !== this.axis || this.curves.get(id) !== curves) return;
+      for (const { name, points } of answer.curves) curves.set(name, { points, isLoaded: true });
+    } catch {
+      for (const name of names) if (!curves.get(name)?.isLoaded) curves.delete(name); // asked again
+      return;
+    }
+    this.changed("curves");
+  }
+
+  async #pollCurves(id) {
+    const curves = this.curves.get(id);
+    const names = curves ? [...curves].filter(([, one]) => one.isLoaded).map(([name]) => name) : [];
+    const last = (name) => curves.get(name).points.at(-1)?.[2] ?? 0;
+    if (!names.length) return;
+    const since = Math.min(...names.map(last));
+    const asked = { names: JSON.stringify(names), x: this.axis, since };
+    const answer = await get(`v1/runs/${id}/curves`, asked);
+    for (const { name, points } of answer.curves) this.#join(curves.get(name), points);
+    this.changed("curves");
+  }
+}

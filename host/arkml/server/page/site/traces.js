@@ -1,0 +1,165 @@
+// The lines, bands and marks of one chart, as plotly takes them. No browser needed.
+
+import { faint } from "./tint.js";
+import { band, groupedBySeed, onAxis, smoothed } from "./curves.js";
+import { harmless } from "./format.js";
+import { plain } from "./markup.js";
+
+const UPDATES = "train/n_updates";
+const BAND = { hoverinfo: "skip", mode: "lines", line: { width: 0 }, showlegend: false };
+
+/** Return the groups of runs that are drawn as one each: {label, runs, color}. */
+export function groupsOf(runs, settings, view, colors) {
+  const groups = view.band ? groupedBySeed(runs, settings) : runs.map((run) => [run]);
+  return groups.map((members, index) => ({
+    label: labelOf(members, runs),
+    runs: members,
+    color: colors.runs[index % colors.runs.length],
+  }));
+}
+
+function labelOf(members, runs) {
+  const [first] = [...members].sort((a, b) => a.name.length - b.name.length);
+  const name = harmless(first.name);
+  if (members.length > 1) return `${name}, ${members.length} seeds`;
+  return runs.filter((run) => run.name === first.name).length > 1
+    ? `${name} (seed ${first.seed}, ${first.id.slice(0, 6)})`
+    : name;
+}
+
+/** Return true if a chart over this axis needs the curve of updates. */
+export function needsUpdates(view) {
+  return view.x === "updates";
+}
+
+/**
+ * Return the traces of a chart.
+ *
+ * `spec` has the `name` of a metric, and may have those of its `low` and `high` or of its `spread`,
+ * and `best` to mark the highest value. `points(id, name)` are the points of a curve.
+ */
+export function tracesOf(spec, groups, points, view) {
+  const traces = [];
+  for (const group of groups) {
+    const drawn = group.runs
+      .map((run) => curveOf(run, spec.name, points, view))
+      .filter((curve) => curve.xs.length);
+    if (group.runs.length > 1) traces.push(...bandTraces(drawn, group, view));
+    else traces.push(...lineTraces(spec, drawn[0], group, points, view));
+  }
+  return traces;
+}
+
+function curveOf(run, name, points, view) {
+  const updates = needsUpdates(view) ? points(run.id, UPDATES) : [];
+  return onAxis(points(run.id, name), view.x, { updates, started: run.started_at });
+}
+
+function placed(xs, view) {
+  if (view.x !== "time") return xs;
+  // Plotly shows times as UTC: these are of this place.
+  return xs.map((x) => x - new Date(x).getTimezoneOffset() * 60_000);
+}
+
+function bandTraces(curves, group, view) {
+  if (!curves.length) return [];
+  const smooth = curves.map(({ xs, ys }) => ({ xs, ys: smoothed(ys, view.smooth) }));
+  const { xs, middle, low, high } = band(smooth);
+  const x = placed(xs, view);
+  return [
+    { ...BAND, x, y: low },
+    { ...BAND, x, y: high, fill: "tonexty", fillcolor: faint(group.color, 0.2) },
+    line(x, middle, group.label, group.color),
+  ];
+}
+
+function lineTraces(spec, curve, group, points, view) {
+  if (!curve) return [];
+  const [run] = group.runs;
+  const traces = [];
+  const around = areaOf(spec, run, points, view);
+  if (around) {
+    const [low, high] = around;
+    traces.push(
+      { ...BAND, x: placed(low.xs, view), y: low.ys },
+      {
+        ...BAND, x: placed(high.xs, view), y: high.ys,
+        fill: "tonexty", fillcolor: faint(group.color, 0.18),
+      }
+    );
+  }
+  const x = placed(curve.xs, view);
+  if (view.smooth) {
+    const raw = line(x, curve.ys, group.label, faint(group.color, 0.25));
+    traces.push({ ...raw, hoverinfo: "skip", hovertemplate: undefined });
+  }
+  traces.push(line(x, smoothed(curve.ys, view.smooth), group.label, group.color));
+  if (spec.best) traces.push(bestOf(x, curve.ys, group));
+  return traces;
+}
+
+/** Return the curves below and above a line, null without them. */
+function areaOf(spec, run, points, view) {
+  if (spec.low) {
+    const pair = [spec.low, spec.high].map((name) => curveOf(run, name, points, view));
+    const smooth = pair.map(({ xs, ys }) => ({ xs, ys: smoothed(ys, view.smooth) }));
+    return pair.every((curve) => curve.xs.length) ? smooth : null;
+  }
+  if (!spec.spread) return null;
+  const widths = new Map(points(run.id, spec.spread).map((point) => [point[2], point[1]]));
+  const both = points(run.id, spec.name).filter((point) => widths.has(point[2]));
+  if (!both.length) return null;
+  const updates = needsUpdates(view) ? points(run.id, UPDATES) : [];
+  return [-1, 1].map((sign) => {
+    const moved = both.map(([step, value, at]) => [step, value + sign * widths.get(at), at]);
+    const { xs, ys } = onAxis(moved, view.x, { updates, started: run.started_at });
+    return { xs, ys: smoothed(ys, view.smooth) };
+  });
+}
+
+function line(x, y, label, color) {
+  return {
+    type: "scatter",
+    mode: x.length === 1 ? "markers" : "lines",
+    x,
+    y,
+    name: plain(label),
+    line: { color, width: 1.7 },
+    marker: { color, size: 6 },
+    hovertemplate: "%{y:.6g}",
+  };
+}
+
+function bestOf(x, ys, group) {
+  const at = ys.indexOf(Math.max(...ys));
+  return {
+    type: "scatter",
+    mode: "markers",
+    x: [x[at]],
+    y: [ys[at]],
+    name: plain(`best of ${group.label}`),
+    marker: { color: group.color, size: 11, symbol: "star" },
+    hovertemplate: "best: %{y:.6g}",
+  };
+}
+
+/** Return the trace of a histogram over time: a heat map of shares; null without any rows. */
+export function heatOf({ times, rows, edges, counts }, view, started, colors) {
+  if (!counts?.length) return null;
+  const own = Array.isArray(edges[0]) ? edges[edges.length - 1] : edges;
+  const xs = { time: times.map((at) => at / 1e6), age: times.map((at) => (at - started) / 1e9) };
+  const x = xs[view.x] ?? rows;
+  const sums = counts.map((one) => one.reduce((sum, count) => sum + count, 0) || 1);
+  const z = own.slice(1).map((_, bin) => counts.map((one, index) => one[bin] / sums[index]));
+  const last = colors.heat.length - 1;
+  return {
+    type: "heatmap",
+    x: view.x === "time" ? placed(x, view) : x,
+    y: own.slice(1).map((edge, bin) => (edge + own[bin]) / 2),
+    z,
+    colorscale: colors.heat.map((color, index) => [index / last, color]),
+    showscale: false,
+    hovertemplate: "%{y:.4g}: %{z:.2%} of rows",
+    name: "",
+  };
+}

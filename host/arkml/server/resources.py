@@ -1,0 +1,90 @@
+"""The resources that a hive takes now and has taken lately: processes, disk, GPUs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+
+from arkml.hive.protocol.page import GpuUse, ProcessUse, UsageEntry
+from arkml.server.usage import memory_of
+
+_KEPT = 900
+"""Measurements that are kept, of every other second."""
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_GPU_EVERY = 10.0
+_GPU_WITHIN = 5.0
+_GPU = (
+    "nvidia-smi",
+    "--query-gpu=name,utilization.gpu,memory.used,memory.total",
+    "--format=csv,noheader,nounits",
+)
+
+
+class ResourceMeter:
+    """Measures this process, those of learners, and GPUs where there are any; keeps `entries`."""
+
+    def __init__(self) -> None:
+        self.entries: deque[UsageEntry] = deque(maxlen=_KEPT)
+        self._spent: dict[int, tuple[float, float]] = {}  # by process: seconds of CPU, and when
+        self._has_gpus = shutil.which(_GPU[0]) is not None
+        self._gpus: list[GpuUse] = []
+        self._gpus_at = -_GPU_EVERY
+
+    async def measure(self, learners: Mapping[str, int | None], disk: int) -> UsageEntry:
+        """
+        Measure now, in a thread, and keep the entry.
+
+        `learners` are their processes by run, None without one; `disk` is in bytes.
+        """
+        pids = {run: pid for run, pid in learners.items() if pid is not None}
+        entry = await asyncio.to_thread(self._measure, {"": os.getpid(), **pids}, disk)
+        self.entries.append(entry)
+        return entry
+
+    def _measure(self, pids: dict[str, int], disk: int) -> UsageEntry:
+        processes = [ProcessUse(run, self._share(pid), memory_of(pid)) for run, pid in pids.items()]
+        self._spent = {pid: self._spent[pid] for pid in pids.values() if pid in self._spent}
+        if self._has_gpus and time.monotonic() - self._gpus_at >= _GPU_EVERY:
+            self._gpus, self._gpus_at = _measure_gpus(), time.monotonic()
+        return UsageEntry(time.time_ns(), disk, processes, self._gpus)
+
+    def _share(self, pid: int) -> float:
+        """Return the share of one core that a process has taken since the last measurement."""
+        now, spent = time.monotonic(), _seconds_of(pid)
+        before = self._spent.get(pid)
+        self._spent[pid] = spent, now
+        if before is None or now <= before[1]:
+            return 0.0
+        return max(0.0, spent - before[0]) / (now - before[1])
+
+
+def _seconds_of(pid: int) -> float:
+    """Return the seconds of CPU that a process has taken, 0 if they are not known."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS  # utime and stime
+
+
+def _measure_gpus() -> list[GpuUse]:
+    """Return the use of each GPU, nothing if nvidia-smi does not say it."""
+    try:
+        answer = subprocess.run(
+            _GPU, capture_output=True, text=True, timeout=_GPU_WITHIN, check=True
+        )
+        return [_read_gpu(line) for line in answer.stdout.splitlines()]
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []
+
+
+def _read_gpu(line: str) -> GpuUse:
+    name, share, used, total = line.rsplit(",", 3)
+    return GpuUse(name.strip(), float(share) / 100, int(used) << 20, int(total) << 20)

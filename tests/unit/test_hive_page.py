@@ -1,0 +1,283 @@
+"""The parts of the hive's page that need no browser; `make test-browser` has the rest."""
+
+from pathlib import Path
+
+import pytest
+from tests.node import run_module
+
+import arkml.server.page
+
+SITE = Path(arkml.server.page.__file__).parent / "site"
+PROGRAM = Path(__file__).parent / "hive_page.mjs"
+VIEW = {
+    "runs": [], "q": "", "metric": "", "sort": "-started_at", "x": "rows", "smooth": 0,
+    "log": False, "band": True, "zoom": None,
+}  # fmt: skip
+
+
+def asked(*question):
+    return run_module(PROGRAM, {"folder": f"{SITE.as_uri()}/", "questions": [question]})[0]
+
+
+def all_asked(*questions):
+    return run_module(PROGRAM, {"folder": f"{SITE.as_uri()}/", "questions": questions})
+
+
+def test_plotly_gets_no_markup_from_a_name():
+    """Plotly takes tags and entities in names for markup, and `%{...}` in templates for values."""
+    names = [
+        "<b>bold</b>",
+        '<a href="https://x.example">y</a>',
+        "a & b &lt;",
+        "%{y}",
+        "$x$",
+        "<br>",
+    ]
+    shown = all_asked(*(("plain", name) for name in names))
+
+    assert all("<" not in text and ">" not in text for text in shown)
+    assert shown[0] == "&lt;b&gt;bold&lt;/b&gt;"
+    assert shown[2] == "a &amp; b &amp;lt;"
+    assert "%{" not in shown[3]
+    assert "$" not in shown[4]
+
+
+def test_a_name_cannot_hide_or_turn_its_letters():
+    assert asked("plain", "a\u202ecod\u200b") == "a\\u202ecod\\u200b"
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\tx", "\rx"])
+def test_a_cell_is_no_formula(text):
+    assert asked("cell", text) == f'"\'{text}"'
+
+
+def test_cells_keep_numbers_and_quote_what_would_end_them():
+    cells = all_asked(
+        ("cell", -2.5), ("cell", "plain"), ("cell", 'a "b"'), ("cell", "a,b"), ("cell", "a\nb")
+    )
+
+    assert cells == ["-2.5", "plain", '"a ""b"""', '"a,b"', '"a\nb"']
+
+
+def test_a_file_of_curves_has_a_row_for_each_point():
+    run = {"name": "=evil", "id": "ab"}
+    rows = asked("curveRows", [{"run": run, "name": "m", "points": [[8, -1.5, 1_000_000]]}])
+
+    assert rows[1] == ["=evil", "ab", "m", 8, "1970-01-01T00:00:00.001Z", -1.5]
+    assert asked("csv", rows).splitlines()[1] == '"\'=evil",ab,m,8,1970-01-01T00:00:00.001Z,-1.5'
+
+
+def test_a_file_has_a_harmless_name():
+    assert asked("fileName", "../../a b", "best") == "a-b-best"
+    assert asked("fileName", "...") == "arkml"
+
+
+def test_a_view_lies_in_its_address():
+    view = {
+        **VIEW, "runs": ["ab", "cd"], "q": "a=b&c", "metric": "loss", "sort": "setting:gamma",
+        "x": "time", "smooth": 0.6, "log": True, "band": False, "zoom": [1, 2.5],
+    }  # fmt: skip
+
+    assert asked("again", view) == view
+    assert asked("fragment", {"runs": ["ab", "cd"]}) == "#runs=ab,cd"
+    assert asked("fragment", {}) == ""
+
+
+def test_what_is_wrong_in_an_address_is_left_out():
+    wrong = "#runs=ok,../x,<b>&x=nonsense&smooth=7&zoom=5,1&log=yes"
+
+    assert asked("view", wrong) == {**VIEW, "runs": ["ok"]}
+
+
+def test_the_one_time_token_leaves_the_address():
+    assert asked("token", "#token=secret&runs=ab,cd") == {
+        "token": "secret",
+        "address": "/hive/#runs=ab,cd",
+    }
+    assert asked("token", "#runs=ab") == {"token": "", "address": None}
+
+
+def test_newer_points_are_joined_once_each():
+    old, newer = [[1, 1, 10], [2, 2, 20]], [[2, 2, 20], [3, 3, 30]]
+
+    assert asked("joined", old, newer) == [[1, 1, 10], [2, 2, 20], [3, 3, 30]]
+    assert asked("joined", old, [[0, 0, 5]]) == [[0, 0, 5], *old]
+
+
+def test_a_thinned_curve_keeps_its_extremes_and_its_end():
+    points = [[step, 0.0, step] for step in range(5_000)]
+    points[1_234][1], points[3_000][1] = 9.0, -9.0
+    kept = asked("thinned", points, 100)
+
+    assert len(kept) <= 100
+    assert points[1_234] in kept
+    assert points[3_000] in kept
+    assert kept[-1] == points[-1]
+    assert kept == sorted(kept, key=lambda point: point[2])
+    assert asked("thinned", points[:50], 100) == points[:50]
+
+
+def test_smoothing_begins_at_the_first_value():
+    assert asked("smoothed", [4, 4, 4], 0.9) == pytest.approx([4, 4, 4])
+    assert asked("smoothed", [0, 1], 0.5) == pytest.approx([0, 2 / 3])
+    assert asked("smoothed", [0, 1], 0) == [0, 1]
+
+
+def test_a_curve_over_updates_has_those_of_its_times():
+    points, updates = [[10, 1, 100], [20, 2, 200], [30, 3, 400]], [[10, 0, 100], [30, 50, 300]]
+    given = {"updates": updates, "started": 0}
+
+    assert asked("onAxis", points, "updates", given) == {"xs": [0, 25, 50], "ys": [1, 2, 3]}
+    assert asked("onAxis", points, "rows", given)["xs"] == [10, 20, 30]
+    assert asked("onAxis", [[1, 7, 3_000_000_000]], "age", given)["xs"] == [3]
+    assert asked("onAxis", [[1, 7, 3_000_000]], "time", given)["xs"] == [3]
+
+
+def test_seeds_are_a_band_where_all_of_them_are():
+    curves = [{"xs": [0, 2, 4], "ys": [0, 2, 4]}, {"xs": [1, 3], "ys": [5, 5]}]
+    band = asked("band", curves)
+
+    assert band["xs"] == [1, 2, 3]
+    assert band["low"] == [1, 2, 3]
+    assert band["high"] == [5, 5, 5]
+    assert band["middle"] == [3, 3.5, 4]
+
+
+def run(id_, **values):
+    shape = {"game": "g", "features": 1, "actions": 1, "branches": [], "seed": 0}
+    run = {"id": id_, "name": id_, "status": "running", "started_at": 0, "latest": {}}
+    return {**run, **shape, "rows": 0, "n_opts": 0, "ended_at": 1, **values}
+
+
+def test_runs_that_differ_in_their_seed_only_are_one_group():
+    runs = [run("a"), run("b", seed=1), run("c"), run("d", game="h")]
+    settings = {"a": {"gamma": 0.9}, "b": {"gamma": 0.9}, "c": {"gamma": 0.8}, "d": {"gamma": 0.9}}
+
+    assert asked("seeds", runs, settings) == [["a", "b"], ["c"], ["d"]]
+
+
+def test_a_chart_of_one_run_has_its_line_its_band_and_its_best():
+    spec = {"name": "m", "spread": "s", "best": True}
+    points = {"a": {"m": [[1, 5, 10], [2, 9, 20]], "s": [[1, 1, 10], [2, 2, 20]]}}
+    low, high, line, best = asked("traces", spec, [run("a", name="<b>a")], {}, points, {})
+
+    assert (low["y"], high["y"]) == ([4, 7], [6, 11])
+    assert (line["x"], line["y"], line["name"]) == ([1, 2], [5, 9], "&lt;b&gt;a")
+    assert (best["x"], best["y"], best["marker"]["symbol"]) == ([2], [9], "star")
+
+
+def test_a_chart_of_seeds_has_one_line_unless_they_are_apart():
+    runs = [run("a"), run("b", seed=1)]
+    points = {"a": {"m": [[1, 1, 1], [2, 2, 2]]}, "b": {"m": [[1, 3, 1], [2, 4, 2]]}}
+    joined, apart = all_asked(
+        ("traces", {"name": "m"}, runs, {}, points, {}),
+        ("traces", {"name": "m"}, runs, {}, points, {"band": False}),
+    )
+
+    assert [trace["y"] for trace in joined] == [[1, 2], [3, 4], [2, 3]]
+    assert [trace["y"] for trace in apart] == [[1, 2], [3, 4]]
+
+
+def test_a_histogram_is_a_map_of_shares():
+    reply = {"times": [1, 2], "rows": [10, 20], "edges": [0, 1, 2], "counts": [[1, 3], [2, 2]]}
+    trace = asked("heat", reply)
+
+    assert trace["x"] == [10, 20]
+    assert trace["y"] == [0.5, 1.5]
+    assert trace["z"] == [[0.25, 0.5], [0.75, 0.5]]
+
+
+def test_every_metric_has_its_place_once():
+    names = [
+        "rollout/ep_rew_mean", "rollout/ep_rew_p10", "train/q_min", "train/q_mean", "guest/speed",
+        "train/new_one", "actions/saturated", "features/clipped", "mine", "hist/x", "time/episodes",
+    ]  # fmt: skip
+    sections = asked("sections", names, "")
+    charts = {section["id"]: [chart["name"] for chart in section["charts"]] for section in sections}
+
+    assert charts["returns"] == ["rollout/ep_rew_mean"]
+    assert charts["losses"] == ["train/q_mean"]
+    assert charts["actions"] == ["actions/saturated"]
+    assert charts["features"] == ["features/clipped"]
+    assert charts["guest"] == ["guest/speed", "mine"]
+    assert charts["others"] == ["time/episodes", "train/new_one"]
+    found = [section["charts"] for section in asked("sections", names, "SPEED")]
+    assert [chart["name"] for charts in found for chart in charts] == ["guest/speed"]
+
+
+def test_runs_are_found_and_sorted_by_what_was_changed():
+    runs = [run("a", rows=5), run("b", rows=7), run("c", rows=6, latest={"eval/mean_reward": 1})]
+    settings = {"defaults": {"gamma": 0.99}, "runs": {"a": {"gamma": 0.5}, "b": {}, "c": {}}}
+
+    assert asked("changed", runs, settings) == ["gamma"]
+    assert asked("searched", runs, "GAMMA=0.5 a", settings) == ["a"]
+    assert asked("sorted", runs, "-rows", settings) == ["b", "c", "a"]
+    assert asked("sorted", runs, "setting:gamma", settings) == ["a", "b", "c"]
+    assert asked("sorted", runs, "-evaluation", settings)[0] == "c"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("short", 0.123456, "0.1235"),
+        ("short", 1_234_567, "1.235M"),
+        ("short", None, ""),
+        ("whole", 1234567, "1,234,567"),
+        ("bytes", 3 << 20, "3 MiB"),
+        ("duration", 3_700, "1 h 1 min"),
+        ("setting", 0.10000000149011612, "0.1"),
+        ("harmless", "a\x1b[0m", "a\\u001b[0m"),
+    ],
+)
+def test_values_are_short(name, value, text):
+    assert asked("format", name, value) == text
+
+
+def test_a_stream_loads_once_and_resumes_after_its_tab_was_hidden():
+    steps = [
+        ["event", "open", {}, "7"], ["event", "metrics", {"run": "a"}, "8"], ["hidden", True],
+        ["wait", 60_000], ["hidden", False], ["event", "open", {}, "8"], ["watch", ["a", "b"]],
+    ]  # fmt: skip
+    played = asked("stream", steps)
+
+    assert played["said"] == ["load", "live", "metrics a"]
+    assert played["paths"] == [
+        "v1/events?runs=",
+        "v1/events?runs=&last_event_id=8",
+        "v1/events?runs=a%2Cb&last_event_id=8",
+    ]
+    assert played["open"] == 1
+
+
+def test_events_that_are_gone_are_loaded_anew():
+    steps = [["event", "open", {}, "7"], ["event", "reset", {}, "900"]]
+
+    assert asked("stream", steps)["said"] == ["load", "live", "load"]
+
+
+def test_a_page_polls_where_nothing_comes():
+    steps = [
+        ["event", "open", {}, "7"], ["wait", 4_000], ["wait", 2_000],
+        ["event", "metrics", {"run": "a"}],
+    ]  # fmt: skip
+
+    assert asked("stream", steps)["said"] == [
+        "load",
+        "live",
+        "poll",
+        "polling",
+        "metrics a",
+        "live",
+    ]
+
+
+def test_a_lost_server_is_said_and_recovered_from():
+    steps = [
+        ["event", "open", {}, "7"], ["server", False], ["broken"], ["wait", 6_000],
+        ["wait", 4_000], ["server", True], ["wait", 4_000], ["event", "open", {}, "90"],
+    ]  # fmt: skip
+    played = asked("stream", steps)
+
+    assert played["said"][:4] == ["load", "live", "poll", "lost"]
+    assert played["said"][-1] == "live"
+    assert "load" in played["said"][4:]
