@@ -42,7 +42,7 @@ def main():
             one.wait()
         other = training(hive, folder / "other", "--frames", 20_000, guest="c_cartpole")
         stack.enter_context(other)
-        eventually(lambda: hive.runs()[0]["rows"] > 1_500, 240)
+        eventually(lambda: len(hive.runs()) == 3 and hive.runs()[0]["rows"] > 1_500, 240)
         ids = [run["id"] for run in hive.runs()]
         playwright = stack.enter_context(sync_playwright())
         program = shutil.which("chromium") or shutil.which("chromium-browser")
