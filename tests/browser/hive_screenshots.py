@@ -16,7 +16,7 @@ from tests.browser.hives import ROOT, serving, training
 from tests.browser.people import Person
 from tests.waiting import eventually
 
-SIZE = {"width": 1380, "height": 1000}
+SIZE = {"width": 1380, "height": 900}
 COLORS = 160  # of a picture, which makes it a third as large
 LENGTH = ("--frames", 300, "--eval-every", 50, "--evaluate-episodes", 2)
 
