@@ -11,14 +11,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 from tests.browser.hives import ROOT, serving, training
 from tests.browser.people import Person
 from tests.waiting import eventually
 
-SIZE = {"width": 1380, "height": 1000}
+SIZE = {"width": 1380, "height": 900}
 COLORS = 160  # of a picture, which makes it a third as large
-LENGTH = ("--frames", 700, "--eval-every", 100, "--evaluate-episodes", 2)
+LENGTH = ("--frames", 300, "--eval-every", 50, "--evaluate-episodes", 2)
 
 
 def take(page, name):
@@ -42,7 +42,7 @@ def main():
             one.wait()
         other = training(hive, folder / "other", "--frames", 20_000, guest="c_cartpole")
         stack.enter_context(other)
-        eventually(lambda: hive.runs()[0]["rows"] > 1_500, 240)
+        eventually(lambda: len(hive.runs()) == 3 and hive.runs()[0]["rows"] > 1_500, 240)
         ids = [run["id"] for run in hive.runs()]
         playwright = stack.enter_context(sync_playwright())
         program = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -57,9 +57,8 @@ def main():
                 browser, hive.link + view, name, begins=False, viewport=SIZE, color_scheme=scheme
             )
             if view:
-                person.page.wait_for_function(
-                    "document.querySelectorAll('.plot .main-svg').length >= 12", timeout=60_000
-                )
+                drawn = person.page.locator(".plot > .plot-container")
+                expect(drawn.nth(5)).to_be_attached(timeout=60_000)
             else:
                 person.page.wait_for_selector(".spark polyline[points*=',']")
             take(person.page, name)

@@ -34,6 +34,10 @@ RANGE = """() =>
 """
 OWN_ADDRESSES = """() => performance.getEntriesByType("resource").every(
   (one) => one.name.includes("/lab/hive/") || one.name.startsWith("data:"))"""
+HIDE = """(isHidden) => {
+  Object.defineProperty(document, "hidden", { configurable: true, get: () => isHidden });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 DRAWN = """(name) => {
   const figure = document.querySelector(`figure[data-metric="${CSS.escape(name)}"]`);
   const plot = figure?.querySelector(".plot");
@@ -78,12 +82,6 @@ def figure(person, name):
 
 def number(text):
     return int(text.replace(",", ""))
-
-
-def hide_behind_others(page):
-    """Have a page hidden while another one is in front: Playwright has all of them visible."""
-    session = page.context.new_cdp_session(page)
-    session.send("Emulation.setFocusEmulationEnabled", {"enabled": False})
 
 
 def test_each_figure_is_that_of_the_api(hive, looks, tmp_path):
@@ -187,15 +185,16 @@ def test_eight_tabs_of_one_browser_are_all_live(hive, looks, tmp_path):
     with training(hive, tmp_path / "out", *LONG):
         run = hive.the_run()
         ann = live(looks(f"{hive.link}#runs={run}"))
-        hide_behind_others(ann.page)
         pages = [ann.page]
         for _ in range(7):
+            pages[-1].evaluate(HIDE, True)
             pages.append(ann.context.new_page())
-            hide_behind_others(pages[-1])
-            pages[-1].bring_to_front()
             pages[-1].goto(f"{hive.link}#runs={run}")
+        shown = pages[-1]
         for page in (*pages, pages[0]):
-            page.bring_to_front()
+            shown.evaluate(HIDE, True)
+            page.evaluate(HIDE, False)
+            shown = page
             expect(page.locator("#state")).to_have_attribute("data-state", "live")
             before = number(page.locator('[data-figure="rows"]').text_content())
             page.wait_for_function(
