@@ -180,29 +180,33 @@ export class RunView {
   #addHistograms(kind, part) {
     const [run, ...others] = this.runs();
     if (!run || others.length) return;
-    const count = { actions: run.actions - run.branches.length, features: run.features }[kind];
-    if (!count) return;
     const holder = element("div", { className: "histograms", hidden: true });
     part.append(holder);
-    this.#showHistogram(holder, run, kind, count);
+    this.#showHistogram(holder, run, kind);
   }
 
-  async #showHistogram(holder, run, kind, count) {
+  async #showHistogram(holder, run, kind) {
     const charts = this.charts;
+    let known = [];
     try {
-      await get(`v1/runs/${run.id}/histograms`, { name: `${kind}/0` });
+      known = (await get(`v1/runs/${run.id}/histograms`)).histograms;
     } catch {
-      return; // this hive keeps none
+      return; // the loss of the hive is shown elsewhere
     }
-    if (charts !== this.charts) return;
+    const own = known.filter((one) => one.name.startsWith(`${kind}/`));
+    if (!own.length || charts !== this.charts) return;
     const choice = element("select", { "aria-label": `dimension of ${kind}` });
-    for (let index = 0; index < count; index += 1) choice.append(element("option", {}, `${index}`));
+    for (const { name, lowest, highest, at_bounds: share } of own) {
+      const text = `${name.slice(kind.length + 1)}: ${short(lowest)} to ${short(highest)}`;
+      const bounds = share ? `, ${short(100 * share)} % at the bounds` : "";
+      choice.append(element("option", { value: name }, text + bounds));
+    }
     let chart = null;
     const show = () => {
-      const name = `${kind}/${choice.value}`;
+      const name = choice.value;
       chart?.remove();
       chart = charts.add({
-        title: `Values of ${kind.slice(0, -1)} ${choice.value}`,
+        title: `Values of ${kind.slice(0, -1)} ${name.slice(kind.length + 1)}`,
         name: `hist/${name}`,
         heat: () => get(`v1/runs/${run.id}/histograms`, { name }),
       });

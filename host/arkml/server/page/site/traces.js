@@ -146,16 +146,15 @@ function bestOf(x, ys, group) {
 /** Return the trace of a histogram over time: a heat map of shares; null without any rows. */
 export function heatOf({ times, rows, edges, counts }, view, started, colors) {
   if (!counts?.length) return null;
-  const own = Array.isArray(edges[0]) ? edges[edges.length - 1] : edges;
   const xs = { time: times.map((at) => at / 1e6), age: times.map((at) => (at - started) / 1e9) };
   const x = xs[view.x] ?? rows;
   const sums = counts.map((one) => one.reduce((sum, count) => sum + count, 0) || 1);
-  const z = own.slice(1).map((_, bin) => counts.map((one, index) => one[bin] / sums[index]));
+  const z = edges.slice(1).map((_, bin) => counts.map((one, index) => one[bin] / sums[index]));
   const last = colors.heat.length - 1;
   return {
     type: "heatmap",
     x: view.x === "time" ? placed(x, view) : x,
-    y: own.slice(1).map((edge, bin) => (edge + own[bin]) / 2),
+    y: edges.slice(1).map((edge, bin) => (edge + edges[bin]) / 2),
     z,
     colorscale: colors.heat.map((color, index) => [index / last, color]),
     showscale: false,
