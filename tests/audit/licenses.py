@@ -10,7 +10,7 @@ from importlib.metadata import Distribution
 ALLOWED = frozenset(
     {
         "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "ISC", "MIT",
-        "MIT-CMU", "MPL-2.0", "PSF-2.0", "Unlicense", "Zlib",
+        "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Unlicense", "Zlib",
     }
 )  # fmt: skip
 """Licenses by SPDX name: permissive ones, and MPL-2.0, which binds its own files only."""

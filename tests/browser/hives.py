@@ -70,14 +70,23 @@ def command(*words, **environment):
         one.end()
 
 
+def arkml(*words):
+    """Run a command of `arkml` to its end, and return what it says."""
+    line = [sys.executable, "-m", "arkml", *map(str, words)]
+    return subprocess.run(line, check=True, capture_output=True, text=True).stdout
+
+
 class ServedHive:
     """A hive that `arkml hive serve` serves, and its API."""
 
-    def __init__(self, port):
-        self.port = port
+    def __init__(self, port, token=None):
+        self.port, self.token = port, token
         self.address = f"127.0.0.1:{port}"
         self.link = f"http://{self.address}/"
-        self.http = httpx.Client(base_url=f"{self.link}v1", timeout=60.0, trust_env=False)
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        self.http = httpx.Client(
+            base_url=f"{self.link}v1", timeout=60.0, trust_env=False, headers=headers
+        )
 
     def get(self, path, **parameters):
         answer = self.http.get(path, params=parameters)
@@ -104,10 +113,11 @@ class ServedHive:
 
 
 @contextlib.contextmanager
-def serving(data, *options):
-    """Serve a hive."""
-    with command("hive", "serve", "--port", 0, "--data", data, *options) as served:
-        hive = ServedHive(int(served.match(ADDRESS)[1]))
+def serving(data, *options, token=None):
+    """Serve a hive, with the operator's token if there is one."""
+    words = ("hive", "serve", "--port", 0, "--data", data, *options)
+    with command(*words, **secret(token)) as served:
+        hive = ServedHive(int(served.match(ADDRESS)[1]), token)
         hive.process, hive.data = served, data
         try:
             yield hive
@@ -118,7 +128,22 @@ def serving(data, *options):
 def training(hive, out, *options, guest="c_pendulum"):
     """Train a guest on a hive."""
     given = ("--hive", hive.address, "--out", out, *options)
-    return command("train", GUESTS / f"{guest}.wasm", *given)
+    return command("train", GUESTS / f"{guest}.wasm", *given, **secret(hive.token))
 
 
-__all__ = ["GUESTS", "LINK", "ROOT", "Command", "ServedHive", "command", "serving", "training"]
+def secret(token):
+    """The environment that has a token, if there is one."""
+    return {"ARKML_HIVE_TOKEN": token} if token else {}
+
+
+__all__ = [
+    "GUESTS",
+    "LINK",
+    "ROOT",
+    "Command",
+    "ServedHive",
+    "arkml",
+    "command",
+    "serving",
+    "training",
+]

@@ -8,12 +8,15 @@ import re
 import shutil
 import signal
 import subprocess
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
-from tests.browser.hives import GUESTS, LINK, command, serving, training
+from tests.browser.hives import GUESTS, LINK, arkml, command, serving, training
 from tests.browser.proxy import Proxy
 from tests.integration.hive_service import Service, request, rows
 from tests.integration.web_certificate import CERTIFICATE
@@ -25,6 +28,7 @@ pytestmark = pytest.mark.browser
 
 SHORT = ("--frames", 600, "--eval-every", 200, "--evaluate-episodes", 2)
 LONG = ("--minutes", 30, "--fps", 60)
+TOKEN = "a token of the test"
 HOSTILE = '<img src=x onerror=alert(1)><b>bold</b>\u202egnp.exe &lt; %{y} "=1+1'
 BANDS = {
     "eval/std_reward", "rollout/ep_rew_p10", "rollout/ep_rew_p90", "train/q_min", "train/q_max",
@@ -314,13 +318,31 @@ def behind_nginx(hive, folder, port):
             process.wait()
 
 
-def test_the_page_works_behind_a_prefix_with_tls(hive, looks, tmp_path, unused_tcp_port):
+def log_in(person, token):
+    person.page.fill("#token", token)
+    person.page.keyboard.press("Enter")
+
+
+def asked_to_log_in(person):
+    """Wait for the form, and forget the refusals, which browsers write to the console."""
+    expect(person.page.locator("#login")).to_be_visible()
+    person.complaints.clear()
+    return person
+
+
+def test_the_page_works_behind_a_prefix_with_tls(looks, tmp_path, unused_tcp_port):
+    public = f"https://127.0.0.1:{unused_tcp_port}/lab/hive"
+    behind = ("--public-url", public, "--trusted-proxy", "127.0.0.1")
     with (
+        serving(tmp_path / "hive", *behind, token=TOKEN) as hive,
         training(hive, tmp_path / "out", *LONG),
         behind_nginx(hive, tmp_path, unused_tcp_port) as link,
     ):
         run = hive.the_run()
-        ann = live(looks(link, ignore_https_errors=True))
+        ann = asked_to_log_in(looks(link, ignore_https_errors=True))
+        log_in(ann, TOKEN)
+        live(ann)
+        [cookie] = ann.context.cookies()
         ann.page.click(".name a")
         expect(figure(ann, "rows")).not_to_have_text("0")
         assert draw(ann, "rollout/ep_rew_mean")
@@ -330,6 +352,54 @@ def test_the_page_works_behind_a_prefix_with_tls(hive, looks, tmp_path, unused_t
         ann.page.get_by_role("button", name="Stop it").click()
         expect(ann.page.locator(".of-run .pill")).to_have_text("stopped")
         assert hive.run(run)["status"] == "stopped"
+
+    assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
+    assert cookie["path"] == "/lab/hive"
+    assert TOKEN not in cookie["value"]
+
+
+def test_people_log_in_and_out_and_a_revoked_token_ends_their_streams(looks, tmp_path):
+    data = tmp_path / "hive"
+    with serving(data, token=TOKEN) as hive:
+        made = arkml("hive", "token", "new", "--data", data, "--name", "bob", "--role", "read")
+        ann = asked_to_log_in(looks(hive.link))
+        log_in(ann, "wrong")
+        expect(ann.page.locator("#login-trouble")).to_contain_text("missing or wrong")
+        ann.complaints.clear()
+        log_in(ann, TOKEN)
+        expect(live(ann).page.locator("#who")).to_have_text("operator (admin)")
+        ann.page.click("#logout")
+        asked_to_log_in(ann)
+        bob = asked_to_log_in(looks(hive.link))
+        log_in(bob, made.strip())
+        expect(live(bob).page.locator("#who")).to_have_text("bob (read)")
+        arkml("hive", "token", "revoke", "bob", "--data", data)
+        asked_to_log_in(bob)
+
+
+FOREIGN = """async (address) => {
+  const ask = (path, options) => fetch(address + path, { credentials: "include", ...options })
+    .then((answer) => answer.status, () => "refused");
+  const body = { method: "POST", headers: { "content-type": "application/json", "x-arkml": "1" } };
+  return Promise.all([ask("v1/runs"), ask("v1/runs/x/stop", body), ask("login", body)]);
+}"""
+
+
+def test_a_page_of_others_gets_nothing(hive, looks, tmp_path):
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "index.html").write_text("<!doctype html><title>others</title>")
+    service = partial(SimpleHTTPRequestHandler, directory=tmp_path / "page")
+    with ThreadingHTTPServer(("127.0.0.1", 0), service) as others:
+        Thread(target=others.serve_forever).start()
+        try:
+            eve = looks(f"http://127.0.0.1:{others.server_port}/")
+            found = eve.page.evaluate(FOREIGN, hive.link)
+        finally:
+            others.shutdown()
+    eve.complaints.clear()  # what Chromium says of each refusal
+
+    assert found == ["refused"] * 3
+    assert hive.runs() == []
 
 
 def test_the_page_of_a_training_keeps_its_last_figures(looks, tmp_path):

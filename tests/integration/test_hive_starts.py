@@ -11,6 +11,7 @@ from tests.integration.hive_service import Service, request, start_hive
 from tests.waiting import eventually
 
 from arkml.errors import HiveRefused, HiveUnreachable, ProtocolError
+from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import PROTOCOL, RunRequest, require_protocol
 from arkml.hive.transport import HiveTransport
@@ -186,7 +187,7 @@ class OtherHive(httpx.AsyncBaseTransport):
 
 def test_a_hive_of_another_protocol_is_named_by_the_client():
     with (
-        HiveClient(lambda: ("127.0.0.1", 1, None), transport=OtherHive()) as client,
+        HiveClient(lambda: Address("127.0.0.1", 1), transport=OtherHive()) as client,
         pytest.raises(ProtocolError, match="for the client that is as new as that of the hive"),
     ):
         client.health().result()

@@ -207,12 +207,12 @@ def test_requests_are_counted_by_the_template_of_their_route(service):
 
     assert value(found, name, method="GET", route="/v1/runs/{run_id}", status="200") == 3
     assert value(found, name, method="POST", route="/v1/runs", status="201") == 3
-    assert value(found, name, method="GET", route="other", status="404") == 40
+    assert value(found, name, method="GET", route="/{path:path}", status="404") == 40
     assert value(found, name, method="GET", route="other", status="401") == 1
     assert value(found, name, method="other", route="/v1/runs", status="405") == 1
     assert not [route for route in routes if any(run_id in route for run_id in run_ids)]
     counted = value(found, "arkml_http_request_duration_seconds_count", method="GET", route="other")
-    assert counted == 41
+    assert counted == 1
     assert value(found, "arkml_http_requests_in_flight") == 1
 
 

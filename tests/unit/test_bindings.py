@@ -76,6 +76,10 @@ FUNCTIONS = {
         "LP_wasmtime_linker LP_wasmtime_context LP_wasmtime_module LP_wasmtime_instance"
         " LP_LP_wasm_trap_t LP_LP_wasmtime_error",
     ),
+    "wasmtime_module_deserialize": (
+        "LP_wasmtime_error",
+        "LP_wasm_engine_t LP_c_ubyte c_ulong LP_LP_wasmtime_module",
+    ),
     "wasmtime_linker_instantiate_pre": (
         "LP_wasmtime_error",
         "LP_wasmtime_linker LP_wasmtime_module LP_LP_wasmtime_instance_pre",
@@ -129,7 +133,7 @@ STRUCTURES = {
 }
 """Size, and offset and size of the fields that are used."""
 
-OPAQUE = {"wasm_trap_t", "wasmtime_error_t", "wasmtime_instance_pre_t"}
+OPAQUE = {"wasm_trap_t", "wasmtime_error_t", "wasmtime_instance_pre_t", "wasmtime_module_t"}
 CALLBACKS = {"wasmtime_func_async_callback_t"}
 
 
@@ -163,6 +167,7 @@ def listed_names():
         "wasmtime_config_async_stack_size_set",
         "wasmtime_linker_define_async_func",
         "wasmtime_linker_instantiate_pre",
+        "wasmtime_module_deserialize",
     }
     inner = {
         "wasmtime_valunion_t",

@@ -47,7 +47,9 @@ def test_a_run_of_an_older_version_goes_through_all_steps(run):
     kept = run / "version-1"
 
     assert was_changed
-    assert document(run) == {"version": DATA_VERSION + 1, "id": "abc", "rows": 6, "creator": None}
+    assert document(run) == {
+        "version": DATA_VERSION + 1, "id": "abc", "rows": 6, "owner": "", "creator": None,
+    }  # fmt: skip
     assert (run / "notes.txt").read_text() == "A NOTE"
     assert (kept / DOCUMENT_NAME).read_bytes() == before
     assert (kept / "notes.txt").read_text() == "a note"
@@ -55,7 +57,8 @@ def test_a_run_of_an_older_version_goes_through_all_steps(run):
 
 
 def test_a_document_without_a_version_is_of_the_first_one():
-    assert upgraded({"id": "abc"}) == {"id": "abc", "creator": None, "version": DATA_VERSION}
+    after = {"id": "abc", "owner": "", "creator": None, "version": DATA_VERSION}
+    assert upgraded({"id": "abc"}) == after
 
 
 def test_a_run_of_this_version_is_left_alone(run):

@@ -22,10 +22,62 @@ from arkml.workers.environment import environment
 
 _STDIN, _OUTPUTS, _SOCKET, _LOCK = 0, (1, 2), 3, 4
 _CHUNK = 1 << 16
-_MAX_UNSENT = 1 << 20
+_MAX_UNSENT = _MAX_UNREAD = 1 << 20
 _MAX_LINE = 1 << 12
 _MOST_UNLOGGED = 100  # lines of a learner that has no run yet
 _OUTPUT_TIMEOUT = 1.0  # seconds to read the output of an ended process
+
+
+class _Link(asyncio.Protocol):
+    """
+    The socket of a learner. `rest` is a copy of it, which is closed with it.
+
+    A write to a process that has exited ends the connection, and asyncio's streams forget what the
+    process had sent before, its last words among that: here it is read from the copy.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self, rest: socket.socket) -> None:
+        self._rest = rest
+        self._received = bytearray()
+        self._changed = asyncio.Event()
+        self._has_ended = self._is_paused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        self._changed.set()
+        if len(self._received) > _MAX_UNREAD and not self._is_paused:
+            self._is_paused = True
+            self.transport.pause_reading()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        with self._rest, contextlib.suppress(OSError):  # there is no more, or the connection failed
+            while part := self._rest.recv(_CHUNK, socket.MSG_DONTWAIT):
+                self._received += part
+        self._has_ended = True
+        self._changed.set()
+
+    async def read(self) -> bytes:
+        """Return what has arrived, empty once there is no more."""
+        while not self._received and not self._has_ended:
+            self._changed.clear()
+            await self._changed.wait()
+        data, self._received = bytes(self._received), bytearray()
+        if self._is_paused and not self.transport.is_closing():
+            self._is_paused = False
+            self.transport.resume_reading()
+        return data
+
+    async def close(self) -> None:
+        """End the connection, and wait for that."""
+        self.transport.abort()
+        while not self._has_ended:
+            self._changed.clear()
+            await self._changed.wait()
 
 
 class LearnerProcess:
@@ -45,8 +97,7 @@ class LearnerProcess:
         self.exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._pipe = pipe
         self._unpacker = Unpacker()
-        self._reader: asyncio.StreamReader
-        self._writer: asyncio.StreamWriter
+        self._link: _Link
         self._reaping = threading.Lock()
         self._is_reaped = False
         self._run: Path | None = None
@@ -83,7 +134,8 @@ class LearnerProcess:
         threading.Thread(
             target=learner._reap, args=(loop, copying), name=f"arkml-learner-{pid}", daemon=True
         ).start()
-        learner._reader, learner._writer = await asyncio.open_connection(sock=parent_socket)
+        link = _Link(parent_socket.dup())
+        _, learner._link = await loop.create_connection(lambda: link, sock=parent_socket)
         return learner
 
     def log_to(self, run: Path) -> None:
@@ -96,19 +148,16 @@ class LearnerProcess:
 
     def send(self, kind: str, **fields: Any) -> bool:
         """Send a message. Returns False if the process takes none now."""
-        transport = self._writer.transport
+        transport = self._link.transport
         if transport.is_closing() or transport.get_write_buffer_size() > _MAX_UNSENT:
             return False
-        self._writer.write(pack(kind, **fields))
+        transport.write(pack(kind, **fields))
         return True
 
     async def receive(self) -> list[Message] | None:
         """Return the next messages, None once there are no more. Raises ProtocolError."""
         while True:
-            try:
-                data = await self._reader.read(_CHUNK)
-            except OSError:
-                return None
+            data = await self._link.read()
             if not data:
                 return None
             try:
@@ -133,9 +182,7 @@ class LearnerProcess:
         """Kill the process unless it has exited, and free everything. Returns its exit status."""
         self.kill()
         status = await asyncio.shield(self.exit)
-        self._writer.close()
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
+        await self._link.close()
         if self._pipe >= 0:
             os.close(self._pipe)
             self._pipe = -1

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 _LOOK_EVERY = 0.5
 """Seconds between two looks at the file, so that requests cost no system call each."""
 
-OPERATOR = Caller(AccessRole.ADMIN, "ARKML_HIVE_TOKEN")
+OPERATOR = Caller(AccessRole.ADMIN, "operator")
 """The caller with the token of the environment, or of the host that embeds the hive."""
 
 OPEN = Caller(AccessRole.ADMIN, "")

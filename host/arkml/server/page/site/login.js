@@ -13,7 +13,7 @@ export async function logOut() {
   await change("POST", "logout");
 }
 
-/** Return {role, name} of the one who looks, null for one who has to log in; throws ApiError. */
+/** Return the name and the role of the one who looks, null for one who has to log in; throws ApiError. */
 export async function whoAmI() {
   try {
     return await get("v1/whoami");

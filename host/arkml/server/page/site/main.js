@@ -54,12 +54,11 @@ class App {
     this.#setUpKeys();
     window.addEventListener("hashchange", () => this.#go(viewIn(location.hash)));
     await this.#enter();
-    const isNamed = Boolean(this.who.name);
-    setText(byId("who"), isNamed ? `${this.who.name} (${this.who.role})` : "");
-    setShown(byId("logout"), isNamed || sessionStorage.getItem("arkml.in") === "1");
+    const { name, role, needs_token: needsToken } = this.who;
+    setText(byId("who"), needsToken ? `${name} (${role})` : "");
+    setShown(byId("logout"), needsToken);
     byId("logout").onclick = async () => {
       await logOut();
-      sessionStorage.removeItem("arkml.in");
       location.reload();
     };
     this.#show();
@@ -95,7 +94,6 @@ class App {
     if (token) {
       try {
         await logIn(token);
-        sessionStorage.setItem("arkml.in", "1");
       } catch {
         // a link that was opened before: the session that it began may still be there
       }
@@ -111,7 +109,6 @@ class App {
       }
       if (this.who) return;
       await askForToken(reason);
-      sessionStorage.setItem("arkml.in", "1");
       reason = "";
     }
   }
