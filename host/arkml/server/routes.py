@@ -18,6 +18,7 @@ from arkml.server.access.worker_tokens import WorkerGrant
 from arkml.server.bodies import read_object
 from arkml.server.hive import Hive
 from arkml.server.run import Run
+from arkml.terminal import harmless
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +52,8 @@ class HiveCall:
         run = self.run
         require_own_run(self.caller, run, action)
         name = self.caller.name or "a program without a token"
-        _log.info("%s asks to %s run %s", name, action, run.document.id)
+        named = harmless(run.document.request.name)
+        _log.info("%s asks to %s run %s (%s)", name, action, run.document.id, named)
         return run
 
 
