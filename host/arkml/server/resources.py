@@ -9,15 +9,13 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Mapping
-from pathlib import Path
 
 from arkml.hive.protocol.page import GpuUse, ProcessUse, UsageEntry
-from arkml.server.usage import memory_of
+from arkml.server.usage import cpu_seconds_of, memory_of
 
 _KEPT = 900
 """Measurements that are kept, of every other second."""
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _GPU_EVERY = 10.0
 _GPU_WITHIN = 5.0
 _GPU = (
@@ -57,21 +55,12 @@ class ResourceMeter:
 
     def _share(self, pid: int) -> float:
         """Return the share of one core that a process has taken since the last measurement."""
-        now, spent = time.monotonic(), _seconds_of(pid)
+        now, spent = time.monotonic(), cpu_seconds_of(pid) or 0.0
         before = self._spent.get(pid)
         self._spent[pid] = spent, now
         if before is None or now <= before[1]:
             return 0.0
         return max(0.0, spent - before[0]) / (now - before[1])
-
-
-def _seconds_of(pid: int) -> float:
-    """Return the seconds of CPU that a process has taken, 0 if they are not known."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / _TICKS  # utime and stime
 
 
 def _measure_gpus() -> list[GpuUse]:
