@@ -1,5 +1,6 @@
 """Guests pay for what the host does for them, and for nothing else."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import time
 
 import pytest
 from tests.integration.callback_policy import CallbackPolicy
-from tests.integration.guest_text import ACTOR
+from tests.integration.guest_text import ACTOR, LOG, function, logging_of, module
 from tests.integration.hostile_fleet import (
     GUEST,
     MODE,
@@ -154,6 +155,24 @@ def test_a_thread_that_did_not_run_does_not_pay():
 
     assert counted < 1.0
     assert accounts.counted_seconds(3.0, may_wait=True) == 3.0
+
+
+def test_a_guest_does_not_pay_for_garbage_of_the_whole_process(make_host, caplog):
+    """An embedder has millions of objects; Python looks at them all while a guest logs."""
+    objects = [[number] for number in range(1_000_000)]
+    collected, _ = cpu_seconds(gc.collect)
+    text, say = logging_of("I was here")
+    guest = make_host(limits=Limits(run_seconds=collected / 2)).load(
+        module(text, function("say", say), uses=(LOG,))
+    )
+    caplog.set_level("INFO")
+    caplog.handler.addFilter(lambda _: gc.collect() >= 0)
+    for _ in range(3):
+        guest.call("say")
+
+    assert caplog.messages == 3 * ["I was here"]
+    assert guest.account.run_seconds < collected
+    assert len(objects) == 1_000_000
 
 
 STOPPED = """

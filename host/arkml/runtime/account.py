@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
 import time
@@ -18,6 +19,8 @@ LONG: Final = 0.001
 
 _FRESH = 0.01
 """Seconds for which a reading of a thread's processor clock stands for the beginning of a call."""
+
+_OLDEST = 2  # the generation of gc's whose collection looks at all objects
 
 _WAITING = 0.05  # of the wall time: a thread that ran for less waited for work done elsewhere
 
@@ -222,12 +225,32 @@ _MAY_WAIT = frozenset({WorkKind.VETTING, WorkKind.MODELS})
 
 
 class _Thread(threading.local):
-    """The last reading of a thread's processor clock: after a long stretch, or before a call."""
+    """
+    The last reading of a thread's processor clock: after a long stretch, or before a call.
+
+    `collected` are the seconds since then that Python collected garbage among all objects of the
+    process, in this thread by chance; `collecting` is when that began.
+    """
 
     reading = 0.0
+    collected = 0.0
+    collecting = 0.0
 
 
 _thread = _Thread()
+
+
+def _note_collection(phase: str, info: dict[str, int]) -> None:
+    """Note what a look at all objects costs, as `gc.callbacks` calls it; others are cheap."""
+    if info["generation"] < _OLDEST:
+        return
+    if phase == "start":
+        _thread.collecting = _processor_clock()
+    else:
+        _thread.collected += _processor_clock() - _thread.collecting
+
+
+gc.callbacks.append(_note_collection)
 
 
 def counted_seconds(seconds: float, *, may_wait: bool = False) -> float:
@@ -235,18 +258,18 @@ def counted_seconds(seconds: float, *, may_wait: bool = False) -> float:
     Return what counts of `seconds` of wall time that this thread just spent.
 
     That is the smaller of it and of the processor time since the last reading of the thread's
-    clock: a thread that did not run because others did does not pay for them. It pays for the time
-    that child processes say to have used for it. With `may_wait` a thread that hardly ran, and for
-    which no process says so, waited for work that was done elsewhere, and pays for all of it.
+    clock: a thread that did not run because others did does not pay for them, nor for garbage of
+    the whole process. It pays for the time that child processes say to have used for it. With
+    `may_wait` a thread that hardly ran, and for which no process says so, waited for work that was
+    done elsewhere, and pays for all of it.
     """
     now = _processor_clock()
     ran, _thread.reading = now - _thread.reading, now
+    collected, _thread.collected = _thread.collected, 0.0
     elsewhere = take_child_seconds()
-    if elsewhere > 0.0:
-        return min(seconds, ran + elsewhere)
-    if may_wait and ran < _WAITING * seconds:
+    if may_wait and elsewhere <= 0.0 and ran < _WAITING * seconds:
         return seconds
-    return min(seconds, ran)
+    return min(seconds, max(0.0, ran - collected) + elsewhere)
 
 
 def read_processor_clock(now: float) -> float:
@@ -256,7 +279,7 @@ def read_processor_clock(now: float) -> float:
     Work between two calls would hide that a thread was held up in the second one. `now` and the
     result are times of `time.perf_counter`.
     """
-    _thread.reading = _processor_clock()
+    _thread.reading, _thread.collected = _processor_clock(), 0.0
     return now + _FRESH
 
 
