@@ -104,6 +104,32 @@ def test_training_tells_the_best_until_somebody_evaluates(run):
     assert best_policy.rate_training(1_000.0) is None
 
 
+def test_a_better_version_waits_to_be_kept_and_is_not_lost(run):
+    policies, known = PolicyVersions(run, 0), document()
+    best_policy = BestPolicy(known, policies)
+    for number, score in enumerate([-60.0, -20.0, -30.0]):
+        published(run, policies, number, b"%d" % number)
+        known.best = best_policy.rate_training(score) or known.best
+
+    assert (known.best.score, policies.read_best()) == (-60.0, b"0")
+    known.best = best_policy.keep_waiting()
+    assert (known.best.score, known.best.version, policies.read_best()) == (-20.0, 2, b"1")
+    assert best_policy.keep_waiting() is None
+    assert best_policy.rate_training(-30.0) is None
+
+
+def test_an_evaluation_takes_the_place_of_a_version_that_waits(run):
+    policies, known = PolicyVersions(run, 0), document()
+    best_policy = BestPolicy(known, policies)
+    for number in range(2):
+        published(run, policies, number, b"%d" % number)
+        known.best = best_policy.rate_training(number) or known.best
+    known.best = best_policy.rate_evaluation(1, [0.5])
+
+    assert best_policy.keep_waiting() is None
+    assert policies.read_best() == b"0"
+
+
 def test_a_version_that_is_not_there_any_more_is_not_the_best(run):
     policies = PolicyVersions(run, 0)
     best_policy = BestPolicy(document(), policies)

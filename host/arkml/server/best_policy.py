@@ -12,7 +12,7 @@ from arkml.errors import HiveRefused
 from arkml.hive.protocol.reports import Point
 from arkml.hive.protocol.runs import Best
 from arkml.server.document import Document
-from arkml.server.policy_versions import PolicyVersions
+from arkml.server.policy_versions import PolicyVersion, PolicyVersions
 
 _log = logging.getLogger(__name__)
 
@@ -47,14 +47,16 @@ class BestPolicy:
     """
     The rating of policy versions: by evaluations or, before the first one, by training.
 
-    A version that is the best is kept as a file. Its methods may block, and are called from one
-    thread at a time.
+    The best version is kept as a file; training alone has that written every `_KEEP_EVERY` seconds,
+    and a version that is better waits for that, or for `keep_waiting`. The methods may block, and
+    are called from one thread at a time.
     """
 
     def __init__(self, document: Document, policies: PolicyVersions) -> None:
         self._document = document
         self._policies = policies
         self._kept_at = float("-inf")
+        self._waiting: tuple[float, PolicyVersion] | None = None
 
     def rate_evaluation(self, version: int, returns: Sequence[float]) -> Best | None:
         """
@@ -65,38 +67,43 @@ class BestPolicy:
         if not returns:
             raise HiveRefused("an evaluation has at least one episode", 422)
         score = mean(returns)
-        best = self._document.best
+        best, newest = self._document.best, self._policies.newest
         if best is not None and best.by == EVALUATION and best.score >= score:
             return None
-        return self._keep(EVALUATION, score, version)
+        data = self._policies.read(version)
+        if data is None or newest is None:
+            return None
+        return self._keep(Best(EVALUATION, score, version, newest.n_opts), data)
 
     def rate_training(self, score: float) -> Best | None:
-        """Rate the newest version by the episodes of training; None if it is not the best."""
+        """Rate the newest version by the episodes of training; None unless it is kept now."""
         best, newest = self._document.best, self._policies.newest
-        if newest is None or time.monotonic() - self._kept_at < _KEEP_EVERY:
+        if newest is None or (best is not None and (best.by == EVALUATION or best.score >= score)):
             return None
-        if best is not None and (best.by == EVALUATION or best.score >= score):
-            return None
-        return self._keep(TRAINING, score, newest.version)
+        if self._waiting is None or self._waiting[0] < score:
+            self._waiting = score, newest
+        return None if time.monotonic() - self._kept_at < _KEEP_EVERY else self.keep_waiting()
 
     def rate_metrics(self, points: Iterable[Point]) -> Best | None:
-        """
-        Rate the newest version by the return of training among metrics.
-
-        None if it is not the best, or cannot be written.
-        """
+        """Rate the newest version by the return of training among metrics; None unless kept now."""
         for name, _, value in points:
             if name == _TRAINING_RETURN:
-                try:
-                    return self.rate_training(value)
-                except OSError as error:
-                    run = self._document.id
-                    _log.warning("the best policy of run %s cannot be written: %s", run, error)
+                return self.rate_training(value)
         return None
 
-    def _keep(self, by: str, score: float, version: int) -> Best | None:
-        newest = self._policies.newest
-        if newest is None or not self._policies.keep_best(version):
+    def keep_waiting(self) -> Best | None:
+        """Keep the version that waits for it; None if none does, or it cannot be written."""
+        if self._waiting is None:
             return None
-        self._kept_at = time.monotonic()
-        return Best(by, score, version, newest.n_opts)
+        score, version = self._waiting
+        try:
+            return self._keep(Best(TRAINING, score, version.version, version.n_opts), version.data)
+        except OSError as error:
+            run = self._document.id
+            _log.warning("the best policy of run %s cannot be written: %s", run, error)
+            return None
+
+    def _keep(self, best: Best, data: bytes) -> Best:
+        self._policies.keep_best(data)
+        self._kept_at, self._waiting = time.monotonic(), None
+        return best

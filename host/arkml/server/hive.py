@@ -274,7 +274,7 @@ class Hive:
         if is_new:
             await self._begin(run, request)
         elif request.workers:
-            await run.resume_with_workers(request)
+            await run.lifecycle.resume_with_workers(request)
         return run.document.id, is_new
 
     async def _create(self, request: RunRequest, creator: Creator | None, owner: str) -> Run:
@@ -306,7 +306,7 @@ class Hive:
         await run.start()
         try:
             if request.requires_device:
-                await run.require_learner(_LEARNER_WITHIN)
+                await run.lifecycle.require_learner(_LEARNER_WITHIN)
             if request.workers:
                 await run.workers.start(run.document.request)
         except HiveRefused:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -66,11 +65,10 @@ async def _snapshot(call: HiveCall, query: SnapshotQuery) -> Response:
         except HiveError as error:
             raise HiveRefused(f"the learner exported no policy: {error}", 503) from error
         return Response(exported, media_type=ONNX)
-    sources: dict[str, Callable[[], bytes | None]] = {
-        "best": run.policies.read_best,
-        "latest": lambda: run.policies.newest.data if run.policies.newest else None,
-    }
-    data = await asyncio.to_thread(sources[query.which])
+    if query.which == "best":
+        data = await run.best_policy()
+    else:
+        data = run.policies.newest.data if run.policies.newest else None
     if data is None:
         raise HiveRefused(f"run {run.document.id} has no {query.which} policy yet", 404)
     return Response(data, media_type=ONNX)

@@ -97,16 +97,18 @@ class PolicyVersions:
         """Return the content of a file that a learner exported. Raises HiveError and OSError."""
         return _read_verified(inside(self._run, file.file), file.sha256)
 
-    def keep_best(self, version: int) -> bool:
-        """Keep a version as the best; False if its file is not kept any more. Raises OSError."""
+    def read(self, version: int) -> bytes | None:
+        """Return the file of a version, None if it is not kept any more. Raises OSError."""
         if not 0 < version <= self._version:
-            return False
+            return None
         try:
-            data = self._file(version).read_bytes()
+            return self._file(version).read_bytes()
         except FileNotFoundError:
-            return False
+            return None
+
+    def keep_best(self, data: bytes) -> None:
+        """Keep the file of a version as the best. Raises OSError."""
         write_atomic(self._run / _BEST, data, durable=True)
-        return True
 
     def read_best(self) -> bytes | None:
         """Return the best policy, None before any was rated. Raises OSError."""

@@ -18,7 +18,6 @@ from arkml.hive.protocol.runs import (
     Best,
     Role,
     RunInfo,
-    RunRequest,
     SessionInfo,
     Status,
 )
@@ -76,7 +75,7 @@ class Run:
         self._progress = Progress(n_opts=document.n_opts)
         self._unrecorded = UnrecordedPoints(self._supervisor.send)
         self._figures, self._usage = SessionFigures(), LearnerUsage()
-        self._naming = asyncio.Lock()
+        self._naming, self._rating = asyncio.Lock(), asyncio.Lock()
 
     @property
     def status(self) -> Status:
@@ -111,16 +110,14 @@ class Run:
         """Open the log and start the learner, as far as needed. Raises HiveRefused and OSError."""
         await self.lifecycle.start()
 
-    async def resume_with_workers(self, request: RunRequest) -> None:
-        """Resume the run if it was stopped, and start the workers it lacks. Raises HiveRefused."""
-        await self.lifecycle.resume_with_workers(request)
-
     async def stop(self) -> None:
         """Save a checkpoint and stop the run for all of its present sessions. Raises OSError."""
+        await self._rate(self._best.keep_waiting)
         await self.lifecycle.stop(for_all=True)
 
     async def close(self, seconds: float) -> None:
         """Save a checkpoint within `seconds` and free everything. The run can be opened again."""
+        await self._rate(self._best.keep_waiting)
         await self.lifecycle.close(seconds)
 
     async def join(
@@ -165,6 +162,7 @@ class Run:
 
     async def leave(self, session: RunSession, *, stop: bool) -> None:
         """End a session; the run stops with its last one, or with `stop`. Raises OSError."""
+        await self._rate(self._best.keep_waiting)
         await self.lifecycle.leave(session, stop=stop)
 
     def session_state(self, session: RunSession) -> SessionState:
@@ -225,10 +223,6 @@ class Run:
             await self._wait_for(lambda: self._progress.cursor >= end, _SYNC_TIMEOUT)
         return checked, is_new
 
-    async def require_learner(self, seconds: float) -> None:
-        """Wait for the learner's first message. Raises HiveRefused if it cannot begin."""
-        await self.lifecycle.require_learner(seconds)
-
     async def newer_policy(self, after: int, seconds: float) -> PolicyVersion | None:
         """Return the newest policy version if it is above `after`, waiting for one if needed."""
         await self._wait_for(lambda: self._policy_version > after, seconds)
@@ -260,12 +254,17 @@ class Run:
         Returns whether it is the best so far. Raises HiveRefused and OSError.
         """
         rows = self._log.rows
-        best = await asyncio.to_thread(self._best.rate_evaluation, report.version, report.returns)
+        is_best = await self._rate(self._best.rate_evaluation, report.version, report.returns)
         await self.record(evaluation_points(report, rows))
-        if best is not None:
-            self._set_best(best)
+        if is_best:
             await self.lifecycle.save()
-        return best is not None
+        return is_best
+
+    async def best_policy(self) -> bytes | None:
+        """Return the policy with the best rating so far, None before any. Raises OSError."""
+        if await self._rate(self._best.keep_waiting):
+            await self._try_save()
+        return await asyncio.to_thread(self.policies.read_best)
 
     async def record(self, points: Points) -> None:
         """Add metrics that are not the learner's, which it writes to its event files too."""
@@ -368,16 +367,18 @@ class Run:
 
     async def _add_metrics(self, points: Points) -> None:
         await self.metrics.add(points)
-        best = await asyncio.to_thread(self._best.rate_metrics, points)
-        if best is not None:
-            self._set_best(best)
+        if await self._rate(self._best.rate_metrics, points):
             await self._try_save()
 
-    def _set_best(self, best: Best) -> None:
-        """Set the best policy, and have the learner keep a checkpoint of about that time."""
-        self.document.best = best
-        self.lifecycle.history.note_best(best)
-        self._supervisor.send("checkpoint", req=0, best=True)
+    async def _rate(self, rate: Callable[..., Best | None], *arguments: object) -> bool:
+        """Have a policy rated; the learner keeps a checkpoint of about the time of the best one."""
+        async with self._rating:
+            best = await asyncio.to_thread(rate, *arguments)
+            if best is not None:
+                self.document.best = best
+                self.lifecycle.history.note_best(best)
+                self._supervisor.send("checkpoint", req=0, best=True)
+            return best is not None
 
     def _send_rows(self) -> None:
         """Send the learner the end of the log."""
