@@ -4,6 +4,7 @@ The split of `make test` into tests that run side by side, and `serial` ones tha
 All of them, with the processes that they start, share a cache of compiled modules of their own.
 """
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -41,3 +42,9 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=serial)
         left_out = set(serial)
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish():
+    """Spare what tests time full garbage collections of thousands of tests and their modules."""
+    gc.collect()
+    gc.freeze()

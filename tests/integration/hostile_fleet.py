@@ -141,9 +141,10 @@ def states(fleet, without):
 
 def spend(guest, seconds):
     """Let a greedy guest use about that much processor time in each of its frames."""
-    turns = 2_000_000
+    turns, quickest = 1_000_000, float("inf")
     guest.write_memory(TURNS, turns.to_bytes(4, "little"))
-    before = guest.account.wasm_seconds
-    guest.call("ark_applet_update", budget=None)
-    turn = (guest.account.wasm_seconds - before) / turns
-    guest.write_memory(TURNS, int(seconds / turn).to_bytes(4, "little"))
+    for _ in range(8):  # the machine may do other work meanwhile
+        before = guest.account.wasm_seconds
+        guest.call("ark_applet_update", budget=None)
+        quickest = min(quickest, guest.account.wasm_seconds - before)
+    guest.write_memory(TURNS, int(seconds / quickest * turns).to_bytes(4, "little"))

@@ -173,13 +173,13 @@ def test_a_guest_that_blocks_on_poll_sleeps(host):
     guest = host.load(ACTOR)
     handle, future = calls_of(guest).services.futures.open(BOOL)
     timer = threading.Timer(0.3, future.resolve, (True,))
-    timer.start()
     started, used = time.perf_counter(), time.process_time()
+    timer.start()
     polls = guest.call("poll_until_ready", handle, budget=None)
     used, passed = time.process_time() - used, time.perf_counter() - started
     timer.join()
 
-    assert 0.3 <= passed < 0.5
+    assert 0.3 <= passed < 3.0
     assert used < 0.1
     assert 64 < polls < 500
 
