@@ -93,6 +93,22 @@ def test_branches_are_counted_by_their_target():
     assert flow.loop_branches == 3
 
 
+def test_every_outermost_loop_counts_by_the_depth_of_the_loops_in_it():
+    loops = b"\x03\x40" * 3 + END * 2 + b"\x03\x40" + END * 2 + b"\x03\x40" * 2 + END * 2
+    flow = flow_of(loops)
+
+    assert (flow.blocks, flow.depth, flow.squared_depths) == (6, 3, 3**2 + 2**2)
+
+
+def test_deep_nests_of_loops_one_after_another_are_refused():
+    nest = b"\x03\x40" * 1_500 + END * 1_500
+    most = 1.0 / (60e-9 * 1_500**2)
+
+    assert not check(parse(module([body(nest * int(most))])))
+    with pytest.raises(ModuleTooComplex, match="1,500 loops in each other"):
+        check(parse(module([body(nest * (int(most) + 1))])))
+
+
 def test_the_entries_of_a_branch_table_are_counted_by_their_target():
     flow = flow_of(b"\x02\x40\x02\x40\x41\0\x0e\4\0\1\1\1\0" + END + END)
 

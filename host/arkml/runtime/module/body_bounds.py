@@ -28,6 +28,7 @@ class FlowCounts:
     blocks: Numbers
     block_values: Numbers
     depth: Numbers
+    squared_depths: Numbers
     indirect_calls: Numbers
     growths: Numbers
     call_values: Numbers
@@ -155,6 +156,7 @@ def bounds(
     entries = np.maximum(0, np.minimum(number + 1, places.ends[body] - first - at))
     branches = total(kind == _BRANCH)
     edges = branches + total(kind == _TABLE, entries)
+    loops = total(is_block & (kind == _LOOP))
     return FlowCounts(
         merges=edges * (branches + total(kind == _TABLE)),  # a table branches once to each target
         table_merges=total(kind == _TABLE, entries.astype(np.float64) ** 2),
@@ -162,7 +164,8 @@ def bounds(
         loop_branches=edges,
         blocks=total(is_block),
         block_values=total(is_block & has_type, taken),
-        depth=total(is_block & (kind == _LOOP)),
+        depth=loops,
+        squared_depths=loops * loops,
         indirect_calls=total(is_indirect),
         growths=total(grows),
         call_values=total(is_call | is_indirect, np.maximum(0, passed - REGISTERS)),

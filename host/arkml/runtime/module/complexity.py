@@ -168,7 +168,8 @@ def _seconds(counts: FlowCounts, used: Numbers) -> Numbers:
     return (
         counts.merges * (16e-9 + 5.5e-9 * merged)
         + counts.table_merges * 2.5e-9 * merged
-        + counts.depth * (1.4e-6 * used + 60e-9 * counts.depth)
+        + counts.depth * 1.4e-6 * used
+        + counts.squared_depths * 60e-9
         + counts.indirect_calls * (65e-6 + 12.5e-9 * counts.indirect_calls)
         + counts.loop_branches * counts.indirect_calls * (10e-9 + 2.7e-9 * used)
         + counts.growths * (100e-6 + 72e-9 * counts.growths)

@@ -57,7 +57,8 @@ class ControlFlow:
     of the entries of each branch table that have one target. `edges` are branches and entries,
     `loop_branches` the branches to loops. `block_values` is the number of parameters and results of
     all blocks, `call_values` that of calls beyond what registers hold. `depth` is the deepest
-    nesting of loops. `growths` are instructions that grow a memory or a table.
+    nesting of loops, `squared_depths` the sum of the squares of that of every outermost loop.
+    `growths` are instructions that grow a memory or a table.
     """
 
     merges: int = 0
@@ -66,6 +67,7 @@ class ControlFlow:
     blocks: int = 0
     block_values: int = 0
     depth: int = 0
+    squared_depths: int = 0
     indirect_calls: int = 0
     growths: int = 0
     call_values: int = 0
@@ -110,6 +112,7 @@ class _Body:
         self._type_values = type_values
         self._function_values = function_values
         self._loops = 0
+        self._deepest = 0  # loops in the present outermost one
         self.labels: list[list[int]] = [[False, 0]]  # whether it is a loop, branches to it
         self.flow = ControlFlow()
 
@@ -130,6 +133,7 @@ class _Body:
         self.block()
         self.labels[-1][0] = True
         self._loops += 1
+        self._deepest = max(self._deepest, self._loops)
         self.flow.depth = max(self.flow.depth, self._loops)
 
     def alternative(self) -> None:
@@ -139,6 +143,9 @@ class _Body:
         is_loop, branches = self.labels.pop()
         self.flow.merges += branches * branches
         self._loops -= is_loop
+        if not self._loops:
+            self.flow.squared_depths += self._deepest * self._deepest
+            self._deepest = 0
         self.flow.loop_branches += is_loop * branches
 
     def branch(self) -> None:
