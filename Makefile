@@ -24,7 +24,7 @@ SOAK ?= 3600
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test quick quick-tests lint check bench bench-sbx fixtures generate fuzz soak audit release test-compilers \
-  test-faults test-browser test-cogment test-mlagents test-puffer test-ray test-torchrl test-trackers test-slow test-workers docs clean
+  test-faults test-browser test-cogment test-mlagents test-operations test-puffer test-ray test-torchrl test-trackers test-slow test-workers docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ $(COGMENT)/.ready: tests/cogment/originals.txt tests/cogment/requirements.txt
 	  "--pack-destination", "$(COGMENT)", "@cogment/cogment-js-sdk@2.0.1"]))' >/dev/null
 	@tar -xzf $(COGMENT)/cogment-cogment-js-sdk-2.0.1.tgz -C $(COGMENT)
 	@touch $@
+
+test-operations: $(READY) ## promtool, systemd and nginx take docs/operations; needs Debian's prometheus, systemd, nginx-light
+	@$(RUN) -m pytest -m operations tests/operations
 
 test-puffer: $(PUFFER)/.ready ## PufferLib steps our guests
 	@$(PUFFER)/bin/python -m pytest -m puffer tests/puffer

@@ -3,13 +3,10 @@
 import configparser
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.integration.web_certificate import CERTIFICATE
 
 from arkml.hive.protocol.runs import DEFAULT_PORT
 from arkml.server.app import routes_of
@@ -95,11 +92,6 @@ def test_every_alert_says_what_is_wrong_and_how_much_it_matters():
     assert {rule["labels"]["severity"] for rule in rules} <= {"page", "warning", "info"}
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
-def test_prometheus_takes_the_alerts():
-    subprocess.run(["promtool", "check", "rules", HERE / "alerts.yml"], check=True)
-
-
 def test_the_panels_of_the_dashboard_do_not_overlap_and_have_the_source_of_the_page():
     panels = json.loads((HERE / "dashboard.json").read_text())["panels"]
     places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
@@ -147,19 +139,6 @@ def test_commands_of_the_unit_and_the_image_have_options_that_there_are(name):
     assert {one.removeprefix("--").replace("-", "_") for one in used} <= known
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd")
-def test_systemd_takes_the_unit(tmp_path):
-    text = (HERE / "arkml-hive.service").read_text().replace("/opt/arkml/bin/arkml", "/bin/true")
-    copy = tmp_path / "arkml-hive.service"
-    copy.write_text(text)
-    run = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False
-    )
-    complaints = [line for line in run.stderr.splitlines() if "arkml-hive.service:" in line]
-
-    assert complaints == []
-
-
 def instructions():
     """The instructions of the container file: word and rest, lines joined."""
     text = (HERE / "Containerfile").read_text().replace("\\\n", " ")
@@ -193,26 +172,6 @@ def test_the_container_asks_for_a_path_that_needs_no_token():
     assert url == f"http://127.0.0.1:{DEFAULT_PORT}{READY_PATH}"
 
 
-@pytest.mark.slow  # it fetches a gigabyte
-def test_the_container_file_builds_where_there_is_a_builder(tmp_path):
-    builder = next((name for name in ("podman", "docker") if _works(name)), None)
-    if builder is None:
-        pytest.skip("there is neither podman nor docker with a daemon")
-    subprocess.run(
-        [builder, "build", "-f", HERE / "Containerfile", "--iidfile", tmp_path / "id", ROOT],
-        check=True, timeout=900,
-    )  # fmt: skip
-
-
-def _works(builder):
-    if shutil.which(builder) is None:
-        return False
-    asked = subprocess.run([builder, "info"], capture_output=True, check=False, timeout=60)
-    return asked.returncode == 0 and b"Server Version" in asked.stdout + b"Server Version" * (
-        builder == "podman"
-    )
-
-
 def test_nginx_knows_the_prefix_streams_and_sizes():
     text = (HERE / "nginx.conf").read_text()
     events = re.search(r"location = /hive/v1/events \{(.*?)\}", text, re.DOTALL)[1]
@@ -223,18 +182,6 @@ def test_nginx_knows_the_prefix_streams_and_sizes():
     assert "proxy_request_buffering off;" in text
     assert re.search(r"location /hive/ \{\s*proxy_pass http://hive/;", text)
     assert "ssl_certificate " in text
-
-
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
-def test_nginx_takes_its_file(tmp_path):
-    certificate, _, key = CERTIFICATE.partition("-----BEGIN PRIVATE KEY-----")
-    (tmp_path / "crt").write_text(certificate)
-    (tmp_path / "key").write_text("-----BEGIN PRIVATE KEY-----" + key)
-    text = (HERE / "nginx.conf").read_text()
-    for suffix in ("crt", "key"):
-        text = text.replace(f"/etc/ssl/hive.example.{suffix}", str(tmp_path / suffix))
-    (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid;\n{text}")
-    subprocess.run(["nginx", "-t", "-p", tmp_path, "-c", tmp_path / "nginx.conf"], check=True)
 
 
 def test_the_page_names_every_path_that_operators_ask_for():
