@@ -105,6 +105,7 @@ SHORT = {
     "arkml.runtime.abort": "the handler of one foreign import module",
     "arkml.runtime.mappings": "a limit of the machine, which loader and fleet check",
     "arkml.server.access_routes": "the two routes about callers",
+    "arkml.server.packing": "answers of routes and files of the page are packed",
     "arkml.sessions.gateway": "the protocol that keeps sessions free of hives",
     "arkml.sessions.snapshots": "what two families of imports share",
     "arkml.terminal": "what everything that prints untrusted text shares",

@@ -16,7 +16,7 @@ from arkml.server.metrics import UnrecordedPoints, evaluation_points
 from arkml.server.session_counts import SessionCounts
 from arkml.server.session_figures import PACE_SECONDS, SessionFigures
 from arkml.server.sessions import Sessions
-from arkml.server.usage import LearnerUsage, cpu_seconds_of
+from arkml.server.usage import CpuShares, cpu_seconds_of, learner_points
 
 WIDE, NARROW = Bins(1, 0, [3, 1]), Bins(0, -1, [2, 0, 5])
 
@@ -159,10 +159,10 @@ def test_processor_time_is_that_of_the_process():
 
 
 def test_the_first_measurement_of_a_process_has_no_share():
-    usage = LearnerUsage()
-    first = dict(usage.measure(os.getpid(), 5, 6))
-    second = dict(usage.measure(os.getpid(), 5, 6))
-    another = dict(usage.measure(os.getppid(), 5, 6))
+    shares = CpuShares()
+    first = dict(learner_points(shares, os.getpid(), 5, 6))
+    second = dict(learner_points(shares, os.getpid(), 5, 6))
+    another = dict(learner_points(shares, os.getppid(), 5, 6))
 
     assert first == another == {"system/memory_bytes": 5.0, "system/disk_bytes": 6.0}
     assert second["system/cpu_share"] >= 0.0

@@ -32,7 +32,7 @@ from arkml.server.monitoring.metrics import metrics_route
 from arkml.server.monitoring.request_counts import RequestCounts
 from arkml.server.monitoring.tracing import traced
 from arkml.server.page.files import SiteFiles
-from arkml.server.page.routes import PAGE_OPERATIONS, packed, page_routes
+from arkml.server.page.routes import PAGE_OPERATIONS, page_routes
 from arkml.server.routes import PREFIX, HiveCall, Operation
 from arkml.server.run_routes import RUN_OPERATIONS
 from arkml.server.session_routes import SESSION_OPERATIONS
@@ -75,7 +75,7 @@ def routes_of(hive: Hive) -> list[Route]:
     """Return the routes of the protocol of hives, and those of operators."""
     rows = Route(PREFIX + ROWS_PATH, endpoint=Uploads(hive), methods=["POST"])
     modules = Route(PREFIX + MODULE_PATH, endpoint=ModuleUploads(hive), methods=["PUT"])
-    operations = (packed(operation.route(hive)) for operation in OPERATIONS)
+    operations = (operation.route(hive) for operation in OPERATIONS)
     return [rows, modules, *operations, *health_routes(hive), metrics_route(hive)]
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from arkml.hive.protocol.page import GpuUse, ProcessUse, UsageEntry
-from arkml.server.usage import cpu_seconds_of, memory_of
+from arkml.server.usage import CpuShares, memory_of
 
 _KEPT = 900
 """Measurements that are kept, of every other second."""
@@ -30,7 +30,7 @@ class ResourceMeter:
 
     def __init__(self) -> None:
         self.entries: deque[UsageEntry] = deque(maxlen=_KEPT)
-        self._spent: dict[int, tuple[float, float]] = {}  # by process: seconds of CPU, and when
+        self._shares = CpuShares()
         self._has_gpus = shutil.which(_GPU[0]) is not None
         self._gpus: list[GpuUse] = []
         self._gpus_at = -_GPU_EVERY
@@ -47,20 +47,14 @@ class ResourceMeter:
         return entry
 
     def _measure(self, pids: dict[str, int], disk: int) -> UsageEntry:
-        processes = [ProcessUse(run, self._share(pid), memory_of(pid)) for run, pid in pids.items()]
-        self._spent = {pid: self._spent[pid] for pid in pids.values() if pid in self._spent}
+        measure = self._shares.measure
+        processes = [
+            ProcessUse(run, measure(pid) or 0.0, memory_of(pid)) for run, pid in pids.items()
+        ]
+        self._shares.keep(pids.values())
         if self._has_gpus and time.monotonic() - self._gpus_at >= _GPU_EVERY:
             self._gpus, self._gpus_at = _measure_gpus(), time.monotonic()
         return UsageEntry(time.time_ns(), disk, processes, self._gpus)
-
-    def _share(self, pid: int) -> float:
-        """Return the share of one core that a process has taken since the last measurement."""
-        now, spent = time.monotonic(), cpu_seconds_of(pid) or 0.0
-        before = self._spent.get(pid)
-        self._spent[pid] = spent, now
-        if before is None or now <= before[1]:
-            return 0.0
-        return max(0.0, spent - before[0]) / (now - before[1])
 
 
 def _measure_gpus() -> list[GpuUse]:

@@ -17,6 +17,7 @@ from arkml.server.access.callers import SAFE_METHODS, AccessRole, Caller, caller
 from arkml.server.access.worker_tokens import WorkerGrant
 from arkml.server.bodies import read_object
 from arkml.server.hive import Hive
+from arkml.server.packing import packed
 from arkml.server.run import Run
 from arkml.terminal import harmless
 
@@ -70,7 +71,8 @@ class Operation(Generic[Asked]):
     struct, or a response of its own. `gives` is the type of the struct, or the media type of the
     response; `statuses` are those of an answer that is not a refusal. `worker` answers the rollout
     workers of a run, which are refused without it. A route without a parameter in its path gets the
-    value of the header `key_header` in its place, if that is set.
+    value of the header `key_header` in its place, if that is set. Answers of a route that `is_long`
+    are packed for clients that take it.
 
     `enough` is the role that a caller needs, besides `admin`: by default `read` for a GET, `act`
     for what changes something. A GET for which `act` is enough is open to `read` as well. A route
@@ -87,6 +89,7 @@ class Operation(Generic[Asked]):
     enough: AccessRole | None = None
     is_open: bool = False
     key_header: str = ""
+    is_long: bool = False
 
     @property
     def role(self) -> AccessRole:
@@ -108,7 +111,8 @@ class Operation(Generic[Asked]):
             elif not self.is_open:
                 caller.require(self.role, self.method, self.path)
             answer = await respond(HiveCall(hive, key, caller), await self._asked(request))
-            return answer if isinstance(answer, Response) else reply(answer)
+            response = answer if isinstance(answer, Response) else reply(answer)
+            return await packed(response, request) if self.is_long else response
 
         return Route(PREFIX + self.path, endpoint, methods=[self.method])
 

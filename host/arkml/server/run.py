@@ -44,7 +44,7 @@ from arkml.server.row_checks import CheckedRows, check_rows
 from arkml.server.session_counts import SessionCounts
 from arkml.server.session_figures import SessionFigures
 from arkml.server.sessions import RunSession
-from arkml.server.usage import LearnerUsage
+from arkml.server.usage import CpuShares, learner_points
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Run:
         self._lease = parts.options.timeouts.lease
         self._progress = Progress(n_opts=document.n_opts)
         self._unrecorded = UnrecordedPoints(self._supervisor.send)
-        self._figures, self._usage = SessionFigures(), LearnerUsage()
+        self._figures, self._shares = SessionFigures(), CpuShares()
         self._naming, self._rating = asyncio.Lock(), asyncio.Lock()
 
     @property
@@ -275,8 +275,8 @@ class Run:
         """Add the processor time, the memory and the disk space that the run takes now."""
         pid, uses = self._supervisor.place.pid, self.lifecycle.uses
         if pid is not None and self.status is Status.RUNNING:
-            shares = self._usage.measure(pid, uses["memory"], uses["disk"])
-            await self.record([(name, self._log.rows, value) for name, value in shares])
+            points = learner_points(self._shares, pid, uses["memory"], uses["disk"])
+            await self.record([(name, self._log.rows, value) for name, value in points])
 
     async def request(self, kind: str, seconds: float) -> Message:
         """Send a request to the learner and return its reply. Raises HiveRefused without one."""

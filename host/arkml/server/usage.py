@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from arkml.errors import HiveRefused
@@ -47,28 +48,38 @@ def cpu_seconds_of(pid: int) -> float | None:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-class LearnerUsage:
-    """The use that the learners of one run make of their machine, as metrics."""
+class CpuShares:
+    """
+    The processors that processes have taken between two measurements, 1 for one that was busy.
+
+    Those of processes that are not measured any more have to be forgotten.
+    """
 
     def __init__(self) -> None:
-        self._pid = 0
-        self._at = self._cpu = 0.0
+        self._spent: dict[int, tuple[float, float]] = {}  # by process: seconds of CPU, and when
 
-    def measure(self, pid: int, memory: int, disk: int) -> list[tuple[str, float]]:
-        """
-        Return metrics: bytes of memory and disk, and the processor time since the last call.
+    def measure(self, pid: int) -> float | None:
+        """Return what a process has taken since it was last measured, None if it is not known."""
+        now, spent = time.monotonic(), cpu_seconds_of(pid)
+        if spent is None:
+            return None
+        before = self._spent.get(pid)
+        self._spent[pid] = spent, now
+        if before is None or now <= before[1]:
+            return None
+        return max(0.0, spent - before[0]) / (now - before[1])
 
-        That is in processors: 1 for one that was busy all the time. The first call for a process
-        has none.
-        """
-        points = [("system/memory_bytes", float(memory)), ("system/disk_bytes", float(disk))]
-        now, cpu = time.monotonic(), cpu_seconds_of(pid)
-        if cpu is None:
-            return points
-        if pid == self._pid and now > self._at:
-            points.append(("system/cpu_share", (cpu - self._cpu) / (now - self._at)))
-        self._pid, self._at, self._cpu = pid, now, cpu
-        return points
+    def keep(self, pids: Collection[int]) -> None:
+        """Forget all processes but these."""
+        self._spent = {pid: self._spent[pid] for pid in pids if pid in self._spent}
+
+
+def learner_points(shares: CpuShares, pid: int, memory: int, disk: int) -> list[tuple[str, float]]:
+    """Return metrics of a run's learner: its bytes of memory and disk, and its processors."""
+    points = [("system/memory_bytes", float(memory)), ("system/disk_bytes", float(disk))]
+    share = shares.measure(pid)
+    shares.keep({pid})
+    return points if share is None else [*points, ("system/cpu_share", share)]
 
 
 class DiskUse:

@@ -16,6 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from arkml.server.packing import takes_gzip
+
 INDEX: Final = "index.html"
 
 _ASK, _KEEP = "no-cache", "public, max-age=31536000, immutable"
@@ -126,12 +128,3 @@ def _answered(file: _File, request: Request) -> Response:
     if is_packed:
         headers["content-encoding"] = "gzip"
     return Response(file.packed if is_packed else file.content, headers=headers)
-
-
-def takes_gzip(request: Request) -> bool:
-    """Return whether a browser takes answers that are packed by gzip."""
-    for part in request.headers.get("accept-encoding", "").split(","):
-        name, _, quality = part.strip().partition(";")
-        if name.strip().lower() in ("gzip", "*"):
-            return quality.replace(" ", "").lower() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
-    return False

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from arkml.hive.protocol.page import (
@@ -26,11 +23,8 @@ from arkml.server.hive import Hive
 from arkml.server.learner_log import last_lines
 from arkml.server.page.events import EVENTS_PATH, EventStreams
 from arkml.server.page.feed import Feed
-from arkml.server.page.files import SiteFiles, takes_gzip
-from arkml.server.routes import PREFIX, HiveCall, Operation
-
-_LONG = (f"{PREFIX}/runs/{{run_id}}/curves",)
-_LEAST_PACKED = 4_096
+from arkml.server.page.files import SiteFiles
+from arkml.server.routes import HiveCall, Operation
 
 _OWN = ("features", "actions", "branches", "seed")
 """Settings that have no default, or are different in each run of one experiment."""
@@ -79,27 +73,10 @@ async def _usage(call: HiveCall, _: Nothing) -> UsageReply:
 PAGE_OPERATIONS: tuple[Operation[Any], ...] = (
     Operation("GET", "/settings", Nothing, SettingsReply, _settings),
     Operation("GET", "/usage", Nothing, UsageReply, _usage),
-    Operation("GET", "/runs/{run_id}/curves", CurvesQuery, CurvesReply, _curves),
+    Operation("GET", "/runs/{run_id}/curves", CurvesQuery, CurvesReply, _curves, is_long=True),
     Operation("GET", "/runs/{run_id}/events", Nothing, HistoryReply, _history),
     Operation("GET", "/runs/{run_id}/log", LogQuery, LogReply, _log),
 )
-
-
-def packed(route: Route) -> Route:
-    """Return a route whose answers are packed in a thread, if it is one of long answers."""
-    if route.path not in _LONG:
-        return route
-    answer = route.endpoint
-
-    async def endpoint(request: Request) -> Response:
-        response: Response = await answer(request)
-        if len(response.body) >= _LEAST_PACKED and takes_gzip(request):
-            content = await asyncio.to_thread(gzip.compress, bytes(response.body), 1)
-            headers = {"content-encoding": "gzip", "vary": "accept-encoding"}
-            return Response(content, response.status_code, headers, response.media_type)
-        return response
-
-    return Route(route.path, endpoint, methods=["GET"])
 
 
 def page_routes(hive: Hive, site: SiteFiles) -> list[Route]:

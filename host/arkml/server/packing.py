@@ -1,0 +1,30 @@
+"""Answers that are packed by gzip, for those who take that."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+_LEAST = 4_096
+_LEVEL = 1
+
+
+def takes_gzip(request: Request) -> bool:
+    """Return whether a client takes answers that are packed by gzip."""
+    for part in request.headers.get("accept-encoding", "").split(","):
+        name, _, quality = part.strip().partition(";")
+        if name.strip().lower() in ("gzip", "*"):
+            return quality.replace(" ", "").lower() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+async def packed(response: Response, request: Request) -> Response:
+    """Return a long response packed, in a thread, or the response as it is."""
+    if len(response.body) < _LEAST or not takes_gzip(request):
+        return response
+    content = await asyncio.to_thread(gzip.compress, bytes(response.body), _LEVEL)
+    headers = {"content-encoding": "gzip", "vary": "accept-encoding"}
+    return Response(content, response.status_code, headers, response.media_type)
