@@ -34,6 +34,11 @@ class HostRule:
             return None
         return ", ".join(names)[:_MOST_SHOWN]
 
+    def is_own(self, authority: str) -> bool:
+        """Return whether no web page elsewhere can have this name: an address, or one allowed."""
+        name = host_in(authority)
+        return _is_address(name) or is_loopback(name) or name in (self._names or ())
+
     def _answers_to(self, authority: str) -> bool:
         assert self._names is not None
         name = host_in(authority)
@@ -46,6 +51,14 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def host_in(authority: str) -> str:

@@ -160,7 +160,7 @@ def test_a_browser_logs_in_and_out(browser, hive, tokens):
 
     assert (before.status_code, seen.status_code, after.status_code) == (401, 200, 401)
     assert re.fullmatch(
-        rf"arkml_session_{port}=[\w-]{{43}}; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict;"
+        rf"arkml_session_{port}=[\w-]{{43}}; Path=/; HttpOnly; SameSite=Strict;"
         r" Secure",
         cookie,
     )

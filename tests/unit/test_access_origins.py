@@ -10,8 +10,9 @@ JSON = {"content-type": "application/json", "x-arkml": "1"}
 
 
 def asked(
-    method="GET", headers=(), client="127.0.0.1", scheme="http", host="localhost:12356", **options
-):
+    method="GET", headers=(), client="127.0.0.1", scheme="http", host="localhost:12356",
+    bound="127.0.0.1", **options
+):  # fmt: skip
     """The rules of a hive with some options, and a request as they read it."""
     pairs = headers.items() if isinstance(headers, dict) else headers
     listed = [*([("host", host)] if host is not None else []), *pairs]
@@ -22,7 +23,7 @@ def asked(
         "client": (client, 4),
         "headers": [(name.encode(), value.encode("latin-1")) for name, value in listed],
     }
-    rules = OriginRules(ServeOptions(None, **options))
+    rules = OriginRules(ServeOptions(None, host=bound, **options))
     return rules, rules.read(scope)
 
 
@@ -55,6 +56,25 @@ def test_a_page_is_the_hives_own_if_it_has_its_origin(origin, host, is_own):
     assert (rules.origin_problem(request) == "") is is_own
 
 
+@pytest.mark.parametrize(
+    ("host", "options", "is_own"),
+    [
+        ("10.0.0.7:12356", {}, True),
+        ("localhost:12356", {}, True),
+        ("gpu-box:12356", {}, False),
+        ("gpu-box:12356", {"allow_hosts": ("gpu-box",)}, True),
+        ("gpu-box:12356", {"public_url": "http://gpu-box:12356"}, True),
+    ],
+)
+def test_a_page_has_to_have_a_name_that_no_page_of_others_can_have(host, options, is_own):
+    """A page of others may have its own name resolve to the address of the hive."""
+    headers = {"origin": f"http://{host}"}
+    rules, request = asked(headers=headers, **{"host": host, **options}, bound="0.0.0.0")
+
+    assert rules.host_problem(request) == ""
+    assert (rules.origin_problem(request) == "") is is_own
+
+
 def test_a_request_with_two_origins_is_foreign():
     own = ("origin", "http://localhost:12356")
     rules, request = asked(headers=[own, own])
@@ -75,7 +95,7 @@ def test_a_hive_behind_a_proxy_has_its_public_origin_as_well():
     assert (direct.is_secure, direct.prefix) == (False, "")
     for foreign in ("http://hive.example", "https://hive.example:444", "https://x.hive.example"):
         rules, request = asked(headers={"origin": foreign}, host="127.0.0.1:12356", **options)
-        assert "--public-url names the address" in rules.origin_problem(request)
+        assert "--public-url the address" in rules.origin_problem(request)
 
 
 def test_the_host_is_one_of_loopbacks_an_allowed_one_or_the_public_one():

@@ -158,6 +158,22 @@ def test_processor_time_is_that_of_the_process():
     assert cpu_seconds_of(2**22 + 1) is None  # beyond any process
 
 
+def test_pages_that_ask_again_get_the_same_reply_until_there_is_a_report(tmp_path):
+    histograms = RunHistograms("r", tmp_path)
+
+    async def asked():
+        await histograms.add(1, [histogram("features/0")])
+        first = await histograms.reply("features/0", 0)
+        again = await histograms.reply("features/0", 0)
+        await histograms.add(2, [histogram("features/0")])
+        return first, again, await histograms.reply("features/0", 0)
+
+    first, again, then = asyncio.run(asked())
+
+    assert first is again
+    assert (first.rows, then.rows) == ([1], [1, 2])
+
+
 def test_the_first_measurement_of_a_process_has_no_share():
     shares = CpuShares()
     first = dict(learner_points(shares, os.getpid(), 5, 6))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -98,12 +97,13 @@ def server_limits(
     `sessions` are those of the hive, those of one run, and the hours that one is remembered;
     `timeouts` those of headers and bodies. Raises UsageError for one that is out of range.
     """
+    from arkml.cli.training_process import default_jobs
     from arkml.server.options import ServerLimits
 
     if memory is not None and sys.platform != "linux":
         raise UsageError("--max-memory: the memory of processes is measured on Linux only")
     return ServerLimits(
-        learners=learners or max(1, (os.cpu_count() or 1) // 2),
+        learners=learners or default_jobs(),
         memory_bytes=_size("--max-memory", memory),
         runs=runs,
         disk_bytes=_size("--max-disk", disk),

@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 _Report = tuple[int, HistogramPoints]
 
+_MOST_KEPT = 100  # replies, of some 20 kB each
+
 _LINE = msgspec.json.Decoder(_Report)
 
 
@@ -43,10 +45,12 @@ class RunHistograms:
         except OSError as error:
             _log.warning("histograms of run %s cannot be read: %s", run, error)
         self._clock = ReportClock(last)
+        self._replies: dict[tuple[str, int], HistogramReply] = {}  # since the last report
 
     async def add(self, rows: int, histograms: list[Histogram]) -> None:
         """Add histograms that were made when the run had `rows` rows."""
         async with self._using:
+            self._replies.clear()
             try:
                 await asyncio.to_thread(self._add, (self._clock.now(), (rows, histograms)))
             except OSError as error:
@@ -54,8 +58,13 @@ class RunHistograms:
 
     async def reply(self, name: str, since: int) -> HistogramReply:
         """Return the newest figures of all, and one histogram from a row on. Raises OSError."""
+        asked = name, since
         async with self._using:
-            return await asyncio.to_thread(self._reply, name, since)
+            if asked not in self._replies:
+                if len(self._replies) >= _MOST_KEPT:
+                    self._replies.clear()
+                self._replies[asked] = await asyncio.to_thread(self._reply, name, since)
+            return self._replies[asked]
 
     @staticmethod
     def line(report: _Report) -> bytes:

@@ -121,7 +121,8 @@ class Hive:
         read or workers have no place to run, UsageError for a hive that is open to others, and
         OSError.
         """
-        (options.data / "runs").mkdir(parents=True, exist_ok=True)
+        options.data.mkdir(0o700, parents=True, exist_ok=True)
+        (options.data / "runs").mkdir(exist_ok=True)
         locked = await lock_within(options.data / "lock", options.timeouts.opening)
         try:
             hive = cls(options, locked, address)

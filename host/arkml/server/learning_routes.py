@@ -136,7 +136,7 @@ LEARNING_OPERATIONS: tuple[Operation[Any], ...] = (
     Operation("GET", "/runs/{run_id}/series", SeriesQuery, SeriesReply, _series, enough=_BY_ACT),
     Operation(
         "GET", "/runs/{run_id}/histograms", HistogramQuery, HistogramReply, _histograms,
-        enough=_BY_ACT,
+        enough=_BY_ACT, is_long=True,
     ),
     Operation("POST", "/runs/{run_id}/evaluations", EvaluationReport, EvaluationReply, _evaluate),
     Operation("POST", "/runs/{run_id}/checkpoints", Nothing, CheckpointReply, _save),

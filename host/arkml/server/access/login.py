@@ -15,7 +15,7 @@ from starlette.types import Scope
 from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.access import CallerInfo
 from arkml.hive.protocol.documents import parse_object
-from arkml.server.access.browser_sessions import IDLE_SECONDS, BrowserSessions
+from arkml.server.access.browser_sessions import BrowserSessions
 from arkml.server.access.callers import Caller
 from arkml.server.access.credentials import OPEN, Credentials
 from arkml.server.access.login_pace import LoginPace
@@ -85,16 +85,14 @@ class BrowserLogin:
             return sentence("the token of the hive is missing or wrong", 401)
         self._pace.succeed(origin.client)
         answer = _welcome(origin, caller, is_form=is_form)
-        answer.headers["set-cookie"] = _cookie(
-            request.scope, self._sessions.begin(source), IDLE_SECONDS
-        )
+        answer.headers["set-cookie"] = _cookie(request.scope, self._sessions.begin(source))
         return answer
 
     async def _logout(self, request: Request) -> Response:
         session_id = session_id_in(request.scope, origin_in(request.scope))
         if session_id:
             self._sessions.end(session_id)
-        return Response(status_code=204, headers={"set-cookie": _cookie(request.scope, "", 0)})
+        return Response(status_code=204, headers={"set-cookie": _cookie(request.scope, "")})
 
     def _find(self, digest: bytes) -> tuple[bytes, Caller | None]:
         """Return the digest of the token whose rights a session gets, and its caller."""
@@ -138,12 +136,18 @@ def _welcome(
     return JSONResponse(info_of(caller, needs_token=needs_token).as_json())
 
 
-def _cookie(scope: Scope, value: str, seconds: int) -> str:
-    """Return the header that sets the cookie of a session, which scripts cannot read."""
+def _cookie(scope: Scope, value: str) -> str:
+    """
+    Return the header that sets the cookie of a session, or without a value removes it.
+
+    Scripts cannot read it. It stays until the browser is closed: only the hive knows when the
+    session was last used.
+    """
     origin = origin_in(scope)
-    attributes = f"Path={origin.prefix or '/'}; Max-Age={seconds}; HttpOnly; SameSite=Strict"
+    attributes = f"Path={origin.prefix or '/'}; HttpOnly; SameSite=Strict"
+    age = "" if value else "; Max-Age=0"
     secure = "; Secure" if origin.is_secure else ""
-    return f"{_cookie_name(scope)}={value}; {attributes}{secure}"
+    return f"{_cookie_name(scope)}={value}; {attributes}{age}{secure}"
 
 
 def _cookie_name(scope: Scope) -> str:

@@ -111,14 +111,15 @@ class OriginRules:
             return ""
         shown = ", ".join(request.origins)[:200]
         return (
-            f"this hive does not answer pages of {shown!r}: --public-url names the address at which"
-            " a proxy serves its own"
+            f"this hive does not answer pages of {shown!r}: --allow-host names a host of its own,"
+            " --public-url the address at which a proxy serves it"
         )
 
     def _own(self, request: RequestOrigin) -> list[_Origin]:
         """Return the origins that pages of the hive have."""
         scheme = "https" if request.is_secure else "http"
-        own = [_parse_origin(f"{scheme}://{host}") for host in request.hosts]
+        hosts = [host for host in request.hosts if self._hosts.is_own(host)]
+        own = [_parse_origin(f"{scheme}://{host}") for host in hosts]
         return [one for one in (*own, self._public_origin) if one is not None]
 
     @property
