@@ -164,10 +164,18 @@ class MetadataLog(Sequence[Metadata]):
         return MetadataLog(self.rows[items], names, codes, self.values[items])
 
 
-@lru_cache(maxsize=256)  # names come again with every submit
 def _beginning(names: tuple[str, ...], prefix: str) -> tuple[bool, ...]:
     """Return which names begin with `prefix`."""
+    find = _known_beginning if len(names) <= _MOST_KNOWN else _found_beginning
+    return find(names, prefix)
+
+
+def _found_beginning(names: tuple[str, ...], prefix: str) -> tuple[bool, ...]:
     return tuple(name.startswith(prefix) for name in names)
+
+
+_MOST_KNOWN = 64  # names that are kept, for they come again with every submit
+_known_beginning = lru_cache(maxsize=256)(_found_beginning)
 
 
 NO_METADATA = MetadataLog.of(())

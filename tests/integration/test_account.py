@@ -8,7 +8,24 @@ import time
 
 import pytest
 from tests.integration.callback_policy import CallbackPolicy
-from tests.integration.guest_text import ACTOR, LOG, function, logging_of, module
+from tests.integration.guest_text import (
+    ACTIONS,
+    ACTOR,
+    FEATURES,
+    HANDLE,
+    LOG,
+    MODEL,
+    POINTMASS,
+    PUSH,
+    START,
+    SUBMIT,
+    VALUES,
+    data,
+    function,
+    i32,
+    logging_of,
+    module,
+)
 from tests.integration.hostile_fleet import (
     GUEST,
     MODE,
@@ -19,6 +36,7 @@ from tests.integration.hostile_fleet import (
     states,
 )
 
+from arkml.child_time import add_child_seconds
 from arkml.errors import GuestTimeout
 from arkml.limits import Limits
 from arkml.runtime import account as accounts
@@ -213,6 +231,59 @@ def test_a_thread_that_was_held_up_in_a_call_does_not_cost_the_guest_its_life():
 
     assert ended.stderr == ""
     assert ended.returncode == 0
+
+
+def test_a_guest_does_not_pay_for_the_child_processes_of_earlier_calls():
+    add_child_seconds(5.0)
+    accounts.read_processor_clock(0.0)
+    time.sleep(0.05)
+
+    assert accounts.counted_seconds(0.05) < 0.02
+
+
+UNEVEN = module(
+    data(MODEL, POINTMASS),
+    function(
+        "open",
+        f"(call ${START} {i32(2)} {i32(1)} {i32(MODEL)} {i32(len(POINTMASS))} {i32(0)}"
+        f" {i32(HANDLE)})",
+        result="i32",
+    ),
+    function(
+        "push",
+        f"""(drop (call ${PUSH} (i64.load {i32(HANDLE)}) (i64.extend_i32_u (local.get $agent))
+          {i32(0)} (f32.const 0) {i32(FEATURES)} {i32(2)} (f32.const 0)))""",
+        params="(param $agent i32)",
+    ),
+    function(
+        "go",
+        f"""(local $rows i32) (loop $more
+          (local.set $rows (i32.sub (i32.const 3) (local.get $rows)))  ;; 3, 0, 3, ...
+          (call $push (i32.const 0))
+          (if (local.get $rows) (then (call $push (i32.const 1))))
+          (drop (call ${SUBMIT} (i64.load {i32(HANDLE)}) {i32(ACTIONS)}
+            (select (i32.const 2) (i32.const 1) (local.get $rows)) {i32(VALUES)}
+            (select (i32.const 2) (i32.const 1) (local.get $rows))))
+          (local.set $turns (i32.sub (local.get $turns) (i32.const 1)))
+          (br_if $more (local.get $turns)))""",
+        params="(param $turns i32)",
+    ),
+    uses=(START, PUSH, SUBMIT),
+    memory='(memory (export "memory") 4)',
+)
+
+
+def test_guests_of_a_fleet_pay_for_the_rounds_that_they_make_long(make_host):
+    """Each submit has another number of rows, so batches are put together anew for every round."""
+    host = make_host(policy=CallbackPolicy(lambda _: None))
+    fleet = host.fleet(UNEVEN, 200)
+    fleet.call("open")
+    failures = {}
+    used, _ = cpu_seconds(lambda: failures.update(fleet.call("go", 1 << 30, budget=0.005).failures))
+    account = fleet.account
+
+    assert len(failures) == 200
+    assert account.run_seconds + account.policy_seconds > 0.7 * used
 
 
 def test_a_guest_that_is_greedy_frame_by_frame_is_evicted_from_its_fleet(make_host):

@@ -25,6 +25,7 @@ from tests.integration.hostile_fleet import Harm, hostile_fleet, spend
 from arkml.errors import (
     FunctionTooLarge,
     GuestTimeout,
+    GuestTrap,
     InstanceLimitExceeded,
     MemoryLimitExceeded,
     ModuleTooComplex,
@@ -630,3 +631,13 @@ def test_limits_do_not_leak_from_one_host_to_another(make_host):
     guests = [acting(small), acting(plain)]
 
     assert [guest.call("push_many", 101) for guest in guests] == [INVALID_ARGUMENTS, 0]
+
+
+def test_a_trap_names_functions_by_the_beginning_of_long_names(host):
+    guest = host.load(f'(module (func ${"n" * 50_000} (export "go") unreachable))'.encode())
+    with pytest.raises(GuestTrap) as trapped:
+        guest.call("go")
+
+    assert f" {'n' * 200}… " in str(trapped.value)
+    assert len(str(trapped.value)) < 1_000
+    assert len(trapped.value.frames[0].function) == 201

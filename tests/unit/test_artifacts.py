@@ -197,8 +197,12 @@ def test_without_the_variable_the_cache_lies_in_the_users_directory(places, monk
     assert (places / "home" / "arkml" / "modules" / NAME).exists()
 
 
-def test_the_oldest_entries_are_removed_beyond_the_bound(places, monkeypatch):
-    monkeypatch.setattr(artifacts, "MOST_BYTES", 3 * (len(CODE) + 32))
+@pytest.mark.parametrize(
+    ("bound", "most"), [("MOST_BYTES", 3 * (len(CODE) + 32)), ("_MOST_ENTRIES", 3)]
+)
+def test_the_oldest_entries_are_removed_beyond_the_bound(places, monkeypatch, bound, most):
+    monkeypatch.setattr(artifacts, bound, most)
+    monkeypatch.setattr(artifacts, "_CLEAN_EVERY", 1)
     names = [entry_name(bytes((i,)), STACK) for i in range(4)]
     for age, name in enumerate(names[:3]):
         save(name, CODE)
@@ -209,7 +213,21 @@ def test_the_oldest_entries_are_removed_beyond_the_bound(places, monkeypatch):
     assert [load(name) is not None for name in names] == [True, False, True, True]
 
 
-def test_the_parts_that_a_killed_process_left_are_removed(entry):
+@pytest.mark.usefixtures("places")
+def test_a_process_looks_at_all_entries_once_in_megabytes_that_it_writes(monkeypatch):
+    cleaned = []
+    monkeypatch.setattr(artifacts, "_clean", cleaned.append)
+    monkeypatch.setattr(artifacts._Written, "since", artifacts._CLEAN_EVERY)
+    for number in range(64):
+        save(entry_name(bytes((number,)), STACK), CODE)
+
+    assert len(cleaned) == 1
+    save(NAME, CODE)
+    assert len(cleaned) == 2
+
+
+def test_the_parts_that_a_killed_process_left_are_removed(entry, monkeypatch):
+    monkeypatch.setattr(artifacts, "_CLEAN_EVERY", 1)
     old, new = entry.with_name(".1-old"), entry.with_name(".1-new")
     for path in (old, new):
         path.touch()

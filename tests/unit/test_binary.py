@@ -20,7 +20,7 @@ from arkml.runtime.module.binary import HEADER, ExternKind, SectionId
 from arkml.runtime.module.description import describe
 from arkml.runtime.module.normalize import normalize
 from arkml.runtime.module.parsing import parse
-from arkml.runtime.module.reader import Reader, unsigned
+from arkml.runtime.module.reader import Reader, named, unsigned
 from arkml.runtime.module.refusals import check
 from arkml.runtime.module.wasm_types import FunctionType, GlobalType, MemoryType, TableType
 
@@ -354,6 +354,8 @@ WASTEFUL = {
     "one long offset": section(11, b"\1\0" + b"\x6a" * 17 + b"\x0b\0"),
     "megabytes of types": section(1, unsigned(900_000) + b"\x4e\0" * 2_500_000),
     "thousands of custom sections": section(0, b"\0") * 1_001,
+    "too many globals": section(6, unsigned(20_001) + b"\x7f\0\x41\0\x0b" * 20_001),
+    "too many types": section(1, unsigned(20_001) + b"\x60\0\0" * 20_001),
     "too many segments": section(11, unsigned(100_001) + b"\1\0" * 100_001),
 }
 
@@ -362,6 +364,37 @@ WASTEFUL = {
 def test_a_module_that_wastes_the_time_of_its_reader_is_refused(sections):
     with pytest.raises(ModuleRejected):
         parse(module(sections))
+
+
+def names(*parts: bytes) -> bytes:
+    """A section of names, of parts with a kind and a size."""
+    return section(0, named("name") + b"".join(parts))
+
+
+def part(kind: int, payload: bytes) -> bytes:
+    return bytes((kind,)) + unsigned(len(payload)) + payload
+
+
+LONG = named("n" * 70_000)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [part(0, LONG)],
+        [part(1, b"\2\0" + named("short") + b"\1" + LONG)],
+        [part(1, b"\2\0\xff\xff"), part(9, b"unknown"), part(1, b"\1\0" + LONG)],
+    ],
+)
+def test_a_name_that_every_frame_of_a_trap_would_repeat_is_refused(parts):
+    with pytest.raises(ModuleRejected, match=r"a name of 70,000 bytes, the limit is 65,536"):
+        parse(module(names(*parts)))
+
+
+def test_names_that_are_malformed_are_no_reason_to_refuse_a_module():
+    damaged = [part(1, b"\2\0\xff\xff"), b"\1\xff", part(0, named("x" * 60_000))]
+
+    assert parse(module(names(*damaged))).customs.keys() == {"name"}
 
 
 @pytest.mark.parametrize("path", GUESTS, ids=lambda path: path.stem)

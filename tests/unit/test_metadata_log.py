@@ -1,6 +1,7 @@
 """The metadata of a submit: columns of a log are what its items are, one after another."""
 
 import struct
+import sys
 
 import numpy as np
 import pytest
@@ -91,3 +92,15 @@ def test_a_log_has_its_items_by_index_and_by_the_beginning_of_their_names():
     assert [part.names for part in (masks, others)] == [("mask/0/1", "mask/0/0"), ("speed",)]
     with pytest.raises(IndexError):
         log[3]
+
+
+def test_the_names_of_a_log_with_many_are_not_kept():
+    items = [Metadata(0, f"{number} of many", 1.0) for number in range(65)]
+    few, many = MetadataLog.of(items[:64]), MetadataLog.of(items)
+    kept = []
+    for log in (few, many):
+        before = sys.getrefcount(log.names)
+        log.split("1")
+        kept.append(sys.getrefcount(log.names) > before)
+
+    assert kept == [True, False]

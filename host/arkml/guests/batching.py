@@ -65,8 +65,9 @@ class Group:
             self._act()
         finally:
             ran = _clock() - started
-            if ran > LONG and self.is_of_guest:
-                ran = counted_seconds(ran, may_wait=True)
+            if ran > LONG:
+                counted = counted_seconds(ran, may_wait=True)
+                ran = counted if self.is_of_guest else ran
             self._seconds += ran
         return ran
 

@@ -12,7 +12,7 @@ from arkml.errors import GuestError, GuestTimeout
 from arkml.guests.batching import Batcher
 from arkml.guests.calls import CallLoop
 from arkml.guests.shares import FRAMES_SEEN, FleetShares
-from arkml.runtime.account import LONG
+from arkml.runtime.account import LONG, counted_seconds
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.exported_function import Number, RawCall, ResultRoom
 from arkml.runtime.fiber import Pause
@@ -176,7 +176,9 @@ class FleetCall:
         lockstep, now = self._lockstep, _clock()
         counted = lockstep.spent + self._batcher.policy_seconds
         rest = now - self._round_began - (counted - self._counted)
-        if 0 < rest < LONG:
+        if rest >= LONG:
+            rest = counted_seconds(rest)
+        if rest > 0:
             lockstep.spent += rest
             counted += rest
             used, share = lockstep.used, rest / len(places)

@@ -276,10 +276,11 @@ def read_processor_clock(now: float) -> float:
     """
     Read the processor clock of this thread, before it runs a guest; return when that is stale.
 
-    Work between two calls would hide that a thread was held up in the second one. `now` and the
-    result are times of `time.perf_counter`.
+    Work between two calls would hide that a thread was held up in the second one, or be charged to
+    its guest. `now` and the result are times of `time.perf_counter`.
     """
     _thread.reading, _thread.collected = _processor_clock(), 0.0
+    take_child_seconds()
     return now + _FRESH
 
 

@@ -12,6 +12,7 @@ from arkml.runtime.shim.render import NAME as SHIM
 from arkml.terminal import harmless
 
 _SHOWN_FRAMES = 24
+_SHOWN_NAME = 200  # characters
 
 
 def failure(name: str, trap: bindings.Address, error: bindings.Address) -> GuestError | None:
@@ -30,8 +31,8 @@ def _trap(name: str, trap: wasmtime.Trap) -> GuestTrap:
     code = trap.trap_code
     frames = tuple(
         Frame(
-            function=harmless(frame.func_name or f"function {frame.func_index}"),
-            module=frame.module_name or name,
+            function=harmless(_cut(frame.func_name) or f"function {frame.func_index}"),
+            module=_cut(frame.module_name) or name,
             offset=frame.module_offset,
         )
         for frame in trap.frames
@@ -43,6 +44,12 @@ def _trap(name: str, trap: wasmtime.Trap) -> GuestTrap:
     if code is wasmtime.TrapCode.STACK_OVERFLOW:
         return StackExhausted(text, code=kind, frames=frames)
     return GuestTrap(text, code=kind, frames=frames)
+
+
+def _cut(name: str | None) -> str:
+    """Return a name with an ellipsis in place of what is beyond its first characters."""
+    name = name or ""
+    return name if len(name) <= _SHOWN_NAME else f"{name[:_SHOWN_NAME]}…"
 
 
 def backtrace(frames: Sequence[Frame]) -> str:

@@ -35,6 +35,10 @@ VARIABLE = "ARKML_CACHE"
 MOST_BYTES = 512 << 20
 """Bytes of all entries; the ones that were not used for longest are removed beyond them."""
 
+_MOST_ENTRIES = 4_096
+_CLEAN_EVERY = 16 << 20  # bytes that a process has written; an entry counts for _LEAST of them
+_LEAST = 256 << 10
+
 _FORMAT = "1"  # of the entries and of the checks that a module passed before it was compiled
 _OFF = "off"
 _KEY, _KEY_BYTES = "cache.key", 32
@@ -97,7 +101,8 @@ def save(name: str, code: bytes) -> None:
         content = _mac(_key(keys), name, code) + code
         with _temporary(directory, content) as temporary:
             os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-        _clean(directory)
+        if _is_due(len(content)):
+            _clean(directory)
 
 
 @contextmanager
@@ -213,8 +218,23 @@ def _temporary(directory: int, content: bytes) -> Iterator[str]:
             os.unlink(name, dir_fd=directory)
 
 
+class _Written:
+    """The bytes that this process has written since it cleaned; enough of them before the first."""
+
+    since = _CLEAN_EVERY
+
+
+def _is_due(size: int) -> bool:
+    """Return whether to clean after an entry of this size: a look at all entries takes long."""
+    _Written.since += max(size, _LEAST)
+    if _Written.since < _CLEAN_EVERY:
+        return False
+    _Written.since = 0
+    return True
+
+
 def _clean(directory: int) -> None:
-    """Remove what processes left that were killed, and the oldest entries beyond the bound."""
+    """Remove what processes left that were killed, and the oldest entries beyond the bounds."""
     entries = []
     for entry in os.scandir(directory):
         with contextlib.suppress(FileNotFoundError):  # removed by another process
@@ -226,8 +246,8 @@ def _clean(directory: int) -> None:
             elif stat.S_ISREG(found.st_mode):
                 entries.append((found.st_mtime_ns, found.st_size, entry.name))
     total = 0
-    for _, size, name in sorted(entries, reverse=True):
+    for number, (_, size, name) in enumerate(sorted(entries, reverse=True)):
         total += size
-        if total > MOST_BYTES:
+        if total > MOST_BYTES or number >= _MOST_ENTRIES:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=directory)

@@ -16,6 +16,7 @@ from arkml.runtime.module.description import ModuleInfo, describe
 from arkml.runtime.module.normalize import MemoryPlan, Normalized
 
 _MOST_BYTES = 1 << 20  # of an entry: a module that declares more is read again
+_MOST_LISTED = 10_000  # imports and exports, which take long to pickle
 _DAMAGES = (AttributeError, EOFError, ImportError, TypeError, ValueError, pickle.UnpicklingError)
 
 
@@ -58,6 +59,8 @@ def load_outline(digest: str) -> Outline | None:
 
 def save_outline(digest: str, outline: Outline) -> None:
     """Keep the outline of the module with this SHA-256, if that is possible."""
+    if len(outline.info.imports) + len(outline.info.exports) > _MOST_LISTED:
+        return
     content = pickle.dumps(outline, pickle.HIGHEST_PROTOCOL)
     if len(content) <= _MOST_BYTES:
         artifacts.save(_entry_name(digest), content)

@@ -21,6 +21,7 @@ from arkml.runtime.module.binary import (
     SectionId,
 )
 from arkml.runtime.module.constants import constant
+from arkml.runtime.module.names import check_names
 from arkml.runtime.module.reader import Reader
 from arkml.runtime.module.wasm_types import (
     ExternalType,
@@ -37,10 +38,12 @@ from arkml.runtime.module.wasm_types import (
 
 _MAX_ITEMS = 1_000_000  # of one section: the limit of wasmtime
 _MAX_SEGMENTS = 100_000  # the limit of wasmtime
+_MAX_LISTED = 20_000  # types, imports, globals or exports, each of which is read by itself
 _MAX_CUSTOM_SECTIONS = 1_000
 _MAX_DECLARATIONS = 4 << 20  # bytes of a section that is read item by item, in seconds at most
 _MAX_OFFSET_OPERATORS = 16
 _SKIMMED = frozenset((SectionId.CUSTOM, SectionId.ELEMENT, SectionId.CODE, SectionId.DATA))
+_NAMES = "name"
 _COMPONENT_LAYER = b"\1\0"
 _NUMBERS = frozenset(SectionId)
 _TABLE_WITH_VALUE = 0x40
@@ -103,9 +106,9 @@ class _Parser:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._sections = tuple(_sections(data))
-        groups = self._items(SectionId.TYPE, definitions)
+        groups = self._items(SectionId.TYPE, definitions, _MAX_LISTED)
         self._types = tuple(itertools.chain.from_iterable(groups))
-        self._imports = self._items(SectionId.IMPORT, self._import)
+        self._imports = self._items(SectionId.IMPORT, self._import, _MAX_LISTED)
 
     def parsed(self) -> Binary:
         functions = self._items(SectionId.FUNCTION, self._function_type)
@@ -119,9 +122,10 @@ class _Parser:
             functions=self._imported(FunctionType) + functions,
             tables=self._imported(TableType) + self._items(SectionId.TABLE, _table),
             memories=self._imported(MemoryType) + self._items(SectionId.MEMORY, memory_type),
-            globals=tuple(map(Global, variables)) + self._items(SectionId.GLOBAL, _global),
+            globals=tuple(map(Global, variables))
+            + self._items(SectionId.GLOBAL, _global, _MAX_LISTED),
             tags=self._imported(TagType) + self._items(SectionId.TAG, self._tag),
-            exports=self._items(SectionId.EXPORT, _export),
+            exports=self._items(SectionId.EXPORT, _export, _MAX_LISTED),
             start=self._number(SectionId.START),
             elements=self._elements(),
             data_count=self._number(SectionId.DATA_COUNT),
@@ -169,6 +173,8 @@ class _Parser:
             if section.id is SectionId.CUSTOM:
                 reader = Reader(self._data, section.payload, section.end, "a custom section")
                 name = reader.name()
+                if name == _NAMES:
+                    check_names(reader)
                 customs.setdefault(name, slice(reader.position, section.end))
         return customs
 

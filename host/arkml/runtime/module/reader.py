@@ -84,6 +84,12 @@ class Reader:
             raise self.rejected(f"{length:,} bytes announced, {self.end - self.position:,} left")
         self.position += length
 
+    def part(self, length: int) -> Reader:
+        """Return a reader of the next bytes, which are skipped."""
+        start = self.position
+        self.skip(length)
+        return Reader(self._data, start, self.position, self.title)
+
     def peek(self) -> int:
         """Return the next byte without consuming it."""
         value = self.byte()

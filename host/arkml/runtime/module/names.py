@@ -1,0 +1,48 @@
+"""The names that a module gives its functions, which messages about traps repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from arkml.errors import ModuleRejected
+from arkml.runtime.module.reader import Reader
+
+_MODULE, _FUNCTIONS = 0, 1
+_MOST_BYTES = 1 << 16  # of a name: a trap copies it once for each of up to twenty frames
+
+
+def check_names(reader: Reader) -> None:
+    """
+    Raise ModuleRejected for a name that is too long in a custom section `name`.
+
+    The compiler ignores what is malformed in such a section, and so does this.
+    """
+    for length in _lengths(reader):
+        if length > _MOST_BYTES:
+            raise ModuleRejected(
+                f"the module gives itself or a function a name of {length:,} bytes, the limit is"
+                f" {_MOST_BYTES:,}: strip its section `name`"
+            )
+
+
+def _lengths(reader: Reader) -> Iterator[int]:
+    while not reader.is_empty:
+        try:
+            kind, size = reader.byte(), reader.u32()
+            part = reader.part(size)
+        except ModuleRejected:
+            return
+        with suppress(ModuleRejected):
+            if kind == _MODULE:
+                yield _length(part)
+            elif kind == _FUNCTIONS:
+                for _ in range(part.u32()):
+                    part.u32()  # its index
+                    yield _length(part)
+
+
+def _length(reader: Reader) -> int:
+    length = reader.u32()
+    reader.skip(length)
+    return length
