@@ -38,8 +38,10 @@ from tests.integration.hostile_fleet import (
 
 from arkml.child_time import add_child_seconds
 from arkml.errors import GuestTimeout
+from arkml.guests.guest import calls_of
 from arkml.limits import Limits
 from arkml.runtime import account as accounts
+from arkml.sessions.session_table import TrainingStart
 
 FLEET = int(os.environ.get("ARKML_HOSTILE_FLEET", "200"))
 BUDGET = 0.1
@@ -239,6 +241,57 @@ def test_a_guest_does_not_pay_for_the_child_processes_of_earlier_calls():
     time.sleep(0.05)
 
     assert accounts.counted_seconds(0.05) < 0.02
+
+
+PUSH_NOTED = "ark-ml-v1.ml__push_training_observation_with_metadata"
+SUBMIT_TRAINING = "ark-ml-v1.ml__submit_training_observations"
+ITEM = 0x1000
+TRAINING = module(
+    data(ITEM, b"speed"),
+    function(
+        "step_for_ever",
+        f"""(loop $more
+          (drop (call ${PUSH_NOTED} (i64.load {i32(HANDLE)}) (i64.const 1) {i32(0)} (f32.const 0)
+            {i32(FEATURES)} {i32(2)} {i32(0)} {i32(0)} {i32(ITEM)} {i32(1)}))
+          (drop (call ${SUBMIT_TRAINING} (i64.load {i32(HANDLE)}) {i32(ACTIONS)} {i32(1)}
+            {i32(VALUES)} {i32(1)}))
+          (br $more))""",
+    ),
+    uses=(PUSH_NOTED, SUBMIT_TRAINING),
+    memory='(memory (export "memory") 4)',
+)
+
+
+class SlowNotes:
+    """A sink of transitions for which noting a metric takes a while."""
+
+    def note(self, _batch, _metadata):
+        until = time.thread_time() + 0.01
+        while time.thread_time() < until:
+            pass
+
+    def held(self):
+        return None
+
+    def leave(self, *, stop):
+        pass
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_guest_pays_for_the_metadata_that_it_pushes_in_a_training(host, size):
+    fleet = host.fleet(TRAINING, size)
+    for guest in fleet.guests:
+        policy = CallbackPolicy(lambda _: None)
+        handle = calls_of(guest).services.sessions.open_training(
+            TrainingStart(policy, 2, 1, SlowNotes())
+        )
+        guest.write_memory(HANDLE, handle.to_bytes(8, "little"))
+    failures = fleet.call("step_for_ever", budget=0.1).failures
+    used = [guest.account for guest in fleet.guests]
+
+    assert [type(failure) for failure in failures.values()] == [GuestTimeout] * size
+    assert min(one.import_seconds for one in used) > 0.08
+    assert max(one.policy_seconds for one in used) < 0.05
 
 
 UNEVEN = module(

@@ -52,6 +52,9 @@ class Group:
         self.is_of_guest = sessions[0].is_of_guest
         self._counts = [region.count() for region in regions]
         self._seconds = 0.0  # of runs that the accounts do not have yet
+        self._has_noted = False
+        self.noted = 0.0
+        """Seconds of the last run that the accounts have, for the metadata of its rows."""
         self._moves: list[tuple[Slab, _Indices, slice]] = []
         self._masks = policy.masks if isinstance(policy, TrainingPolicy) else None
         self._starts = _starts(regions)
@@ -60,6 +63,7 @@ class Group:
 
     def act(self) -> float:
         """Run the policy over the rows of all guests; return its seconds as accounts count them."""
+        self._has_noted, self.noted = False, 0.0
         started = _clock()
         try:
             self._act()
@@ -68,6 +72,9 @@ class Group:
             if ran > LONG:
                 counted = counted_seconds(ran, may_wait=True)
                 ran = counted if self.is_of_guest else ran
+            if self._has_noted:
+                self.noted = sum(guest.account.take_noted() for guest in self.guests)
+                ran -= self.noted
             self._seconds += ran
         return ran
 
@@ -93,6 +100,7 @@ class Group:
             slab.view(at.ACTIONS)[rows] = batch.actions[place]
             slab.view(at.VALUES)[rows] = batch.values[place]
         if batch.given is not None and batch.rows["metadata"].any():  # a training session's
+            self._has_noted = True
             for session in self.sessions:
                 session.note()
 
@@ -100,6 +108,7 @@ class Group:
         """Mask the choices of the batch by the metadata of its sessions."""
         masks.begin(len(self.batch))
         if self.batch.rows["metadata"].any():
+            self._has_noted = True
             for session, start in zip(self.sessions, self._starts, strict=True):
                 if isinstance(session, TrainingSession):
                     session.mask(start)
@@ -197,6 +206,7 @@ class Batcher:
                     lockstep.spent += ran
                 else:
                     self.policy_seconds += ran
+                    lockstep.spent += group.noted
             except Exception:  # noqa: BLE001  each guest is answered by itself below
                 failed.append(group)
         if is_low:

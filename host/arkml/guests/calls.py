@@ -251,7 +251,7 @@ class CallLoop:
                 account.model_seconds += ran
                 self._used[self.place] += ran
             else:
-                account.policy_seconds += ran
+                account.policy_seconds += ran - account.take_noted()
             if is_low:
                 self._limit_runs(self.account.budget)
         return None

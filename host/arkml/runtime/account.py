@@ -186,6 +186,17 @@ class Account:
             yield
 
     @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Charge the block, which notes metadata of a submit; `take_noted` returns its seconds."""
+        with self._inside(WorkKind.IMPORTS, is_charged=True):
+            yield
+
+    def take_noted(self) -> float:
+        """Return the seconds of `noting` since the last call, which a submit does not count too."""
+        noted, self._inner = self._inner, 0.0
+        return noted
+
+    @contextmanager
     def _inside(self, kind: WorkKind, *, is_charged: bool) -> Iterator[None]:
         started = _clock()
         try:

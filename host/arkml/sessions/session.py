@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Protocol
 
@@ -145,10 +146,11 @@ class TrainingSession(Session):
     """
     A session with the policy of a run, whose sink takes rows with actions from the guest.
 
-    `masks` are those of the policy's batch, None for a policy without branches.
+    `masks` are those of the policy's batch, None for a policy without branches. `noting` charges
+    the guest with the work for the metadata that it pushed.
     """
 
-    __slots__ = ("_metadata", "_run", "_sink", "masks")
+    __slots__ = ("_metadata", "_noting", "_run", "_sink", "masks")
 
     def __init__(
         self,
@@ -160,8 +162,10 @@ class TrainingSession(Session):
         num_actions: int,
         sink: TransitionSink | None = None,
         run: GuestRun | None = None,
+        noting: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         super().__init__(queue, policy, key=key, num_features=num_features, num_actions=num_actions)
+        self._noting = noting
         self._sink = sink
         self._run = run
         self._metadata: MetadataLog | None = None  # of the present batch, if it was read already
@@ -180,19 +184,22 @@ class TrainingSession(Session):
 
     def mask(self, first: int) -> None:
         """Mask the choices of the pushed rows, which begin at row `first` of the policy's batch."""
-        has_any = self._batch().rows["metadata"].any()
-        self._metadata = self.queue.metadata() if has_any else None
-        if self.masks is not None and self._metadata is not None:
-            self.masks.mask(self._metadata, first)
+        self._metadata = None
+        if self._batch().rows["metadata"].any():
+            with self._noting():
+                self._metadata = self.queue.metadata()
+                if self.masks is not None:
+                    self.masks.mask(self._metadata, first)
 
     def note(self, metadata: MetadataLog | None = None) -> None:
         read, self._metadata = self._metadata, None
         if self._sink is None:
             return
-        if metadata is None:
-            metadata = self.queue.metadata() if read is None else read
-        if metrics := _metrics(metadata):
-            self._sink.note(self.queue.batch(), metrics)
+        with self._noting():
+            if metadata is None:
+                metadata = self.queue.metadata() if read is None else read
+            if metrics := _metrics(metadata):
+                self._sink.note(self.queue.batch(), metrics)
 
     def held(self) -> Ready | None:
         return None if self._sink is None else self._sink.held()

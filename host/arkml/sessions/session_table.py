@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 from arkml.errors import NotFound
@@ -38,10 +39,21 @@ class TrainingStart(NamedTuple):
 
 
 class SessionTable:
-    """The sessions of one guest, in its handle table."""
+    """
+    The sessions of one guest, in its handle table.
 
-    def __init__(self, keys: Keys, handles: HandleTable[Any], open_queue: QueueOpener) -> None:
+    `noting` charges the guest with a block of work for metadata that it pushed.
+    """
+
+    def __init__(
+        self,
+        keys: Keys,
+        handles: HandleTable[Any],
+        open_queue: QueueOpener,
+        noting: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         self._keys = keys
+        self._noting = noting
         self._handles = handles
         self._open_queue = open_queue
 
@@ -86,6 +98,7 @@ class SessionTable:
             num_actions=start.num_actions,
             sink=start.sink,
             run=start.run,
+            noting=self._noting,
         )
         return self._handles.insert(session)
 

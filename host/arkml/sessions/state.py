@@ -37,6 +37,9 @@ class Charging(Protocol):
     def running(self, *, is_of_guest: bool) -> AbstractContextManager[object]:
         """Charge the block, which runs models, if the guest brought them."""
 
+    def noting(self) -> AbstractContextManager[object]:
+        """Charge the block, which notes metadata that the guest pushed."""
+
 
 class FreeWork:
     """Charges nothing."""
@@ -52,6 +55,10 @@ class FreeWork:
         return nullcontext(is_of_guest)
 
     running = vetting
+
+    def noting(self) -> AbstractContextManager[object]:
+        """Charge nothing for the block."""
+        return nullcontext()
 
 
 class GuestState:
@@ -98,7 +105,7 @@ class GuestState:
         self.changes = FutureChanges()
         self.futures = FutureTable(self.handles, limit=limits.futures, changes=self.changes)
         self.keys = Keys(number)
-        self.sessions = SessionTable(self.keys, self.handles, open_queue)
+        self.sessions = SessionTable(self.keys, self.handles, open_queue, account.noting)
         self.worker_module = ""
         self.non_finite_actions = 0
         self.pending_polls = 0
