@@ -58,7 +58,7 @@ test-compilers: $(READY) ## Rebuild the C, Rust and AssemblyScript guests and co
 	@$(RUN) -m pytest -m compilers
 
 test-faults: $(READY) $(SCHEMATHESIS)/.ready ## Kill, break and load the hive, an hour; quicker by ARKML_FAULTS=2 ARKML_FAULTS_MINUTES=1
-	@ARKML_SCHEMATHESIS=$(abspath $(SCHEMATHESIS)/bin/schemathesis) $(RUN) -m pytest -m faults tests/faults
+	@ARKML_SCHEMATHESIS=$(abspath $(SCHEMATHESIS)/bin/schemathesis) $(RUN) -m pytest -m faults -rP tests/faults
 
 $(SCHEMATHESIS)/.ready: tests/faults/requirements.txt
 	@echo "Setting up $(SCHEMATHESIS) (once, a minute) ..." >&2
