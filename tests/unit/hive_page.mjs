@@ -11,7 +11,8 @@ const format = await module("format");
 const { plain } = await module("markup");
 const { sectionsOf } = await module("sections");
 const { Stream } = await module("stream");
-const { groupsOf, tracesOf, heatOf } = await module("traces");
+const { histogramSpec } = await module("histograms");
+const { axisOfHeat, groupsOf, tracesOf, heatOf } = await module("traces");
 const { changedSettings, searched, sorted } = await module("runs_table");
 
 const COLORS = { runs: ["rgb(1, 2, 3)", "rgb(4, 5, 6)"], heat: ["a", "b", "c", "d"] };
@@ -76,6 +77,26 @@ async function streamed(steps) {
   return { said, paths: FakeSource.made.map((one) => one.path), open: FakeSource.made.filter((one) => one.readyState !== 2).length };
 }
 
+/** Draw a histogram at these seconds, [second, is the hive there]: the answers, and the requests. */
+async function drawnHistogram(steps) {
+  let time = 0;
+  let isThere = true;
+  const asked = [];
+  const ask = async (path, { name }) => {
+    asked.push(`${time / 1_000} ${path} ${name}`);
+    if (!isThere) throw Object.assign(new Error("the hive does not answer"), { status: 0 });
+    return asked.length;
+  };
+  const { heat } = histogramSpec({ id: "a" }, "actions", "actions/0", { ask, now: () => time });
+  const drawn = [];
+  for (const step of steps) {
+    time = step[0] * 1_000;
+    isThere = step[1];
+    drawn.push(await heat());
+  }
+  return { asked, drawn };
+}
+
 const answers = {
   plain: (text) => plain(text),
   cell: (value) => cell(value),
@@ -104,7 +125,11 @@ const answers = {
     const groups = groupsOf(runs, settings, all, COLORS);
     return tracesOf(spec, groups, (id, name) => points[id]?.[name] ?? [], all);
   },
-  heat: (reply) => heatOf(reply, { x: "rows" }, 0, COLORS),
+  heat: (reply, x = "rows", updates = []) => ({
+    ...heatOf(reply, { x }, 0, COLORS, updates),
+    axis: axisOfHeat({ x }, updates),
+  }),
+  histogram: (steps) => drawnHistogram(steps),
   changed: (runs, settings) => changedSettings(runs, settings),
   searched: (runs, q, settings) => searched(runs, q, settings).map((run) => run.id),
   sorted: (runs, sort, settings) => sorted(runs, sort, settings).map((run) => run.id),

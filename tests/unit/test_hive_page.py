@@ -187,6 +187,24 @@ def test_a_histogram_is_a_map_of_shares():
     assert trace["z"] == [[0.25, 0.5], [0.75, 0.5]]
 
 
+def test_a_histogram_over_updates_lies_where_its_times_do():
+    reply = {"times": [1, 2], "rows": [10, 20], "edges": [0, 1], "counts": [[1], [2]]}
+    placed = asked("heat", reply, "updates", [[5, 30, 0], [25, 50, 2]])
+    unplaced = asked("heat", reply, "updates", [])
+
+    assert (placed["x"], placed["axis"]) == ([40, 50], "updates")
+    assert (unplaced["x"], unplaced["axis"]) == ([10, 20], "rows")
+
+
+def test_a_histogram_is_asked_for_every_half_a_minute_and_drawn_from_what_is_known():
+    seconds = [(0, True), (1, True), (29, True), (31, False), (32, True), (62, True)]
+    found = asked("histogram", seconds)
+
+    path = "v1/runs/a/histograms actions/0"
+    assert found["asked"] == [f"0 {path}", f"31 {path}", f"62 {path}"]
+    assert found["drawn"] == [1, 1, 1, 1, 1, 3]
+
+
 def test_every_metric_has_its_place_once():
     names = [
         "rollout/ep_rew_mean", "rollout/ep_rew_p10", "train/q_min", "train/q_mean", "guest/speed",

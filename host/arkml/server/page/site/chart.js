@@ -5,7 +5,7 @@ import { csv, curveRows, fileName } from "./csv.js";
 import { button, element, setText } from "./dom.js";
 import { harmless, short } from "./format.js";
 import { loadPlotly } from "./plotly.js";
-import { groupsOf, heatOf, tracesOf } from "./traces.js";
+import { axisOfHeat, groupsOf, heatOf, needsUpdates, tracesOf, UPDATES } from "./traces.js";
 
 const EVERY = 1_000; // milliseconds between two drawings of one chart
 const HEIGHT = 220;
@@ -150,12 +150,24 @@ class Chart {
     if (spec.usage) return spec.usage(colors);
     if (spec.heat) {
       const [run] = context.runs();
-      const found = await spec.heat(run);
-      const trace = found && heatOf(found, context.view, run.started_at, colors);
+      const found = await spec.heat();
+      const updates = this.#updates();
+      const trace = found && heatOf(found, context.view, run.started_at, colors, updates);
       return trace ? [trace] : [];
     }
     const groups = groupsOf(context.runs(), context.settings(), context.view, colors);
     return tracesOf(spec, groups, context.points, context.view);
+  }
+
+  /** Return the points of train/n_updates of the run of a histogram, if its axis needs them. */
+  #updates() {
+    const [run] = this.context.runs();
+    return run && needsUpdates(this.context.view) ? this.context.points(run.id, UPDATES) : [];
+  }
+
+  #axis() {
+    const { view } = this.context;
+    return this.spec.heat ? axisOfHeat(view, this.#updates()) : view.x;
   }
 
   #layout(colors) {
@@ -166,8 +178,9 @@ class Chart {
       automargin: true,
     };
     const isOwn = spec.usage !== undefined;
-    const range = view.zoom && !isOwn ? { range: shifted(view, view.zoom, -1), autorange: false } : { autorange: true };
-    const type = view.x === "time" || isOwn ? "date" : "linear";
+    const x = this.#axis();
+    const range = view.zoom && !isOwn && x === view.x ? { range: shifted(view, view.zoom, -1), autorange: false } : { autorange: true };
+    const type = x === "time" || isOwn ? "date" : "linear";
     return {
       height: HEIGHT,
       margin: { l: 48, r: 12, t: 8, b: 34 },
@@ -178,7 +191,7 @@ class Chart {
       hovermode: spec.heat ? "closest" : "x unified",
       showlegend: false,
       dragmode: "zoom",
-      xaxis: { ...axis, ...range, type, title: { text: isOwn ? "" : AXIS[view.x], standoff: 6 } },
+      xaxis: { ...axis, ...range, type, title: { text: isOwn ? "" : AXIS[x], standoff: 6 } },
       yaxis: {
         ...axis, fixedrange: true, rangemode: spec.fromZero ? "tozero" : "normal",
         tickformat: spec.format ?? "", type: view.log && !spec.heat && !isOwn ? "log" : "linear",
@@ -187,7 +200,7 @@ class Chart {
   }
 
   #zoomed(change) {
-    if (this.spec.usage) return;
+    if (this.spec.usage || this.#axis() !== this.context.view.x) return;
     if (change["xaxis.autorange"]) this.context.zoom(null);
     const range = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
     if (range[0] === undefined) return;

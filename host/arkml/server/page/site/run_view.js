@@ -1,10 +1,10 @@
 // The view of one run, or of several laid over each other.
 
-import { get } from "./api.js";
 import { isOver, remove, savePolicy, snapshot, stop } from "./actions.js";
 import { Charts } from "./chart.js";
 import { button, element, setText } from "./dom.js";
 import { bytes, duration, harmless, short, whole } from "./format.js";
+import { histogramsOf } from "./histograms.js";
 import { configurationOf, eventsOf, logOf, sessionsOf, versionsOf } from "./panels.js";
 import { sectionsOf } from "./sections.js";
 import { faint } from "./tint.js";
@@ -129,7 +129,9 @@ export class RunView {
         part = folded(id, title, element("div", { className: "charts" }));
         this.parts.set(id, part);
         if (id === "sessions" && this.sessions) part.querySelector("summary").after(this.sessions.element);
-        this.#addHistograms(id, part);
+        if (["actions", "features"].includes(id) && this.runs().length === 1) {
+          part.append(histogramsOf(this.runs()[0], id, () => this.charts));
+        }
       }
       const grid = part.querySelector(".charts");
       const figures = charts.map((spec) => this.charts.add(spec));
@@ -174,48 +176,6 @@ export class RunView {
     } catch (error) {
       setText(this.trouble, error.message);
     }
-  }
-
-  /** Add a choice of histograms to a section of actions or features. */
-  #addHistograms(kind, part) {
-    const [run, ...others] = this.runs();
-    if (!run || others.length) return;
-    const holder = element("div", { className: "histograms", hidden: true });
-    part.append(holder);
-    this.#showHistogram(holder, run, kind);
-  }
-
-  async #showHistogram(holder, run, kind) {
-    const charts = this.charts;
-    let known = [];
-    try {
-      known = (await get(`v1/runs/${run.id}/histograms`)).histograms;
-    } catch {
-      return; // the loss of the hive is shown elsewhere
-    }
-    const own = known.filter((one) => one.name.startsWith(`${kind}/`));
-    if (!own.length || charts !== this.charts) return;
-    const choice = element("select", { "aria-label": `dimension of ${kind}` });
-    for (const { name, lowest, highest, at_bounds: share } of own) {
-      const text = `${name.slice(kind.length + 1)}: ${short(lowest)} to ${short(highest)}`;
-      const bounds = share ? `, ${short(100 * share)} % at the bounds` : "";
-      choice.append(element("option", { value: name }, text + bounds));
-    }
-    let chart = null;
-    const show = () => {
-      const name = choice.value;
-      chart?.remove();
-      chart = charts.add({
-        title: `Values of ${kind.slice(0, -1)} ${name.slice(kind.length + 1)}`,
-        name: `hist/${name}`,
-        heat: () => get(`v1/runs/${run.id}/histograms`, { name }),
-      });
-      holder.append(chart);
-    };
-    choice.onchange = show;
-    holder.append(element("label", {}, `Histogram of ${kind.slice(0, -1)} `, choice));
-    holder.hidden = false;
-    show();
   }
 
   #resources() {

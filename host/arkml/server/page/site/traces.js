@@ -5,7 +5,7 @@ import { band, groupedBySeed, onAxis, smoothed } from "./curves.js";
 import { harmless } from "./format.js";
 import { plain } from "./markup.js";
 
-const UPDATES = "train/n_updates";
+export const UPDATES = "train/n_updates";
 const BAND = { hoverinfo: "skip", mode: "lines", line: { width: 0 }, showlegend: false };
 
 /** Return the groups of runs that are drawn as one each: {label, runs, color}. */
@@ -143,11 +143,20 @@ function bestOf(x, ys, group) {
   };
 }
 
-/** Return the trace of a histogram over time: a heat map of shares; null without any rows. */
-export function heatOf({ times, rows, edges, counts }, view, started, colors) {
+/** Return the axis of a histogram: rows in place of updates where `updates` has no points. */
+export function axisOfHeat(view, updates) {
+  return needsUpdates(view) && !updates.length ? "rows" : view.x;
+}
+
+/**
+ * Return the trace of a histogram over time: a heat map of shares; null without any rows.
+ *
+ * `updates` are the points of train/n_updates, which an axis of updates needs.
+ */
+export function heatOf({ times, rows, edges, counts }, view, started, colors, updates = []) {
   if (!counts?.length) return null;
-  const xs = { time: times.map((at) => at / 1e6), age: times.map((at) => (at - started) / 1e9) };
-  const x = xs[view.x] ?? rows;
+  const kind = axisOfHeat(view, updates);
+  const { xs: x } = onAxis(times.map((at, index) => [rows[index], 0, at]), kind, { updates, started });
   const sums = counts.map((one) => one.reduce((sum, count) => sum + count, 0) || 1);
   const z = edges.slice(1).map((_, bin) => counts.map((one, index) => one[bin] / sums[index]));
   const last = colors.heat.length - 1;
