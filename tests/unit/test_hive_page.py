@@ -326,9 +326,16 @@ def test_sessions_have_lines_of_their_rates_their_lag_and_the_age_of_their_polic
 
 
 def test_a_page_keeps_the_last_900_samples_of_sessions():
-    found = asked("sampled", [[at, [session()]] for at in range(1_000)])
+    found = asked("sampled", [[1_000 * at, [session()]] for at in range(1_000)])
 
     assert found["kept"] == 900
+
+
+def test_a_rate_is_not_of_two_samples_at_once():
+    samples = [[0, [session()]], [9_999, [session(refused=9)]], [10_000, [session(refused=20)]]]
+    found = asked("sampled", samples)
+
+    assert (found["kept"], found["refused"]) == (2, 2.0)
 
 
 def test_histograms_and_lines_over_time_are_files_too():

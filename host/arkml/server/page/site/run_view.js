@@ -142,7 +142,7 @@ export class RunView {
           part.append(histogramsOf(this.runs()[0], id, () => this.charts));
         }
       }
-      const grid = part.querySelector(".charts");
+      const grid = part.querySelector(":scope > .charts");
       const figures = [...charts.map((spec) => this.charts.add(spec)), ...own];
       replaceIfOther(grid, figures);
       shown.push(part);

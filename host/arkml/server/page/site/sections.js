@@ -60,7 +60,7 @@ const SESSIONS = [
 ];
 
 const SYSTEM = [
-  ["Processors that the learner keeps busy", "system/cpu_share", { fromZero: true }],
+  ["Processors of the learner", "system/cpu_share", { fromZero: true }],
   ["Memory of the learner", "system/memory_bytes", { unit: "B", fromZero: true }],
   ["Disk space of the run", "system/disk_bytes", { unit: "B", fromZero: true }],
 ];

@@ -3,6 +3,7 @@
 import { placedTime } from "./traces.js";
 
 const MOST = 900;
+const SHORTEST = 1_000; // milliseconds between two samples: rates of less are noise
 
 /** Return the name of a session in charts and tables. */
 export function sessionName({ index, role }) {
@@ -15,8 +16,9 @@ export class SessionSamples {
     this.all = []; // {at, sessions}, `at` in milliseconds since the Unix epoch
   }
 
-  /** Take in the sessions of a run as the hive has them now. */
+  /** Take in the sessions of a run as the hive has them now; a sample that is close is replaced. */
   take(sessions, at = Date.now()) {
+    if (at - this.all.at(-1)?.at < SHORTEST) this.all.pop();
     this.all.push({ at, sessions: new Map(sessions.map((one) => [one.index, one])) });
     if (this.all.length > MOST) this.all.shift();
   }
