@@ -1,22 +1,19 @@
 """People look at the runs of a hive while they learn, and each figure is the API's."""
 
-import contextlib
 import dataclasses
 import json
 import re
-import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
 from tests.browser.hives import GUESTS, LINK, command, serving, training
+from tests.browser.nginx import behind_nginx
 from tests.browser.people import asked_to_log_in, live, log_in
 from tests.browser.proxy import Proxy
 from tests.integration.hive_service import Service, request, rows
-from tests.integration.web_certificate import CERTIFICATE
 from tests.waiting import eventually
 
 from arkml.hive.protocol.rows import META
@@ -170,6 +167,8 @@ def test_sessions_and_resources_have_charts_that_are_files_too(hive, looks, tmp_
     with training(hive, tmp_path / "out", *LONG):
         run = hive.the_run()
         ann = live(looks(f"{hive.link}#runs={run}"))
+        ann.page.locator(".sessions").scroll_into_view_if_needed()
+        eventually(lambda: max(draw(ann, "sessions/accepted")[0]["y"]) > 0)
         [line] = draw(ann, "sessions/accepted")
         expect(ann.page.locator(".sessions th", has_text="policy age")).to_be_visible()
         used = ann.page.locator("[data-section=resources] figure")
@@ -177,7 +176,7 @@ def test_sessions_and_resources_have_charts_that_are_files_too(hive, looks, tmp_
             "Processors of the learner", "Memory of the learner", "Disk space of the run",
             "CPU, % of a core", "Memory, MiB", "Disk of the hive, MiB",
         ])  # fmt: skip
-        [disk] = draw(ann, "usage/disk")
+        disk = eventually(lambda: draw(ann, "usage/disk")[0]["y"])
         chart = used.filter(has_text="Disk of the hive")
         chart.hover()
         with ann.page.expect_download() as saved:
@@ -185,10 +184,9 @@ def test_sessions_and_resources_have_charts_that_are_files_too(hive, looks, tmp_
     header, first, *_ = Path(saved.value.path()).read_text().splitlines()
 
     assert line["name"] == "session 0 (act)"
-    assert max(line["y"]) > 0
     assert header == "chart,title,line,time,value"
     assert first.startswith('usage/disk,"Disk of the hive, MiB",disk,20')
-    assert float(first.rsplit(",", 1)[1]) == disk["y"][0]
+    assert float(first.rsplit(",", 1)[1]) == disk[0]
 
 
 def test_eight_tabs_of_one_browser_are_all_live(hive, looks, tmp_path):
@@ -280,48 +278,6 @@ def test_names_of_others_are_only_text(hive, looks):
     with ann.page.expect_download() as saved:
         chart.get_by_role("button", name="PNG").click()
     assert Path(saved.value.path()).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-
-
-NGINX = """
-daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log;
-events {{ worker_connections 64; }}
-http {{
-  access_log off;
-  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
-  server {{
-    listen 127.0.0.1:{port} ssl;
-    ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/cert.pem;
-    location /lab/hive/ {{
-      proxy_pass http://127.0.0.1:{hive}/;
-      proxy_http_version 1.1;
-      proxy_set_header Host $http_host;
-      proxy_set_header Connection "";
-    }}
-  }}
-}}
-"""
-
-
-@contextlib.contextmanager
-def behind_nginx(hive, folder, port):
-    """An nginx that serves a hive below a prefix, with TLS."""
-    program = shutil.which("nginx")
-    if program is None:
-        pytest.fail("there is no program nginx: install Debian's package nginx-light")
-    (folder / "cert.pem").write_text(CERTIFICATE)
-    settings = folder / "nginx.conf"
-    settings.write_text(NGINX.format(folder=folder, port=port, hive=hive.port))
-    process = subprocess.Popen([program, "-c", settings, "-p", folder, "-e", folder / "error.log"])
-    try:
-        yield f"https://127.0.0.1:{port}/lab/hive/"
-    finally:
-        process.send_signal(signal.SIGQUIT)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def test_the_page_works_behind_a_prefix_with_tls(looks, tmp_path, unused_tcp_port):
