@@ -1,5 +1,6 @@
 """Chromium, driven by Playwright, and real processes of `arkml trials play` for its tests."""
 
+import itertools
 import shutil
 
 import pytest
@@ -34,6 +35,17 @@ def person(chromium):
     for one in people:
         one.context.close()
     assert complaints == []
+
+
+@pytest.fixture
+def looks(person):
+    """Opens links as people who look, and do not play."""
+    numbers = itertools.count(1)
+
+    def look(link, **options):
+        return person(link, f"person {next(numbers)}", begins=False, **options)
+
+    return look
 
 
 @pytest.fixture

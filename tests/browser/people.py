@@ -88,3 +88,22 @@ class Person:
         self.waits(ticks)
         for key in keys:
             self.page.keyboard.up(key)
+
+
+def live(person):
+    """Wait until the page of a hive has its stream of events."""
+    expect(person.page.locator("#state")).to_have_attribute("data-state", "live")
+    return person
+
+
+def log_in(person, token):
+    """Send the form of a hive's page."""
+    person.page.fill("#token", token)
+    person.page.keyboard.press("Enter")
+
+
+def asked_to_log_in(person):
+    """Wait for the form, and forget the refusals, which browsers write to the console."""
+    expect(person.page.locator("#login")).to_be_visible()
+    person.complaints.clear()
+    return person

@@ -1,25 +1,19 @@
 """People look at the runs of a hive while they learn, and each figure is the API's."""
 
-import contextlib
 import dataclasses
-import itertools
 import json
 import re
-import shutil
 import signal
-import subprocess
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
-from tests.browser.hives import GUESTS, LINK, arkml, command, serving, training
+from tests.browser.hives import GUESTS, LINK, command, serving, training
+from tests.browser.nginx import behind_nginx
+from tests.browser.people import asked_to_log_in, live, log_in
 from tests.browser.proxy import Proxy
 from tests.integration.hive_service import Service, request, rows
-from tests.integration.web_certificate import CERTIFICATE
 from tests.waiting import eventually
 
 from arkml.hive.protocol.rows import META
@@ -57,22 +51,6 @@ def hive(tmp_path):
         yield hive
 
 
-@pytest.fixture
-def looks(person):
-    """Opens links as people who look, and do not play."""
-    numbers = itertools.count(1)
-
-    def look(link, **options):
-        return person(link, f"person {next(numbers)}", begins=False, **options)
-
-    return look
-
-
-def live(person):
-    expect(person.page.locator("#state")).to_have_attribute("data-state", "live")
-    return person
-
-
 def draw(person, name):
     """The traces of a chart, once it is in view and drawn."""
     chart = person.page.locator(f"figure[data-metric={json.dumps(name, ensure_ascii=False)}]")
@@ -100,7 +78,7 @@ def test_each_figure_is_that_of_the_api(hive, looks, tmp_path):
     expect(figure(ann, "version")).to_have_text(f"{version:,}")
     metrics = hive.metrics(run)
     names = ann.page.eval_on_selector_all(
-        "figure[data-metric]:not([data-metric^='usage/'], [data-metric^='hist/'])",
+        ":is(.section > .charts) > figure[data-metric]:not([data-metric^='usage/'])",
         "all => all.map((one) => one.dataset.metric)",
     )
 
@@ -183,6 +161,32 @@ def test_stop_stops_and_remove_removes_once_they_were_asked_twice(hive, looks, t
     expect(ann.page.locator(".empty")).to_contain_text("arkml train GUEST.wasm")
     assert hive.runs() == []
     assert any(f"asks to delete run {run} (pendulum)" in line for line in hive.process.said)
+
+
+def test_sessions_and_resources_have_charts_that_are_files_too(hive, looks, tmp_path):
+    with training(hive, tmp_path / "out", *LONG):
+        run = hive.the_run()
+        ann = live(looks(f"{hive.link}#runs={run}"))
+        ann.page.locator(".sessions").scroll_into_view_if_needed()
+        eventually(lambda: max(draw(ann, "sessions/accepted")[0]["y"]) > 0)
+        [line] = draw(ann, "sessions/accepted")
+        expect(ann.page.locator(".sessions th", has_text="policy age")).to_be_visible()
+        used = ann.page.locator("[data-section=resources] figure")
+        expect(used.locator(".title")).to_have_text([
+            "Processors of the learner", "Memory of the learner", "Disk space of the run",
+            "CPU, % of a core", "Memory, MiB", "Disk of the hive, MiB",
+        ])  # fmt: skip
+        disk = eventually(lambda: draw(ann, "usage/disk")[0]["y"])
+        chart = used.filter(has_text="Disk of the hive")
+        chart.hover()
+        with ann.page.expect_download() as saved:
+            chart.get_by_role("button", name="CSV").click()
+    header, first, *_ = Path(saved.value.path()).read_text().splitlines()
+
+    assert line["name"] == "session 0 (act)"
+    assert header == "chart,title,line,time,value"
+    assert first.startswith('usage/disk,"Disk of the hive, MiB",disk,20')
+    assert float(first.rsplit(",", 1)[1]) == disk[0]
 
 
 def test_eight_tabs_of_one_browser_are_all_live(hive, looks, tmp_path):
@@ -276,60 +280,6 @@ def test_names_of_others_are_only_text(hive, looks):
     assert Path(saved.value.path()).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-NGINX = """
-daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log;
-events {{ worker_connections 64; }}
-http {{
-  access_log off;
-  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
-  server {{
-    listen 127.0.0.1:{port} ssl;
-    ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/cert.pem;
-    location /lab/hive/ {{
-      proxy_pass http://127.0.0.1:{hive}/;
-      proxy_http_version 1.1;
-      proxy_set_header Host $http_host;
-      proxy_set_header Connection "";
-    }}
-  }}
-}}
-"""
-
-
-@contextlib.contextmanager
-def behind_nginx(hive, folder, port):
-    """An nginx that serves a hive below a prefix, with TLS."""
-    program = shutil.which("nginx")
-    if program is None:
-        pytest.fail("there is no program nginx: install Debian's package nginx-light")
-    (folder / "cert.pem").write_text(CERTIFICATE)
-    settings = folder / "nginx.conf"
-    settings.write_text(NGINX.format(folder=folder, port=port, hive=hive.port))
-    process = subprocess.Popen([program, "-c", settings, "-p", folder, "-e", folder / "error.log"])
-    try:
-        yield f"https://127.0.0.1:{port}/lab/hive/"
-    finally:
-        process.send_signal(signal.SIGQUIT)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def log_in(person, token):
-    person.page.fill("#token", token)
-    person.page.keyboard.press("Enter")
-
-
-def asked_to_log_in(person):
-    """Wait for the form, and forget the refusals, which browsers write to the console."""
-    expect(person.page.locator("#login")).to_be_visible()
-    person.complaints.clear()
-    return person
-
-
 def test_the_page_works_behind_a_prefix_with_tls(looks, tmp_path, unused_tcp_port):
     public = f"https://127.0.0.1:{unused_tcp_port}/lab/hive"
     behind = ("--public-url", public, "--trusted-proxy", "127.0.0.1")
@@ -347,6 +297,10 @@ def test_the_page_works_behind_a_prefix_with_tls(looks, tmp_path, unused_tcp_por
         expect(figure(ann, "rows")).not_to_have_text("0")
         assert draw(ann, "rollout/ep_rew_mean")
         assert ann.page.evaluate(OWN_ADDRESSES)
+        ann.page.click("text=Save a checkpoint")
+        start = ann.page.locator("[data-section=versions] code", has_text="--from")
+        ann.page.locator("[data-section=versions]").scroll_into_view_if_needed()
+        expect(start.first).to_contain_text(f"--hive {public} --from {run}@")
         ann.page.get_by_role("button", name="Stop", exact=True).click()
         ann.page.get_by_role("button", name="Stop…").click()
         ann.page.get_by_role("button", name="Stop it").click()
@@ -358,48 +312,22 @@ def test_the_page_works_behind_a_prefix_with_tls(looks, tmp_path, unused_tcp_por
     assert TOKEN not in cookie["value"]
 
 
-def test_people_log_in_and_out_and_a_revoked_token_ends_their_streams(looks, tmp_path):
+def test_a_run_of_a_newer_release_leaves_the_page_and_the_others_as_they_are(looks, tmp_path):
     data = tmp_path / "hive"
-    with serving(data, token=TOKEN) as hive:
-        made = arkml("hive", "token", "new", "--data", data, "--name", "bob", "--role", "read")
-        ann = asked_to_log_in(looks(hive.link))
-        log_in(ann, "wrong")
-        expect(ann.page.locator("#login-trouble")).to_contain_text("missing or wrong")
-        ann.complaints.clear()
-        log_in(ann, TOKEN)
-        expect(live(ann).page.locator("#who")).to_have_text("operator (admin)")
-        ann.page.click("#logout")
-        asked_to_log_in(ann)
-        bob = asked_to_log_in(looks(hive.link))
-        log_in(bob, made.strip())
-        expect(live(bob).page.locator("#who")).to_have_text("bob (read)")
-        arkml("hive", "token", "revoke", "bob", "--data", data)
-        asked_to_log_in(bob)
-
-
-FOREIGN = """async (address) => {
-  const ask = (path, options) => fetch(address + path, { credentials: "include", ...options })
-    .then((answer) => answer.status, () => "refused");
-  const body = { method: "POST", headers: { "content-type": "application/json", "x-arkml": "1" } };
-  return Promise.all([ask("v1/runs"), ask("v1/runs/x/stop", body), ask("login", body)]);
-}"""
-
-
-def test_a_page_of_others_gets_nothing(hive, looks, tmp_path):
-    (tmp_path / "page").mkdir()
-    (tmp_path / "page" / "index.html").write_text("<!doctype html><title>others</title>")
-    service = partial(SimpleHTTPRequestHandler, directory=tmp_path / "page")
-    with ThreadingHTTPServer(("127.0.0.1", 0), service) as others:
-        Thread(target=others.serve_forever).start()
-        try:
-            eve = looks(f"http://127.0.0.1:{others.server_port}/")
-            found = eve.page.evaluate(FOREIGN, hive.link)
-        finally:
-            others.shutdown()
-    eve.complaints.clear()  # what Chromium says of each refusal
-
-    assert found == ["refused"] * 3
-    assert hive.runs() == []
+    with serving(data) as hive, training(hive, tmp_path / "out", *SHORT) as trained:
+        run = hive.the_run()
+        assert trained.wait() == 0, trained.said
+    document = data / "runs" / run / "run.json"
+    document.write_text(json.dumps(json.loads(document.read_text()) | {"version": 99}))
+    with serving(data) as hive:
+        ann = looks(f"{hive.link}#runs={run}")
+        expect(ann.page.locator(".refusal")).to_contain_text("data of version 99")
+        live(ann)
+        ann.page.click(".back")
+        expect(ann.page.locator(".name a")).to_have_count(1)
+        ann.page.click(".name a")
+        expect(ann.page.locator(".refusal")).to_contain_text("data of version 99")
+        live(ann).complaints.clear()  # the refusals, which browsers write to the console
 
 
 def test_the_page_of_a_training_keeps_its_last_figures(looks, tmp_path):

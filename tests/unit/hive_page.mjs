@@ -4,14 +4,17 @@ import { readFileSync } from "node:fs";
 
 const given = JSON.parse(readFileSync(0, "utf-8"));
 const module = (name) => import(new URL(`${name}.js`, given.folder));
-const { viewIn, fragmentOf, takeToken } = await module("address");
-const { cell, csv, curveRows, fileName } = await module("csv");
+const { viewIn, fragmentOf, hiveAddress, takeToken } = await module("address");
+const { cell, csv, curveRows, fileName, heatRows, lineRows } = await module("csv");
 const curves = await module("curves");
 const format = await module("format");
 const { plain } = await module("markup");
 const { sectionsOf } = await module("sections");
+const { sessionSpecs, SessionSamples } = await module("session_samples");
+const { Store } = await module("store");
 const { Stream } = await module("stream");
-const { groupsOf, tracesOf, heatOf } = await module("traces");
+const { histogramSpec } = await module("histograms");
+const { axisOfHeat, groupsOf, tracesOf, heatOf } = await module("traces");
 const { changedSettings, searched, sorted } = await module("runs_table");
 
 const COLORS = { runs: ["rgb(1, 2, 3)", "rgb(4, 5, 6)"], heat: ["a", "b", "c", "d"] };
@@ -41,14 +44,15 @@ async function streamed(steps) {
   FakeSource.made = [];
   const said = [];
   let time = 0;
-  let isThere = true;
+  let status = 200;
   const answer = (name) => async () => {
     said.push(name);
-    if (!isThere) throw Object.assign(new Error("the hive does not answer"), { status: 0 });
+    if (status !== 200) throw Object.assign(new Error(`status ${status}`), { status });
   };
   const page = { hidden: false, addEventListener: (_, listener) => (page.turn = listener) };
   const handlers = {
     load: answer("load"),
+    open: answer("open"),
     poll: answer("poll"),
     metrics: (event) => said.push(`metrics ${event.run}`),
     changed: (state) => said.push(state),
@@ -62,7 +66,9 @@ async function streamed(steps) {
     const source = FakeSource.made.at(-1);
     if (what === "event") source.send(...values);
     else if (what === "broken") source.readyState = 2;
-    else if (what === "server") isThere = values[0];
+    else if (what === "server") status = values[0] ? 200 : 0;
+    else if (what === "status") status = values[0];
+    else if (what === "need") stream.need();
     else if (what === "watch") stream.watch(values[0]);
     else if (what === "hidden") {
       page.hidden = values[0];
@@ -74,6 +80,73 @@ async function streamed(steps) {
     await new Promise((resolve) => setImmediate(resolve));
   }
   return { said, paths: FakeSource.made.map((one) => one.path), open: FakeSource.made.filter((one) => one.readyState !== 2).length };
+}
+
+/** Load a run from a hive with these answers by path, {status, body}: what the store has of it. */
+async function loaded(answers, run) {
+  const asked = [];
+  globalThis.fetch = async (path) => {
+    asked.push(path.split("?")[0]);
+    const { status = 200, body } = answers[path.split("?")[0]];
+    return new Response(JSON.stringify(body), { status });
+  };
+  const store = new Store(() => {});
+  let failure = null;
+  await store.load([run]).catch((error) => (failure = error.message));
+  for (let draw = 0; draw < 3; draw += 1) {
+    store.points(run, "m");
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  return {
+    failure, trouble: store.troubles.get(run) ?? null, runs: [...store.runs.keys()],
+    events: store.histories.get(run) ?? null,
+    curves: asked.filter((path) => path.endsWith("/curves")).length,
+  };
+}
+
+/** Add points one by one to a curve: its greatest length, and its last point. */
+function grown(count) {
+  const store = new Store(() => {});
+  store.metrics.set("a", new Map());
+  const curve = { points: [], isLoaded: true };
+  store.curves.set("a", new Map([["m", curve]]));
+  let longest = 0;
+  for (let step = 1; step <= count; step += 1) {
+    store.takeMetrics({ run: "a", points: [["m", step, Math.sin(step), step]] });
+    longest = Math.max(longest, curve.points.length);
+  }
+  return { longest, last: curve.points.at(-1) };
+}
+
+/** Take samples [milliseconds, sessions]: the traces of their charts, and the newest rates. */
+function sampled(samples) {
+  const kept = new SessionSamples();
+  for (const [at, sessions] of samples) kept.take(sessions, at);
+  const traces = sessionSpecs(() => kept).map(({ name, lines }) => [name, lines(COLORS)]);
+  return {
+    kept: kept.all.length, refused: kept.rate(1, "refused"), dropped: kept.rate(1, "dropped"),
+    charts: Object.fromEntries(traces),
+  };
+}
+
+/** Draw a histogram at these seconds, [second, is the hive there]: the answers, and the requests. */
+async function drawnHistogram(steps) {
+  let time = 0;
+  let isThere = true;
+  const asked = [];
+  const ask = async (path, { name }) => {
+    asked.push(`${time / 1_000} ${path} ${name}`);
+    if (!isThere) throw Object.assign(new Error("the hive does not answer"), { status: 0 });
+    return asked.length;
+  };
+  const { heat } = histogramSpec({ id: "a" }, "actions", "actions/0", { ask, now: () => time });
+  const drawn = [];
+  for (const step of steps) {
+    time = step[0] * 1_000;
+    isThere = step[1];
+    drawn.push(await heat());
+  }
+  return { asked, drawn };
 }
 
 const answers = {
@@ -90,6 +163,12 @@ const answers = {
     page.history.replaceState = (_, __, address) => (page.address = address);
     return { token: takeToken(page), address: page.address ?? null };
   },
+  hiveAddress: (link) => hiveAddress(new URL(link)),
+  heatRows: (run, name, reply) => heatRows(run, name, reply),
+  lineRows: (chart, lines) => lineRows(chart, lines),
+  loaded: (answers, run) => loaded(answers, run),
+  grown: (count) => grown(count),
+  sampled: (samples) => sampled(samples),
   joined: (points, newer) => curves.joined(points, newer),
   thinned: (points, most) => curves.thinned(points, most),
   smoothed: (values, weight) => curves.smoothed(values, weight),
@@ -104,7 +183,11 @@ const answers = {
     const groups = groupsOf(runs, settings, all, COLORS);
     return tracesOf(spec, groups, (id, name) => points[id]?.[name] ?? [], all);
   },
-  heat: (reply) => heatOf(reply, { x: "rows" }, 0, COLORS),
+  heat: (reply, x = "rows", updates = []) => ({
+    ...heatOf(reply, { x }, 0, COLORS, updates),
+    axis: axisOfHeat({ x }, updates),
+  }),
+  histogram: (steps) => drawnHistogram(steps),
   changed: (runs, settings) => changedSettings(runs, settings),
   searched: (runs, q, settings) => searched(runs, q, settings).map((run) => run.id),
   sorted: (runs, sort, settings) => sorted(runs, sort, settings).map((run) => run.id),

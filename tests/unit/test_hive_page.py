@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.documented_metrics import documented
 from tests.node import run_module
 
 import arkml.server.page
@@ -97,6 +98,22 @@ def test_the_one_time_token_leaves_the_address():
     assert asked("token", "#runs=ab") == {"token": "", "address": None}
 
 
+@pytest.mark.parametrize(
+    ("link", "address"),
+    [
+        ("http://127.0.0.1:12356/#runs=a", "127.0.0.1:12356"),
+        ("http://[::1]:12356/", "[::1]:12356"),
+        ("http://hive.example/", "http://hive.example"),
+        ("https://hive.example/", "https://hive.example"),
+        ("https://hive.example:8443/", "https://hive.example:8443"),
+        ("https://hive.example/hive/?a=b", "https://hive.example/hive"),
+        ("http://hive.example:8080/lab/hive/index.html", "http://hive.example:8080/lab/hive"),
+    ],
+)
+def test_commands_have_the_address_of_the_hive_as_it_is_reached(link, address):
+    assert asked("hiveAddress", link) == address
+
+
 def test_newer_points_are_joined_once_each():
     old, newer = [[1, 1, 10], [2, 2, 20]], [[2, 2, 20], [3, 3, 30]]
 
@@ -115,6 +132,13 @@ def test_a_thinned_curve_keeps_its_extremes_and_its_end():
     assert kept[-1] == points[-1]
     assert kept == sorted(kept, key=lambda point: point[2])
     assert asked("thinned", points[:50], 100) == points[:50]
+
+
+def test_a_curve_that_grows_never_has_more_than_1000_points():
+    curve = asked("grown", 2_500)
+
+    assert curve["longest"] == 1_000
+    assert curve["last"][0] == 2_500
 
 
 def test_smoothing_begins_at_the_first_value():
@@ -178,6 +202,14 @@ def test_a_chart_of_seeds_has_one_line_unless_they_are_apart():
     assert [trace["y"] for trace in apart] == [[1, 2], [3, 4]]
 
 
+def test_a_chart_of_seeds_marks_the_best_of_all_of_them():
+    runs = [run("a"), run("b", seed=1)]
+    points = {"a": {"m": [[1, 1, 1], [2, 2, 2]]}, "b": {"m": [[1, 7, 1], [2, 4, 2]]}}
+    *_, best = asked("traces", {"name": "m", "best": True}, runs, {}, points, {})
+
+    assert (best["x"], best["y"], best["marker"]["symbol"]) == ([1], [7], "star")
+
+
 def test_a_histogram_is_a_map_of_shares():
     reply = {"times": [1, 2], "rows": [10, 20], "edges": [0, 1, 2], "counts": [[1, 3], [2, 2]]}
     trace = asked("heat", reply)
@@ -185,6 +217,24 @@ def test_a_histogram_is_a_map_of_shares():
     assert trace["x"] == [10, 20]
     assert trace["y"] == [0.5, 1.5]
     assert trace["z"] == [[0.25, 0.5], [0.75, 0.5]]
+
+
+def test_a_histogram_over_updates_lies_where_its_times_do():
+    reply = {"times": [1, 2], "rows": [10, 20], "edges": [0, 1], "counts": [[1], [2]]}
+    placed = asked("heat", reply, "updates", [[5, 30, 0], [25, 50, 2]])
+    unplaced = asked("heat", reply, "updates", [])
+
+    assert (placed["x"], placed["axis"]) == ([40, 50], "updates")
+    assert (unplaced["x"], unplaced["axis"]) == ([10, 20], "rows")
+
+
+def test_a_histogram_is_asked_for_every_half_a_minute_and_drawn_from_what_is_known():
+    seconds = [(0, True), (1, True), (29, True), (31, False), (32, True), (62, True)]
+    found = asked("histogram", seconds)
+
+    path = "v1/runs/a/histograms actions/0"
+    assert found["asked"] == [f"0 {path}", f"31 {path}", f"62 {path}"]
+    assert found["drawn"] == [1, 1, 1, 1, 1, 3]
 
 
 def test_every_metric_has_its_place_once():
@@ -203,6 +253,113 @@ def test_every_metric_has_its_place_once():
     assert charts["others"] == ["time/episodes", "train/new_one"]
     found = [section["charts"] for section in asked("sections", names, "SPEED")]
     assert [chart["name"] for charts in found for chart in charts] == ["guest/speed"]
+
+
+def test_every_documented_metric_has_a_section_that_is_not_the_guest_s():
+    names = documented("sac", (3, 2)) | documented("ppo", (3, 2))
+    shown = [
+        (section["id"], name)
+        for section in asked("sections", sorted(names), "")
+        for chart in section["charts"]
+        for key in ("name", "low", "high", "spread")
+        if (name := chart.get(key)) in names
+    ]
+    resources = {name for section, name in shown if section == "resources"}
+
+    assert sorted(name for _, name in shown) == sorted(names)
+    assert not [name for section, name in shown if section == "guest"]
+    assert resources == {"system/cpu_share", "system/memory_bytes", "system/disk_bytes"}
+
+
+NEWER = "run a was written by a newer release of arkml"
+
+
+def answers_of(status, reason):
+    """What a hive with two runs answers, by path: for one of them nothing but a reason."""
+    own = ("", "/metrics", "/events", "/curves")
+    return {
+        "v1/runs": {"body": {"runs": [run("a"), run("b")]}},
+        "v1/settings": {"body": {"defaults": {}, "runs": {}}},
+        "v1/usage": {"body": {"usage": []}},
+        **{f"v1/runs/a{path}": {"status": status, "body": {"error": reason}} for path in own},
+    }
+
+
+def test_a_run_that_the_hive_refuses_leaves_the_others_and_says_why():
+    found = asked("loaded", answers_of(409, NEWER), "a")
+
+    assert found == {
+        "failure": None,
+        "trouble": NEWER,
+        "runs": ["a", "b"],
+        "events": None,
+        "curves": 1,
+    }
+
+
+def test_a_session_that_has_ended_is_no_trouble_of_a_run():
+    found = asked("loaded", answers_of(401, "log in"), "a")
+
+    assert found["failure"] == "log in"
+    assert found["trouble"] is None
+
+
+def session(**figures):
+    before = {"index": 1, "role": "train", "rows_per_second": 0.0, "refused": 0, "dropped": 0}
+    return {**before, "policy_seconds": 0.0, "lag": 0, **figures}
+
+
+def test_sessions_have_lines_of_their_rates_their_lag_and_the_age_of_their_policies():
+    first = session(rows_per_second=30.0, refused=10, policy_seconds=2.5, lag=1)
+    second = session(rows_per_second=60.0, refused=25, dropped=5, policy_seconds=3.5, lag=2)
+    found = asked("sampled", [[0, [first]], [10_000, [second, session(index=0)]]])
+    lines = {name: [line["y"] for line in traces] for name, traces in found["charts"].items()}
+    names = [line["name"] for line in found["charts"]["sessions/lag"]]
+
+    assert names == ["session 0 (train)", "session 1 (train)"]
+    assert lines["sessions/accepted"] == [[None, 0], [30, 60]]
+    assert lines["sessions/refused"] == [[None, None], [None, 1.5]]
+    assert lines["sessions/dropped"] == [[None, None], [None, 0.5]]
+    assert lines["sessions/age"] == [[None, 0], [2.5, 3.5]]
+    assert lines["sessions/lag"] == [[None, 0], [1, 2]]
+    assert (found["refused"], found["dropped"]) == (1.5, 0.5)
+
+
+def test_a_page_keeps_the_last_900_samples_of_sessions():
+    found = asked("sampled", [[1_000 * at, [session()]] for at in range(1_000)])
+
+    assert found["kept"] == 900
+
+
+def test_a_rate_is_not_of_two_samples_at_once():
+    samples = [[0, [session()]], [9_999, [session(refused=9)]], [10_000, [session(refused=20)]]]
+    found = asked("sampled", samples)
+
+    assert (found["kept"], found["refused"]) == (2, 2.0)
+
+
+def test_histograms_and_lines_over_time_are_files_too():
+    reply = {"times": [2_000_000], "rows": [10], "edges": [0, 1, 2], "counts": [[3, 4]]}
+    heat = asked("heatRows", {"name": "n", "id": "a"}, "hist/actions/0", reply)
+    line = {"name": "hive", "x": [], "y": []}
+    empty, without = all_asked(
+        ("lineRows", {"name": "usage/cpu", "title": "CPU"}, [line]),
+        ("heatRows", {"name": "n", "id": "a"}, "hist/actions/0", None),
+    )
+
+    at = "1970-01-01T00:00:00.002Z"
+    assert heat[1:] == [
+        ["n", "a", "hist/actions/0", 10, at, 0, 1, 3],
+        ["n", "a", "hist/actions/0", 10, at, 1, 2, 4],
+    ]
+    assert (empty, without) == ([["chart", "title", "line", "time", "value"]], heat[:1])
+
+
+def test_a_file_of_lines_has_a_row_for_each_known_value():
+    lines = asked("sampled", [[5_000, [session(lag=3)]], [6_000, []]])["charts"]["sessions/lag"]
+    rows = asked("lineRows", {"name": "sessions/lag", "title": "Lag"}, lines)
+
+    assert rows[1:] == [["sessions/lag", "Lag", "session 1 (train)", "1970-01-01T00:00:05.000Z", 3]]
 
 
 def test_runs_are_found_and_sorted_by_what_was_changed():
@@ -281,3 +438,24 @@ def test_a_lost_server_is_said_and_recovered_from():
     assert played["said"][:4] == ["load", "live", "poll", "lost"]
     assert played["said"][-1] == "live"
     assert "load" in played["said"][4:]
+
+
+def test_a_stream_that_is_refused_asks_no_more():
+    steps = [["event", "open", {}, "7"], ["status", 403], ["wait", 6_000]]
+    steps += [["wait", 60_000], ["hidden", True], ["hidden", False], ["wait", 60_000]]
+    played = asked("stream", steps)
+
+    assert played["said"] == ["load", "live", "poll", "refused"]
+    assert played["open"] == 0
+
+
+def test_a_run_that_could_not_be_loaded_is_asked_for_until_it_is_there():
+    steps = [
+        ["event", "open", {}, "7"], ["server", False], ["need"], ["event", "metrics", {"run": "a"}],
+        ["wait", 3_000], ["server", True], ["wait", 3_000], ["event", "metrics", {"run": "a"}],
+    ]  # fmt: skip
+
+    assert asked("stream", steps)["said"] == [
+        "load", "live", "open", "lost", "metrics a", "open", "open", "polling",
+        "metrics a", "live",
+    ]  # fmt: skip

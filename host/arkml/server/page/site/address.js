@@ -50,3 +50,13 @@ export function takeToken(page = window) {
   }
   return token;
 }
+
+/**
+ * Return the address of the hive as `--hive` takes it: HOST:PORT, or the URL of the page's directory.
+ *
+ * Without a scheme `--hive` means plain HTTP, without a prefix, at a port that is written out.
+ */
+export function hiveAddress({ protocol, host, port, pathname } = location) {
+  const directory = pathname.slice(0, pathname.lastIndexOf("/"));
+  return protocol === "http:" && port && !directory ? host : `${protocol}//${host}${directory}`;
+}

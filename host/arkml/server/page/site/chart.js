@@ -1,11 +1,11 @@
 // Charts: drawn while they are in view, and again once a second at most.
 
 import { save } from "./api.js";
-import { csv, curveRows, fileName } from "./csv.js";
+import { csv, curveRows, fileName, heatRows, lineRows } from "./csv.js";
 import { button, element, setText } from "./dom.js";
 import { harmless, short } from "./format.js";
 import { loadPlotly } from "./plotly.js";
-import { groupsOf, heatOf, tracesOf } from "./traces.js";
+import { axisOfHeat, groupsOf, heatOf, needsUpdates, tracesOf, UPDATES } from "./traces.js";
 
 const EVERY = 1_000; // milliseconds between two drawings of one chart
 const HEIGHT = 220;
@@ -36,7 +36,7 @@ export class Charts {
   /** Free the charts of metrics that are not on the page. */
   sweep() {
     for (const [name, chart] of this.all) {
-      const isKept = chart.spec.usage || chart.spec.heat; // shown again once nothing is searched
+      const isKept = chart.spec.lines || chart.spec.heat; // shown again once nothing is searched
       if (isKept || chart.element.isConnected) continue;
       this.observer.unobserve(chart.element);
       chart.free();
@@ -85,7 +85,7 @@ class Chart {
         element(
           "span",
           { className: "tools" },
-          spec.heat || spec.usage ? "" : button("CSV", () => this.#saveCsv(), { title: "save as CSV" }),
+          button("CSV", () => this.#saveCsv(), { title: "save as CSV" }),
           button("PNG", () => this.#savePng(), { title: "save as a picture" })
         )
       ),
@@ -147,15 +147,27 @@ class Chart {
 
   async #traces(colors) {
     const { spec, context } = this;
-    if (spec.usage) return spec.usage(colors);
+    if (spec.lines) return spec.lines(colors);
     if (spec.heat) {
       const [run] = context.runs();
-      const found = await spec.heat(run);
-      const trace = found && heatOf(found, context.view, run.started_at, colors);
+      const found = await spec.heat();
+      const updates = this.#updates();
+      const trace = found && heatOf(found, context.view, run.started_at, colors, updates);
       return trace ? [trace] : [];
     }
     const groups = groupsOf(context.runs(), context.settings(), context.view, colors);
     return tracesOf(spec, groups, context.points, context.view);
+  }
+
+  /** Return the points of train/n_updates of the run of a histogram, if its axis needs them. */
+  #updates() {
+    const [run] = this.context.runs();
+    return run && needsUpdates(this.context.view) ? this.context.points(run.id, UPDATES) : [];
+  }
+
+  #axis() {
+    const { view } = this.context;
+    return this.spec.heat ? axisOfHeat(view, this.#updates()) : view.x;
   }
 
   #layout(colors) {
@@ -165,9 +177,10 @@ class Chart {
       gridcolor: colors.line, zerolinecolor: colors.line, linecolor: colors.line,
       automargin: true,
     };
-    const isOwn = spec.usage !== undefined;
-    const range = view.zoom && !isOwn ? { range: shifted(view, view.zoom, -1), autorange: false } : { autorange: true };
-    const type = view.x === "time" || isOwn ? "date" : "linear";
+    const isOwn = spec.lines !== undefined;
+    const x = this.#axis();
+    const range = view.zoom && !isOwn && x === view.x ? { range: shifted(view, view.zoom, -1), autorange: false } : { autorange: true };
+    const type = x === "time" || isOwn ? "date" : "linear";
     return {
       height: HEIGHT,
       margin: { l: 48, r: 12, t: 8, b: 34 },
@@ -178,16 +191,16 @@ class Chart {
       hovermode: spec.heat ? "closest" : "x unified",
       showlegend: false,
       dragmode: "zoom",
-      xaxis: { ...axis, ...range, type, title: { text: isOwn ? "" : AXIS[view.x], standoff: 6 } },
+      xaxis: { ...axis, ...range, type, title: { text: isOwn ? "" : AXIS[x], standoff: 6 } },
       yaxis: {
         ...axis, fixedrange: true, rangemode: spec.fromZero ? "tozero" : "normal",
-        tickformat: spec.format ?? "", type: view.log && !spec.heat && !isOwn ? "log" : "linear",
+        tickformat: spec.format ?? (spec.unit ? "~s" : ""), ticksuffix: spec.unit ?? "", type: view.log && !spec.heat && !isOwn ? "log" : "linear",
       },
     };
   }
 
   #zoomed(change) {
-    if (this.spec.usage) return;
+    if (this.spec.lines || this.#axis() !== this.context.view.x) return;
     if (change["xaxis.autorange"]) this.context.zoom(null);
     const range = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
     if (range[0] === undefined) return;
@@ -197,21 +210,25 @@ class Chart {
 
   #showNewest() {
     const { spec, context } = this;
-    if (spec.heat || spec.usage) return;
+    if (spec.heat || spec.lines) return;
     const runs = context.runs();
     const newest = runs.length === 1 ? context.newest(runs[0].id, spec.name) : undefined;
-    setText(this.value, newest === undefined ? "" : short(newest));
+    setText(this.value, newest === undefined ? "" : short(newest) + (spec.unit ?? ""));
     this.value.dataset.value = newest === undefined ? "" : String(newest);
   }
 
-  #saveCsv() {
+  async #saveCsv() {
+    const rows = await this.#rows();
+    save(new Blob([csv(rows)], { type: "text/csv" }), `${fileName(this.spec.name)}.csv`);
+  }
+
+  async #rows() {
     const { spec, context } = this;
+    if (spec.lines) return lineRows(spec, spec.lines(context.colors()));
+    if (spec.heat) return heatRows(context.runs()[0], spec.name, await spec.heat());
     const names = [spec.name, spec.low, spec.high, spec.spread].filter(Boolean);
-    const curves = context
-      .runs()
-      .flatMap((run) => names.map((name) => ({ run, name, points: context.points(run.id, name) })));
-    const text = csv(curveRows(curves));
-    save(new Blob([text], { type: "text/csv" }), `${fileName(spec.name)}.csv`);
+    const all = context.runs().flatMap((run) => names.map((name) => ({ run, name })));
+    return curveRows(all.map(({ run, name }) => ({ run, name, points: context.points(run.id, name) })));
   }
 
   async #savePng() {

@@ -28,6 +28,35 @@ export function curveRows(curves) {
   return rows;
 }
 
+/** Return the rows of a chart of lines {name, x, y} over the time, as plotly has them. */
+export function lineRows({ title, name }, lines) {
+  const rows = [["chart", "title", "line", "time", "value"]];
+  for (const line of lines) {
+    line.x.forEach((x, index) => {
+      if (line.y[index] === null) return;
+      rows.push([name, title, line.name, utc(x), line.y[index]]);
+    });
+  }
+  return rows;
+}
+
+function utc(x) {
+  return new Date(x + new Date(x).getTimezoneOffset() * 60_000).toISOString();
+}
+
+/** Return the rows of a histogram over time, one for each bin; `reply` is null without any. */
+export function heatRows(run, name, reply) {
+  const rows = [["run", "id", "histogram", "rows", "time", "from", "to", "count"]];
+  (reply?.counts ?? []).forEach((counts, place) => {
+    const time = new Date(reply.times[place] / 1e6).toISOString();
+    counts.forEach((count, bin) => {
+      const [from, to] = [reply.edges[bin], reply.edges[bin + 1]];
+      rows.push([run.name, run.id, name, reply.rows[place], time, from, to, count]);
+    });
+  });
+  return rows;
+}
+
 /** Return a name for a file: only letters, digits and some marks. */
 export function fileName(...parts) {
   const text = parts.map((part) => String(part).replace(/[^A-Za-z0-9._-]+/g, "-")).join("-");

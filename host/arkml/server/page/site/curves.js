@@ -1,6 +1,7 @@
 // Curves as they are drawn: their axis, smoothing, thinning, bands of seeds. No browser needed.
 
 export const MOST_POINTS = 1_000;
+const KEPT_POINTS = 800; // of a curve that grows beyond that, so that not every point thins it again
 
 /** Return points [step, value, at] with newer ones, in the order of their times, each once. */
 export function joined(points, newer) {
@@ -34,6 +35,11 @@ export function thinned(points, most = MOST_POINTS, place = (point) => point[2])
   });
   for (const pair of extremes.values()) pair.forEach((index) => kept.add(index));
   return [...kept].sort((a, b) => a - b).map((index) => points[index]);
+}
+
+/** Return a curve that has grown with at most `MOST_POINTS` points. `place` as for `thinned`. */
+export function bounded(points, place) {
+  return points.length > MOST_POINTS ? thinned(points, KEPT_POINTS, place) : points;
 }
 
 /**

@@ -3,7 +3,7 @@
 import { fragmentOf, takeToken, viewIn } from "./address.js";
 import { palette, setUpTheme } from "./colors.js";
 import { byId, setShown, setText } from "./dom.js";
-import { askForToken, logIn, logOut, whoAmI } from "./login.js";
+import { askForToken, logIn, logOut, reasonAgainst, whoAmI } from "./login.js";
 import { RunView } from "./run_view.js";
 import { RunsTable } from "./runs_table.js";
 import { Store } from "./store.js";
@@ -31,6 +31,7 @@ class App {
     this.store = new Store(() => this.update());
     this.stream = new Stream({
       load: () => this.store.load(this.view.runs),
+      open: () => this.store.loadNew(this.view.runs),
       poll: () => this.store.poll(this.view.runs),
       runs: (event) => this.store.takeRuns(event),
       metrics: (event) => this.store.takeMetrics(event),
@@ -107,7 +108,12 @@ class App {
         await new Promise((resolve) => setTimeout(resolve, 3_000));
         continue;
       }
-      if (this.who) return;
+      this.#showState("connecting", "");
+      if (this.who) {
+        reason = reasonAgainst(this.who);
+        if (!reason) return;
+        await logOut().catch(() => {}); // the form takes the place of that session in any case
+      }
       await askForToken(reason);
       reason = "";
     }
@@ -124,11 +130,7 @@ class App {
     if (isElsewhere) {
       this.stream.watch(this.view.runs);
       this.#show();
-      for (const id of this.view.runs) {
-        if (!this.store.metrics.has(id) && this.store.hasLoaded) {
-          this.store.loadRun(id).catch((error) => this.#showState("lost", error.message));
-        }
-      }
+      if (this.store.hasLoaded) this.stream.need();
     } else {
       this.update();
       this.shown?.redraw();
@@ -150,7 +152,8 @@ class App {
     const notice = byId("state");
     notice.dataset.state = state;
     const isHttp = reason && reason !== "the hive does not answer";
-    setText(notice, state === "lost" && isHttp ? `${reason}. Trying again …` : STATES[state]);
+    if (state === "refused") setText(notice, reason);
+    else setText(notice, state === "lost" && isHttp ? `${reason}. Trying again …` : STATES[state]);
   }
 
   #setUpKeys() {

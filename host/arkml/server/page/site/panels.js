@@ -2,7 +2,8 @@
 
 import { get } from "./api.js";
 import { savePolicy } from "./actions.js";
-import { button, command, element, setText, table } from "./dom.js";
+import { hiveAddress } from "./address.js";
+import { button, command, element, setShown, setText, table } from "./dom.js";
 import { fileName } from "./csv.js";
 import { harmless, moment, setting, short, whole } from "./format.js";
 
@@ -32,22 +33,29 @@ function replacer(target, make) {
   };
 }
 
-/** The sessions of a run, and its workers. */
-export function sessionsOf(app, run) {
-  const target = element("div", { className: "sessions" });
+/** The sessions of a run, with their charts, and its workers. */
+export function sessionsOf(app, run, charts) {
+  const shown = element("div", {});
+  const grid = element("div", { className: "charts", hidden: true }, ...charts);
+  const target = element("div", { className: "sessions" }, shown, grid);
   const { isSeen, free } = watched(target, () => app.wantDetails());
-  const show = replacer(target, ({ sessions, workers }) => {
-    target.hidden = !sessions && !workers.length;
+  const show = replacer(shown, ({ sessions, workers }) => {
     if (!sessions?.length && !workers.length) {
       return [element("p", { className: "quiet" }, "No host takes part now.")];
     }
     const parts = [];
     if (sessions?.length) {
-      const header = ["session", "role", "rows", "rows/s", "refused", "dropped", "version", "lag", ""];
+      const header = [
+        "session", "role", "rows", "rows/s", "refused", "refused/s", "dropped", "dropped/s",
+        "version", "lag", "policy age", "",
+      ];
       const rows = sessions.map((one) => [
         String(one.index), one.role, whole(one.rows ?? 0), short(one.rows_per_second ?? 0),
-        whole(one.refused ?? 0), whole(one.dropped ?? 0), whole(one.policy_version ?? 0),
-        short(one.lag ?? 0), one.alive === false ? "gone" : "alive",
+        whole(one.refused ?? 0), short(one.refused_per_second) || "–",
+        whole(one.dropped ?? 0), short(one.dropped_per_second) || "–",
+        whole(one.policy_version ?? 0), short(one.lag ?? 0),
+        one.policy_seconds ? `${short(one.policy_seconds)} s` : "–",
+        one.alive === false ? "gone" : "alive",
       ]);
       parts.push(table(header, rows, "numbers"));
     }
@@ -63,7 +71,16 @@ export function sessionsOf(app, run) {
   });
   const update = () => {
     const details = app.store.details.get(run.id);
-    show({ sessions: details?.sessions ?? null, workers: details?.workers ?? [] });
+    const samples = app.store.samples.get(run.id);
+    const sessions = details?.sessions?.map((one) => ({
+      ...one,
+      refused_per_second: samples?.rate(one.index, "refused"),
+      dropped_per_second: samples?.rate(one.index, "dropped"),
+    }));
+    const workers = details?.workers ?? [];
+    setShown(target, Boolean(sessions || workers.length));
+    setShown(grid, !app.view.metric && Boolean(samples?.lines("accepted").length));
+    show({ sessions: sessions ?? null, workers });
   };
   return { element: target, update, isWanted: isSeen, free };
 }
@@ -162,7 +179,7 @@ export function versionsOf(app, [run]) {
     if (!checkpoints) return parts;
     const rows = checkpoints.map((one) => [
       one.name, whole(one.n_opts), one.best ? "best" : "",
-      command(`arkml train GUEST.wasm --hive ${location.host} --from ${one.name}`),
+      command(`arkml train GUEST.wasm --hive ${hiveAddress()} --from ${one.name}`),
     ]);
     parts.push(
       rows.length

@@ -1,12 +1,14 @@
 // The view of one run, or of several laid over each other.
 
-import { get } from "./api.js";
 import { isOver, remove, savePolicy, snapshot, stop } from "./actions.js";
 import { Charts } from "./chart.js";
 import { button, element, setText } from "./dom.js";
 import { bytes, duration, harmless, short, whole } from "./format.js";
+import { histogramsOf } from "./histograms.js";
 import { configurationOf, eventsOf, logOf, sessionsOf, versionsOf } from "./panels.js";
+import { resourceSpecs } from "./resources.js";
 import { sectionsOf } from "./sections.js";
+import { sessionSpecs } from "./session_samples.js";
 import { faint } from "./tint.js";
 import { groupsOf } from "./traces.js";
 import { toolbarOf } from "./toolbar.js";
@@ -41,6 +43,7 @@ export class RunView {
     this.of = of;
     this.shown = names;
     this.#showFigures();
+    this.#showRefusal();
     for (const panel of this.panels) panel.update?.();
     this.charts.redraw();
   }
@@ -80,11 +83,12 @@ export class RunView {
     this.figures = element("dl", { className: "figures" });
     this.legend = element("ul", { className: "legend" });
     this.trouble = element("p", { className: "trouble", role: "status" });
+    this.refusal = element("p", { className: "refusal", role: "status" });
     this.body = element("div", {});
     this.parts = new Map();
     this.panels = [];
     this.rest = this.#panelParts(runs);
-    const parts = [this.#header(runs), this.trouble, this.figures, this.legend, toolbarOf(app), this.body];
+    const parts = [this.#header(runs), this.trouble, this.refusal, this.figures, this.legend, toolbarOf(app), this.body];
     const gone = element("p", { className: "empty" }, "This run is not there (any more). ", back());
     this.element.replaceChildren(...(runs.length ? parts : [gone]));
     this.#showLegend();
@@ -94,10 +98,14 @@ export class RunView {
   /** Return the parts besides charts of metrics. */
   #panelParts(runs) {
     const { app } = this;
-    const parts = [folded("resources", "Resources", this.#resources())];
+    const parts = [];
     this.sessions = null;
+    this.own = { resources: resourceSpecs(app).map((spec) => this.charts.add(spec)) };
     if (runs.length === 1) {
-      this.sessions = sessionsOf(app, runs[0]);
+      const [{ id }] = runs;
+      const specs = sessionSpecs(() => app.store.samples.get(id));
+      const charts = specs.map((spec) => this.charts.add(spec));
+      this.sessions = sessionsOf(app, runs[0], charts);
       this.panels.push(this.sessions);
     }
     for (const [id, title, make, isFolded] of [
@@ -123,16 +131,19 @@ export class RunView {
     const shown = [];
     for (const { id, title, charts } of sectionsOf(this.#names(), search)) {
       const isOfSessions = id === "sessions" && this.sessions && !search;
-      if (!charts.length && !isOfSessions) continue;
+      const own = search ? [] : this.own[id] ?? [];
+      if (!charts.length && !own.length && !isOfSessions) continue;
       let part = this.parts.get(id);
       if (!part) {
         part = folded(id, title, element("div", { className: "charts" }));
         this.parts.set(id, part);
         if (id === "sessions" && this.sessions) part.querySelector("summary").after(this.sessions.element);
-        this.#addHistograms(id, part);
+        if (["actions", "features"].includes(id) && this.runs().length === 1) {
+          part.append(histogramsOf(this.runs()[0], id, () => this.charts));
+        }
       }
-      const grid = part.querySelector(".charts");
-      const figures = charts.map((spec) => this.charts.add(spec));
+      const grid = part.querySelector(":scope > .charts");
+      const figures = [...charts.map((spec) => this.charts.add(spec)), ...own];
       replaceIfOther(grid, figures);
       shown.push(part);
     }
@@ -176,96 +187,6 @@ export class RunView {
     }
   }
 
-  /** Add a choice of histograms to a section of actions or features. */
-  #addHistograms(kind, part) {
-    const [run, ...others] = this.runs();
-    if (!run || others.length) return;
-    const holder = element("div", { className: "histograms", hidden: true });
-    part.append(holder);
-    this.#showHistogram(holder, run, kind);
-  }
-
-  async #showHistogram(holder, run, kind) {
-    const charts = this.charts;
-    let known = [];
-    try {
-      known = (await get(`v1/runs/${run.id}/histograms`)).histograms;
-    } catch {
-      return; // the loss of the hive is shown elsewhere
-    }
-    const own = known.filter((one) => one.name.startsWith(`${kind}/`));
-    if (!own.length || charts !== this.charts) return;
-    const choice = element("select", { "aria-label": `dimension of ${kind}` });
-    for (const { name, lowest, highest, at_bounds: share } of own) {
-      const text = `${name.slice(kind.length + 1)}: ${short(lowest)} to ${short(highest)}`;
-      const bounds = share ? `, ${short(100 * share)} % at the bounds` : "";
-      choice.append(element("option", { value: name }, text + bounds));
-    }
-    let chart = null;
-    const show = () => {
-      const name = choice.value;
-      chart?.remove();
-      chart = charts.add({
-        title: `Values of ${kind.slice(0, -1)} ${name.slice(kind.length + 1)}`,
-        name: `hist/${name}`,
-        heat: () => get(`v1/runs/${run.id}/histograms`, { name }),
-      });
-      holder.append(chart);
-    };
-    choice.onchange = show;
-    holder.append(element("label", {}, `Histogram of ${kind.slice(0, -1)} `, choice));
-    holder.hidden = false;
-    show();
-  }
-
-  #resources() {
-    const { app } = this;
-    const times = () => app.store.usage.map((one) => one.at / 1e6 - new Date().getTimezoneOffset() * 60_000);
-    const ids = () => new Set(["", ...app.view.runs]);
-    const lines = (value, unit) => (colors) => {
-      const x = times();
-      const names = [...ids()].filter((id) => app.store.usage.some((one) => one.processes.some((each) => each.run === id)));
-      return names.map((id, index) => ({
-        type: "scatter",
-        mode: "lines",
-        x,
-        y: app.store.usage.map((one) => {
-          const found = one.processes.find((each) => each.run === id);
-          return found ? value(found) : null;
-        }),
-        name: id ? "learner" : "hive",
-        line: { color: colors.runs[index % 8], width: 1.6 },
-        hovertemplate: `%{y:.4g} ${unit}`,
-      }));
-    };
-    const gpus = (colors) =>
-      (app.store.usage.at(-1)?.gpus ?? []).map((gpu, index) => ({
-        type: "scatter",
-        mode: "lines",
-        x: times(),
-        y: app.store.usage.map((one) => (one.gpus[index] ? 100 * one.gpus[index].share : null)),
-        name: `GPU ${index}`,
-        line: { color: colors.runs[index % 8], width: 1.6 },
-        hovertemplate: "%{y:.3g} %",
-      }));
-    const disk = (colors) => [
-      {
-        type: "scatter", mode: "lines", x: times(), name: "disk",
-        y: app.store.usage.map((one) => one.disk / 2 ** 20),
-        line: { color: colors.runs[0], width: 1.6 }, hovertemplate: "%{y:.4g} MiB",
-      },
-    ];
-    const charts = [
-      { title: "CPU, % of a core", name: "usage/cpu", usage: lines((one) => 100 * one.cpu, "%"), fromZero: true },
-      { title: "Memory, MiB", name: "usage/memory", usage: lines((one) => one.memory / 2 ** 20, "MiB"), fromZero: true },
-      { title: "Disk of the hive, MiB", name: "usage/disk", usage: disk, fromZero: true },
-    ];
-    if (app.store.usage.at(-1)?.gpus?.length) {
-      charts.push({ title: "GPU, % of the time", name: "usage/gpu", usage: gpus, fromZero: true });
-    }
-    return element("div", { className: "charts" }, ...charts.map((spec) => this.charts.add(spec)));
-  }
-
   #showFigures() {
     const runs = this.runs();
     if (!runs.length) return;
@@ -285,6 +206,12 @@ export class RunView {
       );
     }
     facts.forEach(([, , text], index) => setText(this.figures.children[index].lastChild, text));
+  }
+
+  #showRefusal() {
+    const { troubles } = this.app.store;
+    const reasons = this.runs().map((run) => troubles.get(run.id)).filter(Boolean);
+    setText(this.refusal, [...new Set(reasons)].map(harmless).join(" "));
   }
 
   #factsOf(run) {

@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { isOver } from "./actions.js";
+import { hiveAddress } from "./address.js";
 import { sparkline } from "./curves.js";
 import { button, command, element, setText } from "./dom.js";
 import { duration, harmless, moment, setting, short, whole } from "./format.js";
@@ -264,7 +265,7 @@ export class RunsTable {
 }
 
 function emptyState() {
-  const address = location.host || "127.0.0.1:12356";
+  const address = hiveAddress();
   return element(
     "div", { className: "empty", hidden: true },
     element("p", {}, "There are no runs yet. Start one from a shell:"),

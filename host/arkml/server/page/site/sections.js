@@ -59,6 +59,12 @@ const SESSIONS = [
   ["Excess rows", "hive/excess_rows"],
 ];
 
+const SYSTEM = [
+  ["Processors of the learner", "system/cpu_share", { fromZero: true }],
+  ["Memory of the learner", "system/memory_bytes", { unit: "B", fromZero: true }],
+  ["Disk space of the run", "system/disk_bytes", { unit: "B", fromZero: true }],
+];
+
 const FIXED = [
   { id: "returns", title: "Returns", charts: RETURNS, always: 1 },
   { id: "losses", title: "Learning", charts: LOSSES.map(spec) },
@@ -71,7 +77,9 @@ const BY_PREFIX = [
   { id: "features", title: "Features", prefix: "features/" },
 ];
 
-const OWN = /^(rollout|eval|train|hive|time|replay|pace|actions|features|hist)\//;
+const RESOURCES = { id: "resources", title: "Resources", charts: SYSTEM.map(spec) };
+
+const OWN = /^(rollout|eval|train|hive|time|replay|pace|actions|features|hist|system)\//;
 
 function spec([title, name, more = {}]) {
   return { title, name, ...more };
@@ -80,11 +88,11 @@ function spec([title, name, more = {}]) {
 /**
  * Return the sections with the charts of these metrics: [{id, title, charts}].
  *
- * Every name is in one of them. `q` leaves out charts whose title and name do not have it.
+ * Every name is in one of them: alone, or as the band around another one. `q` leaves out charts whose title and name do not have it.
  */
 export function sectionsOf(names, q = "") {
   const left = new Set([...names].filter((name) => !name.startsWith("hist/")));
-  const sections = FIXED.map(({ id, title, charts, always = 0 }) => ({
+  const taken = ({ id, title, charts, always = 0 }) => ({
     id,
     title,
     charts: charts.filter((chart, index) => {
@@ -92,7 +100,9 @@ export function sectionsOf(names, q = "") {
       for (const name of [chart.name, chart.low, chart.high, chart.spread]) left.delete(name);
       return has || index < always;
     }),
-  }));
+  });
+  const sections = FIXED.map(taken);
+  const resources = taken(RESOURCES);
   for (const { id, title, prefix } of BY_PREFIX) {
     const own = [...left].filter((name) => name.startsWith(prefix)).sort();
     own.forEach((name) => left.delete(name));
@@ -103,6 +113,7 @@ export function sectionsOf(names, q = "") {
   const others = rest.filter((name) => OWN.test(name));
   sections.push({ id: "guest", title: "Metrics of the guest", charts: guest.map(titled) });
   sections.push({ id: "others", title: "Other metrics", charts: others.map(titled) });
+  sections.push(resources);
   const wanted = q.trim().toLowerCase();
   for (const section of sections) {
     section.charts = section.charts.filter(({ title, name }) => `${title} ${name}`.toLowerCase().includes(wanted));

@@ -1,11 +1,16 @@
 // What the page knows of the hive: runs, their settings, curves, histories, and resources.
 
 import { get } from "./api.js";
-import { joined, MOST_POINTS, thinned } from "./curves.js";
+import { bounded, joined, MOST_POINTS } from "./curves.js";
+import { SessionSamples } from "./session_samples.js";
 
 const MOST_EVENTS = 500;
 const MOST_USAGE = 900;
-const SLACK = 1.25; // curves are thinned when they are longer by that
+
+/** True for an answer that says no, and would say it again: not that the session has ended. */
+function isRefusal({ status }) {
+  return status >= 400 && status < 500 && status !== 401 && status !== 429;
+}
 
 /**
  * The data of the page. `changed` is called with what has changed: "runs", "curves", "history",
@@ -17,6 +22,8 @@ export class Store {
     this.runs = new Map();
     this.settings = { defaults: {}, runs: {} };
     this.details = new Map();
+    this.troubles = new Map(); // by run: why the hive does not give all of it
+    this.samples = new Map(); // by run: its SessionSamples
     this.metrics = new Map(); // by run: the newest value of each name
     this.curves = new Map(); // by run: by name: {points, isLoaded}
     this.histories = new Map();
@@ -47,20 +54,41 @@ export class Store {
     this.runs = new Map(runs.runs.map((run) => [run.id, run]));
     if (runs.runs.some((run) => !this.settings.runs[run.id])) this.settings = await get("v1/settings");
     this.usage = (await get("v1/usage")).usage;
-    await Promise.all(open.map((id) => this.#pollCurves(id)));
+    await Promise.all(open.filter((id) => this.runs.has(id)).map((id) => this.#pollCurves(id)));
     this.changed("runs", "usage");
   }
 
-  /** Load the names of the metrics, the details and the history of a run; throws ApiError. */
+  /**
+   * Load the names of the metrics, the details and the history of a run; throws ApiError.
+   *
+   * What the hive refuses, as for a run that a newer release has written, becomes its trouble.
+   */
   async loadRun(id) {
     if (!this.runs.has(id)) return;
+    const reasons = [];
+    const ask = (path) =>
+      get(path).catch((error) => {
+        if (!isRefusal(error)) throw error;
+        reasons.push(error.message);
+        return null;
+      });
     const [metrics, details, history] = await Promise.all([
-      get(`v1/runs/${id}/metrics`), get(`v1/runs/${id}`), get(`v1/runs/${id}/events`),
+      ask(`v1/runs/${id}/metrics`), ask(`v1/runs/${id}`), ask(`v1/runs/${id}/events`),
     ]);
-    this.metrics.set(id, new Map(metrics.metrics.map(([name, value, step]) => [name, { value, step }])));
-    this.details.set(id, details);
-    this.histories.set(id, history.events);
+    if (metrics) {
+      this.metrics.set(id, new Map(metrics.metrics.map(([name, value, step]) => [name, { value, step }])));
+    }
+    if (details) this.details.set(id, details);
+    if (history) this.histories.set(id, history.events);
+    if (reasons.length) this.troubles.set(id, reasons[0]);
+    else this.troubles.delete(id);
     this.changed("names", "details", "history");
+  }
+
+  /** Load what is not known yet of runs; throws ApiError. */
+  async loadNew(ids) {
+    const isKnown = (id) => this.metrics.has(id) || this.troubles.has(id);
+    await Promise.all(ids.filter((id) => !isKnown(id)).map((id) => this.loadRun(id)));
   }
 
   /** Load the details of a run anew, with its checkpoints; throws ApiError. */
@@ -69,6 +97,10 @@ export class Store {
       get(`v1/runs/${id}`), get(`v1/runs/${id}/checkpoints`),
     ]);
     this.details.set(id, { ...details, checkpoints: checkpoints.checkpoints });
+    if (details.sessions) {
+      if (!this.samples.has(id)) this.samples.set(id, new SessionSamples());
+      this.samples.get(id).take(details.sessions);
+    }
     this.changed("details");
   }
 
@@ -150,10 +182,7 @@ export class Store {
 
   #join(curve, newer) {
     const place = this.axis === "time" ? (point) => point[2] : (point) => point[0];
-    curve.points = joined(curve.points, newer);
-    if (curve.points.length > MOST_POINTS * SLACK) {
-      curve.points = thinned(curve.points, MOST_POINTS, place);
-    }
+    curve.points = bounded(joined(curve.points, newer), place);
   }
 
   async #loadWanted() {
@@ -174,7 +203,8 @@ export class Store {
       const answer = await get(`v1/runs/${id}/curves`, parameters);
       if (axis !== this.axis || this.curves.get(id) !== curves) return;
       for (const { name, points } of answer.curves) curves.set(name, { points, isLoaded: true });
-    } catch {
+    } catch (error) {
+      if (isRefusal(error)) return; // it stays empty
       for (const name of names) if (!curves.get(name)?.isLoaded) curves.delete(name); // asked again
       return;
     }

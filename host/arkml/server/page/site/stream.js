@@ -8,11 +8,12 @@ const REOPEN_EVERY = 3_000;
 const KINDS = ["open", "reset", "runs", "metrics", "happened", "usage", "ended"];
 
 /**
- * A stream of events, with the state of the connection: "live", "polling", "lost" or "ended".
+ * A stream of events, with the state of the connection: "live", "polling", "lost", "ended", or
+ * "refused", after which nothing is asked any more.
  *
  * `handlers` has a function for each kind of event; `load` loads everything anew, `poll` asks for
- * what an event would have said, and both reject if the hive does not answer; `changed` is called
- * with each new state.
+ * what an event would have said, `open` for what a view of other runs needs, and they reject if the
+ * hive does not answer; `changed` is called with each new state.
  */
 export class Stream {
   constructor(handlers, { page = document, Source = EventSource, now = () => performance.now() } = {}) {
@@ -28,6 +29,7 @@ export class Stream {
     this.opened = -Infinity;
     this.isLoaded = false;
     this.isAsking = false;
+    this.needsOpen = false;
     this.source = null;
     this.waiting = [];
   }
@@ -44,6 +46,12 @@ export class Stream {
     if (runs.join() === this.runs.join()) return;
     this.runs = [...runs];
     if (this.source) this.open();
+  }
+
+  /** Ask for what a view of other runs needs, again and again until the hive answers. */
+  need() {
+    this.needsOpen = true;
+    return this.#ask("open");
   }
 
   /** Wait until the stream is open, or polling takes its place. */
@@ -72,18 +80,22 @@ export class Stream {
 
   /** Look once a second if the stream is alive, and ask the hive where it is not. */
   check() {
-    if (this.page.hidden) return;
+    if (this.page.hidden || this.state === "refused") return;
     const now = this.now();
-    if (now - this.heard < QUIET) return;
+    const isDue = now - this.asked >= POLL_EVERY && !this.isAsking;
+    if (now - this.heard < QUIET) {
+      if (this.needsOpen && isDue) this.#ask("open");
+      return;
+    }
     const isClosed = !this.source || this.source.readyState === 2;
     if (isClosed && now - this.opened >= REOPEN_EVERY) this.open();
-    if (now - this.asked >= POLL_EVERY && !this.isAsking) this.#ask(this.isLoaded ? "poll" : "load");
+    if (isDue) this.#ask(!this.isLoaded ? "load" : this.needsOpen ? "open" : "poll");
   }
 
   #turn() {
     if (this.page.hidden) {
       this.close();
-    } else {
+    } else if (this.state !== "refused") {
       this.heard = this.now();
       this.open();
     }
@@ -102,7 +114,7 @@ export class Stream {
     }
     if (kind === "reset" || (kind === "open" && !this.isLoaded)) this.#ask("load");
     else if (kind !== "open") this.handlers[kind]?.(JSON.parse(event.data));
-    if (this.isLoaded) this.#set("live");
+    if (this.isLoaded && !this.needsOpen) this.#set("live");
     if (kind === "open") this.#release();
   }
 
@@ -111,11 +123,16 @@ export class Stream {
     this.asked = this.now();
     try {
       await this.handlers[what]();
-      this.isLoaded = true;
-      this.#set(this.now() - this.heard < QUIET ? "live" : "polling");
+      this.isLoaded ||= what === "load";
+      if (what !== "poll") this.needsOpen = false;
+      if (this.isLoaded) this.#set(this.now() - this.heard < QUIET ? "live" : "polling");
     } catch (error) {
+      this.needsOpen ||= what === "open";
       if (error.status === 401) this.handlers.refused?.();
-      else if (error.status !== undefined) {
+      else if (error.status === 403) {
+        this.close();
+        this.#set("refused", error.message);
+      } else if (error.status !== undefined) {
         if (error.status === 0) this.isLoaded = this.isLoaded && this.source?.readyState === 1;
         this.#set(this.state === "ended" ? "ended" : "lost", error.message);
       } else throw error;

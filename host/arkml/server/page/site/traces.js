@@ -5,7 +5,7 @@ import { band, groupedBySeed, onAxis, smoothed } from "./curves.js";
 import { harmless } from "./format.js";
 import { plain } from "./markup.js";
 
-const UPDATES = "train/n_updates";
+export const UPDATES = "train/n_updates";
 const BAND = { hoverinfo: "skip", mode: "lines", line: { width: 0 }, showlegend: false };
 
 /** Return the groups of runs that are drawn as one each: {label, runs, color}. */
@@ -36,7 +36,7 @@ export function needsUpdates(view) {
  * Return the traces of a chart.
  *
  * `spec` has the `name` of a metric, and may have those of its `low` and `high` or of its `spread`,
- * and `best` to mark the highest value. `points(id, name)` are the points of a curve.
+ * `best` to mark the highest value, and a `unit` of large values. `points(id, name)` are the points of a curve.
  */
 export function tracesOf(spec, groups, points, view) {
   const traces = [];
@@ -44,7 +44,7 @@ export function tracesOf(spec, groups, points, view) {
     const drawn = group.runs
       .map((run) => curveOf(run, spec.name, points, view))
       .filter((curve) => curve.xs.length);
-    if (group.runs.length > 1) traces.push(...bandTraces(drawn, group, view));
+    if (group.runs.length > 1) traces.push(...bandTraces(spec, drawn, group, view));
     else traces.push(...lineTraces(spec, drawn[0], group, points, view));
   }
   return traces;
@@ -55,22 +55,31 @@ function curveOf(run, name, points, view) {
   return onAxis(points(run.id, name), view.x, { updates, started: run.started_at });
 }
 
-function placed(xs, view) {
-  if (view.x !== "time") return xs;
-  // Plotly shows times as UTC: these are of this place.
-  return xs.map((x) => x - new Date(x).getTimezoneOffset() * 60_000);
+/** Return a time as plotly has to get it, which shows times as UTC: those of this place are meant. */
+export function placedTime(x) {
+  return x - new Date(x).getTimezoneOffset() * 60_000;
 }
 
-function bandTraces(curves, group, view) {
+function placed(xs, view) {
+  return view.x === "time" ? xs.map(placedTime) : xs;
+}
+
+function bandTraces(spec, curves, group, view) {
   if (!curves.length) return [];
   const smooth = curves.map(({ xs, ys }) => ({ xs, ys: smoothed(ys, view.smooth) }));
   const { xs, middle, low, high } = band(smooth);
   const x = placed(xs, view);
-  return [
+  const traces = [
     { ...BAND, x, y: low },
     { ...BAND, x, y: high, fill: "tonexty", fillcolor: faint(group.color, 0.2) },
-    line(x, middle, group.label, group.color),
+    line(spec, x, middle, group.label, group.color),
   ];
+  if (spec.best) {
+    const highest = ({ ys }) => Math.max(...ys);
+    const best = curves.reduce((a, b) => (highest(b) > highest(a) ? b : a));
+    traces.push(bestOf(placed(best.xs, view), best.ys, group));
+  }
+  return traces;
 }
 
 function lineTraces(spec, curve, group, points, view) {
@@ -90,10 +99,10 @@ function lineTraces(spec, curve, group, points, view) {
   }
   const x = placed(curve.xs, view);
   if (view.smooth) {
-    const raw = line(x, curve.ys, group.label, faint(group.color, 0.25));
+    const raw = line(spec, x, curve.ys, group.label, faint(group.color, 0.25));
     traces.push({ ...raw, hoverinfo: "skip", hovertemplate: undefined });
   }
-  traces.push(line(x, smoothed(curve.ys, view.smooth), group.label, group.color));
+  traces.push(line(spec, x, smoothed(curve.ys, view.smooth), group.label, group.color));
   if (spec.best) traces.push(bestOf(x, curve.ys, group));
   return traces;
 }
@@ -117,7 +126,7 @@ function areaOf(spec, run, points, view) {
   });
 }
 
-function line(x, y, label, color) {
+function line(spec, x, y, label, color) {
   return {
     type: "scatter",
     mode: x.length === 1 ? "markers" : "lines",
@@ -126,7 +135,7 @@ function line(x, y, label, color) {
     name: plain(label),
     line: { color, width: 1.7 },
     marker: { color, size: 6 },
-    hovertemplate: "%{y:.6g}",
+    hovertemplate: spec.unit ? `%{y:.4s}${spec.unit}` : "%{y:.6g}",
   };
 }
 
@@ -143,11 +152,20 @@ function bestOf(x, ys, group) {
   };
 }
 
-/** Return the trace of a histogram over time: a heat map of shares; null without any rows. */
-export function heatOf({ times, rows, edges, counts }, view, started, colors) {
+/** Return the axis of a histogram: rows in place of updates where `updates` has no points. */
+export function axisOfHeat(view, updates) {
+  return needsUpdates(view) && !updates.length ? "rows" : view.x;
+}
+
+/**
+ * Return the trace of a histogram over time: a heat map of shares; null without any rows.
+ *
+ * `updates` are the points of train/n_updates, which an axis of updates needs.
+ */
+export function heatOf({ times, rows, edges, counts }, view, started, colors, updates = []) {
   if (!counts?.length) return null;
-  const xs = { time: times.map((at) => at / 1e6), age: times.map((at) => (at - started) / 1e9) };
-  const x = xs[view.x] ?? rows;
+  const kind = axisOfHeat(view, updates);
+  const { xs: x } = onAxis(times.map((at, index) => [rows[index], 0, at]), kind, { updates, started });
   const sums = counts.map((one) => one.reduce((sum, count) => sum + count, 0) || 1);
   const z = edges.slice(1).map((_, bin) => counts.map((one, index) => one[bin] / sums[index]));
   const last = colors.heat.length - 1;
