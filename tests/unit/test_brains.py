@@ -390,24 +390,73 @@ def test_a_model_that_fails_loses_its_queue_and_not_that_of_others(world):
     assert world.execute() == [2]
 
 
-def test_queues_are_limited_in_rows_and_bytes():
+def test_a_queue_is_limited_in_rows():
     world = World(limits=Limits(rows=2))
     brain = world.load()
     for agent in (1, 2, 2):
         world.submit(brain, agent)
+
     with pytest.raises(TooManyRows):
         world.submit(brain, 3)
-    small = World(limits=Limits(snapshot_bytes=200))
-    first, second = small.load(), small.load()
-    small.submit(first, 1)
-    small.submit(second, 1)
-    with pytest.raises(TooManyRows):
-        small.submit(first, 2)
-    small.execute()
-    small.submit(first, 2)
-
-    assert small.execute() == [2]
     assert world.execute() == [1, 2]
+
+
+def test_the_queues_of_all_brains_together_are_limited_in_bytes():
+    """An observation takes 8 bytes and 256 for the objects that hold it."""
+    world = World(limits=Limits(snapshot_bytes=2 * 264))
+    first, second = world.load(), world.load()
+    world.submit(first, 1)
+    world.submit(second, 1)
+    with pytest.raises(TooManyRows):
+        world.submit(first, 2)
+    world.execute()
+    world.submit(first, 2)
+
+    assert world.execute() == [2]
+
+
+def test_observations_that_are_refused_take_no_memory():
+    world = World(limits=Limits(rows=1))
+    brain = world.load()
+    world.submit(brain, 1)
+    before = world.services.session_bytes
+    for _ in range(1_000):
+        with pytest.raises(InvalidArguments):
+            world.submit(brain, 1, obs=[1, 2, 3])
+        with pytest.raises(TooManyRows):
+            world.submit(brain, 2)
+
+    assert world.services.session_bytes == before > 0
+
+
+def test_executions_that_fail_take_no_memory(world):
+    brain = world.load()
+    world.network.failure = Unavailable("out of memory")
+    for agent in range(1_000):
+        world.submit(brain, agent)
+        with pytest.raises(Unavailable):
+            world.execute()
+
+    assert world.services.session_bytes == 0
+
+
+def test_an_observation_takes_its_memory_when_it_is_begun(world):
+    brain = world.load()
+    before = world.services.session_bytes
+    world.calls.begin_infer_submission(world.runtime, brain, 1)
+
+    assert world.services.session_bytes > before
+
+
+def test_a_newer_observation_takes_the_memory_of_the_older_one(world):
+    brain = world.load()
+    world.submit(brain, 1)
+    before = world.services.session_bytes
+    for _ in range(1_000):
+        world.calls.begin_infer_submission(world.runtime, brain, 2)
+        world.submit(brain, 1)
+
+    assert world.services.session_bytes == before > 0
 
 
 # Forgetting
@@ -467,7 +516,7 @@ def test_a_load_that_ends_after_its_runtime_is_forgotten():
 
 
 def test_what_destroyed_runtimes_had_queued_no_longer_counts():
-    world = World(limits=Limits(snapshot_bytes=200))
+    world = World(limits=Limits(snapshot_bytes=600))
     for _ in range(5):
         world.runtime = world.calls.create_runtime()
         brain = world.load()
@@ -476,13 +525,17 @@ def test_what_destroyed_runtimes_had_queued_no_longer_counts():
         world.calls.destroy_runtime(world.runtime)
 
     assert world.services.live_handles == 1
+    assert world.services.session_bytes == 0
 
 
 def test_close_ends_runtimes(world):
-    world.submit(world.load(), 1)
+    brain = world.load()
+    world.submit(brain, 1)
+    world.calls.begin_infer_submission(world.runtime, brain, 2)
     world.services.close()
 
     assert world.services.live_handles == 0
+    assert world.services.session_bytes == 0
 
 
 def test_snapshots_of_brains_have_a_limit_together_and_come_back_when_they_end():

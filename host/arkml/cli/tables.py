@@ -30,7 +30,7 @@ _KINDS = {
     "policy_seconds": "policy of the host (not charged)",
     "wait_seconds": "waits (not charged)",
     "column_bytes": "columns",
-    "session_bytes": "models in use",
+    "session_bytes": "models and brains in use",
     "agent_bytes": "states of agents",
     "run_seconds": "time charged in all",
     "bytes": "memory in all",

@@ -47,7 +47,8 @@ class Usage:
     columns, of `vetting` models and of runs of `models`, both of those that the guest brought.
     `policy_seconds`, of policies that the embedder gave, is not charged. `wait_seconds` are waits
     that the guest asked for. `memory_bytes` is the wasm memory, `column_bytes` the queues of its
-    sessions, `session_bytes` the models in use and `agent_bytes` the state of its agents.
+    sessions, `session_bytes` the models in use with the observations and results of brains, and
+    `agent_bytes` the state of its agents.
     """
 
     wasm_seconds: float = 0.0

@@ -27,12 +27,12 @@ _NONE = 0  # never a valid handle
 class MlInferenceV0(Packing):
     """All of `ark-ml-inference-v0`: models with named inputs, for many agents at once."""
 
-    __slots__ = ("_budget", "_table")
+    __slots__ = ("_memory", "_table")
 
     def __init__(self, guest: GuestState) -> None:
         super().__init__(guest)
         self._table = guest.brains
-        self._budget = brains.Budget(guest.limits.snapshot_bytes)
+        self._memory = guest.brain_memory
 
     def create_runtime(self) -> int:
         try:
@@ -174,7 +174,7 @@ class MlInferenceV0(Packing):
         runtime = self._table.get(load.runtime, Runtime)
         self._table.remove(handle, Load)
         runtime.loads.remove(handle)
-        brain = Brain(load.runtime, network, self._budget, load.lease, rows=self._guest.limits.rows)
+        brain = Brain(load.runtime, network, self._memory, load.lease, rows=self._guest.limits.rows)
         brain_handle = self._table.insert(brain)
         runtime.brains[brain_handle] = brain
         return brain_handle

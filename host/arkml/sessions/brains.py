@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise, starmap
 
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.errors import InvalidArguments, ModelRejected, NotFound, TooManyRows
+from arkml.errors import AbiError, InvalidArguments, ModelRejected, NotFound, TooManyRows
 from arkml.policies.network import Network
 from arkml.policies.signature import Port
+from arkml.sessions.brain_memory import BrainMemory
 from arkml.sessions.leases import Lease
 
 COUNTABLE = 0xFF
@@ -17,21 +19,12 @@ COUNTABLE = 0xFF
 
 MAX_DIMENSIONS = 8
 
+_FLOATS = np.dtype(np.float32)
 
-class Budget:
-    """The bytes that may be queued in all brains of a guest together."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._used = 0
-
-    def take(self, size: int) -> None:
-        if self._used + size > self._limit:
-            raise TooManyRows(f"{self._used + size} bytes queued, the limit is {self._limit}")
-        self._used += size
-
-    def give_back(self, size: int) -> None:
-        self._used -= size
+# Bytes that CPython 3.12 and numpy 2 take beside the numbers, rounded up.
+_ARRAY_BYTES = 256  # one array of results, with its name
+_PLACE_BYTES = 112  # one agent among the results
+_ROW_BYTES = 256  # one observation: its array, its agent, its place in the queue
 
 
 def require_countable(network: Network) -> None:
@@ -54,34 +47,54 @@ def require_countable(network: Network) -> None:
 
 
 class Submission:
-    """One agent's observation, given input by input."""
+    """
+    One agent's observation, given input by input.
 
-    def __init__(self, agent: int) -> None:
+    `places` has the columns of each input in the observation, which is float32, [width].
+    """
+
+    __slots__ = ("_given", "_places", "agent", "fault", "row")
+
+    def __init__(self, agent: int, places: Mapping[str, slice]) -> None:
         self.agent = agent
-        self._items: dict[str, Floats] = {}
-        self._fault: str | None = None
+        self.row: Floats | None = None
+        """The observation: float32, [width]. None if there was no memory for it."""
+        self.fault: AbiError | None = None
+        """The error to be raised when the observation is complete, or None."""
+        self._places = places
+        self._given: set[str] = set()
 
-    def add(self, port: Port | None, name: str, floats: Floats) -> None:
+    def add(self, name: str, floats: Floats) -> None:
         """Keep one input: float32, [width]. A fault in it is raised by `complete`."""
-        if port is None:
-            self._fault = f"there is no input {name[:80]!r}"
-        elif len(floats) != port.width:
-            self._fault = f"input {name}: expected {port.width} floats, got {len(floats)}"
-        else:
-            self._items[name] = floats
+        if self.row is None:
+            return
+        place = self._places.get(name)
+        if place is None:
+            self.fault = self._wrong(f"there is no input {name[:80]!r}")
+            return
+        width = place.stop - place.start
+        if len(floats) != width:
+            self.fault = self._wrong(f"input {name}: expected {width} floats, got {len(floats)}")
+            return
+        self.row[place] = floats
+        self._given.add(name)
 
-    def complete(self, names: Collection[str]) -> list[Floats]:
+    def complete(self) -> Floats:
         """
-        Return the inputs, float32, [width] each, in the order of `names`.
+        Return the observation: float32, [width], its inputs in the order of `places`.
 
-        Raises InvalidArguments for a missing, unknown or wrong-sized input.
+        Raises InvalidArguments for a missing, unknown or wrong-sized input, and the error for
+        which there was no memory.
         """
-        if self._fault is not None:
-            raise InvalidArguments(f"agent {self.agent}: {self._fault}")
-        missing = [name for name in names if name not in self._items]
-        if missing:
-            raise InvalidArguments(f"agent {self.agent}: {', '.join(missing)} missing")
-        return [self._items[name] for name in names]
+        if self.fault is not None:
+            raise self.fault
+        if self.row is None or len(self._given) < len(self._places):
+            missing = [name for name in self._places if name not in self._given]
+            raise self._wrong(f"{', '.join(missing)} missing")
+        return self.row
+
+    def _wrong(self, what: str) -> InvalidArguments:
+        return InvalidArguments(f"agent {self.agent}: {what}")
 
 
 class Brain:
@@ -89,23 +102,26 @@ class Brain:
     One loaded model of one runtime.
 
     The queue holds one observation for each agent; a newer one replaces it. The results are
-    those of the last execution.
+    those of the last execution. `memory` counts the bytes of both, and `rows` is the largest
+    number of observations in the queue.
     """
 
     def __init__(
-        self, runtime: int, network: Network, budget: Budget, lease: Lease, *, rows: int
+        self, runtime: int, network: Network, memory: BrainMemory, lease: Lease, *, rows: int
     ) -> None:
         self.runtime = runtime
         self.network = network
-        self._ports = dict(zip(names_of(network.inputs), network.inputs, strict=True))
-        self._budget = budget
+        self._memory = memory
         self._lease = lease
         self._rows = rows
-        self._row_bytes = 4 * sum(port.width for port in network.inputs) + 64
+        self._places_of_inputs = _columns(network.inputs)
+        self._width = sum(port.width for port in network.inputs)
+        self._row_bytes = _FLOATS.itemsize * self._width + _ROW_BYTES
         self._submission: Submission | None = None
-        self._queue: dict[int, list[Floats]] = {}
+        self._queue: dict[int, Floats] = {}
         self._places: dict[int, int] = {}
         self._results: Mapping[str, Floats] = {}
+        self._result_bytes = 0
 
     @property
     def queued(self) -> int:
@@ -117,49 +133,83 @@ class Brain:
         return list(self._places)
 
     def begin(self, agent: int) -> None:
-        """Start an observation and drop one that was not ended."""
-        self._submission = Submission(agent)
+        """Start an observation and drop one that was not ended. `end` raises what is wrong."""
+        if self._submission is not None:
+            self._drop_submission()
+        self._submission = submission = Submission(agent, self._places_of_inputs)
+        try:
+            self._memory.take_observations(self._row_bytes)
+        except AbiError as error:
+            submission.fault = error.with_traceback(None)  # which would keep this brain alive
+        else:
+            submission.row = np.empty(self._width, _FLOATS)
 
     def add(self, name: str, floats: Floats) -> None:
         """Add one input, float32, [width], to the observation that was begun."""
         if self._submission is None:
             raise InvalidArguments(f"input {name[:80]!r} outside of a submission")
-        self._submission.add(self._ports.get(name), name, floats)
+        self._submission.add(name, floats)
 
     def end(self) -> None:
-        """Queue the observation, or drop it and raise its fault."""
-        submission, self._submission = self._submission, None
+        """
+        Queue the observation, or drop it and raise what is wrong with it.
+
+        Raises InvalidArguments for inputs that do not fit the model, TooManyRows and
+        GuestMemoryFull for an observation that there is no room for.
+        """
+        submission = self._submission
         if submission is None:
             raise InvalidArguments("a submission was ended that was not begun")
-        items = submission.complete(self._ports)
-        if submission.agent not in self._queue:
-            if len(self._queue) >= self._rows:
+        try:
+            row = submission.complete()
+            if submission.agent not in self._queue and len(self._queue) >= self._rows:
                 raise TooManyRows(f"{len(self._queue)} agents are queued for one brain")
-            self._budget.take(self._row_bytes)
-        self._queue[submission.agent] = items
+        except AbiError:
+            self._drop_submission()
+            raise
+        self._submission = None
+        if submission.agent in self._queue:
+            self._memory.give_back_observations(self._row_bytes)  # of the older one
+        self._queue[submission.agent] = row
 
     def run(self, room: int) -> list[int]:
-        """Run the model for the first `room` agents of the queue, remove and return them."""
-        agents = list(self._queue)[:room]
-        rows = [self._queue.pop(agent) for agent in agents]
-        self._budget.give_back(self._row_bytes * len(agents))
-        inputs = {
-            port.name: np.stack([row[place] for row in rows]).reshape(len(rows), *port.shape)
-            for place, port in enumerate(self.network.inputs)
-        }
-        self._results = self.network.run(np.array(agents, np.uint64), inputs)
+        """
+        Run the model for the first `room` agents of the queue, remove and return them.
+
+        They are also removed if it raises: GuestMemoryFull if the guest may not have the memory of
+        the results, Unavailable if the model fails.
+        """
+        waiting = list(self._queue.items())
+        agents = [agent for agent, _ in waiting[:room]]
+        inputs = self._inputs([row for _, row in waiting[:room]])
+        self._queue = dict(waiting[room:])  # a new one: the old one keeps room for all agents
+        self.forget_results()
+        del waiting  # the results may have the memory of these observations
+        size = self._bytes_of_results(len(agents))
+        self._memory.exchange(self._row_bytes * len(agents), size)
+        self._result_bytes = size
+        try:
+            self._results = self.network.run(np.array(agents, np.uint64), inputs)
+        except BaseException:
+            self.forget_results()
+            raise
         self._places = {agent: place for place, agent in enumerate(agents)}
         return agents
 
     def forget_results(self) -> None:
+        """Free the results of the last execution."""
         self._places = {}
         self._results = {}
+        self._memory.give_back(self._result_bytes)
+        self._result_bytes = 0
 
     def close(self) -> None:
-        """Clear the queue and release the snapshot."""
+        """Free the queue and the results, and release the snapshot. Used once."""
         self._lease.release()
-        self._budget.give_back(self._row_bytes * len(self._queue))
-        self._queue.clear()
+        self._drop_submission()
+        self._memory.give_back_observations(self._row_bytes * len(self._queue))
+        self._queue = {}
+        self.forget_results()
 
     def has_result(self, agent: int) -> bool:
         return agent in self._places
@@ -171,6 +221,33 @@ class Brain:
             raise NotFound(f"the last execution did not answer agent {agent}")
         row: Floats = self._results[port.name][self._places[agent]].reshape(-1)
         return row
+
+    def _inputs(self, rows: Sequence[Floats]) -> dict[str, Floats]:
+        """Return the inputs of observations, float32, [n, *shape] each, by the names of ports."""
+        if len(self.network.inputs) == 1:
+            (port,) = self.network.inputs
+            return {port.name: np.concatenate(rows).reshape(len(rows), *port.shape)}
+        places = self._places_of_inputs.values()
+        return {
+            port.name: np.concatenate([row[place] for row in rows]).reshape(len(rows), *port.shape)
+            for port, place in zip(self.network.inputs, places, strict=True)
+        }
+
+    def _bytes_of_results(self, agents: int) -> int:
+        outputs = self.network.outputs
+        row = _FLOATS.itemsize * sum(port.width for port in outputs) + _PLACE_BYTES
+        return agents * row + len(outputs) * _ARRAY_BYTES
+
+    def _drop_submission(self) -> None:
+        submission, self._submission = self._submission, None
+        if submission is not None and submission.row is not None:
+            self._memory.give_back_observations(self._row_bytes)
+
+
+def _columns(ports: Sequence[Port]) -> dict[str, slice]:
+    """Return the columns of each input in an observation, by the name that the guest knows."""
+    ends = list(accumulate((port.width for port in ports), initial=0))
+    return dict(zip(names_of(ports), starmap(slice, pairwise(ends)), strict=True))
 
 
 def port_at(ports: Sequence[Port], slot: int) -> Port:

@@ -170,8 +170,13 @@ class Services:
 
     @property
     def session_bytes(self) -> int:
-        """Bytes that the models in use hold, which the guest brought, by estimate."""
-        return self._guest.snapshots.held
+        """
+        Bytes that sessions and brains hold, by estimate.
+
+        They are those of the models in use that the guest brought, and those of the observations
+        and results of brains.
+        """
+        return self._guest.snapshots.held + self._guest.brain_memory.granted
 
     @property
     def live_futures(self) -> int:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from arkml.limits import Limits
+from arkml.sessions.brain_memory import BrainMemory
 from arkml.sessions.futures import FutureChanges, FutureTable
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U32_LAYOUT, HandleRoom, HandleTable
@@ -66,9 +67,10 @@ class GuestState:
     The state of one guest, as its handlers see it.
 
     `handles` holds sessions and futures, `brains` the objects of ml-inference-v0; both count
-    toward one limit. `snapshots` limits the bytes of models in use. `clock` returns the time of
-    day in nanoseconds, `stopwatch` a time in seconds, and `background` runs a job on this or
-    another thread. `hives` is the access to the hives that the guest may use, if there are any.
+    toward one limit. `snapshots` limits the bytes of models in use, `brain_memory` those of the
+    observations and results of brains. `clock` returns the time of day in nanoseconds, `stopwatch`
+    a time in seconds, and `background` runs a job on this or another thread. `hives` is the access
+    to the hives that the guest may use, if there are any.
     `account` is charged with the time of what the host does for the guest.
     `worker_module` is the SHA-256 of the module that remote workers run, empty for the guest's own.
     """
@@ -100,6 +102,10 @@ class GuestState:
         self.handles: HandleTable[Any] = HandleTable("handles", limit=room)
         self.brains: HandleTable[Any] = HandleTable(
             "ml-inference handles", limit=room, layout=U32_LAYOUT
+        )
+        self.brain_memory = BrainMemory(
+            lambda size: account.require_bytes(size),  # which is given its limit later
+            most_observations=limits.snapshot_bytes,
         )
         self.snapshots = SnapshotLeases(PORTION * limits.snapshot_bytes)
         self.changes = FutureChanges()

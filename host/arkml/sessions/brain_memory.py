@@ -1,0 +1,81 @@
+"""The memory that the brains of one guest take beside their models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from arkml.errors import TooManyRows
+
+PORTION = 64 << 10
+"""Bytes by which a guest asks for more: one page of its own memory."""
+
+_SPARE = 2 * PORTION  # what stays granted while it is not in use, for the next frame
+
+
+class BrainMemory:
+    """
+    The bytes of observations and results that the brains of one guest hold.
+
+    They count toward `Limits.guest_bytes`. `require` raises GuestMemoryFull if the guest may not
+    have as many bytes more; it is asked for whole portions, because to ask for every observation
+    would make frames slower. The observations of all brains together have at most
+    `most_observations` bytes. Used by the thread that runs the guest; any thread may read.
+    """
+
+    __slots__ = ("_most_observations", "_observations", "_require", "_used", "granted")
+
+    def __init__(self, require: Callable[[int], None], *, most_observations: int) -> None:
+        self.granted = 0
+        """Bytes that count: those in use, and the rest of the portions that were asked for."""
+        self._require = require
+        self._most_observations = most_observations
+        self._observations = 0
+        self._used = 0
+
+    def take_observations(self, size: int) -> None:
+        """Take `size` bytes for observations. Raises TooManyRows and GuestMemoryFull."""
+        total = self._observations + size
+        if total > self._most_observations:
+            raise TooManyRows(
+                f"the observations of all brains take {total} bytes,"
+                f" the limit is {self._most_observations}"
+            )
+        self.take(size)
+        self._observations = total
+
+    def give_back_observations(self, size: int) -> None:
+        """Give `size` bytes of observations back."""
+        self._observations -= size
+        self.give_back(size)
+
+    def take(self, size: int) -> None:
+        """Take `size` bytes. Raises GuestMemoryFull, and then nothing is taken."""
+        used = self._used + size
+        if used > self.granted:
+            granted = _whole_portions(used)
+            self._require(granted - self.granted)
+            self.granted = granted
+        self._used = used
+
+    def exchange(self, observations: int, results: int) -> None:
+        """
+        Give `observations` bytes back, and take `results` bytes in their place.
+
+        Raises GuestMemoryFull, and then nothing is taken.
+        """
+        self._observations -= observations
+        self._used -= observations
+        try:
+            self.take(results)
+        finally:
+            self.give_back(0)
+
+    def give_back(self, size: int) -> None:
+        """Give `size` bytes back, and what is spare of the portions."""
+        self._used -= size
+        if not self._used or self.granted - self._used > _SPARE:
+            self.granted = _whole_portions(self._used)
+
+
+def _whole_portions(size: int) -> int:
+    return -(-size // PORTION) * PORTION
