@@ -56,7 +56,8 @@ class HiveRequests(Family):
 
     def _bring(self, result: ResultType[T], ask: Callable[[], Pending[T]]) -> int:
         """Send a request and return the handle of the future of its result."""
-        handle, future = self._guest.futures.open(result)
+        guest = self._guest
+        handle, future = guest.futures.open(result)
         try:
             pending = ask()
         except BaseException as error:
@@ -71,12 +72,13 @@ class HiveRequests(Family):
             except CancelledError:
                 future.fail(Unavailable(f"the host was closed before the {result.name} arrived"))
             except AbiError as error:
-                logger.warning("%s: %s", self._guest.name, error)
+                guest.log.say(logging.WARNING, str(error))
                 future.fail(error)
             except Exception as error:
-                logger.exception(
-                    "%s: a bug of the host: a request failed (%s)", self._guest.name, result.name
-                )
+                if guest.log.admits():
+                    logger.exception(
+                        "%s: a bug of the host: a request failed (%s)", guest.name, result.name
+                    )
                 future.fail(error)
             else:
                 future.resolve(value)
