@@ -14,8 +14,9 @@ from tests.integration.guest_text import (
     logging_of,
     module,
 )
+from tests.integration.training_guest import V1, TrainingGuest
 
-from arkml import GuestTrap
+from arkml import GuestTrap, HiveGrant
 from arkml.limits import Limits
 from arkml.policies.cervo import pack_onnx
 
@@ -157,3 +158,13 @@ def test_a_container_that_is_declared_as_onnx_is_told_once(host, caplog):
 
     assert codes == [0, 0, 0]
     assert caplog.messages == ["a snapshot declared as ONNX is a Cervo container"]
+
+
+def test_hives_that_are_not_allowed_are_told_ten_times_a_second(make_host, caplog):
+    caplog.set_level("INFO")
+    guest = TrainingGuest(make_host(hive=HiveGrant(hive="localhost:1")))
+    for _ in range(100):
+        guest.handle(V1, "can_connect_to_hive", "elsewhere", 1)
+    told = [line for line in caplog.messages if "elsewhere:1 is not allowed here" in line]
+
+    assert 10 <= len(told) < 100
