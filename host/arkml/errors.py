@@ -17,6 +17,7 @@ The exceptions of the package; `(LimitError)` marks those that are that as well.
     │   ├── Unavailable
     │   │   ├── TooManyHandles (LimitError)
     │   │   ├── TooManyFutures (LimitError)
+    │   │   ├── TooManyRequests (LimitError)
     │   │   ├── ColumnsFull (LimitError)
     │   │   └── GuestMemoryFull (LimitError)
     │   ├── ApiNotAvailable
@@ -125,6 +126,10 @@ class TooManyHandles(Unavailable, LimitError):
 
 class TooManyFutures(Unavailable, LimitError):
     """A guest holds `Limits.futures` live futures."""
+
+
+class TooManyRequests(Unavailable, LimitError):
+    """A guest has `Limits.requests` requests to hives that are not done."""
 
 
 class ColumnsFull(Unavailable, LimitError):

@@ -52,7 +52,8 @@ class Limits:
     call_seconds: float | None = 30.0
     """Seconds of one call with the waits that the guest asks for; None: no limit."""
     guest_bytes: int = 1536 * MIB
-    """Bytes of one guest in all: memory, columns, models, brains and states of agents."""
+    """Bytes of one guest: wasm memory, columns, models in use, brains, states of agents, and
+    requests to hives with their results, together."""
     host_bytes: int | None = None
     """Bytes of all guests of a host: what their memories may have and what else they have."""
     frames_over_share: int = 5
@@ -60,6 +61,8 @@ class Limits:
     compile_seconds: float = 30.0
     nnef_processes: int = 4
     """Processes of a host in which models of NNEF run, each for one model that is in use."""
+    requests: int = 32
+    """Requests of one guest to hives that are not done, also those whose future it dropped."""
 
     def __post_init__(self) -> None:
         """Check every limit."""

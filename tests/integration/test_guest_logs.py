@@ -7,15 +7,18 @@ from tests.integration.guest_text import (
     PANIC,
     POINTMASS,
     START,
+    STOP,
     data,
     function,
     i32,
     logging_of,
     module,
 )
+from tests.integration.training_guest import V1, TrainingGuest
 
-from arkml import GuestTrap
+from arkml import GuestTrap, HiveGrant
 from arkml.limits import Limits
+from arkml.policies.cervo import pack_onnx
 
 ADD, REMOVE = "ark-core-v4.core__add_debug_context", "ark-core-v4.core__remove_debug_context"
 LONG, MIB = 65_536, 1 << 20
@@ -132,3 +135,36 @@ def test_a_log_handler_that_raises_changes_no_code_of_an_import(host):
     assert guest.call("talk") == 7
     assert guest.call("refused") == 5  # InvalidArguments: no model has three bytes
     assert guest.failure is None
+
+
+CONTAINER = pack_onnx(POINTMASS)
+LOADER = module(
+    data(2048, CONTAINER),
+    function(
+        "load",
+        f"""(drop (call ${START} {i32(2)} {i32(1)} {i32(2048)} {i32(len(CONTAINER))} {i32(0)}
+            {i32(8)}))
+        (call ${STOP} (i64.load {i32(8)}))""",
+        result="i32",
+    ),
+    uses=(START, STOP),
+)
+
+
+def test_a_container_that_is_declared_as_onnx_is_told_once(host, caplog):
+    caplog.set_level("INFO")
+    guest = host.load(LOADER)
+    codes = [guest.call("load") for _ in range(3)]
+
+    assert codes == [0, 0, 0]
+    assert caplog.messages == ["a snapshot declared as ONNX is a Cervo container"]
+
+
+def test_hives_that_are_not_allowed_are_told_ten_times_a_second(make_host, caplog):
+    caplog.set_level("INFO")
+    guest = TrainingGuest(make_host(hive=HiveGrant(hive="localhost:1")))
+    for _ in range(100):
+        guest.handle(V1, "can_connect_to_hive", "elsewhere", 1)
+    told = [line for line in caplog.messages if "elsewhere:1 is not allowed here" in line]
+
+    assert 10 <= len(told) < 100

@@ -21,7 +21,11 @@ from tests.integration.guest_text import (
     wasi,
 )
 from tests.integration.hostile_fleet import Harm, hostile_fleet, spend
+from tests.integration.scripted_hive import ScriptedHive, raw
+from tests.integration.training_guest import LOCAL, V1, V2, TrainingGuest
+from tests.waiting import eventually
 
+from arkml import HiveGrant
 from arkml.errors import (
     FunctionTooLarge,
     GuestTimeout,
@@ -447,6 +451,61 @@ def test_the_limit_of_guest_bytes_holds_for_a_new_session(make_host):
     assert guest.call("open") == UNAVAILABLE
     assert calls_of(guest).services.live_handles == 0
     assert guest.account.session_bytes == 0
+
+
+@pytest.fixture
+def slow_hive():
+    """A hive that does not answer whether it is there before its gate is open."""
+    hive = ScriptedHive()
+
+    def later(hive, handler, body):
+        hive.gate.wait(30)
+        hive.plainly("health", handler, body)
+
+    hive.gate.clear()
+    hive.scripts["health"] = [later]
+    yield hive
+    hive.close()
+
+
+def training_guest(make_host, hive, **limits):
+    grant = HiveGrant(hive=f"127.0.0.1:{hive.port}")
+    return TrainingGuest(make_host(limits=Limits(**limits), hive=grant))
+
+
+def test_the_limit_of_requests_holds_until_they_are_done(make_host, slow_hive):
+    guest = training_guest(make_host, slow_hive, requests=3)
+    futures = [guest.handle(V1, "can_connect_to_hive", *LOCAL) for _ in range(3)]
+    eventually(lambda: len(slow_hive.times.get("health", [])) == 3, 30)
+    for future in futures:
+        guest.proxy.code(V1, "ml__drop_future", future)
+    code, _ = guest.ask(V1, "can_connect_to_hive", *LOCAL)
+    slow_hive.gate.set()
+    eventually(lambda: guest.guest.account.request_bytes == 0, 30)
+    after = guest.handle(V1, "can_connect_to_hive", *LOCAL)
+    guest.wait(V1, "bool", after)
+
+    assert code == UNAVAILABLE
+    assert guest.guest.statistics.limits["TooManyRequests"] == 1
+    assert guest.take(V1, "bool", after, 1) == (0, b"\x01")
+
+
+@pytest.mark.parametrize("limit", ["guest_bytes", "host_bytes"])
+def test_the_limit_of_guest_bytes_holds_for_what_a_hive_answers(make_host, slow_hive, limit):
+    slow_hive.scripts["snapshot"] = [raw(bytes(2 * PAGE))]
+    guest = training_guest(make_host, slow_hive, memory_bytes=PAGE, **{limit: 6 * PAGE})
+    futures = [guest.handle(V2, "download_snapshot_from_registry", *LOCAL, "run") for _ in range(3)]
+    counts = [guest.wait(V1, "vec_u8", future, size=8) for future in futures]
+    held = guest.guest.account.request_bytes
+    lost = futures[counts.index(0)]
+    refused = guest.proxy.code(V1, "ml__take_future_vec_u8", lost, 64, 0)
+    for future in futures:
+        guest.proxy.code(V1, "ml__drop_future", future)
+
+    assert sorted(counts) == [0, 2 * PAGE, 2 * PAGE]
+    assert refused == UNAVAILABLE
+    assert 4 * PAGE < held < 5 * PAGE
+    assert guest.guest.account.request_bytes == 0
 
 
 def test_the_limit_of_host_bytes_is_kept(make_host):

@@ -325,6 +325,20 @@ def test_a_callback_that_raises_is_an_error_of_the_call_and_not_of_the_process(g
     assert guest.failure is None
 
 
+def test_output_that_is_lost_again_and_again_is_told_once_a_descriptor(granted, caplog):
+    def full(_data):
+        raise OSError("no space left")
+
+    guest = granted(stdout=full, stderr=full)
+    for _ in range(3):
+        guest.call("write", 1, 4)
+        guest.call("write", 2, 4)
+
+    assert [line for line in caplog.messages if "is lost" in line] == [
+        f"output of a guest to descriptor {number} is lost: no space left" for number in (1, 2)
+    ]
+
+
 # Waiting.
 
 

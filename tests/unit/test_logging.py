@@ -178,6 +178,31 @@ def test_a_long_line_counts_as_several(stopwatch, lines):
     assert [text[:9] for _, text in lines()] == ["x" * 9, "x" * 9, "dropped 2", "later"]
 
 
+def test_the_contexts_of_a_line_count_with_it(stopwatch, lines):
+    log = guest_log(stopwatch, rate=10)
+    for number in range(8):
+        log.add_context(f"name {number}", "x" * LINE_BYTES)
+    for _ in range(3):
+        log.say(logging.INFO, "short")
+    dropped = len(lines())
+    for number in range(8):
+        log.remove_context(f"name {number}")
+    stopwatch.now = 0.9  # the second line has left a debt of 8
+    log.say(logging.INFO, "later")
+
+    assert dropped == 2
+    assert lines()[-1] == (logging.INFO, "later")
+
+
+def test_a_short_context_does_not_halve_the_rate(stopwatch, lines):
+    log = guest_log(stopwatch, rate=10)
+    log.add_context("agent", "7")
+    for _ in range(10):
+        log.say(logging.INFO, "short")
+
+    assert len(lines()) == 10
+
+
 class Raising(logging.Handler):
     """A handler of an embedder, whose exceptions leave `emit`."""
 

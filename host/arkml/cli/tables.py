@@ -32,6 +32,7 @@ _KINDS = {
     "column_bytes": "columns",
     "session_bytes": "models and brains in use",
     "agent_bytes": "states of agents",
+    "request_bytes": "requests to hives",
     "run_seconds": "time charged in all",
     "bytes": "memory in all",
 }

@@ -36,12 +36,18 @@ class HostBytes:
             self._total += size
 
     def give(self, guest: int, size: int) -> None:
-        """Give a guest `size` bytes in all, more or fewer than before. Raises GuestMemoryFull."""
+        """
+        Give a guest `size` bytes in all, more or fewer than before, and none to one that has left.
+
+        Raises GuestMemoryFull.
+        """
         if self.most is None:
             return
         with self._lock:
             self._take_back()
-            before = self._given.get(guest, 0)
+            before = self._given.get(guest)
+            if before is None:
+                return
             if size > before and self._total - before + size > self.most:
                 raise GuestMemoryFull(
                     f"the guests of this host have or may have {self._total} bytes: {size - before}"

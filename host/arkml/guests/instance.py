@@ -102,6 +102,8 @@ class Instance(Unique):
         self._final_usage: Usage | None = None
         self.is_tight = False
         """True if other bytes of the guest keep its memory from growing to its own limit."""
+        self._seen_bytes = 0  # of all kinds but requests, when the guest's thread looked last
+        self._given_bytes = 0  # of those of the host, likewise
         self._sandbox = sandbox = Sandbox(
             engine, module, shared.columns, shared.lockstep, wasi, virtual=world is not None
         )
@@ -137,6 +139,7 @@ class Instance(Unique):
             raise
         require = _weakly(self._require_bytes)
         sandbox.records.require = self.account.require_bytes = require
+        self.account.admit = _weakly_asked(self._admit)
         shared.library.workspace.require_bytes[number] = require
         self.is_closed = False
 
@@ -177,34 +180,62 @@ class Instance(Unique):
             columns=self._sandbox.records.used,
             sessions=self.services.session_bytes,
             agents=self.library.workspace.held(self.number),
+            requests=self.services.requests.held,
         )
 
     def _require_bytes(self, size: int) -> None:
         """Raise GuestMemoryFull if the guest may not have `size` bytes more, in all kinds."""
         memory = self._sandbox.native_memory.pages() * PAGE
-        others = size + self._other_bytes()
+        with self.services.requests.lock:
+            self._require(memory, size + self._other_bytes())
+
+    def _require(self, memory: int, others: int) -> None:
         if memory + others > self.limits.guest_bytes:
             raise GuestMemoryFull(
                 f"{self.name} has {memory} bytes of memory and would have {others} beside it,"
                 f" over the limit of {self.limits.guest_bytes} (Limits.guest_bytes)"
             )
+        self._seen_bytes = memory + others - self.services.requests.held
         self._limit_memory(others)
+
+    def _admit(self, size: int) -> bool:
+        """
+        Return whether the guest may have a result of `size` bytes, and be given them by the host.
+
+        Called on any thread, with the lock of the requests. It goes by what the guest's own thread
+        saw last, as when the request began, because others may not look at a memory in use.
+        """
+        if self.is_closed:
+            return False
+        if self._seen_bytes + self.services.requests.held + size > self.limits.guest_bytes:
+            return False
+        if self._give is not None:
+            try:
+                self._give(self._given_bytes + size)
+            except GuestMemoryFull:
+                return False
+            self._given_bytes += size
+        self.is_tight = True  # the next call has the memory limited to what is left
+        return True
 
     def let_grow(self) -> None:
         """Let the memory grow to what the guest's other bytes leave of its limit by now."""
-        self._limit_memory(self._other_bytes())
+        with self.services.requests.lock:
+            self._limit_memory(self._other_bytes())
 
     def _limit_memory(self, others: int) -> None:
         """Let the memory grow to what `others` leave of the guest's limit. Raises as above."""
         left = self.limits.guest_bytes - others
         if self._give is not None:
-            self._give(others + min(left, most_memory(self.module)))
+            given = others + min(left, most_memory(self.module))
+            self._give(given)
+            self._given_bytes = given
         is_tight = self._sandbox.limit_memory(left)
         self.is_tight = is_tight or self._give is not None  # what it has less is given back
 
     def _other_bytes(self) -> int:
         """Return the bytes that count towards the guest's limit, beside its memory."""
-        held = self.library.workspace.held(self.number)
+        held = self.library.workspace.held(self.number) + self.services.requests.held
         return held + self._sandbox.records.used + self.services.session_bytes
 
     def close(self) -> None:
@@ -329,3 +360,14 @@ def _weakly(method: Callable[[int], None]) -> Callable[[int], None]:
             found(size)
 
     return call
+
+
+def _weakly_asked(method: Callable[[int], bool]) -> Callable[[int], bool]:
+    """Return a function that asks a method, and does not keep its object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def ask(size: int) -> bool:
+        found = reference()
+        return found is not None and found(size)
+
+    return ask

@@ -10,7 +10,6 @@ from weakref import WeakValueDictionary
 from arkml.abi.codes import SnapshotFormat
 from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge, Unavailable
 from arkml.limits import Limits
-from arkml.loggers import SafeLogger
 from arkml.policies.cervo import AssetKind, is_cervo, unpack
 from arkml.policies.given import FunctionPolicy, ObjectPolicy, PolicyFunction
 from arkml.policies.masks import ChoiceMasks
@@ -23,8 +22,6 @@ from arkml.policies.policy import Policy
 from arkml.policies.signature import find_roles, find_signature
 from arkml.policies.training import TrainingPolicy
 from arkml.policies.workspace import PolicyWorkspace
-
-log = SafeLogger(__name__)
 
 _LIMITS = Limits()
 
@@ -261,7 +258,6 @@ def _unpacked(snapshot: bytes, snapshot_format: SnapshotFormat) -> tuple[AssetKi
         case SnapshotFormat.ONNX:
             if not is_cervo(snapshot):
                 return AssetKind.ONNX, snapshot
-            log.info("a snapshot declared as ONNX is a Cervo container")
             return unpack(snapshot)
         case SnapshotFormat.CERVO:
             # Bare ONNX bytes would work, but guests in use rely on the refusal.

@@ -27,6 +27,7 @@ from arkml.hive.address import Address
 from arkml.hive.protocol.runs import DEFAULT_PORT, OVER, OnConflict, RunInfo, RunRequest
 from arkml.loggers import SafeLogger
 from arkml.loopback import is_loopback
+from arkml.runs.request_line import RequestLine
 from arkml.runs.settings import LearnerSettings, doubts, require_valid
 from arkml.sessions.run import mapped
 from arkml.sessions.run_request import HiveAddress
@@ -154,7 +155,7 @@ class HiveAccess(Closing):
 
     def __init__(self, grant: HiveGrant) -> None:
         self.grant = grant
-        self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="arkml-hive")
+        self.threads = RequestLine(_THREADS)
         self.loaders = ThreadPoolExecutor(
             _LOADERS, thread_name_prefix="arkml-loader", initializer=give_way
         )
@@ -245,8 +246,8 @@ class HiveAccess(Closing):
         with ExitStack() as stack:  # all of it also where Ctrl-C ends the wait
             if self._embedded is not None:
                 stack.callback(self._embedded.close)
-            for pool in (self.threads, self.loaders):
-                stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+            stack.callback(self.loaders.shutdown, wait=False, cancel_futures=True)
+            stack.callback(self.threads.close)
             for client in self._clients.values():
                 stack.callback(client.close)
             is_gone = self._clients and all(one.is_gone for one in self._clients.values())

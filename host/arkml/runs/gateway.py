@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeVar
@@ -43,9 +44,12 @@ from arkml.sessions.run import (
 )
 from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session_table import TrainingStart
+from arkml.sessions.text import Allowance, presentable
 
 log = SafeLogger(__name__)
 
+_NOTES_PER_SECOND = 10
+_NOTE_BYTES = 1_024
 T = TypeVar("T")
 
 _STATUS = {
@@ -90,6 +94,7 @@ class HiveRunGateway:
             module, is_allowed=grant.upload_modules, is_worker=bool(grant.join)
         )
         self._lock = threading.Lock()
+        self._notes = Allowance(_NOTES_PER_SECOND, time.monotonic)
         self._memberships: dict[tuple[int, str], RunMembership] = {}
 
     @property
@@ -101,7 +106,7 @@ class HiveRunGateway:
         try:
             client = self._hives.client(address)
         except Unavailable as error:
-            log.info("%s", error)
+            self._note(error)
             return settled(value=False)
         return self._later(lambda: self._has_answered(client))
 
@@ -194,10 +199,15 @@ class HiveRunGateway:
         try:
             client.health().result()
         except HiveError as error:
-            log.info("%s", error)
+            self._note(error)
             self._hives.failure = error
             return False
         return True
+
+    def _note(self, error: ArkmlError) -> None:
+        """Log why a hive cannot be used, for which guests may ask again and again."""
+        if self._notes.take():
+            log.info("%s", presentable(str(error), _NOTE_BYTES))
 
     def _later(self, work: Callable[[], T]) -> Pending[T]:
         """Do `work` on another thread, and turn its errors into those of the ABI."""

@@ -47,8 +47,9 @@ class Usage:
     columns, of `vetting` models and of runs of `models`, both of those that the guest brought.
     `policy_seconds`, of policies that the embedder gave, is not charged. `wait_seconds` are waits
     that the guest asked for. `memory_bytes` is the wasm memory, `column_bytes` the queues of its
-    sessions, `session_bytes` the models in use with the observations and results of brains, and
-    `agent_bytes` the state of its agents.
+    sessions, `session_bytes` the models in use with the observations and results of brains,
+    `agent_bytes` the state of its agents, and `request_bytes` the requests to hives that are not
+    done and results that it has not taken.
     """
 
     wasm_seconds: float = 0.0
@@ -62,6 +63,7 @@ class Usage:
     column_bytes: int = 0
     session_bytes: int = 0
     agent_bytes: int = 0
+    request_bytes: int = 0
 
     @property
     def run_seconds(self) -> float:
@@ -76,7 +78,8 @@ class Usage:
 
     def without_memory(self) -> Usage:
         """Return the times alone, as of a guest that is closed."""
-        return replace(self, memory_bytes=0, column_bytes=0, session_bytes=0, agent_bytes=0)
+        sizes = fields(self)[_FIRST_SIZE:]
+        return replace(self, **dict.fromkeys((field.name for field in sizes), 0))
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -107,7 +110,7 @@ class Account:
     """
 
     __slots__ = (
-        "_inner", "_lockstep", "_place", "_seconds", "budget", "extra", "model_seconds",
+        "_inner", "_lockstep", "_place", "_seconds", "admit", "budget", "extra", "model_seconds",
         "policy_seconds", "require_bytes", "wait_seconds",
     )  # fmt: skip
 
@@ -128,6 +131,8 @@ class Account:
         """Seconds of waits that the guest asked for."""
         self.require_bytes: Callable[[int], None] = _ignore
         """Raises GuestMemoryFull if the guest may not have as many bytes more, in all kinds."""
+        self.admit: Callable[[int], bool] = _admit
+        """Returns False if the guest may not have a result of as many bytes, on any thread."""
 
     @property
     def used(self) -> float:
@@ -210,7 +215,9 @@ class Account:
             else:
                 self.policy_seconds += seconds
 
-    def usage(self, *, memory: int, columns: int, sessions: int, agents: int) -> Usage:
+    def usage(
+        self, *, memory: int, columns: int, sessions: int, agents: int, requests: int
+    ) -> Usage:
         """Return the seconds since loading, with the bytes at present by kind."""
         seconds = self._seconds
         charged = sum(seconds.values()) + self.model_seconds
@@ -226,6 +233,7 @@ class Account:
             column_bytes=columns,
             session_bytes=sessions,
             agent_bytes=agents,
+            request_bytes=requests,
         )
 
     def _add_extra(self, seconds: float) -> None:
@@ -298,3 +306,8 @@ def read_processor_clock(now: float) -> float:
 
 def _ignore(_size: int) -> None:
     """Set no limit: there is no instance yet."""
+
+
+def _admit(_size: int) -> bool:
+    """Set no limit either."""
+    return True

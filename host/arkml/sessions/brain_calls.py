@@ -18,7 +18,7 @@ from arkml.sessions.brains import Brain
 from arkml.sessions.futures import Future
 from arkml.sessions.leases import Lease
 from arkml.sessions.runtimes import Load, Runtime
-from arkml.sessions.snapshots import Packing, log_refusals
+from arkml.sessions.snapshots import Packing, log_refusals, note_container
 from arkml.sessions.state import GuestState
 
 _NONE = 0  # never a valid handle
@@ -160,6 +160,7 @@ class MlInferenceV0(Packing):
         try:
             library = self._guest.library
             library.prepare()
+            note_container(self._guest, data, format)
             with self._guest.account.vetting(is_of_guest=library.takes_snapshots):
                 network = library.load_network(data, format, key=key)
             lease.count(network.session_bytes)

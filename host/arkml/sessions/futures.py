@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,12 +19,16 @@ class ResultType(Generic[T]):
     """
     The type of a future's result. `counted` results have a length, which `poll` answers.
 
-    `discard` frees a result that was dropped and not taken; it is called on any thread.
+    `discard` frees a result that was dropped and not taken; it is called on any thread. `size`
+    returns the bytes that a result holds, by estimate. A request that
+    `has_effect` beside its result is made also after its future was dropped.
     """
 
     name: str
     counted: bool = False
     discard: Callable[[T], object] | None = None
+    size: Callable[[T], int] = sys.getsizeof
+    has_effect: bool = False
 
 
 class Readiness(NamedTuple):
@@ -63,7 +68,7 @@ class Future(Generic[T]):
     The guest's thread reads it; other threads may call `resolve` and `fail` only.
     """
 
-    __slots__ = ("_changes", "_is_dropped", "_lock", "_outcome", "type")
+    __slots__ = ("_changes", "_is_dropped", "_lock", "_outcome", "_released", "_withdraw", "type")
 
     def __init__(self, result: ResultType[T], changes: FutureChanges) -> None:
         self.type = result
@@ -71,14 +76,23 @@ class Future(Generic[T]):
         self._lock = threading.RLock()  # a finalizer may run while this thread holds it
         self._is_dropped = False
         self._outcome: tuple[T] | Exception | None = None
+        self._released: Callable[[], object] | None = None
+        self._withdraw: Callable[[], object] | None = None
 
     @property
     def is_ready(self) -> bool:
         return self._outcome is not None
 
-    def resolve(self, value: T) -> None:
-        """Set the result."""
+    def resolve(self, value: T, released: Callable[[], object] | None = None) -> None:
+        """Set the result; `released` is called once it is taken or dropped, on any thread."""
+        self._released = released
         self._settle((value,))
+
+    def withdraw_by(self, withdraw: Callable[[], object]) -> None:
+        """Call `withdraw` if this future is dropped while it is pending."""
+        self._withdraw = withdraw
+        if self.is_ready:
+            self._withdraw = None
 
     def fail(self, error: Exception) -> None:
         """Set the error that `take` raises. Any other than an AbiError is a bug of the host."""
@@ -108,14 +122,22 @@ class Future(Generic[T]):
         """Discard the result, now or when it is set."""
         with self._lock:
             self._is_dropped = True
-            outcome = self._outcome
+            outcome, withdraw = self._outcome, self._withdraw
+        if outcome is None and withdraw is not None:
+            withdraw()
         self._discard(outcome)
+
+    def release(self) -> None:
+        """Tell that the result was taken."""
+        released, self._released = self._released, None
+        if released is not None:
+            released()
 
     def _settle(self, outcome: tuple[T] | Exception) -> None:
         with self._lock:
             if self._outcome is not None:
                 raise UsageError(f"the {self.type.name} of this future is already set")
-            self._outcome = outcome
+            self._outcome, self._withdraw = outcome, None
             dropped = self._is_dropped
         if dropped:
             self._discard(outcome)
@@ -124,6 +146,8 @@ class Future(Generic[T]):
     def _discard(self, outcome: tuple[T] | Exception | None) -> None:
         if self.type.discard is not None and isinstance(outcome, tuple):
             self.type.discard(outcome[0])
+        if outcome is not None:
+            self.release()
 
 
 class FutureTable:
@@ -160,6 +184,7 @@ class FutureTable:
         if not future.is_ready:
             raise Unavailable(f"future {handle:#x}: the {result.name} is still pending")
         self._remove(handle)
+        future.release()
         return future.result()
 
     def drop(self, handle: int) -> None:

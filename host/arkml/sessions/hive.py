@@ -86,7 +86,7 @@ class HiveV2(HiveRequests):
         address = HiveAddress(hive_url, hive_port)
         hives = self._hives(f"join experiment {run_id!r} on {address}")
         self._guest.sessions.require_room()
-        return self._bring(results.TRAINING, lambda: hives.connect(address, run_id))
+        return self._bring(results.TRAINING, lambda: hives.connect(address, run_id), run_id)
 
     def start_training(
         self,
@@ -142,13 +142,12 @@ class HiveV2(HiveRequests):
     def experiment_config_from_registry(
         self, hive_url: str, hive_port: int, run_id: str
     ) -> Mapping[str, Any]:
-        return self._configurations(
-            self._other(hive_url, hive_port, run_id, "read the configuration")
-        )
+        run = self._other(hive_url, hive_port, run_id, "read the configuration")
+        return self._configurations(run, run_id)
 
     def download_snapshot_from_registry(self, hive_url: str, hive_port: int, run_id: str) -> int:
         run = self._other(hive_url, hive_port, run_id, "download the snapshot")
-        return self._bring(results.BYTES, run.snapshot)
+        return self._bring(results.BYTES, run.snapshot, run_id)
 
 
 class HiveV3(HiveRequests):
@@ -224,7 +223,7 @@ class HiveV4(HiveRequests):
         self, hive_url: str, hive_port: int, run_id: str
     ) -> int:
         run = self._other(hive_url, hive_port, run_id, "read the configuration")
-        return self._text(run, results.TEXT)
+        return self._text(run, results.TEXT, run_id)
 
 
 class HiveV5(HiveRequests):

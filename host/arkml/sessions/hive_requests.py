@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
-from arkml.errors import AbiError, Unavailable
+from arkml.errors import AbiError, GuestMemoryFull, Unavailable
 from arkml.loggers import SafeLogger
 from arkml.sessions import results
 from arkml.sessions.futures import ResultType
 from arkml.sessions.gateway import RunGateway
-from arkml.sessions.run import GuestRun, Pending, mapped
+from arkml.sessions.pending_requests import REQUEST_BYTES
+from arkml.sessions.run import GuestRun, Pending
 from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session import TrainingSession
 from arkml.sessions.state import Family
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 logger = SafeLogger(__name__)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 class HiveRequests(Family):
@@ -40,7 +48,8 @@ class HiveRequests(Family):
         if request.workers:
             guest = self._guest
             request = replace(request, worker_module=guest.worker_module, input=guest.input)
-        return self._bring(results.TRAINING, lambda: hives.start(request))
+        held = (request.configuration, request.checkpoint, request.experiment, request.namespace)
+        return self._bring(results.TRAINING, lambda: hives.start(request), *held, request.input)
 
     def _own(self, context: int, purpose: str) -> GuestRun:
         run = self._guest.sessions.get(context, TrainingSession).run
@@ -54,45 +63,77 @@ class HiveRequests(Family):
         address = HiveAddress(hive_url, hive_port)
         return self._hives(f"{purpose} of {run_id!r} on {address}").find(address, run_id)
 
-    def _bring(self, result: ResultType[T], ask: Callable[[], Pending[T]]) -> int:
-        """Send a request and return the handle of the future of its result."""
-        handle, future = self._guest.futures.open(result)
+    def _bring(
+        self,
+        result: ResultType[T],
+        ask: Callable[[], Pending[S]],
+        *held: str | bytes,
+        change: Callable[[S], T] = _same,
+    ) -> int:
+        """
+        Send a request and return the handle of the future of its result, after a `change` of it.
+
+        The request holds the memory of `held` until it is done. It is withdrawn if the guest drops
+        the future before it begins, unless it has an effect. Raises TooManyRequests,
+        GuestMemoryFull, TooManyFutures, TooManyHandles and what `ask` raises.
+        """
+        guest, requests = self._guest, self._guest.requests
+        size = REQUEST_BYTES + sum(map(sys.getsizeof, held))
+        guest.account.require_bytes(size)
+        requests.begin(size)
+        try:
+            handle, future = guest.futures.open(result)
+        except BaseException:
+            requests.end(size)
+            raise
         try:
             pending = ask()
         except BaseException as error:
-            self._guest.futures.drop(handle)
+            requests.end(size)
+            guest.futures.drop(handle)
             if isinstance(error, AbiError):
-                self._guest.log.say(logging.WARNING, str(error))
+                guest.log.say(logging.WARNING, str(error))
             raise
 
-        def settle(done: Pending[T]) -> None:
+        def settle(done: Pending[S]) -> None:
+            requests.end(size)
             try:
-                value = done.result()
+                value = change(done.result())
+                kept = result.size(value)
             except CancelledError:
                 future.fail(Unavailable(f"the host was closed before the {result.name} arrived"))
             except AbiError as error:
-                logger.warning("%s: %s", self._guest.name, error)
+                guest.log.say(logging.WARNING, str(error))
                 future.fail(error)
             except Exception as error:
-                logger.exception(
-                    "%s: a bug of the host: a request failed (%s)", self._guest.name, result.name
-                )
+                if guest.log.admits():
+                    logger.exception(
+                        "%s: a bug of the host: a request failed (%s)", guest.name, result.name
+                    )
                 future.fail(error)
             else:
-                future.resolve(value)
+                if requests.keep(kept):
+                    future.resolve(value, partial(requests.release, kept))
+                    return
+                if result.discard is not None:
+                    result.discard(value)
+                future.fail(
+                    GuestMemoryFull(f"a {result.name} of {kept} bytes is over Limits.guest_bytes")
+                )
 
+        if not result.has_effect:
+            future.withdraw_by(pending.cancel)
         pending.add_done_callback(settle)
         return handle
 
-    def _configurations(self, run: GuestRun) -> Mapping[str, Any]:
-        shape = self._bring(results.SHAPE, lambda: run.shape)
+    def _configurations(self, run: GuestRun, *held: str) -> Mapping[str, Any]:
+        shape = self._bring(results.SHAPE, lambda: run.shape, *held)
         try:
-            return {"ark_config": shape, "module_config": self._text(run, results.BYTES)}
+            return {"ark_config": shape, "module_config": self._text(run, results.BYTES, *held)}
         except BaseException:
             self._guest.futures.drop(shape)
             raise
 
-    def _text(self, run: GuestRun, result: ResultType[Any]) -> int:
-        if result is results.BYTES:
-            return self._bring(results.BYTES, lambda: mapped(run.configuration(), str.encode))
-        return self._bring(results.TEXT, run.configuration)
+    def _text(self, run: GuestRun, result: ResultType[Any], *held: str) -> int:
+        change = str.encode if result is results.BYTES else _same
+        return self._bring(result, run.configuration, *held, change=change)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,14 +16,30 @@ from arkml.sessions.futures import ResultType
 from arkml.sessions.run import ExperimentInfo, ExperimentShape, Metric
 from arkml.sessions.session_table import TrainingStart
 
+_ITEM_BYTES = 512
+
+
+def _bytes_of_items(items: Sequence[ExperimentInfo] | Sequence[Metric]) -> int:
+    """Return what items hold, by estimate: their names may be long."""
+    return sum(_ITEM_BYTES + sys.getsizeof(item.name) for item in items)
+
+
 BOOL: ResultType[bool] = ResultType("bool")
 BYTES: ResultType[bytes] = ResultType("byte vector", counted=True)
 TEXT: ResultType[str] = ResultType("string")
-TRAINING: ResultType[TrainingStart] = ResultType("training session", discard=TrainingStart.give_up)
+TRAINING: ResultType[TrainingStart] = ResultType(
+    "training session", discard=TrainingStart.give_up, has_effect=True
+)
 SHAPE: ResultType[ExperimentShape] = ResultType("experiment shape")
-EXPERIMENTS: ResultType[Sequence[ExperimentInfo]] = ResultType("experiment vector", counted=True)
-METRICS_V1: ResultType[Sequence[Metric]] = ResultType("metric vector of v1", counted=True)
-METRICS_V3: ResultType[Sequence[Metric]] = ResultType("metric vector of v3", counted=True)
+EXPERIMENTS: ResultType[Sequence[ExperimentInfo]] = ResultType(
+    "experiment vector", counted=True, size=_bytes_of_items
+)
+METRICS_V1: ResultType[Sequence[Metric]] = ResultType(
+    "metric vector of v1", counted=True, size=_bytes_of_items
+)
+METRICS_V3: ResultType[Sequence[Metric]] = ResultType(
+    "metric vector of v3", counted=True, size=_bytes_of_items
+)
 
 
 def metric_bytes(struct: Struct, metrics: Sequence[Metric]) -> bytes:

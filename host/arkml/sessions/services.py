@@ -11,6 +11,7 @@ from arkml.sessions import core, future_handlers, hive
 from arkml.sessions.brain_calls import MlInferenceV0
 from arkml.sessions.futures import FutureChanges, FutureTable
 from arkml.sessions.gateway import RunGateway
+from arkml.sessions.pending_requests import PendingRequests
 from arkml.sessions.runtimes import Runtime, destroy
 from arkml.sessions.session import QueueOpener, Session
 from arkml.sessions.session_handlers import InferenceV1, SubmitV5, TrainingV1, TrainingV2
@@ -177,6 +178,11 @@ class Services:
         and results of brains.
         """
         return self._guest.snapshots.held + self._guest.brain_memory.granted
+
+    @property
+    def requests(self) -> PendingRequests:
+        """The guest's requests to hives, and the bytes that count for them."""
+        return self._guest.requests
 
     @property
     def live_futures(self) -> int:

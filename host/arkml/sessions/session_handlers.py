@@ -10,7 +10,7 @@ from arkml.errors import AbiError
 from arkml.policies.onnx import session_bytes
 from arkml.sessions import responses
 from arkml.sessions.session import InferenceSession, Origin, Session, TrainingSession
-from arkml.sessions.snapshots import log_refusals
+from arkml.sessions.snapshots import log_refusals, note_container
 from arkml.sessions.state import Family
 
 S = TypeVar("S", bound=Session)
@@ -32,6 +32,7 @@ class _SnapshotSessions(Family):
         guest = self._guest
         guest.sessions.require_room()
         guest.library.prepare()
+        note_container(guest, snapshot, snapshot_format)
         with log_refusals(guest), guest.snapshots.take(snapshot) as lease:
             is_of_guest = guest.library.takes_snapshots
             with guest.account.vetting(is_of_guest=is_of_guest):

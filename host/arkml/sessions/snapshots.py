@@ -6,8 +6,9 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from arkml.abi.codes import SnapshotFormat
 from arkml.errors import InvalidArguments
-from arkml.policies.cervo import pack_onnx
+from arkml.policies.cervo import is_cervo, pack_onnx
 from arkml.sessions.state import Family, GuestState
 
 
@@ -19,6 +20,14 @@ def log_refusals(guest: GuestState) -> Iterator[None]:
     except InvalidArguments as error:
         guest.log.say(logging.WARNING, f"a snapshot was refused: {error}")
         raise
+
+
+def note_container(guest: GuestState, snapshot: bytes, snapshot_format: SnapshotFormat) -> None:
+    """Log once that a snapshot which is used is of another format than the guest declares."""
+    is_declared = snapshot_format is not SnapshotFormat.ONNX
+    if guest.library.takes_snapshots and not is_declared and is_cervo(snapshot):
+        text = "a snapshot declared as ONNX is a Cervo container"
+        guest.log.say_once("container", logging.INFO, text)
 
 
 class Packing(Family):

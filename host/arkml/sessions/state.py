@@ -13,6 +13,7 @@ from arkml.sessions.futures import FutureChanges, FutureTable
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U32_LAYOUT, HandleRoom, HandleTable
 from arkml.sessions.leases import PORTION, SnapshotLeases
+from arkml.sessions.pending_requests import PendingRequests
 from arkml.sessions.session import Keys, QueueOpener
 from arkml.sessions.session_table import SessionTable
 from arkml.sessions.text import GuestLog
@@ -32,6 +33,10 @@ class Charging(Protocol):
     def require_bytes(self) -> Callable[[int], None]:
         """Raises GuestMemoryFull if the guest may not have as many bytes more."""
 
+    @property
+    def admit(self) -> Callable[[int], bool]:
+        """Returns False if the guest may not have a result of as many bytes, on any thread."""
+
     def vetting(self, *, is_of_guest: bool) -> AbstractContextManager[object]:
         """Charge the block, which loads a model, if the guest brought it."""
 
@@ -50,6 +55,10 @@ class FreeWork:
     def require_bytes(self, size: int) -> None:
         """Allow every size."""
         del size
+
+    def admit(self, size: int) -> bool:
+        """Allow every result."""
+        return size >= 0
 
     def vetting(self, *, is_of_guest: bool) -> AbstractContextManager[object]:
         """Charge nothing for the block."""
@@ -109,6 +118,7 @@ class GuestState:
         )
         self.snapshots = SnapshotLeases(PORTION * limits.snapshot_bytes)
         self.changes = FutureChanges()
+        self.requests = PendingRequests(limits.requests, lambda size: account.admit(size))
         self.futures = FutureTable(self.handles, limit=limits.futures, changes=self.changes)
         self.keys = Keys(number)
         self.sessions = SessionTable(self.keys, self.handles, open_queue, account.noting)

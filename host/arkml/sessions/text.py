@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 
@@ -24,7 +25,7 @@ LEVELS = {
 
 LINES_PER_SECOND = 1000
 LINE_BYTES = 256
-"""A longer line counts once for each beginning of that many bytes."""
+"""A longer line counts once for each beginning of that many bytes, with its contexts."""
 _CONTEXTS = 32
 _CONTEXT_BYTES = 256
 _CONTINUATION = "\n    "
@@ -56,7 +57,8 @@ class Allowance:
     """
     A token bucket of `rate` lines a second, with bursts of up to `rate` lines.
 
-    The last line of a burst may be longer than what is left; the next one then waits for it.
+    The last line of a burst may be longer than what is left; the next one then waits for it. Any
+    thread may use it.
     """
 
     def __init__(self, rate: float, stopwatch: Callable[[], float]) -> None:
@@ -64,20 +66,34 @@ class Allowance:
         self._stopwatch = stopwatch
         self._left = rate
         self._last = stopwatch()
+        self._refused = 0
+        self._lock = threading.RLock()  # a finalizer may find it taken
 
     def take(self, lines: int = 1) -> bool:
         """Take `lines` tokens and return True, or return False if there is none."""
-        now = self._stopwatch()
-        self._left = min(self._rate, self._left + (now - self._last) * self._rate)
-        self._last = now
-        if self._left < 1:
-            return False
-        self._left -= lines
-        return True
+        with self._lock:
+            now = self._stopwatch()
+            self._left = min(self._rate, self._left + (now - self._last) * self._rate)
+            self._last = now
+            if self._left < 1:
+                self._refused += 1
+                return False
+            self._left -= lines
+            return True
+
+    def forget_refused(self) -> int:
+        """Return how often `take` returned False since this was asked last."""
+        with self._lock:
+            refused, self._refused = self._refused, 0
+            return refused
 
 
 class GuestLog:
-    """The log of one guest, the logger `arkml.guest.NAME`, created at the first line."""
+    """
+    The log of one guest, the logger `arkml.guest.NAME`, created at the first line.
+
+    Any thread may use it; the debug contexts are added and removed by the guest's own.
+    """
 
     def __init__(
         self,
@@ -91,8 +107,8 @@ class GuestLog:
         self._limit = limit
         self._allowance = Allowance(rate, stopwatch)
         self._contexts: list[tuple[str, str]] = []
+        self._suffix, self._suffix_bytes = "", 0
         self._logger: SafeLogger | None = None
-        self._dropped = 0
         self._logged: set[str] = set()
 
     @property
@@ -108,16 +124,13 @@ class GuestLog:
 
     def admits(self, *texts: str | DisplayText) -> bool:
         """
-        Take the allowance of one line with `texts`, before anything of them is read.
+        Take the allowance of one line with `texts` and the contexts, before texts are read.
 
         Returns False, and counts the line as dropped, if the rate is exceeded.
         """
         sizes = (len(text) if isinstance(text, str) else text.size for text in texts)
-        admitted = self._allowance.take(
-            max(1, sum(-(-min(size, self._limit) // LINE_BYTES) for size in sizes))
-        )
-        self._dropped += not admitted
-        return admitted
+        size = self._suffix_bytes + sum(min(size, self._limit) for size in sizes)
+        return self._allowance.take(max(1, -(-size // LINE_BYTES)))
 
     def write(self, level: int, line: str) -> None:
         """Log a presentable line that was admitted, with the debug contexts."""
@@ -132,9 +145,8 @@ class GuestLog:
 
     def flush(self) -> None:
         """Log the number of lines dropped since the last one that passed."""
-        if self._dropped:
-            self.logger.warning("dropped %d lines: the guest exceeds its log rate", self._dropped)
-            self._dropped = 0
+        if dropped := self._allowance.forget_refused():
+            self.logger.warning("dropped %d lines: the guest exceeds its log rate", dropped)
 
     def add_context(self, name: str | DisplayText, value: str | DisplayText) -> None:
         """Show `name=value` on every line until it is removed; a name shows its newest value."""
@@ -142,6 +154,7 @@ class GuestLog:
             self.say_once("contexts", logging.WARNING, f"more than {_CONTEXTS} debug contexts")
             return
         self._contexts.append((_on_one_line(name), _on_one_line(value)))
+        self._renew_suffix()
 
     def remove_context(self, name: str | DisplayText) -> None:
         """Remove the newest value of `name`, if there is one."""
@@ -149,13 +162,18 @@ class GuestLog:
         for index in reversed(range(len(self._contexts))):
             if self._contexts[index][0] == added:
                 del self._contexts[index]
+                self._renew_suffix()
                 return
 
     def context(self) -> str:
         """Return the contexts as the suffix of a line: empty, or ` [name=value …]`."""
-        if not self._contexts:
-            return ""
-        return f" [{' '.join(f'{name}={value}' for name, value in dict(self._contexts).items())}]"
+        return self._suffix
+
+    def _renew_suffix(self) -> None:
+        newest = dict(self._contexts)
+        texts = " ".join(f"{name}={value}" for name, value in newest.items())
+        self._suffix = f" [{texts}]" if newest else ""
+        self._suffix_bytes = len(self._suffix.encode())
 
 
 def _on_one_line(text: str | DisplayText) -> str:

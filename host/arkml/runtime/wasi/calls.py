@@ -100,6 +100,7 @@ class WasiCalls:
             1: grant.stdout or sys.stdout.buffer.write,
             2: grant.stderr or sys.stderr.buffer.write,
         }
+        self._lost: set[int] = set()
         self.waiting: Wait | None = None
 
     def sched_yield(self) -> int:
@@ -129,9 +130,15 @@ class WasiCalls:
         try:
             write(data)
         except OSError as error:
-            logger.warning("output of a guest to descriptor %d is lost: %s", fd, error)
+            self._warn_once(fd, f"output of a guest to descriptor {fd} is lost: {error}")
             return Errno.IO
         return Errno.SUCCESS
+
+    def _warn_once(self, fd: int, text: str) -> None:
+        """Log the first fault of a descriptor: the guest may ask for it again and again."""
+        if fd not in self._lost:
+            self._lost.add(fd)
+            logger.warning("%s", text)
 
     def poll_oneoff(
         self, subscriptions: int, events: int, count: int, num_events: int, now: int
@@ -210,7 +217,7 @@ class WasiCalls:
         try:
             data = self._stdin.read(sum(size for _, size in buffers))
         except OSError as error:
-            logger.warning("standard input cannot be read: %s", error)
+            self._warn_once(0, f"standard input cannot be read: {error}")
             return Errno.IO
         self._memory.write(num_read, struct.pack("<I", len(data)))
         for start, size in buffers:

@@ -1,0 +1,82 @@
+"""Requests to hives that wait for a thread, and can be withdrawn until they have one."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class RequestLine:
+    """
+    A line of work before `most` threads.
+
+    Unlike that of an executor, it forgets what is cancelled at once, with all that it would need.
+    Any thread may use it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="arkml-hive")
+        self._most = most
+        self._busy = 0
+        self._is_closed = False
+        self._waiting: OrderedDict[Future[Any], Callable[[], Any]] = OrderedDict()
+        self._lock = threading.RLock()  # a finalizer that withdraws work may find it taken
+
+    def __len__(self) -> int:
+        """Return how much work has not begun."""
+        return len(self._waiting)
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Do `work` when a thread is free. Raises RuntimeError after `close`."""
+        future: Future[T] = Future()
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError("the line is closed")
+            self._waiting[future] = work
+            is_needed = self._busy < self._most
+            if is_needed:
+                self._threads.submit(self._serve)
+                self._busy += 1
+        future.add_done_callback(self._forget)
+        return future
+
+    def close(self) -> None:
+        """Cancel the work that has not begun, and wait for none. Safe to call again."""
+        with self._lock:
+            self._is_closed = True
+        for future in list(self._waiting):
+            future.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _forget(self, future: Future[Any]) -> None:
+        self._waiting.pop(future, None)
+
+    def _serve(self) -> None:
+        """Do what waits, in its order, until nothing does."""
+        while (first := self._next()) is not None:
+            _do(*first)
+            del first  # or an idle thread would keep its result
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        with self._lock:
+            try:
+                return self._waiting.popitem(last=False)
+            except KeyError:
+                self._busy -= 1
+                return None
+
+
+def _do(future: Future[T], work: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001  whoever asked for it raises it
+        future.set_exception(error)
+    else:
+        future.set_result(result)
