@@ -38,7 +38,7 @@ def _uncounted(inner: ASGIApp) -> ASGIApp:
     return inner
 
 
-def _announce(host: str, port: int) -> None:
+def _announce(host: str, port: int, _one_time: str) -> None:
     print(json.dumps({"host": host, "port": port}), flush=True)
 
 

@@ -95,8 +95,8 @@ class _Sender:
 @contextmanager
 def _pages(service: Service, run: str) -> Iterator[None]:
     """Open pages, which must have got each report in the end."""
-    host, port, token = service.hive.locate()
-    words = (host, str(port), token, f"/v1/events?runs={run}", str(PAGES))
+    at = service.hive.locate()
+    words = (at.host, str(at.port), at.token, f"/v1/events?runs={run}", str(PAGES))
     begun = time.monotonic()
     with subprocess.Popen(
         [sys.executable, HERE / "page_readers.py", *words],
@@ -132,9 +132,9 @@ def _first_view() -> tuple[float, float]:
             run = Service(hive).connect().create()
         _write_day(data / "runs" / run)
         hive = stack.enter_context(EmbeddedHive(data, {"learner": [LEARNER], "spare": False}))
-        host, port, token = hive.locate()
-        headers = {"authorization": f"Bearer {token}"}
-        base = f"http://{host}:{port}/"
+        at = hive.locate()
+        headers = {"authorization": f"Bearer {at.token}"}
+        base = f"http://{at.host}:{at.port}/"
         with httpx.Client(base_url=base, headers=headers, timeout=60.0, trust_env=False) as client:
             begun = time.perf_counter()
             size = _load(client, run)
