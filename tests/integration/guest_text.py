@@ -95,17 +95,19 @@ ACTION = -POSITION - 1.5 * VELOCITY
 
 _RUNNING_TEXT, _SAY_RUNNING = logging_of("running", at=512)
 
+
+def opening(name, offset, size, handle):
+    """A function that opens a session of the model of `size` bytes, with its handle at `handle`."""
+    call = f"(call ${START} {i32(2)} {i32(1)} {i32(offset)} {i32(size)} {i32(0)} {i32(handle)})"
+    return function(name, call, result="i32")
+
+
 ACTOR = module(
     data(MODEL, POINTMASS),
     f'(data (i32.const {FEATURES}) "\\00\\00\\00\\3f\\00\\00\\80\\be")',
     _RUNNING_TEXT,
     data(640, b"localhost"),
-    function(
-        "open",
-        f"(call ${START} {i32(2)} {i32(1)} {i32(MODEL)} {i32(len(POINTMASS))} {i32(0)}"
-        f" {i32(HANDLE)})",
-        result="i32",
-    ),
+    opening("open", MODEL, len(POINTMASS), HANDLE),
     function("close", f"(call ${STOP} (i64.load {i32(HANDLE)}))", result="i32"),
     function(
         "push",

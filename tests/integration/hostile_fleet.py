@@ -17,6 +17,7 @@ from tests.integration.guest_text import (
     function,
     i32,
     module,
+    opening,
 )
 from tests.unit.policy_models import model, node, port, weight
 
@@ -57,11 +58,6 @@ def slow_model():
     return model(nodes, [port("obs", "N", 2)], [port("actions", "N", 1)], weights)
 
 
-def _opening(name, offset, size, handle):
-    call = f"(call ${START} {i32(2)} {i32(1)} {i32(offset)} {i32(size)} {i32(0)} {i32(handle)})"
-    return function(name, call, result="i32")
-
-
 def _loop(body):
     return f"(loop $more {body} (br $more))"
 
@@ -81,8 +77,8 @@ def _module():
         data(ROWS, b"\1"),
         data(MODEL, POINTMASS),
         data(_SLOW, slow),
-        _opening("open", MODEL, len(POINTMASS), HANDLE),
-        _opening("open_slow", _SLOW, len(slow), _SLOW_HANDLE),
+        opening("open", MODEL, len(POINTMASS), HANDLE),
+        opening("open_slow", _SLOW, len(slow), _SLOW_HANDLE),
         f"""(func $step (param $handle i32) (param $rows i32) (local $row i32)
           (loop $next
             (drop (call ${PUSH} (i64.load (local.get $handle))

@@ -25,6 +25,7 @@ from tests.integration.guest_text import (
     i32,
     logging_of,
     module,
+    opening,
 )
 from tests.integration.hostile_fleet import (
     GUEST,
@@ -296,12 +297,7 @@ def test_a_guest_pays_for_the_metadata_that_it_pushes_in_a_training(host, size):
 
 UNEVEN = module(
     data(MODEL, POINTMASS),
-    function(
-        "open",
-        f"(call ${START} {i32(2)} {i32(1)} {i32(MODEL)} {i32(len(POINTMASS))} {i32(0)}"
-        f" {i32(HANDLE)})",
-        result="i32",
-    ),
+    opening("open", MODEL, len(POINTMASS), HANDLE),
     function(
         "push",
         f"""(drop (call ${PUSH} (i64.load {i32(HANDLE)}) (i64.extend_i32_u (local.get $agent))

@@ -26,6 +26,7 @@ from tests.integration.guest_text import (
     i32,
     logging_of,
     module,
+    opening,
     python,
 )
 
@@ -68,12 +69,7 @@ PLAYER = module(
     data(MODEL, POINTMASS),
     _RUNNING_TEXT,
     ALLOCATOR,
-    function(
-        "open",
-        f"(call ${START} {i32(2)} {i32(1)} {i32(MODEL)} {i32(len(POINTMASS))} {i32(0)}"
-        f" {i32(HANDLE)})",
-        result="i32",
-    ),
+    opening("open", MODEL, len(POINTMASS), HANDLE),
     function(
         "ark_applet_update",
         f"""(local $script i32) (local $turns i32) (local.set $script (i32.load8_u {i32(SCRIPT)}))

@@ -76,7 +76,7 @@ def _do(future: Future[T], work: Callable[[], T]) -> None:
         return
     try:
         result = work()
-    except BaseException as error:  # noqa: BLE001  whoever asked for it raises it
+    except BaseException as error:  # noqa: BLE001  the caller of result() raises it
         future.set_exception(error)
     else:
         future.set_result(result)

@@ -55,14 +55,14 @@ class _Link(asyncio.Protocol):
             self.transport.pause_reading()
 
     def connection_lost(self, _: Exception | None) -> None:
-        with self._rest, contextlib.suppress(OSError):  # there is no more, or the connection failed
+        with self._rest, contextlib.suppress(OSError):  # the end, or the connection failed
             while part := self._rest.recv(_CHUNK, socket.MSG_DONTWAIT):
                 self._received += part
         self._has_ended = True
         self._changed.set()
 
     async def read(self) -> bytes:
-        """Return what has arrived, empty once there is no more."""
+        """Return what has arrived, empty at the end."""
         while not self._received and not self._has_ended:
             self._changed.clear()
             await self._changed.wait()

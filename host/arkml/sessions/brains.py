@@ -70,7 +70,7 @@ class Submission:
             return
         place = self._places.get(name)
         if place is None:
-            self.fault = self._wrong(f"there is no input {name[:80]!r}")
+            self.fault = self._wrong(f"the model has no input {name[:80]!r}")
             return
         width = place.stop - place.start
         if len(floats) != width:
@@ -155,7 +155,7 @@ class Brain:
         Queue the observation, or drop it and raise what is wrong with it.
 
         Raises InvalidArguments for inputs that do not fit the model, TooManyRows and
-        GuestMemoryFull for an observation that there is no room for.
+        GuestMemoryFull for an observation beyond the limits.
         """
         submission = self._submission
         if submission is None:

@@ -53,7 +53,7 @@ class PendingRequests:
             self._held -= size
 
     def keep(self, size: int) -> bool:
-        """Count a result of `size` bytes; return False, and do not, if there is no room for it."""
+        """Count a result of `size` bytes; return False, and do not, if it is over the limit."""
         with self.lock:
             if not self._admit(size):
                 return False
