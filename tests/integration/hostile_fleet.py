@@ -21,6 +21,7 @@ from tests.integration.guest_text import (
 )
 from tests.unit.policy_models import model, node, port, weight
 
+GREEDY = {1, 4, 6}
 WIDTH = 512  # of the two layers of the slow model
 
 
@@ -135,12 +136,25 @@ def states(fleet, without):
     }
 
 
-def spend(guest, seconds):
-    """Let a greedy guest use about that much processor time in each of its frames."""
+def greedy_fleet(host, budget):
+    """
+    Make a fleet of eight, of which GREEDY use together more than half of `budget` in each frame.
+
+    They would also if the machine became half or twice as fast, and none is over the budget then.
+    """
+    fleet = hostile_fleet(host, 8, dict.fromkeys(GREEDY, Harm.GREED))
+    spend([fleet.guests[index] for index in GREEDY], 0.4 * budget)
+    return fleet
+
+
+def spend(guests, seconds):
+    """Let greedy guests use about that much processor time in each of their frames."""
     turns, quickest = 1_000_000, float("inf")
-    guest.write_memory(TURNS, turns.to_bytes(4, "little"))
+    first = guests[0]
+    first.write_memory(TURNS, turns.to_bytes(4, "little"))
     for _ in range(8):  # the machine may do other work meanwhile
-        before = guest.account.wasm_seconds
-        guest.call("ark_applet_update", budget=None)
-        quickest = min(quickest, guest.account.wasm_seconds - before)
-    guest.write_memory(TURNS, int(seconds / quickest * turns).to_bytes(4, "little"))
+        before = first.account.wasm_seconds
+        first.call("ark_applet_update", budget=None)
+        quickest = min(quickest, first.account.wasm_seconds - before)
+    for guest in guests:
+        guest.write_memory(TURNS, int(seconds / quickest * turns).to_bytes(4, "little"))

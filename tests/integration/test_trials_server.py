@@ -131,6 +131,20 @@ async def test_a_hard_end_reaches_all_with_details():
         assert await controls.state(trial_id) == "ENDED"
 
 
+async def test_an_actor_that_acts_while_the_end_is_on_its_way_reads_it():
+    async with served() as (controls, programs):
+        trial_id = await controls.start(playing(programs, [actor("a0")]))
+        peer = await controls.join(trial_id, "a0")
+        await peer.hear_until("observation 0")
+        await controls.terminate(trial_id, hard=True)
+        await controls.reached(trial_id, "ENDED")
+        await peer.say(action())
+        await peer.hear_all()
+
+        assert peer.lines[-1] == "END the trial was terminated"
+        assert await peer.stream.code() is grpc.StatusCode.OK
+
+
 async def test_service_actors_are_called_and_play():
     async with served(environment=ending_after(4)) as (controls, programs):
         actors = [actor("a0", endpoint=programs.endpoint), actor("a1")]

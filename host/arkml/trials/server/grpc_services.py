@@ -38,6 +38,9 @@ from arkml.trials.wire.players_pb2_grpc import PlayersSPServicer
 HANDSHAKE_SECONDS: Final = 10.0
 """Seconds that an actor has from its call to its first message."""
 
+CROSSING_SECONDS: Final = 1.0
+"""Seconds that the other end has to end its stream, after the last message to it."""
+
 _MOST_DETAILS: Final = 1_000  # characters: metadata have a limit of 16 KiB, percent-encoded
 
 _Admit: TypeAlias = Callable[
@@ -149,7 +152,13 @@ class PlayersServicer(PlayersSPServicer):
 
 
 async def _carry(context: Any, limits: TrialLimits, admit: _Admit) -> None:
-    """Carry the messages of an actor that `admit` lets in, until its trial is over for it."""
+    """
+    Carry the messages of an actor that `admit` lets in, until its trial is over for it.
+
+    A message of the actor that arrives after the end of the stream would fail there, and hide from
+    it what it has not read: gRPC drops the messages before such an error. So the stream ends when
+    the actor has ended its side, or after a moment.
+    """
     lost: list[str] = []
     sender: BoundedSender[ActorRunTrialInput] = BoundedSender(limits, lost.append)
     try:
@@ -161,6 +170,7 @@ async def _carry(context: Any, limits: TrialLimits, admit: _Admit) -> None:
     reading = asyncio.create_task(_read(context, receiver))
     try:
         await sender.pump(context.write)
+        await asyncio.wait([reading], timeout=CROSSING_SECONDS)
     except TimeoutError:
         lost.append("it did not read what it was sent")
         receiver.lose(lost[0])
