@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import ROOT
@@ -48,8 +49,8 @@ def rows(bench: Bench) -> Iterator[Row]:
         f" One is watched: scraped every {SCRAPE_EVERY:g} s, with log lines in JSON, and traced as"
         " by default, with a receiver of OTLP; the senders are traced hosts then. The other one has"
         " neither metrics, counts of requests, log lines nor traces. Their learners learn nothing."
-        " Times of a row are by the clock, from the columns to the answer, and of the server's"
-        " processor; the ratio of the former is that of rows/s.",
+        " Times of a row are by the clock, from the columns to the answer of the median body of a"
+        " round, and of the server's processor, all that it used in a round.",
     )
     seconds = 0.5 if bench.quick else 1.0
     with ExitStack() as opened:
@@ -175,7 +176,8 @@ class _Uploads:
         self._target = Target(hive.host, hive.port, "", run_id, features, 1, size)
         self._columns = columns_of(self._target)
         self._connection = Connection(self._target)
-        self._seq, self._took, self._busy, self._first = 0, 0.0, 0.0, 0
+        self._took: list[float] = []
+        self._seq, self._busy, self._first = 0, 0.0, 0
 
     async def join(self) -> None:
         """Connect, and join the run."""
@@ -189,12 +191,13 @@ class _Uploads:
 
     def begin(self) -> None:
         """Begin a round."""
-        self._took, self._busy, self._first = 0.0, self._hive.processor_seconds, self._seq
+        self._took.clear()
+        self._busy, self._first = self._hive.processor_seconds, self._seq
 
     def end(self) -> None:
         """End a round."""
         rows = (self._seq - self._first) * self._target.rows
-        self.clock.append(self._took / rows * 1e6)
+        self.clock.append(median(self._took) / self._target.rows * 1e6)
         self.processor.append((self._hive.processor_seconds - self._busy) / rows * 1e6)
 
     async def send(self) -> None:
@@ -209,7 +212,7 @@ class _Uploads:
             with self._traces.span("send rows", kind="client", parent=parent) as span:
                 header = f"{hive_tracing.HEADER}: {self._traces.header(span)}\r\n"
                 await self._connection.ask("POST", self._path, body, CONTENT_TYPE, header)
-        self._took += time.perf_counter() - start
+        self._took.append(time.perf_counter() - start)
         self._columns.step += 1
         self._columns.state[:] = 0
 

@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
+from random import Random
 from typing import TYPE_CHECKING, Literal
 
 from arkml.loggers import SafeLogger
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.sampling import Sampler
     from opentelemetry.trace import Span
 
 HEADER = "traceparent"
@@ -50,15 +50,24 @@ class Tracing:
         from opentelemetry.sdk.resources import SERVICE_NAME, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
+        from opentelemetry.trace import NonRecordingSpan, SpanContext
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+        sampler = os.environ.get("OTEL_TRACES_SAMPLER")
+        self._share = 1.0 if sampler else _share(os.environ.get("OTEL_TRACES_SAMPLER_ARG"))
+        self._random = Random()  # not that of the application, which may have seeded it
+        # One for all: its id is not recorded anywhere, and a body has a few µs for this.
+        bits = self._random.getrandbits
+        self._left_out = NonRecordingSpan(SpanContext(bits(128), bits(64), is_remote=False))
         named = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: side}
         self._provider: TracerProvider = TracerProvider(
-            sampler=_sampler(), resource=Resource.create(named), shutdown_on_exit=False
+            sampler=None if sampler else ParentBased(ALWAYS_ON),
+            resource=Resource.create(named),
+            shutdown_on_exit=False,
         )
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        sampler = os.environ.get("OTEL_TRACES_SAMPLER") or "parentbased_traceidratio"
-        self._follows_parents = sampler.lower().startswith("parentbased")
+        self._follows_parents = not sampler or sampler.lower().startswith("parentbased")
         self._tracer = self._provider.get_tracer("arkml")
         self._propagator = TraceContextTextMapPropagator()
         atexit.register(self.flush)
@@ -75,8 +84,11 @@ class Tracing:
         Start a span, which the caller ends.
 
         `parent` is another span, or the header `traceparent` of a request; empty begins a trace,
-        which is recorded as the sampler decides.
+        which is recorded as the sampler of OTEL_TRACES_SAMPLER decides, else by chance.
         """
+        if not parent and self._random.random() >= self._share:
+            return self._left_out
+
         from opentelemetry.context import Context
         from opentelemetry.trace import SpanKind, set_span_in_context
 
@@ -115,12 +127,9 @@ class Tracing:
 
     def header(self, span: Span) -> str:
         """Return the header by which another process continues the trace of a span."""
-        from opentelemetry.context import Context
-        from opentelemetry.trace import set_span_in_context
-
-        carrier: dict[str, str] = {}
-        self._propagator.inject(carrier, set_span_in_context(span, Context()))
-        return carrier.get(HEADER, "")
+        context = span.get_span_context()
+        flags = int(context.trace_flags)
+        return f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}"
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
         """Export what has ended, for at most `seconds`; a receiver that is gone delays no end."""
@@ -170,15 +179,6 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
     is_disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     exporter = environment.get("OTEL_TRACES_EXPORTER", "otlp")
     return any(map(environment.get, _ENDPOINTS)) and not is_disabled and exporter != "none"
-
-
-def _sampler() -> Sampler | None:
-    """Return the sampler, None for that of OTEL_TRACES_SAMPLER."""
-    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
-
-    if os.environ.get("OTEL_TRACES_SAMPLER"):
-        return None
-    return ParentBasedTraceIdRatio(_share(os.environ.get("OTEL_TRACES_SAMPLER_ARG")))
 
 
 def _share(text: str | None) -> float:
