@@ -1,4 +1,8 @@
-"""A learner that learns nothing and reports 40 curves once a second: `RUN_DIR` or `--spare`."""
+"""
+A learner that learns nothing: `RUN_DIR` or `--spare`.
+
+It reports 40 curves once a second and 10 histograms every 5 seconds, which a learner does in 60.
+"""
 
 import math
 import os
@@ -9,13 +13,14 @@ import time
 
 from arkml.hive.protocol.messages import Unpacker, pack
 
-CURVES = 40
+CURVES, HISTOGRAMS = 40, 10
 
 
 def main():
     link = socket.socket(fileno=3)
     unpacker = Unpacker()
-    begun, due, cursor, is_open = time.monotonic(), 0.0, [0, 0], sys.argv[-1] != "--spare"
+    begun, due, histograms_due = time.monotonic(), 0.0, 0.0
+    cursor, is_open = [0, 0], sys.argv[-1] != "--spare"
 
     def send(kind, **fields):
         link.sendall(pack(kind, **fields))
@@ -46,6 +51,11 @@ def main():
             step = int((now - begun) * 1_000)
             points = [(f"curve/{n}", step, math.sin(step / 1e4 + n)) for n in range(CURVES)]
             send("metrics", points=points)
+            if now >= histograms_due:
+                histograms_due = now + 5.0
+                bins = [-4, -16, [32] * 32]
+                names = [f"feature/{n}" for n in range(HISTOGRAMS)]
+                send("histograms", rows=step, histograms=[(n, bins, -1.0, 1.0, 0.0) for n in names])
             send("progress", n_opts=0, cursor=cursor, admits=1 << 50, hold=False, turn_seconds=0.0)
 
 

@@ -1,6 +1,6 @@
 // What people do to runs: stop, save a checkpoint, download, remove. Asked twice where it matters.
 
-import { change, download } from "./api.js";
+import { change, download, removeAt } from "./api.js";
 import { fileName } from "./csv.js";
 import { button, element } from "./dom.js";
 import { harmless, whole } from "./format.js";
@@ -75,7 +75,7 @@ export async function remove(run) {
     ],
     ["Remove…", "Remove for good"]
   );
-  if (isSure) await change("DELETE", `v1/runs/${run.id}?force=${isOver(run) ? 0 : 1}`);
+  if (isSure) await removeAt(`v1/runs/${run.id}`, { force: isOver(run) ? 0 : 1 });
   return isSure;
 }
 

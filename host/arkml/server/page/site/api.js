@@ -2,6 +2,10 @@
 
 const PATIENCE = 30_000; // milliseconds
 
+const underWay = new Set(); // of { path, controller }
+const REMOVED = "it is being removed";
+let leaving = null; // the path of what is being removed: nothing below it is asked for
+
 /** A request that the hive refuses with a sentence, or does not answer: `status` 0. */
 export class ApiError extends Error {
   constructor(text, status) {
@@ -29,6 +33,23 @@ export async function change(method, path, body = {}) {
   return text ? JSON.parse(text) : null;
 }
 
+/**
+ * Remove what a path names. Throws ApiError.
+ *
+ * Requests below it are given up: they would be refused, which browsers write to the console.
+ */
+export async function removeAt(path, parameters) {
+  leaving = path;
+  for (const request of underWay) {
+    if (request.path.startsWith(path)) request.controller.abort();
+  }
+  try {
+    await change("DELETE", pathOf(path, parameters));
+  } finally {
+    leaving = null;
+  }
+}
+
 /** Save the bytes of a route as a file. Throws ApiError. */
 export async function download(path, parameters, name) {
   const answer = await ask(pathOf(path, parameters), { method: "GET" });
@@ -45,12 +66,19 @@ export function save(blob, name) {
 }
 
 async function ask(path, options) {
+  const isRead = options.method === "GET";
+  if (isRead && leaving !== null && path.startsWith(leaving)) throw new ApiError(REMOVED, 404);
+  const request = { path, controller: new AbortController() };
+  if (isRead) underWay.add(request);
   let answer;
   try {
-    const signal = AbortSignal.timeout(PATIENCE);
+    const signal = AbortSignal.any([AbortSignal.timeout(PATIENCE), request.controller.signal]);
     answer = await fetch(path, { ...options, signal, credentials: "same-origin", cache: "no-store" });
   } catch {
+    if (request.controller.signal.aborted) throw new ApiError(REMOVED, 404);
     throw new ApiError("the hive does not answer", 0);
+  } finally {
+    underWay.delete(request);
   }
   if (answer.ok) return answer;
   const text = await answer.text();

@@ -169,7 +169,10 @@ export class RunView {
     if (app.who?.role === "admin") {
       acts.push(
         press("Remove", async () => {
-          if (await remove(this.runs()[0])) app.change({ runs: [] });
+          const [run] = this.runs();
+          if (!(await remove(run))) return;
+          app.store.takeRuns({ runs: [], removed: [run.id] }); // before the event says so
+          app.change({ runs: [] });
         }, { className: "dangerous" })
       );
     }
