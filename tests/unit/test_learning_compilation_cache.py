@@ -143,3 +143,14 @@ def test_the_oldest_entries_beyond_the_bound_are_removed(tmp_path, monkeypatch):
     clean(tmp_path)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["3-cache", "4-cache", "notes"]
+
+
+def test_an_entry_is_read_once_to_see_that_it_is_whole(tmp_path, monkeypatch):
+    whole, torn = tmp_path / "1-cache", tmp_path / "2-cache"
+    whole.write_bytes(zlib.compress(os.urandom(200)))
+    torn.write_bytes(whole.read_bytes()[:100])
+    clean(tmp_path)
+    monkeypatch.setattr(compilation_cache, "_is_whole", pytest.fail)
+    clean(tmp_path)
+
+    assert list(tmp_path.iterdir()) == [whole]

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import logging
 import platform
+import stat
 import zlib
 from importlib.metadata import version
 from pathlib import Path
@@ -60,16 +61,19 @@ def clean(directory: Path) -> None:
     Remove entries that were not written to their ends, and the oldest ones beyond the bound.
 
     JAX writes entries in place and never again, so a process that is killed leaves a part that
-    would be read in vain by each learner. Raises OSError if the directory cannot be read.
+    would be read in vain by each learner. An entry that was found whole is made read-only, and not
+    read again here. Raises OSError if the directory cannot be read.
     """
     entries = []
     for path in directory.glob(_ENTRIES):
         with contextlib.suppress(FileNotFoundError):  # removed by another learner
-            data = path.read_bytes()
-            if not _is_whole(data):
-                path.unlink()
-            else:
-                entries.append((path.stat().st_mtime, len(data), path))
+            status = path.stat()
+            if status.st_mode & stat.S_IWUSR:
+                if not _is_whole(path.read_bytes()):
+                    path.unlink()
+                    continue
+                path.chmod(stat.S_IRUSR)
+            entries.append((status.st_mtime, status.st_size, path))
     total = 0
     for _, size, path in sorted(entries, reverse=True):
         total += size

@@ -8,12 +8,14 @@ import importlib.util
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
-from threading import Thread
+from functools import cache
+from threading import Lock, Thread
 from typing import Any
 
 from arkml.errors import InvalidSettings
 from arkml.learning.compilation_cache import open_cache
 
+_configuring = Lock()
 _CUDA_PLUGIN = "jax_plugins.xla_cuda12"
 
 
@@ -83,17 +85,25 @@ class CompiledAhead:
 def _compile(
     load: Callable[[], Callable[..., Any]], shapes: Any, device: str
 ) -> Callable[..., Any]:
-    jax = _jax()
-    if device == "cpu":
-        jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_default_matmul_precision", "float32")  # no TF32
-    open_cache(jax)
+    with _configuring:
+        jax = _configured(device)
     function = load()
     structs = jax.tree.map(lambda value: jax.ShapeDtypeStruct(value.shape, value.dtype), shapes)
     with jax.default_device(jax.devices(device)[0]):
         compiled: Callable[..., Any] = jax.jit(function).lower(*structs).compile()
     _trim_memory()
     return compiled
+
+
+@cache
+def _configured(device: str) -> Any:
+    """Return JAX, which keeps what it compiles for a device."""
+    jax = _jax()
+    if device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_default_matmul_precision", "float32")  # no TF32
+    open_cache(jax)
+    return jax
 
 
 def _trim_memory() -> None:
