@@ -23,9 +23,11 @@ AGENTS = 1 << 17
 STATE_BYTES = 128 << 20
 """Bytes of recurrent state kept for each session."""
 
+GUEST_BITS = np.uint64(32)
+"""The bits of a session's key above these are the number of its guest."""
+
 _ENTRY_BYTES = 48
 _SPARE_BYTES = 16 << 20
-_GUEST = 32  # the bits of a session's key above these are the number of its guest
 
 Slots = npt.NDArray[np.int64]
 
@@ -299,7 +301,7 @@ def _by_guest(counts: Counter[int]) -> Counter[int]:
     """Add counts by session up to counts by guest."""
     totals: Counter[int] = Counter()
     for key, count in counts.items():
-        totals[key >> _GUEST] += count
+        totals[key >> int(GUEST_BITS)] += count
     return totals
 
 

@@ -19,7 +19,7 @@ class CoreV0(Family):
     __slots__ = ()
 
     def return_slice(self, ptr: bytes, len: int, size: int) -> int:  # noqa: ARG002  `size` is the length
-        self._guest.returned = ptr
+        self._guest.vectors.keep_returned(ptr)
         return _SUCCESS
 
     def get_input_slice(self, ptr: OutBuffer, size: int, offset: int) -> int:
@@ -91,11 +91,11 @@ class CoreV4(Family):
     __slots__ = ()
 
     def take_host_return_vec(self, out: OutBuffer) -> None:
-        pending = self._guest.pending_vector
+        pending = self._guest.vectors.pending
         if pending is None:
             raise NotFound("there is no pending vector")
         out.write(pending)
-        self._guest.pending_vector = None
+        self._guest.vectors.drop_pending()
 
     def add_debug_context(self, name_str: DisplayText, value_str: DisplayText) -> None:
         self._guest.log.add_context(name_str, value_str)
