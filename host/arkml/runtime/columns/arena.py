@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+import sys
 import threading
 from collections import deque
 from typing import Any
@@ -16,15 +18,17 @@ from arkml.runtime import bindings
 
 PAGE = 65_536
 _SMALLEST = 64
+_DONTNEED = 4  # MADV_DONTNEED of Linux
+_madvise = ctypes.CDLL(None).madvise if sys.platform == "linux" else None
 
 
 class Arena:
     """
-    Allocates blocks of a wasm SharedMemory, in sizes of powers of two.
+    Allocates blocks of a wasm SharedMemory, by the buddy system: in sizes of powers of two.
 
-    Freed blocks are reused, or split. The memory grows as needed and never moves, so addresses and
-    views stay valid until their block is freed; it is unmapped with its last view. Offset 0 is
-    never allocated.
+    Freed blocks are joined with free neighbors, and split when they are reused. The memory grows as
+    needed and never moves, so addresses and views stay valid until their block is freed; it is
+    unmapped with its last view. Offset 0 is never allocated.
 
     `base` is its address. `bytes`, `words` and `numbers` are memoryviews of the whole memory as
     uint8, uint32 and uint64; `word_array` is a uint32 array over it.
@@ -37,7 +41,7 @@ class Arena:
         self._limit = min(limit, PAGE * PAGE)
         self._size = PAGE
         self._top = _SMALLEST
-        self._free: dict[int, list[int]] = {}
+        self._free: dict[int, dict[int, None]] = {}  # offsets by size, the last one freed last
         self._returned: deque[tuple[int, int]] = deque()
         self._lock = threading.Lock()
         whole: Any = (ctypes.c_uint8 * (PAGE * PAGE)).from_address(self.base)
@@ -51,7 +55,7 @@ class Arena:
 
     def allocate(self, size: int) -> int:
         """Return the offset of a zeroed block of at least `size` bytes. Raises ColumnsFull."""
-        size = _block(size)
+        size = block_bytes(size)
         with self._lock:
             self._take_back()
             offset = self._reuse(size)
@@ -66,7 +70,10 @@ class Arena:
 
         It takes no lock, because a finalizer may call it in the middle of `allocate`.
         """
-        self._returned.append((_block(size), offset))
+        size = block_bytes(size)
+        if size >= mmap.PAGESIZE:
+            self._discard(size, offset)
+        self._returned.append((size, offset))
 
     def array(self, offset: int, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return a view of `count` items of `dtype` at `offset`: [count]."""
@@ -77,8 +84,34 @@ class Arena:
     def _take_back(self) -> None:
         """Add the blocks that were freed to the lists of free ones."""
         while self._returned:
-            size, offset = self._returned.popleft()
-            self._free.setdefault(size, []).append(offset)
+            self._add_free(*self._returned.popleft())
+
+    def _add_free(self, size: int, offset: int) -> None:
+        """Add a free block, joined with the other half of a larger block as often as that is."""
+        while (offset ^ size) in self._free.get(size, ()):
+            del self._free[size][offset ^ size]
+            offset &= ~size
+            size *= 2
+            if size == mmap.PAGESIZE:
+                self._discard(size, offset)
+        self._free.setdefault(size, {})[offset] = None
+        while offset + size == self._top:
+            del self._free[size][offset]
+            self._top = offset
+            for size, free in self._free.items():  # another one may end there now
+                if offset - size in free:
+                    offset -= size
+                    break
+
+    def _discard(self, size: int, offset: int) -> None:
+        """Give the pages of a free block back to the system; they are zeros when it is reused."""
+        if _madvise is None:
+            return
+        try:
+            self.memory.ptr()
+        except ValueError:  # unmapped already: a finalizer may come late
+            return
+        _madvise(ctypes.c_void_p(self.base + offset), ctypes.c_size_t(size), _DONTNEED)
 
     def _reuse(self, size: int) -> int | None:
         """Return a free block of that size, split from a larger one if necessary, or None."""
@@ -86,16 +119,16 @@ class Arena:
         while larger < self._top:
             free = self._free.get(larger)
             if free:
-                offset = free.pop()
+                offset, _ = free.popitem()
                 while larger > size:
                     larger //= 2
-                    self._free.setdefault(larger, []).append(offset + larger)
+                    self._free.setdefault(larger, {})[offset + larger] = None
                 return offset
             larger *= 2
         return None
 
     def _extend(self, size: int) -> int:
-        offset = self._top
+        offset = -(-self._top // size) * size
         end = offset + size
         if end > self._limit:
             raise ColumnsFull(f"column memory is full: {self._top} of {self._limit} bytes in use")
@@ -107,9 +140,14 @@ class Arena:
             except wasmtime.WasmtimeError:
                 raise ColumnsFull(f"the system has no {end} bytes for column memory") from None
             self._size += pages * PAGE
+        while self._top < offset:  # what is left before the aligned block
+            gap = self._top & -self._top
+            self._add_free(gap, self._top)
+            self._top += gap
         self._top = end
         return offset
 
 
-def _block(size: int) -> int:
+def block_bytes(size: int) -> int:
+    """Return the size of the block that holds `size` bytes."""
     return max(_SMALLEST, 1 << (size - 1).bit_length())

@@ -13,7 +13,7 @@ import numpy as np
 from arkml.batches import ROW, Batch
 from arkml.errors import ColumnsFull
 from arkml.limits import Limits
-from arkml.runtime.columns.arena import Arena
+from arkml.runtime.columns.arena import Arena, block_bytes
 from arkml.runtime.shim import control as at
 
 _SLAB_BYTES = 64 << 20  # a larger slab is divided among several
@@ -40,12 +40,11 @@ class Shape:
         ]
 
     def region_bytes(self) -> int:
-        """Return the bytes of column memory that one region takes."""
-        return self.rows * self.row_bytes()
-
-    def row_bytes(self) -> int:
-        """Return the bytes of column memory that one row takes."""
-        return sum(np.dtype(dtype).itemsize * width for _, dtype, width in self.columns())
+        """Return the bytes of column memory that one region takes, in whole blocks."""
+        return sum(
+            block_bytes(self.rows * np.dtype(dtype).itemsize * width)
+            for _, dtype, width in self.columns()
+        )
 
 
 class Slab:
