@@ -11,6 +11,7 @@ import numpy as np
 
 from arkml.batches import Floats
 from arkml.errors import Unavailable
+from arkml.policies.pages import zeros
 
 BATCH_BYTES = 256 << 20
 """Bytes that a host may add to one batch: noise, masks and recurrent states."""
@@ -150,7 +151,7 @@ class PolicyWorkspace:
         size = max(needed, min(2 * len(before), self._batch_bytes // 4))
         self._charge(before.itemsize * (size - len(before)), payers)
         self._release()
-        return np.empty(size, np.float32)
+        return zeros((size,))
 
     def _charge(self, size: int, payers: Mapping[int, int]) -> None:
         total = sum(payers.values())
