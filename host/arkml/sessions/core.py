@@ -65,14 +65,15 @@ def record_panic(
     One over the log rate is not read: the panic before it is kept, if the call has had one.
     """
     log = guest.log
-    if not log.admits(message, file):
+    admitted = log.admits(message, file)
+    if not admitted:
         guest.panic = guest.panic or "panic with a message over the log rate"
         return
     limit = guest.limits.log_bytes
     location = presentable(file, limit).replace("\n", " ")
     text = f"{presentable(message, limit) or 'panic without a message'}, {location}:{line}:{column}"
     guest.panic = text + log.context()
-    log.write(logging.ERROR, f"panic: {text}")
+    log.write(logging.ERROR, f"panic: {text}", admitted)
 
 
 class CoreV3(Family):
