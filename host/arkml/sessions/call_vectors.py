@@ -54,9 +54,10 @@ class CallVectors:
         self._make_room(len(self._returned or b""))
 
     def clear(self) -> None:
-        """Forget both vectors."""
+        """Forget both vectors, as each call begins."""
         self._returned = self._pending = None
-        self._make_room(0)
+        if self.granted > _SPARE:
+            self.granted = 0
 
     def _make_room(self, size: int) -> None:
         if size > self.granted or self.granted - size > _SPARE:
