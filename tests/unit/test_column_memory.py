@@ -36,8 +36,10 @@ def test_blocks_in_use_do_not_overlap_and_begin_with_zeros(make_arena):
             assert offset % block_bytes(size) == 0
             arena.bytes[offset : offset + size] = bytes([number % 255 + 1]) * size
             used[offset] = size
+    warm = [size for size, free in arena._free.items() for is_warm in free.values() if is_warm]
     places = sorted(used.items())
 
+    assert arena._warm == sum(warm) > 0
     for (offset, size), (following, _) in pairwise(places):
         assert offset + block_bytes(size) <= following
 

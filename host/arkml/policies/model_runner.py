@@ -251,6 +251,8 @@ def failed(error: Exception) -> Unavailable:
 
 def _guests(keys: Words, count: int) -> dict[int, int]:
     """Return the number of rows of each guest. keys: uint64, [] or [count], of the sessions."""
+    if not keys.ndim:
+        return {int(keys) >> int(GUEST_BITS): count}
     guests, rows = np.unique(np.broadcast_to(keys, count) >> GUEST_BITS, return_counts=True)
     return dict(zip(guests.tolist(), rows.tolist(), strict=True))
 

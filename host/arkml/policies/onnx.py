@@ -167,11 +167,12 @@ class OnnxPolicy:
         before = [(bound.feeds[port.name].reshape(own.shape), own) for port, own in inputs]
         after = [(own, bound.fetches[port.name].reshape(own.shape)) for port, own in outputs]
         answer = BoundPolicyBatch(bound, before, after)
-        self._runner.keep(answer)
         answer.masks = masks
         is_one_call = self._runner.is_stateless and len(bound.calls) == 1
         if is_one_call and masks is None and not before and not after:
             answer.only = bound.calls[0]
+        else:
+            self._runner.keep(answer)
         return answer
 
 

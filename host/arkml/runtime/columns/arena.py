@@ -18,6 +18,7 @@ from arkml.runtime import bindings
 
 PAGE = 65_536
 _SMALLEST = 64
+_WARM_BYTES = 4 << 20  # of free blocks that stay in memory, for sessions that come and go
 _DONTNEED = 4  # MADV_DONTNEED of Linux
 _madvise = ctypes.CDLL(None).madvise if sys.platform == "linux" else None
 
@@ -41,8 +42,10 @@ class Arena:
         self._limit = min(limit, PAGE * PAGE)
         self._size = PAGE
         self._top = _SMALLEST
-        self._free: dict[int, dict[int, None]] = {}  # offsets by size, the last one freed last
-        self._returned: deque[tuple[int, int]] = deque()
+        self._free: dict[int, dict[int, bool]] = {}  # by size and offset: True if it is warm
+        self._warm = 0  # bytes of free blocks whose pages are in memory
+        self._returned_warm = 0
+        self._returned: deque[tuple[int, int, bool]] = deque()
         self._lock = threading.Lock()
         whole: Any = (ctypes.c_uint8 * (PAGE * PAGE)).from_address(self.base)
         whole.owner = self.memory  # every view keeps `whole` alive
@@ -60,6 +63,7 @@ class Arena:
             self._take_back()
             offset = self._reuse(size)
             if offset is None:
+                self._lower_top()
                 offset = self._extend(size)
         ctypes.memset(self.base + offset, 0, size)
         return offset
@@ -71,9 +75,12 @@ class Arena:
         It takes no lock, because a finalizer may call it in the middle of `allocate`.
         """
         size = block_bytes(size)
-        if size >= mmap.PAGESIZE:
+        is_warm = self._warm + self._returned_warm + size <= _WARM_BYTES or size < mmap.PAGESIZE
+        if is_warm:
+            self._returned_warm += size
+        else:
             self._discard(size, offset)
-        self._returned.append((size, offset))
+        self._returned.append((size, offset, is_warm))
 
     def array(self, offset: int, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return a view of `count` items of `dtype` at `offset`: [count]."""
@@ -85,23 +92,28 @@ class Arena:
         """Add the blocks that were freed to the lists of free ones."""
         while self._returned:
             self._add_free(*self._returned.popleft())
+        self._returned_warm = 0
+        if self._warm > _WARM_BYTES:
+            for size in [size for size in self._free if size >= mmap.PAGESIZE]:
+                for offset in [offset for offset, is_warm in self._free[size].items() if is_warm]:
+                    self._discard(size, offset)
+                    self._free[size][offset] = False
+                    self._warm -= size
 
-    def _add_free(self, size: int, offset: int) -> None:
+    def _add_free(self, size: int, offset: int, is_warm: bool) -> None:
         """Add a free block, joined with the other half of a larger block as often as that is."""
-        while (offset ^ size) in self._free.get(size, ()):
-            del self._free[size][offset ^ size]
+        while (other := offset ^ size) in self._free.get(size, ()):
+            is_warm |= self._take_free(size, other)
             offset &= ~size
             size *= 2
-            if size == mmap.PAGESIZE:
-                self._discard(size, offset)
-        self._free.setdefault(size, {})[offset] = None
-        while offset + size == self._top:
-            del self._free[size][offset]
-            self._top = offset
-            for size, free in self._free.items():  # another one may end there now
-                if offset - size in free:
-                    offset -= size
-                    break
+        self._free.setdefault(size, {})[offset] = is_warm
+        self._warm += size * is_warm
+
+    def _take_free(self, size: int, offset: int) -> bool:
+        """Take a block from the free ones; return True if its pages are in memory."""
+        is_warm = self._free[size].pop(offset)
+        self._warm -= size * is_warm
+        return is_warm
 
     def _discard(self, size: int, offset: int) -> None:
         """Give the pages of a free block back to the system; they are zeros when it is reused."""
@@ -119,13 +131,26 @@ class Arena:
         while larger < self._top:
             free = self._free.get(larger)
             if free:
-                offset, _ = free.popitem()
+                offset = next(reversed(free))
+                is_warm = self._take_free(larger, offset)
                 while larger > size:
                     larger //= 2
-                    self._free.setdefault(larger, {})[offset + larger] = None
+                    self._free.setdefault(larger, {})[offset + larger] = is_warm
+                    self._warm += larger * is_warm
                 return offset
             larger *= 2
         return None
+
+    def _lower_top(self) -> None:
+        """Take back the free blocks before the end of those in use."""
+        while True:
+            found = [size for size, free in self._free.items() if self._top - size in free]
+            if not found:
+                return
+            (size,) = found
+            self._top -= size
+            if self._take_free(size, self._top) and size >= mmap.PAGESIZE:
+                self._discard(size, self._top)
 
     def _extend(self, size: int) -> int:
         offset = -(-self._top // size) * size
@@ -142,7 +167,7 @@ class Arena:
             self._size += pages * PAGE
         while self._top < offset:  # what is left before the aligned block
             gap = self._top & -self._top
-            self._add_free(gap, self._top)
+            self._add_free(gap, self._top, False)
             self._top += gap
         self._top = end
         return offset

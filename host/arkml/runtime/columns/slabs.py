@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any
 
@@ -41,10 +42,15 @@ class Shape:
 
     def region_bytes(self) -> int:
         """Return the bytes of column memory that one region takes, in whole blocks."""
-        return sum(
-            block_bytes(self.rows * np.dtype(dtype).itemsize * width)
-            for _, dtype, width in self.columns()
-        )
+        return _region_bytes(self)
+
+
+@lru_cache(256)
+def _region_bytes(shape: Shape) -> int:
+    return sum(
+        block_bytes(shape.rows * np.dtype(dtype).itemsize * width)
+        for _, dtype, width in shape.columns()
+    )
 
 
 class Slab:
