@@ -52,8 +52,8 @@ class Limits:
     call_seconds: float | None = 30.0
     """Seconds of one call with the waits that the guest asks for; None: no limit."""
     guest_bytes: int = 1536 * MIB
-    """Bytes of one guest: wasm memory, columns, models in use, brains, states of agents, and
-    requests to hives with their results, together."""
+    """Bytes of one guest: wasm memory, columns, models in use and their work space, brains, states
+    of agents, requests to hives with their results, and vectors that calls leave, together."""
     host_bytes: int | None = None
     """Bytes of all guests of a host: what their memories may have and what else they have."""
     frames_over_share: int = 5

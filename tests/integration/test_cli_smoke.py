@@ -1,10 +1,14 @@
 """`arkml smoke`, as a user calls it."""
 
 import re
+from dataclasses import fields
 from xml.etree import ElementTree
 
 from tests.integration.command_line import GUESTS, LOOP, POLICIES, arkml
 
+from arkml.limits import Limits
+
+LIMITS = [field.name for field in fields(Limits)]
 CHECKS = ["load", "link", "initialize", "run", "handles", "actions", "limits"]
 ASK = """(import "ark-ml-v1" "ml__can_connect_to_hive"
   (func $can_connect (param i32 i32 i32 i32) (result i32)))
@@ -25,7 +29,7 @@ def test_good_guests_pass_with_a_line_for_each_check(tmp_path):
     suites = ElementTree.parse(junit).getroot()
 
     assert run.status == 0, run.out
-    lines = [line.split() for line in run.out.splitlines() if line.startswith("  ")]
+    lines = [line.split() for line in run.out.splitlines() if line.startswith(("  ok", "  FAIL"))]
     assert [line[1] for line in lines] == CHECKS * 3
     assert {line[0] for line in lines} == {"ok"}
     assert "120 frames of ark_applet_update, no trap" in run.out
@@ -85,6 +89,43 @@ def test_each_limit_that_was_reached_has_a_line():
 
     assert "FAIL  limits      import calls were refused: TooManyRows 1 time" in run.out
     assert re.search(r"ok    limits +slowest call .* of 1\.5 GiB", near.out)
+
+
+def test_every_limit_has_a_line_with_what_the_guest_used_of_it():
+    guest = GUESTS / "c_applet.wasm"
+    run = arkml("smoke", guest, "--limit", "handles=77", "--limit", "call_seconds=none")
+    lines = [line.split() for line in run.out.splitlines()]
+    rows = {line[0]: line[1:] for line in lines if line and line[0] in LIMITS}
+
+    assert list(rows) == LIMITS
+    assert rows["handles"] == ["77", "1"]
+    assert rows["guest_bytes"][:2] == ["1.5", "GiB"]
+    assert rows["wasm_stack"] == ["512.0", "KiB", "-"]
+    assert rows["call_seconds"][0] == "none"
+    assert re.fullmatch(r"1 s [\d.]+ [mµ]?s", " ".join(rows["run_seconds"]))
+
+
+def test_the_limits_are_in_the_document_too():
+    guest = GUESTS / "c_applet.wasm"
+    run = arkml("smoke", guest, GUESTS / "as_abort.wasm", "gone.wasm", "--json")
+    good, failed, gone = (guest["limits"] for guest in run.json["guests"])
+
+    assert list(good) == list(failed) == LIMITS
+    assert gone == {}
+    assert good["rows"] == {"limit": 65_536, "used": None}
+    assert good["host_bytes"]["limit"] is None
+    assert good["memory_bytes"] == {"limit": 256 << 20, "used": 2 << 16}
+    assert good["module_bytes"]["used"] == guest.stat().st_size
+    assert good["guest_bytes"]["used"] > good["memory_bytes"]["used"]
+    assert 0 < good["run_seconds"]["used"] < 1
+
+
+def test_the_limits_of_a_cmdlet_are_those_of_its_call():
+    run = arkml("smoke", GUESTS / "ark_api" / "cmdlet_infer_016.wasm", "--json")
+    (guest,) = run.json["guests"]
+
+    assert guest["limits"]["run_seconds"]["limit"] == 60
+    assert guest["limits"]["call_seconds"]["limit"] is None
 
 
 def test_a_cmdlet_is_smoked_with_its_arguments():

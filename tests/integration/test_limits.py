@@ -2,14 +2,17 @@ import re
 import time
 from dataclasses import fields
 
+import numpy as np
 import pytest
 import wasmtime
 from tests.integration.callback_policy import answered_by, assert_host_works, assert_works
 from tests.integration.guest_text import (
     ACTOR,
+    HANDLE,
     LOG,
     MODEL,
     POINTMASS,
+    RETURN,
     SLEEPER,
     START,
     WITH_NNEF,
@@ -18,11 +21,14 @@ from tests.integration.guest_text import (
     i32,
     logging_of,
     module,
+    opening,
     wasi,
 )
 from tests.integration.hostile_fleet import GREEDY, greedy_fleet
 from tests.integration.scripted_hive import ScriptedHive, raw
 from tests.integration.training_guest import LOCAL, V1, V2, TrainingGuest
+from tests.unit import policy_models as build
+from tests.unit.policy_models import node, numpy_helper, port
 from tests.waiting import eventually
 
 from arkml import HiveGrant
@@ -44,7 +50,7 @@ from arkml.sessions.results import BOOL
 
 PAGE = 65_536
 SLACK = 0.2  # seconds of processor time after the deadline; ten times what is promised
-INVALID_ARGUMENTS, UNAVAILABLE = 5, 7
+INVALID_ARGUMENTS, NOT_FOUND, UNAVAILABLE = 5, 6, 7
 MFILE = 33  # the errno of WASI
 
 
@@ -451,6 +457,105 @@ def test_the_limit_of_guest_bytes_holds_for_a_new_session(make_host):
     assert guest.call("open") == UNAVAILABLE
     assert calls_of(guest).services.live_handles == 0
     assert guest.account.session_bytes == 0
+
+
+RETURNING = module(
+    function(
+        "give",
+        f"(call ${RETURN} {i32(0)} {i32(1)} (local.get $size))",
+        params="(param $size i32)",
+        result="i32",
+    ),
+    uses=(RETURN,),
+    memory='(memory (export "memory") 8)',
+)
+
+
+def test_the_limit_of_guest_bytes_holds_for_return_slices(make_host):
+    guest = make_host(limits=Limits(guest_bytes=12 * PAGE)).load(RETURNING)
+    codes = [guest.call("give", 4 * PAGE), guest.call("give", 4 * PAGE + 1)]
+    refused = guest.return_slice
+    again = guest.call("give", 4 * PAGE)
+
+    assert [*codes, again] == [0, UNAVAILABLE, 0]
+    assert refused is None
+    assert guest.return_slice == bytes(4 * PAGE)
+    assert guest.account.vector_bytes == 4 * PAGE
+    assert guest.account.bytes == 12 * PAGE
+    assert guest.statistics.limits == {"GuestMemoryFull": 1}
+
+
+def test_the_limit_of_guest_bytes_holds_for_pending_vectors(make_host):
+    """The model of ACTOR has little more than two pages, and so has its container."""
+    size = len(large := build.linear(np.zeros((2 * PAGE // 4, 1))))
+    pack = f"(call $ark-ml-v1.ml__onnx_to_cervo {i32(MODEL)} {i32(size)} {i32(0)})"
+    take = "(call $ark-core-v4.core__take_host_return_vec (i32.const 0) (i32.load (i32.const 0)))"
+    packing = module(
+        data(MODEL, large),
+        function("pack", pack, result="i32"),
+        function("pack_and_take", f"(drop {pack}) {take}", result="i32"),
+        uses=("ark-ml-v1.ml__onnx_to_cervo", "ark-core-v4.core__take_host_return_vec"),
+        memory='(memory (export "memory") 6)',
+    )
+    guest = make_host(limits=Limits(guest_bytes=9 * PAGE)).load(packing)
+    tight = make_host(limits=Limits(guest_bytes=8 * PAGE)).load(packing)
+
+    assert guest.call("pack") == 0
+    assert guest.account.vector_bytes == 3 * PAGE
+    assert guest.call("pack_and_take") == 0
+    assert guest.account.vector_bytes < 3 * PAGE
+    assert tight.call("pack") == UNAVAILABLE
+    assert tight.call("pack_and_take") == NOT_FOUND
+
+
+STATE = 64
+RECURRENT = build.model(
+    [
+        node("ReduceSum", "obs axes", "sum"),
+        node("Add", "memory_in sum", "memory_out"),
+        node("ReduceSum", "memory_out axes", "actions"),
+    ],
+    [port("obs", "N", 2), port("memory_in", "N", STATE)],
+    [port("actions", "N", 1), port("memory_out", "N", STATE)],
+    [numpy_helper.from_array(np.array([1], np.int64), "axes")],
+)
+"""A model for ACTOR that has 256 bytes of state for each agent, which it takes and returns."""
+
+
+def recurrent_actor():
+    opened = opening("open", MODEL, len(POINTMASS), HANDLE)
+    program = ACTOR.replace(data(MODEL, POINTMASS).encode(), data(MODEL, RECURRENT).encode())
+    return program.replace(opened.encode(), opening("open", MODEL, len(RECURRENT), HANDLE).encode())
+
+
+def test_the_limit_of_guest_bytes_holds_for_the_work_space_of_models(make_host):
+    guest = make_host(limits=Limits(guest_bytes=11 * PAGE)).load(recurrent_actor())
+    assert guest.call("open") == 0
+    codes = [guest.call("step", rows) for rows in (64, 1_024, 64)]
+    account = guest.account
+
+    assert codes == [0, UNAVAILABLE, 0]
+    assert account.work_bytes == 64 * 2 * 4 * STATE
+    assert account.bytes <= 11 * PAGE
+    assert account.bytes + 960 * 2 * 4 * STATE > 11 * PAGE
+    assert guest.statistics.limits == {"GuestMemoryFull": 1}
+
+
+def test_the_work_space_of_a_model_of_the_embedder_is_not_charged(make_host):
+    guest = make_host(policy=RECURRENT).load(ACTOR)
+    assert guest.call("open") == 0
+
+    assert guest.call("step", 256) == 0
+    assert guest.account.work_bytes == guest.account.session_bytes == 0
+
+
+def test_guests_of_a_fleet_pay_for_the_work_space_of_their_rows(make_host):
+    fleet = make_host().fleet(recurrent_actor(), 3)
+    fleet.call("open")
+    fleet.call("step", 32)
+    one, two, three = (guest.account.work_bytes for guest in fleet.guests)
+
+    assert one == two == three == 32 * 2 * 4 * STATE
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ FEATURES, ACTIONS = 3, 2
 class TrainingGuest:
     """A proxy guest in runs, with one method for each step of a training."""
 
-    def __init__(self, host):
-        self.guest = host.load(proxy_text().encode(), name="proxy")
-        self.proxy = Proxy(self.guest)
+    def __init__(self, host, *, pages=1):
+        self.guest = host.load(proxy_text(pages=pages).encode(), name="proxy")
+        self.proxy = Proxy(self.guest, pages=pages)
 
     def ask(self, module, name, *arguments, size=8):
         """Call an import; return the code and the bytes at the last pointer."""

@@ -187,3 +187,31 @@ def test_the_room_for_wide_states_grows_with_the_agents():
     act(table, [1])
 
     assert len(table._state) < 16
+
+
+def test_agents_that_leave_do_not_keep_the_memory_of_their_states():
+    table = AgentTable(1_000)
+    for start in range(0, 6_000, 1_000):
+        act(table, range(start, start + 1_000), key=1 + (start >= 1_000))
+    before = states(table, [7])
+    act(table, [7], state=np.full((1, 1_000), 3, np.float32))
+    table.forget(2)
+
+    assert before == [0]
+    assert states(table, [7, 8]) == [3, 0]
+    assert act(table, [7, 999, 2_000]) == [2, 1, 0]
+    assert table._state.nbytes < 10 << 20
+
+
+def test_agents_come_and_go_without_copies_of_the_others():
+    table = AgentTable(1_000)
+    act(table, range(2_000))
+    kept = table._state
+    for key in range(2, 30):
+        act(table, range(16), key=key)
+        kept = table._state
+        table.forget(key)
+        act(table, range(16), key=key + 100)
+        table.forget(key + 100)
+
+    assert table._state is kept

@@ -101,6 +101,7 @@ SHORT = {
     "arkml.onnxruntime_import": "policies and learning share it, and nothing else",
     "arkml.parent_watch": "server and learning share it, and nothing else",
     "arkml.policies.constant": "needs onnx, which is imported late",
+    "arkml.policies.pages": "states of agents and work space have their arrays from it",
     "arkml.policies.external": "one policy, which environments make and sessions hold",
     "arkml.runtime.abort": "the handler of one foreign import module",
     "arkml.runtime.mappings": "a limit of the machine, which loader and fleet check",

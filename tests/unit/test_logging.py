@@ -178,6 +178,19 @@ def test_a_long_line_counts_as_several(stopwatch, lines):
     assert [text[:9] for _, text in lines()] == ["x" * 9, "x" * 9, "dropped 2", "later"]
 
 
+@pytest.mark.parametrize(
+    ("text", "size"), [("\x1b" * 4_096, 4), ("\n" * 4_096, 5), ("x" * 4_096, 1)]
+)
+def test_a_line_counts_as_what_is_written_of_it(stopwatch, lines, text, size):
+    log = guest_log(stopwatch, limit=1 << 16, rate=100)
+    for _ in range(100):
+        log.say(logging.INFO, text)
+    sizes = [len(line) for _, line in lines()]
+
+    assert sizes[0] == size * 4_096
+    assert 100 * LINE_BYTES <= sum(sizes) < 100 * LINE_BYTES + sizes[0]
+
+
 def test_the_contexts_of_a_line_count_with_it(stopwatch, lines):
     log = guest_log(stopwatch, rate=10)
     for number in range(8):

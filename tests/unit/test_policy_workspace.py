@@ -1,7 +1,9 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
-from arkml.errors import Unavailable
+from arkml.errors import GuestMemoryFull, Unavailable
 from arkml.policies.workspace import PolicyWorkspace
 
 
@@ -13,6 +15,79 @@ class Kept:
 
     def held(self, guest):
         return self.guests.get(f"g{guest}", 0)
+
+
+class Bound:
+    """Something that uses arrays of a workspace."""
+
+    is_released = False
+
+    def release(self):
+        self.is_released = True
+
+
+def charging(*guests, most=1 << 30):
+    """A workspace whose guests may have `most` bytes each."""
+    workspace = PolicyWorkspace()
+
+    def require(guest, size):
+        if workspace.work_bytes(guest) + size > most:
+            raise GuestMemoryFull(f"guest {guest}")
+
+    for guest in guests:
+        workspace.require_bytes[guest] = partial(require, guest)
+    return workspace
+
+
+def test_guests_pay_for_their_rows_of_what_arrays_grow_by():
+    workspace = charging(1, 2)
+    workspace.arrays([(4, 16)], {1: 3, 2: 1})
+    first = [workspace.work_bytes(guest) for guest in (1, 2, 3)]
+    workspace.arrays([(4, 16)], {2: 4})
+    workspace.constant(1.0, (16,), {2: 4})
+
+    assert first == [192, 64, 0]
+    assert [workspace.work_bytes(guest) for guest in (1, 2)] == [192, 128]
+
+
+def test_arrays_that_nobody_pays_for_cost_no_guest_anything():
+    workspace = charging(1)
+    workspace.arrays([(4, 16)])
+    workspace.arrays([(8, 16)], {7: 8})  # a guest that is gone
+
+    assert [workspace.work_bytes(guest) for guest in (1, 7)] == [0, 0]
+
+
+def test_arrays_that_a_guest_may_not_have_are_not_made():
+    workspace = charging(1, 2, most=1_000)
+    bound = Bound()
+    workspace.add_user(bound)
+    with pytest.raises(GuestMemoryFull):
+        workspace.arrays([(4, 160)], {1: 1, 2: 3})
+
+    assert [workspace.work_bytes(guest) for guest in (1, 2)] == [0, 0]
+    assert not bound.is_released
+
+
+def test_users_let_go_of_arrays_that_are_replaced():
+    workspace = PolicyWorkspace()
+    first, second = Bound(), Bound()
+    workspace.arrays([(4,)])
+    workspace.add_user(first)
+    workspace.arrays([(4,)])
+    before = first.is_released
+    workspace.arrays([(400,)])
+    workspace.add_user(second)
+
+    assert (before, first.is_released, second.is_released) == (False, True, False)
+
+
+def test_a_guest_that_leaves_no_longer_pays():
+    workspace = charging(1)
+    workspace.arrays([(4, 16)], {1: 4})
+    workspace.leave(1)
+
+    assert workspace.work_bytes(1) == 0
 
 
 def test_arrays_of_one_batch_do_not_overlap():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from arkml.cli.files import named, read_module
 from arkml.cli.guest_task import idle_policy
 from arkml.cli.launch import HostGrants, open_host
+from arkml.cli.limit_use import LimitUse, LimitUses
 from arkml.cli.tasks import TaskOptions, choose
 from arkml.cli.timing import Steps
 from arkml.cli.units import counted, duration, size
@@ -47,12 +48,14 @@ _OVER_LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of a smoke test."""
+    """One line of a smoke test, and the table of limits that is shown below it."""
 
     name: str
     passed: bool
     detail: str
     seconds: float = 0.0
+    limits: Sequence[LimitUse] = ()
+    """All limits of a guest that was called, with the last check of it or the first that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class SmokeTest:
             yield from _timed(self._checks(host, path))
 
     def _checks(self, host: Host, path: Path) -> Iterator[Check]:
+        started = time.perf_counter()
         try:
             module = host.compile(read_module(path), name=path.name)
         except LinkError as error:
@@ -80,6 +84,7 @@ class SmokeTest:
         except ArkmlError as error:
             yield _failed("load", error, path)
             return
+        ready = time.perf_counter() - started
         yield Check("load", True, f"{module.info.kind.value}, {size(module.info.size)}")
         yield Check("link", True, _linked(module))
         try:
@@ -89,30 +94,35 @@ class SmokeTest:
             yield _failed("initialize", error, path)
             return
         yield Check("initialize", True, "no trap")
-        yield from self._task_checks(guest, module)
+        yield from self._task_checks(guest, module, ready)
 
-    def _task_checks(self, guest: Guest, module: CompiledModule) -> Iterator[Check]:
+    def _task_checks(
+        self, guest: Guest, module: CompiledModule, compile_seconds: float
+    ) -> Iterator[Check]:
         task = choose(module, TaskOptions(cmdlet=self.cmdlet, input=self.input))
         if not task.function:
             names = ", ".join(entry.name for entry in module.info.entry_points)
             yield Check("run", True, f"nothing to call without arguments ({names or 'no exports'})")
-        performance = _CountedRun(guest, task, self)
+        performance = _CountedRun(guest, task, self, compile_seconds)
         try:
             performance.run()
         except GuestError as error:
-            yield _failed("run", error, module.name, performance.place(error))
+            failed = _failed("run", error, module.name, performance.place(error))
+            yield replace(failed, limits=performance.uses.all())
             return
         if task.function:
             yield Check("run", True, performance.outcome())
         yield performance.handles()
         yield _actions(guest, self.host)
-        yield from performance.limits()
+        *others, last = performance.limits()
+        yield from others
+        yield replace(last, limits=performance.uses.all())
 
 
 class _CountedRun:
-    """The run of a guest's task, with a count of the handles that are live after each step."""
+    """The run of a guest's task, with a look at what is in use after each step."""
 
-    def __init__(self, guest: Guest, task: Task, test: SmokeTest) -> None:
+    def __init__(self, guest: Guest, task: Task, test: SmokeTest, compile_seconds: float) -> None:
         self.count = _count(task, test)
         self._guest = guest
         self._task = task
@@ -122,17 +132,15 @@ class _CountedRun:
         )
         self.steps = Steps(GuestRunner(guest, task, self._budget).step)
         self._status = 0
-        self._peak = self._live()
-        self._halfway = self._peak
+        self.uses = LimitUses(guest, self._budget, compile_seconds)
+        self._halfway = self._live()
 
     def run(self) -> None:
         """Run all steps. Raises GuestError."""
         for _ in range(self.count):
             self._step()
-            live = self._live()
-            self._peak = max(self._peak, live)
             if len(self.steps.timings) == self.count // 2:
-                self._halfway = live
+                self._halfway = self._live()
 
     def outcome(self) -> str:
         """Return what ran, as the detail of a check."""
@@ -177,12 +185,13 @@ class _CountedRun:
         return Check(
             "limits",
             True,
-            f"slowest call {duration(slowest)} of {budget}, {self._peak:,} live of"
+            f"slowest call {duration(slowest)} of {budget}, {self.uses.most('handles'):,} live of"
             f" {limits.handles:,} handles and {limits.futures:,} futures,"
-            f" {size(self._guest.account.bytes)} of {size(limits.guest_bytes)}",
+            f" {size(int(self.uses.most('guest_bytes')))} of {size(limits.guest_bytes)}",
         )
 
     def _step(self) -> None:
+        self.uses.begin()
         try:
             self.steps.run(1)
         except CmdletFailed as error:
@@ -190,6 +199,8 @@ class _CountedRun:
                 raise
             self._status = error.status
             self.steps.timings.steps.append(0.0)
+        finally:
+            self.uses.note()
 
     def _live(self) -> int:
         return self._guest.live_handles

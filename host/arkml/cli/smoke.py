@@ -31,7 +31,8 @@ _EPILOG = options.epilog(
 A guest passes if it loads, finds every import, initializes and does its task without a trap and
 within its limits; if no handle is live after a cmdlet, and no more after N frames than after N/2;
 and if all actions were finite. Without --cmdlet a cmdlet runs without arguments; without --input
-any status of a servlet passes. The exit code is 1 if any check fails.
+any status of a servlet passes. Below the checks is a line for each limit, with the most that the
+guest used of it at once. The exit code is 1 if any check fails.
 """,
 )
 
@@ -110,6 +111,7 @@ def smoke(
             checks.append(check)
             if not as_json:
                 _print(check)
+                _print_limits(check)
     if junit is not None:
         write_file(junit, junit_xml(results))
     passed = {guest: all(check.passed for check in checks) for guest, checks in results.items()}
@@ -130,6 +132,14 @@ def _print(check: Check) -> None:
     sys.stdout.flush()
 
 
+def _print_limits(check: Check) -> None:
+    from arkml.cli.tables import grid, show
+
+    if check.limits:
+        header = ("limit", "value", "used")
+        show("limits", grid(header, [use.cells() for use in check.limits]))
+
+
 def _document(results: dict[str, list[Check]], passed: dict[str, bool]) -> dict[str, object]:
     guests = [
         {
@@ -139,6 +149,7 @@ def _document(results: dict[str, list[Check]], passed: dict[str, bool]) -> dict[
                 {"name": check.name, "passed": check.passed, "detail": check.detail}
                 for check in checks
             ],
+            "limits": {use.name: use.document() for check in checks for use in check.limits},
         }
         for guest, checks in results.items()
     ]

@@ -33,6 +33,8 @@ _KINDS = {
     "session_bytes": "models and brains in use",
     "agent_bytes": "states of agents",
     "request_bytes": "requests to hives",
+    "vector_bytes": "return slice and pending vector",
+    "work_bytes": "work space of models",
     "run_seconds": "time charged in all",
     "bytes": "memory in all",
 }

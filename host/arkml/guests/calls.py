@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -258,7 +257,7 @@ class CallLoop:
 
     def refuse(self, error: AbiError) -> None:
         """Let the import call that the guest is suspended in return the code of `error`."""
-        self.services.log.say(logging.WARNING, str(error))
+        self.instance.log_refusal(error)
         self.fiber.answer(error_code(error))
 
     def end(self, entry: ExportedFunction) -> Any:

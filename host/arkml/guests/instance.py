@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from arkml.abi.codes import ErrorCode
 from arkml.closing import Unclosed, Unique
-from arkml.errors import EntryPointMissing, GuestError, GuestFailed, GuestMemoryFull
+from arkml.errors import AbiError, EntryPointMissing, GuestError, GuestFailed, GuestMemoryFull
 from arkml.guests.blocking import Waiting
 from arkml.guests.counts import Statistics
 from arkml.limits import Limits
@@ -175,13 +175,8 @@ class Instance(Unique):
         settle = self.lockstep.settle()
         if settle is not None:
             settle()
-        return self.account.usage(
-            memory=self._sandbox.native_memory.pages() * PAGE,
-            columns=self._sandbox.records.used,
-            sessions=self.services.session_bytes,
-            agents=self.library.workspace.held(self.number),
-            requests=self.services.requests.held,
-        )
+        memory = self._sandbox.native_memory.pages() * PAGE
+        return self.account.usage({"memory_bytes": memory, **self._other_sizes()})
 
     def _require_bytes(self, size: int) -> None:
         """Raise GuestMemoryFull if the guest may not have `size` bytes more, in all kinds."""
@@ -235,8 +230,19 @@ class Instance(Unique):
 
     def _other_bytes(self) -> int:
         """Return the bytes that count towards the guest's limit, beside its memory."""
-        held = self.library.workspace.held(self.number) + self.services.requests.held
-        return held + self._sandbox.records.used + self.services.session_bytes
+        return sum(self._other_sizes().values())
+
+    def _other_sizes(self) -> dict[str, int]:
+        """Return those bytes by the names that they have in `Usage`."""
+        services, workspace = self.services, self.library.workspace
+        return {
+            "column_bytes": self._sandbox.records.used,
+            "session_bytes": services.session_bytes,
+            "agent_bytes": workspace.held(self.number),
+            "request_bytes": services.requests.held,
+            "vector_bytes": services.vector_bytes,
+            "work_bytes": workspace.work_bytes(self.number),
+        }
 
     def close(self) -> None:
         """Free the instance. Raises GuestBusy while a call is in progress. Safe to call again."""
@@ -272,7 +278,7 @@ class Instance(Unique):
         try:
             self._final = self._count()
             self._final_usage = self.usage.without_memory()
-            self.library.workspace.require_bytes.pop(self.number, None)
+            self.library.workspace.leave(self.number)
             self._released(self._final_usage)
             self.fiber.call_guard.lost += 1
             self.fiber.drop()
@@ -331,6 +337,11 @@ class Instance(Unique):
         self.regions[index] = region
         region.publish(handle, Kind.TRAINING if training else Kind.INFERENCE)
         return region
+
+    def log_refusal(self, error: AbiError) -> None:
+        """Log `error`, with which a submit was refused, and count it if a limit was reached."""
+        self._handlers.count(error)
+        self.services.log.say(logging.WARNING, str(error))
 
     def warn_once(self, kind: str, text: str) -> None:
         """Log `text` as a warning, once for each `kind`."""

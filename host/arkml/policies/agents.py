@@ -12,6 +12,7 @@ import numpy.typing as npt
 from arkml.batches import Floats
 from arkml.errors import Unavailable
 from arkml.policies.noise import Words, mix
+from arkml.policies.pages import zeros
 from arkml.policies.workspace import PolicyWorkspace
 
 ENDED_AGENTS = 65_536
@@ -23,9 +24,12 @@ AGENTS = 1 << 17
 STATE_BYTES = 128 << 20
 """Bytes of recurrent state kept for each session."""
 
+GUEST_BITS = np.uint64(32)
+"""The bits of a session's key above these are the number of its guest."""
+
 _ENTRY_BYTES = 48
 _SPARE_BYTES = 16 << 20
-_GUEST = 32  # the bits of a session's key above these are the number of its guest
+_LEFT_BYTES = 64 << 10  # that agents may leave in a table beside a quarter of the others'
 
 Slots = npt.NDArray[np.int64]
 
@@ -87,6 +91,7 @@ class AgentTable:
         self._state: Floats = np.zeros((0, state_width), np.float32)
         self._live: Counter[int] = Counter()  # entries by session
         self._held: Counter[int] = Counter()  # entries by guest
+        self._left = 0  # entries that were used and are free
         self._tick = 0
         self._last: tuple[bytes, bytes, Visit] | None = None
 
@@ -201,6 +206,7 @@ class AgentTable:
         if len(self._free) < len(hashes):
             self._grow(len(self._hashes) + len(hashes))
         slots, self._free = self._free[: len(hashes)], self._free[len(hashes) :]
+        self._left = max(0, self._left - len(hashes))
         self._keys[slots] = keys[new]
         self._steps[slots] = 0
         self._seen[slots] = self._tick
@@ -264,10 +270,26 @@ class AgentTable:
             dropped = _counted(self._keys[slots])
             self._live -= dropped
             self._held -= _by_guest(dropped)
-            self._free = np.concatenate([self._free, slots])
+            self._free = np.concatenate([slots, self._free])
+            self._left += len(slots)
             self._hashes = self._hashes[~drop]
             self._slots = self._slots[~drop]
             self._last = None
+            if self._left > len(self._hashes) // 4 + _LEFT_BYTES // self._entry_bytes:
+                self._shrink()
+
+    def _shrink(self) -> None:
+        """Free the memory of entries that are not in use."""
+        slots, size = self._slots, len(self._slots)
+        self._keys = self._keys[slots]
+        self._steps = self._steps[slots]
+        self._seen = self._seen[slots]
+        self._ended = self._ended[slots]
+        kept = zeros((size, *self._state.shape[1:]))
+        self._state = np.take(self._state, slots, axis=0, out=kept, mode="clip")  # without a buffer
+        self._slots = np.arange(size)
+        self._free = np.zeros(0, np.int64)
+        self._left = 0
 
     def _grow(self, agents: int) -> None:
         old = len(self._keys)
@@ -299,11 +321,11 @@ def _by_guest(counts: Counter[int]) -> Counter[int]:
     """Add counts by session up to counts by guest."""
     totals: Counter[int] = Counter()
     for key, count in counts.items():
-        totals[key >> _GUEST] += count
+        totals[key >> int(GUEST_BITS)] += count
     return totals
 
 
 def _resized(values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    grown = np.zeros((size, *values.shape[1:]), values.dtype)
+    grown = zeros((size, *values.shape[1:]), values.dtype)
     grown[: len(values)] = values
     return grown

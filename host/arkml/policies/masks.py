@@ -12,6 +12,7 @@ from arkml.hive.protocol.masks import masked_choice
 from arkml.policies.workspace import PolicyWorkspace
 
 _MOST_NAMES = 1 << 16  # that are remembered: a guest may spell a number in many ways
+_LONGEST_NAME = 64  # that is remembered, in characters; names may have a megabyte
 
 
 class ChoiceMasks:
@@ -78,6 +79,6 @@ class ChoiceMasks:
             return self._columns[name]
         place = masked_choice(name, self._branches)
         column = None if place is None else self._starts[place[0]] + place[1]
-        if len(self._columns) < _MOST_NAMES:
+        if len(name) <= _LONGEST_NAME and len(self._columns) < _MOST_NAMES:
             self._columns[name] = column
         return column

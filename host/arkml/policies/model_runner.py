@@ -11,7 +11,7 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
 from arkml.errors import AbiError, Unavailable
-from arkml.policies.agents import AgentTable
+from arkml.policies.agents import GUEST_BITS, AgentTable
 from arkml.policies.model import ALIKE, Call, Model
 from arkml.policies.noise import Words, fill_normal, streams
 from arkml.policies.run_limit import RunLimit
@@ -36,7 +36,9 @@ class BoundBatch:
     `alike` names the feeds whose rows are all alike. `owner` is the `RunLimit.user` that it is for.
     """
 
-    __slots__ = ("alike", "calls", "count", "epsilon", "feeds", "fetches", "owner")
+    __slots__ = (
+        "__weakref__", "alike", "calls", "count", "epsilon", "feeds", "fetches", "owner",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -55,6 +57,11 @@ class BoundBatch:
         self.fetches = fetches
         self.epsilon = epsilon
         self.alike = alike
+
+    def release(self) -> None:
+        """Let go of the arrays; the batch has to be bound again."""
+        self.owner = self.epsilon = None
+        self.calls, self.feeds, self.fetches = (), {}, {}
 
 
 class ModelRunner:
@@ -98,28 +105,38 @@ class ModelRunner:
         self.is_stateless = self._drawn is None and not roles.recurrent
 
     def bind(
-        self, count: int, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats]
+        self,
+        count: int,
+        keys: Words,
+        feeds: Mapping[str, Floats],
+        fetches: Mapping[str, Floats],
+        *,
+        inputs: Sequence[Port] = (),
+        outputs: Sequence[Port] = (),
     ) -> BoundBatch:
         """
         Bind a model to the arrays for a batch, those of the host included.
 
-        feeds, fetches: float32, [count, *shape], by port name. Raises Unavailable, before any array
-        is made, if they would take too much memory, or if the model is not run again. The content
-        of the host's arrays lasts for one run, because those of other batches may lie in the same
-        place.
+        keys: uint64, [] or [count], of the sessions. feeds, fetches: float32, [count, *shape], by
+        port name. inputs, outputs: further ports that get arrays of the host. Raises Unavailable,
+        before any array is made, if they would take too much memory, or if the model is not run
+        again. The content of the host's arrays lasts for one run, because those of other batches
+        may lie in the same place. The guests of the sessions pay for them, if the model is theirs.
         """
         self.limit.require()
         constants = [(port, value) for port, value in self._constants if port.name not in feeds]
         self._require_room(count, constants)
+        payers = _guests(keys, count) if self.limit.is_of_guest else {}
         all_feeds, all_fetches = dict(feeds), dict(fetches)
-        for port, value in constants:
+        for port, value in sorted(constants, key=lambda each: -each[0].width):  # largest first
             shape = (min(count, ALIKE), *port.shape)
-            all_feeds[port.name] = self._workspace.constant(value, shape)
-        ports = (*self._inputs, *self._targets)
-        arrays = self._workspace.arrays([(count, *port.shape) for port in ports])
-        for port, array in zip(self._inputs, arrays, strict=False):
+            all_feeds[port.name] = self._workspace.constant(value, shape, payers)
+        sources, targets = (*self._inputs, *inputs), (*self._targets, *outputs)
+        shapes = [(count, *port.shape) for port in (*sources, *targets)]
+        arrays = self._workspace.arrays(shapes, payers)
+        for port, array in zip(sources, arrays, strict=False):
             all_feeds[port.name] = array
-        for port, array in zip(self._targets, arrays[len(self._inputs) :], strict=True):
+        for port, array in zip(targets, arrays[len(sources) :], strict=True):
             all_fetches[port.name] = array
         epsilon = None
         if self._drawn is not None:
@@ -154,6 +171,10 @@ class ModelRunner:
             else:
                 self._take_turns(bound, visit.inverse, visit.turns, recurrent, states)
         self._agents.advance(visit, None if states is None else _ended(states), recurrent)
+
+    def keep(self, bound: BoundBatch) -> None:
+        """Have a batch that is bound for longer than one run let go of arrays that are replaced."""
+        self._workspace.add_user(bound)
 
     def forget(self, key: int) -> None:
         """Drop the agents of session `key`, which is closed."""
@@ -226,6 +247,14 @@ def execute(calls: Sequence[Call]) -> None:
 def failed(error: Exception) -> Unavailable:
     """Return the error to raise for one inside of a model: out of memory, most likely."""
     return Unavailable(f"the model failed: {str(error).strip().splitlines()[0][:300]}")
+
+
+def _guests(keys: Words, count: int) -> dict[int, int]:
+    """Return the number of rows of each guest. keys: uint64, [] or [count], of the sessions."""
+    if not keys.ndim:
+        return {int(keys) >> int(GUEST_BITS): count}
+    guests, rows = np.unique(np.broadcast_to(keys, count) >> GUEST_BITS, return_counts=True)
+    return dict(zip(guests.tolist(), rows.tolist(), strict=True))
 
 
 def _columns(ports: Sequence[Port]) -> list[slice]:

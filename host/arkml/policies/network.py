@@ -75,7 +75,7 @@ class Network:
         feeds = {port.name: _fitting(port, inputs, count) for port in self.inputs}
         outputs = {port.name: np.zeros((count, *port.shape), np.float32) for port in self.outputs}
         if count:
-            bound = self._runner.bind(count, feeds, outputs)
+            bound = self._runner.bind(count, self._key, feeds, outputs)
             self._runner.run(bound, self._key, agents, None)
         return outputs
 

@@ -19,6 +19,9 @@ from arkml.policies.workspace import PolicyWorkspace
 Copy = tuple[Floats, Floats]
 """Target and source of a copy."""
 
+Columns = tuple[Port, Floats]
+"""A port and the columns of the batch that it has: float32, [n, width]."""
+
 
 class BoundPolicyBatch(BoundBatch):
     """
@@ -45,6 +48,12 @@ class BoundPolicyBatch(BoundBatch):
         self.after = after
         self.masks: Floats | None = None
         self.only: Call | None = None
+
+    def release(self) -> None:
+        """Let go of the arrays; the batch has to be bound again."""
+        super().release()
+        self.before, self.after = (), ()
+        self.masks = self.only = None
 
 
 class OnnxPolicy:
@@ -132,36 +141,38 @@ class OnnxPolicy:
 
     def _bind(self, batch: Batch) -> BoundPolicyBatch:
         count = len(batch)
-        before: list[Copy] = []
-        after: list[Copy] = []
-        feeds: dict[str, Floats] = {}
+        sources: list[Columns] = []
         start = 0
         for port in self._signature.roles.observations:
-            columns = batch.features[:, start : start + port.width]
+            sources.append((port, batch.features[:, start : start + port.width]))
             start += port.width
-            feeds[port.name], copy = _placed(columns, port)
-            before += [(to, columns) for to in copy]
-        fetches: dict[str, Floats] = {}
-        fetches[self._signature.actions.name], copy = _placed(
-            batch.actions, self._signature.actions
-        )
-        after += [(batch.actions, source) for source in copy]
-        values = self._signature.values
-        if values is not None:
-            column = batch.values[:, None]
-            fetches[values.name], copy = _placed(column, values)
-            after += [(column, source) for source in copy]
+        targets: list[Columns] = [(self._signature.actions, batch.actions)]
+        if self._signature.values is not None:
+            targets.append((self._signature.values, batch.values[:, None]))
+        feeds, inputs = _in_place(sources)
+        fetches, outputs = _in_place(targets)
         masks = None
         if self._masks is not None:
             (port,) = self._signature.roles.masks
             masks = self._masks.room(count)
             feeds[port.name] = masks.reshape(count, *port.shape)
-        bound = self._runner.bind(count, feeds, fetches)
+        bound = self._runner.bind(
+            count,
+            batch.keys,
+            feeds,
+            fetches,
+            inputs=[port for port, _ in inputs],
+            outputs=[port for port, _ in outputs],
+        )
+        before = [(bound.feeds[port.name].reshape(own.shape), own) for port, own in inputs]
+        after = [(own, bound.fetches[port.name].reshape(own.shape)) for port, own in outputs]
         answer = BoundPolicyBatch(bound, before, after)
         answer.masks = masks
         is_one_call = self._runner.is_stateless and len(bound.calls) == 1
         if is_one_call and masks is None and not before and not after:
             answer.only = bound.calls[0]
+        else:
+            self._runner.keep(answer)
         return answer
 
 
@@ -185,15 +196,15 @@ def _require_choices(signature: Signature, choices: int) -> None:
         )
 
 
-def _placed(columns: Floats, port: Port) -> tuple[Floats, list[Floats]]:
+def _in_place(ports: Sequence[Columns]) -> tuple[dict[str, Floats], list[Columns]]:
     """
-    Return the array of a port and the copies of `columns` that it needs: none or one.
+    Return the arrays of the ports whose columns are contiguous, by name, and the other ports.
 
-    columns: float32, [n, width]. The array, float32, [n, *shape], is a view of `columns` if those
-    are contiguous; else it is a new one, returned once more in the shape of `columns`.
+    The arrays, float32, [n, *shape], are views of the columns.
     """
-    shape = (len(columns), *port.shape)
-    if columns.flags.c_contiguous:
-        return columns.reshape(shape), []
-    own = np.zeros(shape, np.float32)
-    return own, [own.reshape(columns.shape)]
+    views = {
+        port.name: columns.reshape(len(columns), *port.shape)
+        for port, columns in ports
+        if columns.flags.c_contiguous
+    }
+    return views, [(port, columns) for port, columns in ports if port.name not in views]

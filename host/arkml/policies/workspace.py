@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 from weakref import WeakSet
 
@@ -11,12 +11,15 @@ import numpy as np
 
 from arkml.batches import Floats
 from arkml.errors import Unavailable
+from arkml.policies.pages import zeros
 
 BATCH_BYTES = 256 << 20
 """Bytes that a host may add to one batch: noise, masks and recurrent states."""
 
 AGENT_BYTES = 256 << 20
 """Bytes that may be kept for the agents of one guest, in all its policies together."""
+
+_NOBODY: Mapping[int, int] = {}
 
 _ALIGNMENT = 16  # floats: one line of the processor's cache
 
@@ -32,12 +35,21 @@ class AgentStore(Protocol):
         """Return the bytes kept for one guest."""
 
 
+class ArrayUser(Protocol):
+    """Uses arrays of a workspace until they are replaced by larger ones."""
+
+    def release(self) -> None:
+        """Let go of all arrays."""
+
+
 class PolicyWorkspace:
     """
-    Arrays that live for one batch, and a count of the bytes kept for agents.
+    Arrays that live for one batch, and counts of the bytes that guests have of them and for agents.
 
     A policy fills the arrays anew for each batch, so one workspace serves all policies that one
-    thread uses.
+    thread uses. The guests whose batch makes arrays larger pay for what they grow by, to the rows
+    of each, if the model is their own; the arrays stay as large for the next batch. The users that
+    were added with `add_user` let go of arrays before larger ones replace them.
 
     run_seconds: the seconds of wall time that the next run of a policy may take, where that is less
     than its model allows. is_interrupted: returns True if the run in progress is to be given up.
@@ -50,6 +62,8 @@ class PolicyWorkspace:
         self._work: Floats = np.empty(0, np.float32)
         self._constants: dict[float, Floats] = {}
         self._tables: WeakSet[AgentStore] = WeakSet()
+        self._users: WeakSet[ArrayUser] = WeakSet()
+        self._work_bytes: dict[int, int] = {}
         self.run_seconds = math.inf
         self.is_interrupted: Callable[[], bool] = _never
         self.stopped: dict[bytes, str] = {}
@@ -61,30 +75,53 @@ class PolicyWorkspace:
         if reason is not None:
             raise Unavailable(f"{reason} before: it is not run again")
 
-    def arrays(self, shapes: Sequence[tuple[int, ...]]) -> list[Floats]:
+    def arrays(
+        self, shapes: Sequence[tuple[int, ...]], payers: Mapping[int, int] = _NOBODY
+    ) -> list[Floats]:
         """
         Return arrays for one batch, float32, of the given shapes: [*shape] each.
 
-        Their content is undefined, and the next call returns arrays in the same place.
+        Their content is undefined, and the next call returns arrays in the same place. payers: rows
+        of the batch by the guests that pay for it. Raises GuestMemoryFull.
         """
         starts = [0]
         for shape in shapes:
             starts.append(starts[-1] + -(-math.prod(shape) // _ALIGNMENT) * _ALIGNMENT)
         if starts[-1] > len(self._work):
-            self._work = np.empty(self._grown(len(self._work), starts[-1]), np.float32)
+            self._work = self._larger(self._work, starts[-1], payers)
         return [
             self._work[start : start + math.prod(shape)].reshape(shape)
             for start, shape in zip(starts, shapes, strict=False)
         ]
 
-    def constant(self, value: float, shape: tuple[int, ...]) -> Floats:
-        """Return a read-only array filled with `value`: float32, [*shape]."""
+    def constant(
+        self, value: float, shape: tuple[int, ...], payers: Mapping[int, int] = _NOBODY
+    ) -> Floats:
+        """Return a read-only array filled with `value`: float32, [*shape]. Raises as `arrays`."""
         size = math.prod(shape)
         flat = self._constants.get(value, self._work[:0])
         if len(flat) < size:
-            flat = np.full(self._grown(len(flat), size), value, np.float32)
+            flat = self._larger(flat, size, payers)
+            flat.fill(value)
             self._constants[value] = flat
         return flat[:size].reshape(shape)
+
+    def add_user(self, user: ArrayUser) -> None:
+        """Have `user` let go of its arrays before larger ones replace them."""
+        self._users.add(user)
+
+    def work_bytes(self, guest: int) -> int:
+        """Return the bytes of arrays that one guest pays for."""
+        return self._work_bytes.get(guest, 0)
+
+    def leave(self, guest: int) -> None:
+        """
+        Forget what a guest pays for. A finalizer may call it.
+
+        The arrays stay with the workspace: a run may use them at that moment.
+        """
+        self.require_bytes.pop(guest, None)
+        self._work_bytes.pop(guest, None)
 
     def require_batch(self, rows: int, size: int) -> None:
         """Raise Unavailable if `size` bytes are over the limit for a batch of `rows` rows."""
@@ -109,6 +146,25 @@ class PolicyWorkspace:
         """Return the bytes kept for the agents of one guest."""
         return sum(each.held(guest) for each in self._tables)
 
-    def _grown(self, before: int, needed: int) -> int:
-        # Older arrays that are still in use have no more bytes together than the new one.
-        return max(needed, min(2 * before, self._batch_bytes // 4))
+    def _larger(self, before: Floats, needed: int, payers: Mapping[int, int]) -> Floats:
+        """Return an array of `needed` floats or more, and have `payers` pay for the difference."""
+        size = max(needed, min(2 * len(before), self._batch_bytes // 4))
+        self._charge(before.itemsize * (size - len(before)), payers)
+        self._release()
+        return zeros((size,))
+
+    def _charge(self, size: int, payers: Mapping[int, int]) -> None:
+        total = sum(payers.values())
+        shares = {guest: -(-size * rows // total) for guest, rows in payers.items() if rows}
+        for guest, share in shares.items():
+            if guest in self.require_bytes:
+                self.require_bytes[guest](share)
+        for guest, share in shares.items():
+            if guest in self.require_bytes:
+                self._work_bytes[guest] = self.work_bytes(guest) + share
+
+    def _release(self) -> None:
+        users = list(self._users)
+        self._users.clear()
+        for user in users:
+            user.release()

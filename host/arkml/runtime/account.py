@@ -6,7 +6,7 @@ import gc
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
@@ -48,8 +48,10 @@ class Usage:
     `policy_seconds`, of policies that the embedder gave, is not charged. `wait_seconds` are waits
     that the guest asked for. `memory_bytes` is the wasm memory, `column_bytes` the queues of its
     sessions, `session_bytes` the models in use with the observations and results of brains,
-    `agent_bytes` the state of its agents, and `request_bytes` the requests to hives that are not
-    done and results that it has not taken.
+    `agent_bytes` the state of its agents, `request_bytes` the requests to hives that are not done
+    and results that it has not taken, `vector_bytes` the return slice and the pending vector of its
+    last call, and `work_bytes` the arrays that runs of its models need beside their queues.
+    `session_bytes` and `work_bytes` have nothing of models that the embedder gave.
     """
 
     wasm_seconds: float = 0.0
@@ -64,6 +66,8 @@ class Usage:
     session_bytes: int = 0
     agent_bytes: int = 0
     request_bytes: int = 0
+    vector_bytes: int = 0
+    work_bytes: int = 0
 
     @property
     def run_seconds(self) -> float:
@@ -215,10 +219,8 @@ class Account:
             else:
                 self.policy_seconds += seconds
 
-    def usage(
-        self, *, memory: int, columns: int, sessions: int, agents: int, requests: int
-    ) -> Usage:
-        """Return the seconds since loading, with the bytes at present by kind."""
+    def usage(self, sizes: Mapping[str, int]) -> Usage:
+        """Return the seconds since loading, with the bytes at present by the names of `Usage`."""
         seconds = self._seconds
         charged = sum(seconds.values()) + self.model_seconds
         return Usage(
@@ -229,11 +231,7 @@ class Account:
             model_seconds=self.model_seconds + seconds[WorkKind.MODELS],
             policy_seconds=self.policy_seconds,
             wait_seconds=self.wait_seconds,
-            memory_bytes=memory,
-            column_bytes=columns,
-            session_bytes=sessions,
-            agent_bytes=agents,
-            request_bytes=requests,
+            **sizes,
         )
 
     def _add_extra(self, seconds: float) -> None:

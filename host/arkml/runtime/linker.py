@@ -87,10 +87,15 @@ class Handlers:
 
     def note(self, error: AbiError) -> None:
         """Count and log `error` if a limit was reached."""
-        if isinstance(error, LimitError):
-            kind = type(error).__name__
-            self.limits[kind] += 1
-            self.tell(kind, str(error))
+        if self.count(error):
+            self.tell(type(error).__name__, str(error))
+
+    def count(self, error: AbiError) -> bool:
+        """Count `error` and return True if a limit was reached."""
+        is_limit = isinstance(error, LimitError)
+        if is_limit:
+            self.limits[type(error).__name__] += 1
+        return is_limit
 
 
 _FORMATS = {"i32": "I4x", "i64": "Q", "f32": "f4x"}

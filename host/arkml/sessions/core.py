@@ -19,7 +19,7 @@ class CoreV0(Family):
     __slots__ = ()
 
     def return_slice(self, ptr: bytes, len: int, size: int) -> int:  # noqa: ARG002  `size` is the length
-        self._guest.returned = ptr
+        self._guest.vectors.keep_returned(ptr)
         return _SUCCESS
 
     def get_input_slice(self, ptr: OutBuffer, size: int, offset: int) -> int:
@@ -65,14 +65,15 @@ def record_panic(
     One over the log rate is not read: the panic before it is kept, if the call has had one.
     """
     log = guest.log
-    if not log.admits(message, file):
+    admitted = log.admits(message, file)
+    if not admitted:
         guest.panic = guest.panic or "panic with a message over the log rate"
         return
     limit = guest.limits.log_bytes
     location = presentable(file, limit).replace("\n", " ")
     text = f"{presentable(message, limit) or 'panic without a message'}, {location}:{line}:{column}"
     guest.panic = text + log.context()
-    log.write(logging.ERROR, f"panic: {text}")
+    log.write(logging.ERROR, f"panic: {text}", admitted)
 
 
 class CoreV3(Family):
@@ -91,11 +92,11 @@ class CoreV4(Family):
     __slots__ = ()
 
     def take_host_return_vec(self, out: OutBuffer) -> None:
-        pending = self._guest.pending_vector
+        pending = self._guest.vectors.pending
         if pending is None:
             raise NotFound("there is no pending vector")
         out.write(pending)
-        self._guest.pending_vector = None
+        self._guest.vectors.drop_pending()
 
     def add_debug_context(self, name_str: DisplayText, value_str: DisplayText) -> None:
         self._guest.log.add_context(name_str, value_str)

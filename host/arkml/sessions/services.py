@@ -123,9 +123,8 @@ class Services:
     def begin_call(self, data: bytes = b"") -> None:
         """Begin a call of an export with the input `data`, and clear the state of the last call."""
         self._guest.input = data
-        self._guest.returned = None
         self._guest.panic = None
-        self._guest.pending_vector = None
+        self._guest.vectors.clear()
         self._guest.pending_polls = 0
 
     @property
@@ -136,7 +135,7 @@ class Services:
     @property
     def returned(self) -> bytes | None:
         """The bytes that the current call passed to `return_slice`, or None."""
-        return self._guest.returned
+        return self._guest.vectors.returned
 
     @property
     def panic(self) -> str | None:
@@ -162,8 +161,12 @@ class Services:
         core.record_panic(self._guest, message, file, line, column)
 
     def offer(self, data: bytes) -> None:
-        """Keep the bytes of a vector result for `core__take_host_return_vec`."""
-        self._guest.pending_vector = data
+        """
+        Keep the bytes of a vector result for `core__take_host_return_vec`.
+
+        Raises GuestMemoryFull.
+        """
+        self._guest.vectors.keep_pending(data)
 
     def session_at(self, index: int) -> Session:
         """Return the session in slot `index` of the handle table."""
@@ -178,6 +181,11 @@ class Services:
         and results of brains.
         """
         return self._guest.snapshots.held + self._guest.brain_memory.granted
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes that count for the return slice and the pending vector."""
+        return self._guest.vectors.granted
 
     @property
     def requests(self) -> PendingRequests:
@@ -199,7 +207,7 @@ class Services:
         for handle, item in self._guest.brains:
             if isinstance(item, Runtime):
                 destroy(self._guest.brains, handle)
-        self._guest.pending_vector = None
+        self._guest.vectors.drop_pending()
         try:
             self._guest.sessions.close_all()
         finally:

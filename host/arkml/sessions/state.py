@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from arkml.limits import Limits
 from arkml.sessions.brain_memory import BrainMemory
+from arkml.sessions.call_vectors import CallVectors
 from arkml.sessions.futures import FutureChanges, FutureTable
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U32_LAYOUT, HandleRoom, HandleTable
@@ -77,9 +78,9 @@ class GuestState:
 
     `handles` holds sessions and futures, `brains` the objects of ml-inference-v0; both count
     toward one limit. `snapshots` limits the bytes of models in use, `brain_memory` those of the
-    observations and results of brains. `clock` returns the time of day in nanoseconds, `stopwatch`
-    a time in seconds, and `background` runs a job on this or another thread. `hives` is the access
-    to the hives that the guest may use, if there are any.
+    observations and results of brains, `vectors` those that calls leave. `clock` returns the time
+    of day in nanoseconds, `stopwatch` a time in seconds, and `background` runs a job on this or
+    another thread. `hives` is the access to the hives that the guest may use, if there are any.
     `account` is charged with the time of what the host does for the guest.
     `worker_module` is the SHA-256 of the module that remote workers run, empty for the guest's own.
     """
@@ -112,10 +113,12 @@ class GuestState:
         self.brains: HandleTable[Any] = HandleTable(
             "ml-inference handles", limit=room, layout=U32_LAYOUT
         )
-        self.brain_memory = BrainMemory(
-            lambda size: account.require_bytes(size),  # which is given its limit later
-            most_observations=limits.snapshot_bytes,
-        )
+
+        def require(size: int) -> None:
+            account.require_bytes(size)  # which is given its limit later
+
+        self.brain_memory = BrainMemory(require, most_observations=limits.snapshot_bytes)
+        self.vectors = CallVectors(require)
         self.snapshots = SnapshotLeases(PORTION * limits.snapshot_bytes)
         self.changes = FutureChanges()
         self.requests = PendingRequests(limits.requests, lambda size: account.admit(size))
@@ -126,9 +129,7 @@ class GuestState:
         self.non_finite_actions = 0
         self.pending_polls = 0
         self.input = b""
-        self.returned: bytes | None = None
         self.panic: str | None = None
-        self.pending_vector: bytes | None = None
 
 
 class Family:

@@ -81,6 +81,11 @@ class Allowance:
             self._left -= lines
             return True
 
+    def take_more(self, lines: int) -> None:
+        """Take `lines` tokens beside those of a line that was let through; the next one waits."""
+        with self._lock:
+            self._left -= lines
+
     def forget_refused(self) -> int:
         """Return how often `take` returned False since this was asked last."""
         with self._lock:
@@ -119,23 +124,34 @@ class GuestLog:
 
     def say(self, level: int, text: str | DisplayText) -> None:
         """Log `text` of the guest, with its debug contexts, unless the rate is exceeded."""
-        if self.logger.isEnabledFor(level) and self.admits(text):
-            self.write(level, presentable(text, self._limit))
+        if self.logger.isEnabledFor(level) and (admitted := self.admits(text)):
+            self.write(level, presentable(text, self._limit), admitted)
 
-    def admits(self, *texts: str | DisplayText) -> bool:
+    def admits(self, *texts: str | DisplayText) -> int:
         """
         Take the allowance of one line with `texts` and the contexts, before texts are read.
 
-        Returns False, and counts the line as dropped, if the rate is exceeded.
+        Returns the number of lines that it counts as, or 0 if the rate is exceeded: then it counts
+        as dropped.
         """
         sizes = (len(text) if isinstance(text, str) else text.size for text in texts)
         size = self._suffix_bytes + sum(min(size, self._limit) for size in sizes)
-        return self._allowance.take(max(1, -(-size // LINE_BYTES)))
+        lines = _lines_of(size)
+        return lines if self._allowance.take(lines) else 0
 
-    def write(self, level: int, line: str) -> None:
-        """Log a presentable line that was admitted, with the debug contexts."""
+    def write(self, level: int, line: str, admitted: int) -> None:
+        """
+        Log a presentable line that `admits` counted as `admitted` lines, with the debug contexts.
+
+        The bytes that are written count: escapes and the indentation of further lines make text
+        longer than it was in the guest.
+        """
         self.flush()
-        self.logger.log(level, "%s%s", line.replace("\n", _CONTINUATION), self.context())
+        text = line.replace("\n", _CONTINUATION)
+        written = len(text.encode("utf-8", "surrogatepass")) + self._suffix_bytes
+        if (more := _lines_of(written) - admitted) > 0:
+            self._allowance.take_more(more)
+        self.logger.log(level, "%s%s", text, self.context())
 
     def say_once(self, topic: str, level: int, text: str) -> None:
         """Log a message of the host about the guest, the first time for each topic."""
@@ -174,6 +190,10 @@ class GuestLog:
         texts = " ".join(f"{name}={value}" for name, value in newest.items())
         self._suffix = f" [{texts}]" if newest else ""
         self._suffix_bytes = len(self._suffix.encode())
+
+
+def _lines_of(size: int) -> int:
+    return max(1, -(-size // LINE_BYTES))
 
 
 def _on_one_line(text: str | DisplayText) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+import sys
 import threading
 from collections import deque
 from typing import Any
@@ -16,15 +18,18 @@ from arkml.runtime import bindings
 
 PAGE = 65_536
 _SMALLEST = 64
+_WARM_BYTES = 4 << 20  # of free blocks that stay in memory, for sessions that come and go
+_DONTNEED = 4  # MADV_DONTNEED of Linux
+_madvise = ctypes.CDLL(None).madvise if sys.platform == "linux" else None
 
 
 class Arena:
     """
-    Allocates blocks of a wasm SharedMemory, in sizes of powers of two.
+    Allocates blocks of a wasm SharedMemory, by the buddy system: in sizes of powers of two.
 
-    Freed blocks are reused, or split. The memory grows as needed and never moves, so addresses and
-    views stay valid until their block is freed; it is unmapped with its last view. Offset 0 is
-    never allocated.
+    Freed blocks are joined with free neighbors, and split when they are reused. The memory grows as
+    needed and never moves, so addresses and views stay valid until their block is freed; it is
+    unmapped with its last view. Offset 0 is never allocated.
 
     `base` is its address. `bytes`, `words` and `numbers` are memoryviews of the whole memory as
     uint8, uint32 and uint64; `word_array` is a uint32 array over it.
@@ -37,8 +42,10 @@ class Arena:
         self._limit = min(limit, PAGE * PAGE)
         self._size = PAGE
         self._top = _SMALLEST
-        self._free: dict[int, list[int]] = {}
-        self._returned: deque[tuple[int, int]] = deque()
+        self._free: dict[int, dict[int, bool]] = {}  # by size and offset: True if it is warm
+        self._warm = 0  # bytes of free blocks whose pages are in memory
+        self._returned_warm = 0
+        self._returned: deque[tuple[int, int, bool]] = deque()
         self._lock = threading.Lock()
         whole: Any = (ctypes.c_uint8 * (PAGE * PAGE)).from_address(self.base)
         whole.owner = self.memory  # every view keeps `whole` alive
@@ -51,11 +58,12 @@ class Arena:
 
     def allocate(self, size: int) -> int:
         """Return the offset of a zeroed block of at least `size` bytes. Raises ColumnsFull."""
-        size = _block(size)
+        size = block_bytes(size)
         with self._lock:
             self._take_back()
             offset = self._reuse(size)
             if offset is None:
+                self._lower_top()
                 offset = self._extend(size)
         ctypes.memset(self.base + offset, 0, size)
         return offset
@@ -66,7 +74,13 @@ class Arena:
 
         It takes no lock, because a finalizer may call it in the middle of `allocate`.
         """
-        self._returned.append((_block(size), offset))
+        size = block_bytes(size)
+        is_warm = self._warm + self._returned_warm + size <= _WARM_BYTES or size < mmap.PAGESIZE
+        if is_warm:
+            self._returned_warm += size
+        else:
+            self._discard(size, offset)
+        self._returned.append((size, offset, is_warm))
 
     def array(self, offset: int, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return a view of `count` items of `dtype` at `offset`: [count]."""
@@ -77,8 +91,39 @@ class Arena:
     def _take_back(self) -> None:
         """Add the blocks that were freed to the lists of free ones."""
         while self._returned:
-            size, offset = self._returned.popleft()
-            self._free.setdefault(size, []).append(offset)
+            self._add_free(*self._returned.popleft())
+        self._returned_warm = 0
+        if self._warm > _WARM_BYTES:
+            for size in [size for size in self._free if size >= mmap.PAGESIZE]:
+                for offset in [offset for offset, is_warm in self._free[size].items() if is_warm]:
+                    self._discard(size, offset)
+                    self._free[size][offset] = False
+                    self._warm -= size
+
+    def _add_free(self, size: int, offset: int, is_warm: bool) -> None:
+        """Add a free block, joined with the other half of a larger block as often as that is."""
+        while (other := offset ^ size) in self._free.get(size, ()):
+            is_warm |= self._take_free(size, other)
+            offset &= ~size
+            size *= 2
+        self._free.setdefault(size, {})[offset] = is_warm
+        self._warm += size * is_warm
+
+    def _take_free(self, size: int, offset: int) -> bool:
+        """Take a block from the free ones; return True if its pages are in memory."""
+        is_warm = self._free[size].pop(offset)
+        self._warm -= size * is_warm
+        return is_warm
+
+    def _discard(self, size: int, offset: int) -> None:
+        """Give the pages of a free block back to the system; they are zeros when it is reused."""
+        if _madvise is None:
+            return
+        try:
+            self.memory.ptr()
+        except ValueError:  # unmapped already: a finalizer may come late
+            return
+        _madvise(ctypes.c_void_p(self.base + offset), ctypes.c_size_t(size), _DONTNEED)
 
     def _reuse(self, size: int) -> int | None:
         """Return a free block of that size, split from a larger one if necessary, or None."""
@@ -86,16 +131,29 @@ class Arena:
         while larger < self._top:
             free = self._free.get(larger)
             if free:
-                offset = free.pop()
+                offset = next(reversed(free))
+                is_warm = self._take_free(larger, offset)
                 while larger > size:
                     larger //= 2
-                    self._free.setdefault(larger, []).append(offset + larger)
+                    self._free.setdefault(larger, {})[offset + larger] = is_warm
+                    self._warm += larger * is_warm
                 return offset
             larger *= 2
         return None
 
+    def _lower_top(self) -> None:
+        """Take back the free blocks before the end of those in use."""
+        while True:
+            found = [size for size, free in self._free.items() if self._top - size in free]
+            if not found:
+                return
+            (size,) = found
+            self._top -= size
+            if self._take_free(size, self._top) and size >= mmap.PAGESIZE:
+                self._discard(size, self._top)
+
     def _extend(self, size: int) -> int:
-        offset = self._top
+        offset = -(-self._top // size) * size
         end = offset + size
         if end > self._limit:
             raise ColumnsFull(f"column memory is full: {self._top} of {self._limit} bytes in use")
@@ -107,9 +165,14 @@ class Arena:
             except wasmtime.WasmtimeError:
                 raise ColumnsFull(f"the system has no {end} bytes for column memory") from None
             self._size += pages * PAGE
+        while self._top < offset:  # what is left before the aligned block
+            gap = self._top & -self._top
+            self._add_free(gap, self._top, False)
+            self._top += gap
         self._top = end
         return offset
 
 
-def _block(size: int) -> int:
+def block_bytes(size: int) -> int:
+    """Return the size of the block that holds `size` bytes."""
     return max(_SMALLEST, 1 << (size - 1).bit_length())

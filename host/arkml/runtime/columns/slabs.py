@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from arkml.batches import ROW, Batch
 from arkml.errors import ColumnsFull
 from arkml.limits import Limits
-from arkml.runtime.columns.arena import Arena
+from arkml.runtime.columns.arena import Arena, block_bytes
 from arkml.runtime.shim import control as at
 
 _SLAB_BYTES = 64 << 20  # a larger slab is divided among several
@@ -40,12 +41,16 @@ class Shape:
         ]
 
     def region_bytes(self) -> int:
-        """Return the bytes of column memory that one region takes."""
-        return self.rows * self.row_bytes()
+        """Return the bytes of column memory that one region takes, in whole blocks."""
+        return _region_bytes(self)
 
-    def row_bytes(self) -> int:
-        """Return the bytes of column memory that one row takes."""
-        return sum(np.dtype(dtype).itemsize * width for _, dtype, width in self.columns())
+
+@lru_cache(256)
+def _region_bytes(shape: Shape) -> int:
+    return sum(
+        block_bytes(shape.rows * np.dtype(dtype).itemsize * width)
+        for _, dtype, width in shape.columns()
+    )
 
 
 class Slab:
