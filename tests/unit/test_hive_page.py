@@ -202,6 +202,15 @@ def test_a_chart_of_seeds_has_one_line_unless_they_are_apart():
     assert [trace["y"] for trace in apart] == [[1, 2], [3, 4]]
 
 
+def test_a_chart_of_seeds_that_have_no_place_in_common_has_a_line_of_each():
+    runs = [run("a"), run("b", seed=1)]
+    points = {"a": {"m": [[1, 1, 1]]}, "b": {"m": [[2, 4, 2]]}}
+    traces = asked("traces", {"name": "m"}, runs, {}, points, {})
+
+    assert [(trace["x"], trace["y"]) for trace in traces] == [([1], [1]), ([2], [4])]
+    assert {trace["mode"] for trace in traces} == {"markers"}
+
+
 def test_a_chart_of_seeds_marks_the_best_of_all_of_them():
     runs = [run("a"), run("b", seed=1)]
     points = {"a": {"m": [[1, 1, 1], [2, 2, 2]]}, "b": {"m": [[1, 7, 1], [2, 4, 2]]}}

@@ -67,13 +67,16 @@ function placed(xs, view) {
 function bandTraces(spec, curves, group, view) {
   if (!curves.length) return [];
   const smooth = curves.map(({ xs, ys }) => ({ xs, ys: smoothed(ys, view.smooth) }));
+  const drawn = ({ xs, ys }) => line(spec, placed(xs, view), ys, group.label, group.color);
   const { xs, middle, low, high } = band(smooth);
   const x = placed(xs, view);
-  const traces = [
-    { ...BAND, x, y: low },
-    { ...BAND, x, y: high, fill: "tonexty", fillcolor: faint(group.color, 0.2) },
-    line(spec, x, middle, group.label, group.color),
-  ];
+  const traces = xs.length
+    ? [
+        { ...BAND, x, y: low },
+        { ...BAND, x, y: high, fill: "tonexty", fillcolor: faint(group.color, 0.2) },
+        drawn({ xs, ys: middle }),
+      ]
+    : smooth.map(drawn); // they have no place in common yet
   if (spec.best) {
     const highest = ({ ys }) => Math.max(...ys);
     const best = curves.reduce((a, b) => (highest(b) > highest(a) ? b : a));
