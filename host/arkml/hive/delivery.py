@@ -189,11 +189,10 @@ class Delivery:
         if self._tracing is None:
             await self._repeat(body, headers)
             return
-        attributes: dict[str, str | int] = {
-            "arkml.run": self._sender.run_id,
-            "arkml.rows": len(body.columns),
-        }
-        with self._tracing.span("send rows", kind="client", attributes=attributes) as span:
+        with self._tracing.span("send rows", kind="client") as span:
+            if span.is_recording():
+                span.set_attribute("arkml.run", self._sender.run_id)
+                span.set_attribute("arkml.rows", len(body.columns))
             headers[HEADER] = self._tracing.header(span)
             await self._repeat(body, headers)
 

@@ -6,7 +6,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Literal
@@ -56,10 +56,13 @@ class Tracing:
 
         sampler = os.environ.get("OTEL_TRACES_SAMPLER")
         self._share = 1.0 if sampler else _share(os.environ.get("OTEL_TRACES_SAMPLER_ARG"))
-        self._random = Random()  # not that of the application, which may have seeded it
+        random = Random()  # not that of the application, which may have seeded it
+        self._chance = random.random
         # One for all: its id is not recorded anywhere, and a body has a few µs for this.
-        bits = self._random.getrandbits
+        bits = random.getrandbits
         self._left_out = NonRecordingSpan(SpanContext(bits(128), bits(64), is_remote=False))
+        self._left_out_block = nullcontext(self._left_out)
+        self._left_out_header = _header_of(self._left_out)
         named = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: side}
         self._provider: TracerProvider = TracerProvider(
             sampler=None if sampler else ParentBased(ALWAYS_ON),
@@ -86,9 +89,47 @@ class Tracing:
         `parent` is another span, or the header `traceparent` of a request; empty begins a trace,
         which is recorded as the sampler of OTEL_TRACES_SAMPLER decides, else by chance.
         """
-        if not parent and self._random.random() >= self._share:
+        if not parent and self._chance() >= self._share:
             return self._left_out
+        return self._start(name, kind, parent, attributes)
 
+    def span(
+        self,
+        name: str,
+        *,
+        kind: Literal["client", "server", "internal"] = "internal",
+        parent: str | Span = "",
+        attributes: Attributes | None = None,
+    ) -> AbstractContextManager[Span]:
+        """Record the time of a block, and the error that ends it; see `start`."""
+        if not parent and self._chance() >= self._share:
+            return self._left_out_block
+        return _block_of(self._start(name, kind, parent, attributes))
+
+    def is_left_out(self, header: str) -> bool:
+        """Return whether a `traceparent` says that its trace is not recorded, here neither."""
+        return self._follows_parents and header[-1:] in _LEFT_OUT and len(header) == _LENGTH
+
+    def header(self, span: Span) -> str:
+        """Return the header by which another process continues the trace of a span."""
+        return self._left_out_header if span is self._left_out else _header_of(span)
+
+    def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
+        """Export what has ended, for at most `seconds`; a receiver that is gone delays no end."""
+        self._run(self._provider.force_flush, seconds)
+
+    def close(self, seconds: float = _FLUSH_SECONDS) -> None:
+        """Export what has ended, for at most `seconds`, and nothing after that."""
+        atexit.unregister(self.flush)
+        self._run(self._provider.shutdown, seconds)
+
+    def _start(
+        self,
+        name: str,
+        kind: Literal["client", "server", "internal"],
+        parent: str | Span,
+        attributes: Attributes | None,
+    ) -> Span:
         from opentelemetry.context import Context
         from opentelemetry.trace import SpanKind, set_span_in_context
 
@@ -100,51 +141,31 @@ class Tracing:
             name, context, kind=SpanKind[kind.upper()], attributes=attributes
         )
 
-    @contextmanager
-    def span(
-        self,
-        name: str,
-        *,
-        kind: Literal["client", "server", "internal"] = "internal",
-        parent: str | Span = "",
-        attributes: Attributes | None = None,
-    ) -> Iterator[Span]:
-        """Record the time of a block, and the error that ends it."""
-        from opentelemetry.trace import StatusCode
-
-        span = self.start(name, kind=kind, parent=parent, attributes=attributes)
-        try:
-            yield span
-        except BaseException as error:
-            span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
-            raise
-        finally:
-            span.end()
-
-    def is_left_out(self, header: str) -> bool:
-        """Return whether a `traceparent` says that its trace is not recorded, here neither."""
-        return self._follows_parents and header[-1:] in _LEFT_OUT and len(header) == _LENGTH
-
-    def header(self, span: Span) -> str:
-        """Return the header by which another process continues the trace of a span."""
-        context = span.get_span_context()
-        flags = int(context.trace_flags)
-        return f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}"
-
-    def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
-        """Export what has ended, for at most `seconds`; a receiver that is gone delays no end."""
-        self._run(self._provider.force_flush, seconds)
-
-    def close(self, seconds: float = _FLUSH_SECONDS) -> None:
-        """Export what has ended, for at most `seconds`, and nothing after that."""
-        atexit.unregister(self.flush)
-        self._run(self._provider.shutdown, seconds)
-
     def _run(self, work: Callable[[], object], seconds: float) -> None:
         """Call a function that may wait for the receiver, for at most `seconds`."""
         working = threading.Thread(target=work, name="arkml-traces", daemon=True)
         working.start()
         working.join(seconds)
+
+
+@contextmanager
+def _block_of(span: Span) -> Iterator[Span]:
+    """End a span with a block, and note the error that ends it."""
+    from opentelemetry.trace import StatusCode
+
+    try:
+        yield span
+    except BaseException as error:
+        span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        span.end()
+
+
+def _header_of(span: Span) -> str:
+    context = span.get_span_context()
+    flags = int(context.trace_flags)
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}"
 
 
 def trace_id(span: Span) -> str:
