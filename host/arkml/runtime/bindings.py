@@ -13,14 +13,14 @@ from ctypes import (
     POINTER,
     byref,
     c_bool,
-    c_char,
+    c_char_p,
     c_int64,
     c_size_t,
     c_uint32,
     c_uint64,
     c_void_p,
 )
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeAlias
 
@@ -101,7 +101,7 @@ yield_at_deadline = _brief(
 )
 """(context, ticks): from now on an epoch deadline suspends the guest and moves by `ticks`."""
 
-_TEXT = (c_void_p, c_size_t)
+_TEXT = (c_char_p, c_size_t)  # copied by the callee
 _instantiate_prepared = _brief(
     raw._wasmtime_instance_pre_instantiate_async,  # noqa: SLF001
     c_void_p,
@@ -155,7 +155,7 @@ def define_suspend(linker: wasmtime.Linker, module: str, name: str) -> None:
     callback = ctypes.cast(suspension.callback(), raw.wasmtime_func_async_callback_t)
     check(
         raw.wasmtime_linker_define_async_func(
-            linker.ptr(), *_pointer(module), *_pointer(name), kind.ptr(), callback, None,
+            linker.ptr(), *_buffer(module), *_buffer(name), kind.ptr(), callback, None,
             _no_finalizer,
         )
     )  # fmt: skip
@@ -231,8 +231,8 @@ class RawInstance:
     def export(self, name: str) -> Any:
         """Return the export called `name`, a wasmtime_extern_t, or None."""
         extern = raw.wasmtime_extern_t()
-        address, size = _text(name)
-        if _export(self._context, self._address, address, size, ctypes.addressof(extern)):
+        place = ctypes.addressof(extern)
+        if _export(self._context, self._address, *_text(name), place):
             return extern
         return None
 
@@ -321,21 +321,14 @@ def address_of(context: Any) -> Address:
     return ctypes.cast(context, c_void_p).value or 0
 
 
-@cache
-def _text(value: str) -> tuple[Address, int]:
-    """Return the address of a text that is kept for ever, and its length."""
+def _text(value: str) -> tuple[bytes, int]:
     data = value.encode()
-    buffer = ctypes.create_string_buffer(data, len(data) + 1)
-    _texts.append(buffer)
-    return ctypes.addressof(buffer), len(data)
+    return data, len(data)
 
 
-_texts: list[Any] = []
-
-
-def _pointer(value: str) -> tuple[Any, int]:
-    address, size = _text(value)
-    return ctypes.cast(address, POINTER(c_char)), size
+def _buffer(value: str) -> tuple[Any, int]:
+    data, size = _text(value)
+    return ctypes.create_string_buffer(data, size), size
 
 
 __all__ = [
