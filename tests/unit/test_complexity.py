@@ -102,7 +102,7 @@ def test_every_outermost_loop_counts_by_the_depth_of_the_loops_in_it():
 
 def test_deep_nests_of_loops_one_after_another_are_refused():
     nest = b"\x03\x40" * 1_500 + END * 1_500
-    most = 1.0 / (60e-9 * 1_500**2)
+    most = complexity.SECONDS_PER_MB / (60e-9 * 1_500**2)
 
     assert not check(parse(module([body(nest * int(most))])))
     with pytest.raises(ModuleTooComplex, match="1,500 loops in each other"):
