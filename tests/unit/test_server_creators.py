@@ -1,7 +1,10 @@
 """Starts that are repeated by their Idempotency-Key."""
 
 import asyncio
+import gc
 import time
+import weakref
+from contextvars import ContextVar
 
 import pytest
 
@@ -99,6 +102,25 @@ async def test_a_refusal_is_not_kept():
     starts.error = None
 
     assert await creators.start(KEY, OWNER, REQUEST, starts.create) == ("1", True)
+
+
+async def test_a_key_does_not_keep_what_created_its_run():
+    class Subject:
+        pass
+
+    about, creators, kept = ContextVar("about"), Creators(), []
+
+    async def create(_, __):
+        about.set(subject := Subject())
+        kept.append(weakref.ref(subject))
+        return "r1", True
+
+    await creators.start(KEY, OWNER, REQUEST, create)
+    await asyncio.sleep(0)
+    gc.collect()
+
+    assert [each() for each in kept] == [None]
+    assert await creators.start(KEY, OWNER, REQUEST, create) == ("r1", True)
 
 
 async def test_a_run_that_was_there_before_is_found_by_its_key():

@@ -76,9 +76,9 @@ class Creators:
         if creator.key in self._starts:  # it is being created now
             return
         age = max(0.0, time.time() - started_at / 1e9)
-        outcome: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
-        outcome.set_result((run_id, True))
-        self._starts[creator.key] = _Start(creator, time.monotonic() - age, outcome)
+        self._starts[creator.key] = _Start(
+            creator, time.monotonic() - age, _settled((run_id, True))
+        )
         self._starts = dict(sorted(self._starts.items(), key=lambda item: item[1].at))
         self._forget()
 
@@ -116,6 +116,8 @@ class Creators:
         """Take in the outcome of a request, and forget one that was refused."""
         if done.cancelled() or done.exception() is not None:
             self._starts.pop(key, None)
+        elif key in self._starts:
+            self._starts[key].outcome = _settled(done.result())  # a task holds its context
 
     def _forget(self) -> None:
         """Forget the oldest keys, as far as they are too old or too many."""
@@ -125,6 +127,13 @@ class Creators:
                 return
             if start.outcome.done():
                 del self._starts[key]
+
+
+def _settled(outcome: tuple[str, bool]) -> asyncio.Future[tuple[str, bool]]:
+    """Return a future with a result, which holds nothing else."""
+    future: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
+    future.set_result(outcome)
+    return future
 
 
 def _checked(key: str) -> str:
