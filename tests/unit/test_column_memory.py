@@ -9,6 +9,7 @@ import pytest
 from arkml.errors import ColumnsFull
 from arkml.limits import MIB, Limits
 from arkml.runtime.columns.arena import PAGE, Arena, block_bytes
+from arkml.runtime.columns.slabs import Columns, Shape
 from arkml.runtime.shared_engine import shared_engine
 
 
@@ -61,11 +62,46 @@ def test_pages_of_freed_blocks_go_back_to_the_system(make_arena, size):
     arena = make_arena()
     before = resident()
     blocks = [arena.allocate(size) for _ in range(32 * MIB // block_bytes(size))]
+    unused = resident() - before
+    for block in blocks:
+        arena.bytes[block : block + size] = b"\1" * size
     during = resident() - before
     for block in blocks:
         arena.free(block, size)
     arena.allocate(1)  # joins what was freed
     after = resident() - before
 
+    assert unused < 2 * MIB
     assert during > 31 * MIB
     assert after < 4 * MIB
+
+
+def test_the_shapes_of_one_of_many_siblings_leave_memory_to_the_others(make_arena):
+    columns = Columns(make_arena(1_024 * MIB), Limits(), siblings=200)
+    shapes = [Shape(65_000 - number, 1, False, 1) for number in range(200)]
+    taken = [columns.take(shape) for shape in shapes]
+    places = {(id(slab), number) for slab, number in taken}
+
+    assert len(places) == len(shapes)
+    assert len(taken[0][0].free) > 100  # a slab has regions for the siblings, as long as it may
+    assert len(taken[-1][0].free) == 0
+
+
+def test_siblings_of_one_shape_lie_beside_each_other(make_arena):
+    columns = Columns(make_arena(), Limits(), siblings=200)
+    taken = [columns.take(Shape(3, 1, False, 1)) for _ in range(200)]
+
+    assert len({id(slab) for slab, _ in taken}) == 1
+    assert [number for _, number in taken] == list(range(200))
+
+
+def test_regions_that_are_given_back_make_room_for_other_spares(make_arena):
+    columns = Columns(make_arena(1_024 * MIB), Limits(), siblings=200)
+    for _ in range(3):
+        taken = [columns.take(Shape(65_000 - number, 1, False, 1)) for number in range(50)]
+        assert len(taken[0][0].free) > 100
+        for slab, number in taken:
+            columns.give(slab, number)
+
+    assert columns._slabs == {}
+    assert columns._spare == 0

@@ -61,11 +61,13 @@ class Arena:
         size = block_bytes(size)
         with self._lock:
             self._take_back()
-            offset = self._reuse(size)
-            if offset is None:
+            found = self._reuse(size)
+            if found is None:
                 self._lower_top()
-                offset = self._extend(size)
-        ctypes.memset(self.base + offset, 0, size)
+                found = self._extend(size), False
+        offset, is_warm = found
+        if is_warm or _madvise is None:  # others are zeros, and take no memory until they are used
+            ctypes.memset(self.base + offset, 0, size)
         return offset
 
     def free(self, offset: int, size: int) -> None:
@@ -76,10 +78,8 @@ class Arena:
         """
         size = block_bytes(size)
         is_warm = self._warm + self._returned_warm + size <= _WARM_BYTES or size < mmap.PAGESIZE
-        if is_warm:
-            self._returned_warm += size
-        else:
-            self._discard(size, offset)
+        is_warm = is_warm or not self._discard(size, offset)
+        self._returned_warm += size * is_warm
         self._returned.append((size, offset, is_warm))
 
     def array(self, offset: int, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -96,9 +96,9 @@ class Arena:
         if self._warm > _WARM_BYTES:
             for size in [size for size in self._free if size >= mmap.PAGESIZE]:
                 for offset in [offset for offset, is_warm in self._free[size].items() if is_warm]:
-                    self._discard(size, offset)
-                    self._free[size][offset] = False
-                    self._warm -= size
+                    if self._discard(size, offset):
+                        self._free[size][offset] = False
+                        self._warm -= size
 
     def _add_free(self, size: int, offset: int, is_warm: bool) -> None:
         """Add a free block, joined with the other half of a larger block as often as that is."""
@@ -115,18 +115,23 @@ class Arena:
         self._warm -= size * is_warm
         return is_warm
 
-    def _discard(self, size: int, offset: int) -> None:
-        """Give the pages of a free block back to the system; they are zeros when it is reused."""
+    def _discard(self, size: int, offset: int) -> bool:
+        """Give the pages of a free block back to the system; return True if they are zeros now."""
         if _madvise is None:
-            return
+            return True  # all blocks are zeroed when they are reused
         try:
             self.memory.ptr()
         except ValueError:  # unmapped already: a finalizer may come late
-            return
-        _madvise(ctypes.c_void_p(self.base + offset), ctypes.c_size_t(size), _DONTNEED)
+            return True
+        start = ctypes.c_void_p(self.base + offset)
+        return bool(_madvise(start, ctypes.c_size_t(size), _DONTNEED) == 0)
 
-    def _reuse(self, size: int) -> int | None:
-        """Return a free block of that size, split from a larger one if necessary, or None."""
+    def _reuse(self, size: int) -> tuple[int, bool] | None:
+        """
+        Return a free block of that size, and True if it is warm, or None.
+
+        It is split from a larger one if necessary.
+        """
         larger = size
         while larger < self._top:
             free = self._free.get(larger)
@@ -137,20 +142,22 @@ class Arena:
                     larger //= 2
                     self._free.setdefault(larger, {})[offset + larger] = is_warm
                     self._warm += larger * is_warm
-                return offset
+                return offset, is_warm
             larger *= 2
         return None
 
     def _lower_top(self) -> None:
-        """Take back the free blocks before the end of those in use."""
+        """Take back the free blocks before the end of those in use, as zeros."""
         while True:
             found = [size for size, free in self._free.items() if self._top - size in free]
             if not found:
                 return
             (size,) = found
             self._top -= size
-            if self._take_free(size, self._top) and size >= mmap.PAGESIZE:
-                self._discard(size, self._top)
+            if self._take_free(size, self._top) and (
+                size < mmap.PAGESIZE or not self._discard(size, self._top)
+            ):
+                ctypes.memset(self.base + self._top, 0, size)
 
     def _extend(self, size: int) -> int:
         offset = -(-self._top // size) * size

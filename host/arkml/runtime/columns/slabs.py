@@ -18,6 +18,7 @@ from arkml.runtime.columns.arena import Arena, block_bytes
 from arkml.runtime.shim import control as at
 
 _SLAB_BYTES = 64 << 20  # a larger slab is divided among several
+_SPARE_BYTES = 256 << 20  # of regions for siblings that may never take them
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ class Columns:
         self._siblings = siblings
         self._slabs: dict[Shape, list[Slab]] = {}
         self.first_rows = 1 if siblings > 1 else min(64, limits.rows)
+        self._spare = 0  # bytes of regions that are not in use
         self._returned: deque[tuple[Slab, int]] = deque()
         self._lock = threading.Lock()
         self.version = 0
@@ -141,13 +143,10 @@ class Columns:
         with self._lock:
             self.version += 1
             self._take_back()
-            slabs = self._slabs.setdefault(shape, [])
-            for slab in slabs:
-                if slab.free:
-                    return slab, heappop(slab.free)
-            most = max(1, _SLAB_BYTES // max(1, shape.region_bytes()))
-            slab = Slab(self.arena, shape, min(most, max(1, self._siblings // (1 + len(slabs)))))
-            slabs.append(slab)
+            slab = next((one for one in self._slabs.get(shape, ()) if one.free), None)
+            if slab is None:
+                slab = self._make(shape)
+            self._spare -= shape.region_bytes()
             return slab, heappop(slab.free)
 
     def give(self, slab: Slab, region: int) -> None:
@@ -164,11 +163,26 @@ class Columns:
             finally:
                 self._lock.release()
 
+    def _make(self, shape: Shape) -> Slab:
+        """Return a new slab with a region for each sibling, as far as there is room for spares."""
+        size = shape.region_bytes()
+        others = len(self._slabs.get(shape, ()))
+        spares = min(_SLAB_BYTES, max(0, _SPARE_BYTES - self._spare)) // size
+        slab = Slab(self.arena, shape, max(1, min(spares, self._siblings // (1 + others))))
+        self._slabs.setdefault(shape, []).append(slab)
+        self._spare += size * len(slab.free)
+        return slab
+
     def _take_back(self) -> None:
         """Mark the returned regions as free, and free slabs that are unused."""
         while self._returned:
             slab, region = self._returned.popleft()
             heappush(slab.free, region)
+            shape = slab.shape
+            self._spare += shape.region_bytes()
             if slab.is_unused():
-                self._slabs[slab.shape].remove(slab)
+                self._spare -= shape.region_bytes() * len(slab.free)
+                self._slabs[shape].remove(slab)
+                if not self._slabs[shape]:
+                    del self._slabs[shape]
                 slab.release()
