@@ -59,10 +59,11 @@ HOLDER = module(
           (local.set $code (call ${PUSH} {_HANDLE} (local.get $first) {i32(0)} (f32.const 0)
             {i32(FEATURES)} (local.get $features) (f32.const 0)))
           (br_if $done (local.get $code))
-          (local.set $first (i64.add (local.get $first) (i64.const 1)))
+          (local.set $first (i64.add (local.get $first) (local.get $apart)))
           (br $next)))
         (local.get $code)""",
-        params="(param $slot i32) (param $features i32) (param $rows i32) (param $first i64)",
+        params="(param $slot i32) (param $features i32) (param $rows i32) (param $first i64)"
+        " (param $apart i64)",
         result="i32",
     ),
     function(
@@ -97,9 +98,9 @@ class Holder:
         code = self.guest.call("open", self.slot, features, actions, len(model))
         return None if code else self.slot
 
-    def fill(self, slot, features, rows=1 << 16):
-        """Push rows until one is refused or there are as many."""
-        return self.guest.call("push", slot, features, rows, 0)
+    def fill(self, slot, features, rows=1 << 16, apart=1):
+        """Push rows until one is refused or there are as many; ids of agents are `apart`."""
+        return self.guest.call("push", slot, features, rows, 0, apart)
 
 
 def wasm_memory(host):
@@ -179,12 +180,29 @@ def agents(host):
         if used is None or kept is None:
             break
         for first in range(0, 1 << 20, 512):
-            if holder.guest.call("push", used, 1, 512, first):
+            if holder.guest.call("push", used, 1, 512, first, 1):
                 break
             if holder.guest.call("submit", used, 512, 512):
                 break
         if seed < 7:
             holder.guest.call("close", used)
+    return holder.guest
+
+
+def repeated_agents(host):
+    """Submit as many rows as there may be of one agent, to one model after the other."""
+    holder = Holder(host)
+    for seed in range(20):
+        noise = [node("Add", "obs epsilon", "sum"), node("Add", "sum seed", "actions")]
+        model = build.model(
+            noise, [port("obs", "N", 1), port("epsilon", "N", 1)], [port("actions", "N", 1)],
+            [build.weight("seed", [seed])],
+        )  # fmt: skip
+        slot, rows = holder.open(model, 1), 1 << 16
+        if slot is None or holder.fill(slot, 1, rows, apart=0):
+            break
+        if holder.guest.call("submit", slot, rows, rows):
+            break
     return holder.guest
 
 
@@ -271,6 +289,7 @@ HOLDERS = {
         models,
         small_models,
         agents,
+        repeated_agents,
         work_space,
         return_slices,
         observations,

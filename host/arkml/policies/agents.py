@@ -27,9 +27,10 @@ STATE_BYTES = 128 << 20
 GUEST_BITS = np.uint64(32)
 """The bits of a session's key above these are the number of its guest."""
 
-_ENTRY_BYTES = 48
+_ENTRY_BYTES = 96  # 48 in the table, and as many in the latest visit if each agent has one row
 _SPARE_BYTES = 16 << 20
 _LEFT_BYTES = 64 << 10  # that agents may leave in a table beside a quarter of the others'
+_REPEATED_ROWS = 4_096  # of agents that a batch names before; a visit with more is not kept
 
 Slots = npt.NDArray[np.int64]
 
@@ -116,7 +117,11 @@ class AgentTable:
             return last[2]
         hashes = mix((ids ^ mix(keys ^ self._salt)) + self._salt)
         visit = self._find(hashes, np.broadcast_to(keys, ids.shape))
-        self._last = (*seen, visit)
+        if len(ids) - len(visit.slots) <= _REPEATED_ROWS:
+            self._last = (*seen, visit)
+        else:
+            self._seen[visit.slots] = self._tick
+            self._last = None
         return visit
 
     def steps(self, visit: Visit) -> Words:
