@@ -38,11 +38,15 @@ from tests.integration.hostile_fleet import (
     spend,
     states,
 )
+from tests.integration.hostile_holders import HOLDER
+from tests.integration.hostile_holders import MODEL as MODEL_AT
+from tests.unit import policy_models as build
 
 from arkml.child_time import add_child_seconds
 from arkml.errors import GuestTimeout
+from arkml.guests.batching import Batcher
 from arkml.guests.guest import calls_of
-from arkml.limits import Limits
+from arkml.limits import MIB, Limits
 from arkml.runtime import account as accounts
 from arkml.sessions.session_table import TrainingStart
 
@@ -353,6 +357,38 @@ def test_a_guest_that_is_greedy_frame_by_frame_is_evicted_from_its_fleet(make_ho
 
 
 @pytest.mark.serial
+def test_a_guest_without_room_for_its_share_of_a_run_is_answered_apart(make_host, monkeypatch):
+    alone = []
+    answer_alone = Batcher._answer_alone
+
+    def counted(batcher, failed):
+        alone.extend(len(group.guests) for group in failed)
+        return answer_alone(batcher, failed)
+
+    width = 64
+    model = build.noisy(width)
+    host = make_host(limits=Limits(guest_bytes=8 * MIB, memory_bytes=8 * MIB))
+    with host.fleet(HOLDER, 8) as fleet:
+        for guest in fleet.guests:
+            guest.write_memory(MODEL_AT, model)
+        assert set(fleet.call("open", 1, width, width, len(model)).values) == {0}
+        assert set(fleet.call("push", 1, width, 4, 0, 1).values) == {0}
+        full = fleet.guests[3]
+        while full.call("grow", 1) != -1:
+            pass
+        slot = 2
+        while full.call("open", slot, width, width, len(model)) == 0:
+            slot += 1
+        monkeypatch.setattr(Batcher, "_answer_alone", counted)
+        for _ in range(20):
+            codes = fleet.call("submit", 1, 4 * width, 4).values
+            assert set(fleet.call("push", 1, width, 4, 0, 1).values) == {0}
+
+    assert [code for place, code in enumerate(codes) if place != 3] == [0] * 7
+    assert codes[3] != 0
+    assert [count for count in alone if count > 1] == [8]  # once, and not in each frame
+
+
 def test_a_fleet_with_one_hostile_guest_of_each_kind_acts_as_one_without_them(make_host):
     harms = {7 * (harm + 1): harm for harm in Harm if harm is not Harm.NONE}
     host = make_host(limits=Limits(run_seconds=BUDGET))

@@ -26,8 +26,12 @@ from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.shim import control as at
 from arkml.sessions.session import Ready, Session, TrainingSession
 
+_APART_ROUNDS = 1_000
+"""Rounds in which a guest is answered by itself because it had no room for its share of a run."""
+
 _clock = time.perf_counter
 _Indices = npt.NDArray[np.intp]
+_Members = tuple[Policy, list[CallLoop], list[Region], list[Session]]
 
 
 class Group:
@@ -165,7 +169,8 @@ class Batcher:
     Answers suspended guests, round after round.
 
     The plan of a round serves the next one as long as the same guests submit the same sessions with
-    as many rows and no region has moved.
+    as many rows and no region has moved. A guest that has no room for its share of a common run is
+    answered by itself for a time, so that the others have their run.
     """
 
     def __init__(self, arena: Arena, columns: Columns, lockstep: Lockstep) -> None:
@@ -180,6 +185,8 @@ class Batcher:
         self._records = self._answers = self._counts = none
         self._seen: Any = None
         self._most = math.inf
+        self._rounds = 0
+        self._apart: dict[int, int] = {}  # the round up to which a guest is apart, by its number
         self.policy_seconds = 0.0
         """Seconds of policies that the embedder gave, which are not charged."""
         self._limit_run: Callable[[float], None] = _ignore
@@ -192,6 +199,7 @@ class Batcher:
         those are refused whose own rows are the reason. Returns the errors of guests that could
         not be answered, by their place in `guests`.
         """
+        self._rounds += 1
         if not self._fits(guests):
             self._plan(guests)
         lockstep = self._lockstep
@@ -209,6 +217,7 @@ class Batcher:
                     lockstep.spent += group.noted
             except Exception:  # noqa: BLE001  each guest is answered by itself below
                 failed.append(group)
+                self._set_apart(group)
         if is_low:
             self._limit_run(self._most)
         self._words[self._answers] = 1
@@ -232,6 +241,14 @@ class Batcher:
         is_alone = len(group.guests) == 1
         group.settle()
         self._limit_run(group.guests[0].account.seconds_left if is_alone else self._most)
+
+    def _set_apart(self, group: Group) -> None:
+        """Answer the guest that had no room for its share of a run by itself from now on."""
+        workspace = group.guests[0].instance.library.workspace
+        number, workspace.refused = workspace.refused, None
+        if number is not None and len(group.guests) > 1:
+            self._apart[number] = self._rounds + _APART_ROUNDS
+            self._version = -1  # there is another plan for the next round
 
     def _answer_alone(self, failed: Sequence[Group]) -> dict[int, GuestError]:
         """Answer each guest of these groups by itself; returns the errors of those that failed."""
@@ -263,11 +280,14 @@ class Batcher:
 
     def _plan(self, guests: Sequence[CallLoop]) -> None:
         self.settle()
-        members: dict[int, tuple[Policy, list[CallLoop], list[Region], list[Session]]] = {}
+        self._apart = {one: until for one, until in self._apart.items() if until > self._rounds}
+        members: dict[tuple[int, int], _Members] = {}
         counts: list[int] = []
         for guest in guests:
             session, region = guest.submitted(), guest.submitted_region()
-            group = members.setdefault(id(session.policy), (session.policy, [], [], []))
+            number = guest.instance.number
+            key = id(session.policy), number if number in self._apart else -1
+            group = members.setdefault(key, (session.policy, [], [], []))
             group[1].append(guest)
             group[2].append(region)
             group[3].append(session)

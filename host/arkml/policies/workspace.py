@@ -10,7 +10,7 @@ from weakref import WeakSet
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.errors import Unavailable
+from arkml.errors import GuestMemoryFull, Unavailable
 from arkml.policies.pages import zeros
 
 BATCH_BYTES = 256 << 20
@@ -53,7 +53,8 @@ class PolicyWorkspace:
 
     run_seconds: the seconds of wall time that the next run of a policy may take, where that is less
     than its model allows. is_interrupted: returns True if the run in progress is to be given up.
-    stopped: the reasons for which snapshots of guests are not run again, by their digests.
+    stopped: the reasons for which snapshots of guests are not run again, by their digests. refused:
+    the number of the guest that had no room for its share of the latest run that was refused.
     """
 
     def __init__(self, *, batch_bytes: int = BATCH_BYTES, agent_bytes: int = AGENT_BYTES) -> None:
@@ -68,6 +69,7 @@ class PolicyWorkspace:
         self.is_interrupted: Callable[[], bool] = _never
         self.stopped: dict[bytes, str] = {}
         self.require_bytes: dict[int, Callable[[int], None]] = {}
+        self.refused: int | None = None
 
     def require_runnable(self, snapshot: bytes) -> None:
         """Raise Unavailable if a run of the snapshot with this digest was stopped."""
@@ -135,9 +137,10 @@ class PolicyWorkspace:
         """Raise Unavailable if `coming` bytes more in `table` are over the limit of a guest."""
         self._tables.add(table)
         size = coming + self.held(guest)
-        if coming > 0 and guest in self.require_bytes:
-            self.require_bytes[guest](coming)
+        if coming > 0:
+            self._require(guest, coming)
         if size > self._agent_bytes:
+            self.refused = guest
             raise Unavailable(
                 f"the agents of guest {guest} take {size} bytes, {self._agent_bytes} are allowed"
             )
@@ -157,11 +160,19 @@ class PolicyWorkspace:
         total = sum(payers.values())
         shares = {guest: -(-size * rows // total) for guest, rows in payers.items() if rows}
         for guest, share in shares.items():
-            if guest in self.require_bytes:
-                self.require_bytes[guest](share)
+            self._require(guest, share)
         for guest, share in shares.items():
             if guest in self.require_bytes:
                 self._work_bytes[guest] = self.work_bytes(guest) + share
+
+    def _require(self, guest: int, size: int) -> None:
+        """Raise GuestMemoryFull if a guest may not have as many bytes more."""
+        if guest in self.require_bytes:
+            try:
+                self.require_bytes[guest](size)
+            except GuestMemoryFull:
+                self.refused = guest
+                raise
 
     def _release(self) -> None:
         users = list(self._users)
