@@ -160,8 +160,9 @@ class GuestLog:
             self.say(level, text)
 
     def flush(self) -> None:
-        """Log the number of lines dropped since the last one that passed."""
+        """Log the number of lines dropped since the last one that passed, which counts as one."""
         if dropped := self._allowance.forget_refused():
+            self._allowance.take_more(1)
             self.logger.warning("dropped %d lines: the guest exceeds its log rate", dropped)
 
     def add_context(self, name: str | DisplayText, value: str | DisplayText) -> None:
