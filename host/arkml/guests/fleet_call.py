@@ -19,8 +19,8 @@ from arkml.runtime.fiber import Pause
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.waits import Wait
 
-_PAUSE = 0.001  # seconds, when each guest that is left waits for something
-_PATIENCE = 0.02  # seconds between two looks at SIGINT, when a learner's pace holds all up
+_PAUSE = 0.001  # seconds, when a guest that is left waits for something beside a clock
+_PATIENCE = 0.02  # seconds between two looks at SIGINT, when all wait
 _clock = time.perf_counter
 
 
@@ -263,18 +263,29 @@ class FleetCall:
             self._failed[place] = error
 
     def _woken(self, waiting: dict[int, Wait], *, patient: bool) -> list[int]:
-        """Take out of `waiting` those whose wait is over; with `patient` look after a moment."""
-        over = [place for place, wait in waiting.items() if wait.ready(0.0)]
+        """
+        Take out of `waiting` those whose wait is over.
+
+        With `patient`, where no other guest can run, sleep until one may be: to the earliest time
+        where all wait for clocks, else for a moment.
+        """
+        lockstep, now = self._lockstep, time.monotonic()
+        over = [
+            place for place, wait in waiting.items() if wait.earliest <= now and wait.ready(0.0)
+        ]
         for place in over:
+            before = lockstep.used[place]
             self._guests[place].fiber.settle(waiting.pop(place))
+            lockstep.spent += lockstep.used[place] - before
         for place in list(waiting):
             try:
                 self._guests[place].fiber.look_at_wait()
             except GuestError as error:
                 del waiting[place]
                 self._fail(place, error)
-        if patient and not over:
-            time.sleep(_PAUSE)
+        if patient and waiting and not over:
+            left = min(wait.earliest for wait in waiting.values()) - now
+            time.sleep(min(left, _PATIENCE) if left > 0 else _PAUSE)
             self._call_guard.check_interrupt()
         return over
 
