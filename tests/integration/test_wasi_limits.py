@@ -10,14 +10,15 @@ from arkml.errors import GuestTimeout
 from arkml.limits import Limits
 from arkml.runtime.wasi.clocks import MachineClocks
 from arkml.runtime.wasi.linking import Directory, WasiGrant
-from arkml.runtime.wasi.shim import LONGEST_PATH, RANDOM_PIECE
+from arkml.runtime.wasi.shim import LONGEST_PATH, RANDOM_PIECE, WRITE_MOST
 
-SUCCESS, BADF, INVAL = 0, 8, 28
+SUCCESS, BADF, FAULT, INVAL = 0, 8, 21, 28
 TOO_MANY_FILES, NO_ENTRY, NAME_TOO_LONG = 33, 44, 37
 STREAMS_AND_DIRECTORY = 4
 FILE_NAME, OPENED, LONG_NAME = 64, 16, 65_536
 BUFFERS, COUNT, CONTENT, EVENTS = 65_536, 32, 1 << 20, 1 << 21
 PAGES, MOST_BUFFERS = 600, 1024
+END = PAGES << 16
 
 CALLS = module(
     f'(data (i32.const {FILE_NAME}) "file")',
@@ -78,6 +79,20 @@ CALLS = module(
           (local.get 0) (i32.const {COUNT})))))""",
         "(param i32)",
     ),
+    function(
+        "fd_write",
+        f"""(call $write_file (local.get 0) (i32.const {BUFFERS}) (local.get 1)
+        (i32.const {COUNT}))""",
+        "(param i32 i32)",
+        "i32",
+    ),
+    function(
+        "fd_pwrite",
+        f"""(call $write_file_at (local.get 0) (i32.const {BUFFERS}) (local.get 1) (i64.const 0)
+        (i32.const {COUNT}))""",
+        "(param i32 i32)",
+        "i32",
+    ),
     imports=(
         wasi("path_open", "i32 i32 i32 i32 i32 i64 i64 i32 i32"),
         wasi("fd_close", "i32"),
@@ -87,6 +102,8 @@ CALLS = module(
         wasi("random_get", "i32 i32"),
         wasi("poll_oneoff", "i32 i32 i32 i32"),
         wasi("fd_read", "i32 i32 i32 i32"),
+        wasi("fd_write", "i32 i32 i32 i32").replace("$fd_write", "$write_file"),
+        wasi("fd_pwrite", "i32 i32 i32 i64 i32").replace("$fd_pwrite", "$write_file_at"),
     ),
     memory=f'(memory (export "memory") {PAGES})',
 )
@@ -215,8 +232,56 @@ def test_random_bytes_come_in_pieces_and_all_of_them(host):
     assert drawn[size:] == bytes(100)
 
 
+def test_random_bytes_that_end_outside_of_the_memory_are_refused_undrawn(host):
+    guest = host.load(CALLS)
+    before = guest.read_memory(0, 4096)
+
+    assert guest.call("random", END + 1) == FAULT
+    assert guest.read_memory(0, 4096) == before
+    assert guest.call("random", END - 65_536) == SUCCESS
+
+
 def buffers(*pairs):
     return b"".join(struct.pack("<II", *pair) for pair in pairs)
+
+
+@pytest.mark.parametrize("name", ["fd_write", "fd_pwrite"])
+def test_a_long_buffer_is_written_to_a_file_in_part(host, tmp_path, name):
+    guest = host.load(CALLS)
+    assert guest.call("open", 4, 1) == SUCCESS
+    number = guest.call("opened")
+    content = bytes(range(256)) * (WRITE_MOST // 256) + b"the rest"
+    asked = buffers((0, 0), (CONTENT, len(content)), (CONTENT, 7))
+    guest.write_memory(CONTENT, content)
+    guest.write_memory(BUFFERS, asked)
+    code, written = guest.call(name, number, 3), guest.read_memory(COUNT, 4)
+
+    assert (code, written) == (SUCCESS, struct.pack("<I", WRITE_MOST))
+    assert guest.read_memory(BUFFERS, len(asked)) == asked
+    assert (tmp_path / "file").read_bytes() == content[:WRITE_MOST]
+
+
+@pytest.mark.parametrize("name", ["fd_write", "fd_pwrite"])
+def test_lists_of_buffers_that_are_not_long_are_written_as_they_are(host, tmp_path, name):
+    guest = host.load(CALLS)
+    assert guest.call("open", 4, 1) == SUCCESS
+    number = guest.call("opened")
+    guest.write_memory(CONTENT, b"content")
+    guest.write_memory(BUFFERS, buffers((CONTENT, 7), (0, END), (0, 0)))
+    codes = [guest.call(name, number, count) for count in (0, 1, END)]
+
+    assert codes[:2] == [SUCCESS] * 2
+    assert codes[2] != SUCCESS  # the list ends outside of the memory
+    assert guest.call(name, 99, 1) == BADF
+    assert (tmp_path / "file").read_bytes() == b"content"
+
+
+def test_a_long_buffer_outside_of_the_memory_is_refused(host):
+    guest = host.load(CALLS)
+    assert guest.call("open", 4, 1) == SUCCESS
+    guest.write_memory(BUFFERS, buffers((END - WRITE_MOST, WRITE_MOST + 1)))
+
+    assert guest.call("fd_write", guest.call("opened"), 1) == FAULT
 
 
 def clocks(*nanoseconds):
