@@ -26,6 +26,7 @@ from tests.integration.guest_text import (
     logging_of,
     module,
     opening,
+    wasi,
 )
 from tests.integration.hostile_fleet import (
     GREEDY,
@@ -48,6 +49,7 @@ from arkml.guests.batching import Batcher
 from arkml.guests.guest import calls_of
 from arkml.limits import MIB, Limits
 from arkml.runtime import account as accounts
+from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.session_table import TrainingStart
 
 FLEET = int(os.environ.get("ARKML_HOSTILE_FLEET", "200"))
@@ -354,6 +356,47 @@ def test_a_guest_that_is_greedy_frame_by_frame_is_evicted_from_its_fleet(make_ho
         assert "it is evicted (Limits.frames_over_share)" in str(error)
     assert frames >= 3
     assert fleet.update().keys() == failed.keys()
+
+
+WAITING = module(
+    function(
+        "ark_applet_update",
+        """(i32.store (i32.const 16) (i32.const 1))
+        (i64.store (i32.const 24) (i64.load (i32.const 256)))
+        (drop (call $poll_oneoff (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 128)))""",
+    ),
+    imports=(wasi("poll_oneoff", "i32 i32 i32 i32"),),
+)
+"""It waits in each frame for the nanoseconds at 256."""
+
+
+def waiting_fleet(make_host, *seconds):
+    """Make a fleet whose budget is 0.2 s, of guests that wait for as long in each frame."""
+    limits = Limits(run_seconds=0.2, frames_over_share=2)
+    fleet = make_host(wasi=WasiGrant(), limits=limits).fleet(WAITING, len(seconds))
+    for guest, wait in zip(fleet.guests, seconds, strict=True):
+        guest.write_memory(256, int(1e9 * wait).to_bytes(8, "little"))
+    return fleet
+
+
+@pytest.mark.serial
+def test_a_guest_whose_waits_hold_up_frame_after_frame_is_evicted(make_host):
+    fleet = waiting_fleet(make_host, 0, 0, 0.15, 0.001)
+    frames = [fleet.update() for _ in range(4)]
+
+    assert [set(failed) for failed in frames] == [set(), set(), {2}, {2}]
+    assert "it is evicted (Limits.frames_over_share)" in str(frames[2][2])
+    assert "held it up for 0.1" in str(frames[2][2])
+    assert fleet.guests[2].account.wait_seconds > 0.44
+    assert fleet.guests[2].account.run_seconds < 0.1
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("waits", [(0.12,) * 4, (0, 0, 0.02, 0.001)])
+def test_guests_that_all_wait_or_wait_a_little_are_not_evicted(make_host, waits):
+    fleet = waiting_fleet(make_host, *waits)
+
+    assert [fleet.update() for _ in range(5)] == [{}] * 5
 
 
 @pytest.mark.serial

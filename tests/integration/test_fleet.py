@@ -1,3 +1,4 @@
+import os
 import threading
 import time
 
@@ -613,6 +614,31 @@ def test_guests_that_sleep_wait_together(make_host):
     assert fleet.call("sleep", budget=0.05).values == [0] * 4
 
     assert 0.16 <= time.perf_counter() - started < 0.36
+
+
+@pytest.mark.serial
+def test_input_wakes_a_fleet_that_waits_for_it_or_for_a_clock(make_host):
+    waiter = module(
+        function(
+            "wait",
+            """(i32.store (i32.const 16) (i32.const 1))
+            (i64.store (i32.const 24) (i64.const 10000000000))
+            (i32.store8 (i32.const 56) (i32.const 1))
+            (call $poll_oneoff (i32.const 0) (i32.const 128) (i32.const 2) (i32.const 256))""",
+            result="i32",
+        ),
+        imports=(wasi("poll_oneoff", "i32 i32 i32 i32"),),
+    )
+    reader, writer = os.pipe()
+    with open(reader, "rb", buffering=0) as source:  # noqa: PTH123  a descriptor
+        fleet = make_host(wasi=WasiGrant(stdin=source)).fleet(waiter, 2)
+        threading.Timer(0.05, os.write, (writer, b"now")).start()
+        started = time.perf_counter()
+        assert fleet.call("wait").values == [0] * 2
+        passed = time.perf_counter() - started
+    os.close(writer)
+
+    assert 0.04 < passed < 0.4
 
 
 @pytest.mark.serial

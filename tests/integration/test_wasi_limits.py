@@ -1,18 +1,24 @@
 import resource
+import struct
 import time
 from pathlib import Path
 
 import pytest
 from tests.integration.guest_text import function, module, wasi
 
+from arkml.errors import GuestTimeout
 from arkml.limits import Limits
+from arkml.runtime.wasi.clocks import MachineClocks
 from arkml.runtime.wasi.linking import Directory, WasiGrant
-from arkml.runtime.wasi.shim import LONGEST_PATH, RANDOM_PIECE
+from arkml.runtime.wasi.shim import LONGEST_PATH, RANDOM_PIECE, WRITE_MOST
 
-SUCCESS, BADF, INVAL, TOO_MANY_FILES, NO_ENTRY, NAME_TOO_LONG = 0, 8, 28, 33, 44, 37
+SUCCESS, BADF, FAULT, INVAL = 0, 8, 21, 28
+TOO_MANY_FILES, NO_ENTRY, NAME_TOO_LONG = 33, 44, 37
 STREAMS_AND_DIRECTORY = 4
 FILE_NAME, OPENED, LONG_NAME = 64, 16, 65_536
-PAGES = 600
+BUFFERS, COUNT, CONTENT, EVENTS = 65_536, 32, 1 << 20, 1 << 21
+PAGES, MOST_BUFFERS = 600, 1024
+END = PAGES << 16
 
 CALLS = module(
     f'(data (i32.const {FILE_NAME}) "file")',
@@ -60,6 +66,33 @@ CALLS = module(
         "(param i32)",
         "i32",
     ),
+    function(
+        "wait",
+        f"""(call $poll_oneoff (i32.const {BUFFERS}) (i32.const {EVENTS}) (local.get 0)
+        (i32.const {COUNT}))""",
+        "(param i32)",
+        "i32",
+    ),
+    function(
+        "read_for_ever",
+        f"""(loop $more (br_if $more (i32.eqz (call $fd_read (i32.const 0) (i32.const {BUFFERS})
+          (local.get 0) (i32.const {COUNT})))))""",
+        "(param i32)",
+    ),
+    function(
+        "fd_write",
+        f"""(call $write_file (local.get 0) (i32.const {BUFFERS}) (local.get 1)
+        (i32.const {COUNT}))""",
+        "(param i32 i32)",
+        "i32",
+    ),
+    function(
+        "fd_pwrite",
+        f"""(call $write_file_at (local.get 0) (i32.const {BUFFERS}) (local.get 1) (i64.const 0)
+        (i32.const {COUNT}))""",
+        "(param i32 i32)",
+        "i32",
+    ),
     imports=(
         wasi("path_open", "i32 i32 i32 i32 i32 i64 i64 i32 i32"),
         wasi("fd_close", "i32"),
@@ -68,6 +101,9 @@ CALLS = module(
         wasi("path_symlink", "i32 i32 i32 i32 i32"),
         wasi("random_get", "i32 i32"),
         wasi("poll_oneoff", "i32 i32 i32 i32"),
+        wasi("fd_read", "i32 i32 i32 i32"),
+        wasi("fd_write", "i32 i32 i32 i32").replace("$fd_write", "$write_file"),
+        wasi("fd_pwrite", "i32 i32 i32 i64 i32").replace("$fd_pwrite", "$write_file_at"),
     ),
     memory=f'(memory (export "memory") {PAGES})',
 )
@@ -194,3 +230,99 @@ def test_random_bytes_come_in_pieces_and_all_of_them(host):
     assert len(parts | {bytes(16)}) == 4
     assert drawn[size - 5 : size] != bytes(5)
     assert drawn[size:] == bytes(100)
+
+
+def test_random_bytes_that_end_outside_of_the_memory_are_refused_undrawn(host):
+    guest = host.load(CALLS)
+    before = guest.read_memory(0, 4096)
+
+    assert guest.call("random", END + 1) == FAULT
+    assert guest.read_memory(0, 4096) == before
+    assert guest.call("random", END - 65_536) == SUCCESS
+
+
+def buffers(*pairs):
+    return b"".join(struct.pack("<II", *pair) for pair in pairs)
+
+
+@pytest.mark.parametrize("name", ["fd_write", "fd_pwrite"])
+def test_a_long_buffer_is_written_to_a_file_in_part(host, tmp_path, name):
+    guest = host.load(CALLS)
+    assert guest.call("open", 4, 1) == SUCCESS
+    number = guest.call("opened")
+    content = bytes(range(256)) * (WRITE_MOST // 256) + b"the rest"
+    asked = buffers((0, 0), (CONTENT, len(content)), (CONTENT, 7))
+    guest.write_memory(CONTENT, content)
+    guest.write_memory(BUFFERS, asked)
+    code, written = guest.call(name, number, 3), guest.read_memory(COUNT, 4)
+
+    assert (code, written) == (SUCCESS, struct.pack("<I", WRITE_MOST))
+    assert guest.read_memory(BUFFERS, len(asked)) == asked
+    assert (tmp_path / "file").read_bytes() == content[:WRITE_MOST]
+
+
+@pytest.mark.parametrize("name", ["fd_write", "fd_pwrite"])
+def test_lists_of_buffers_that_are_not_long_are_written_as_they_are(host, tmp_path, name):
+    guest = host.load(CALLS)
+    assert guest.call("open", 4, 1) == SUCCESS
+    number = guest.call("opened")
+    guest.write_memory(CONTENT, b"content")
+    guest.write_memory(BUFFERS, buffers((CONTENT, 7), (0, END), (0, 0)))
+    codes = [guest.call(name, number, count) for count in (0, 1, END)]
+
+    assert codes[:2] == [SUCCESS] * 2
+    assert codes[2] != SUCCESS  # the list ends outside of the memory
+    assert guest.call(name, 99, 1) == BADF
+    assert (tmp_path / "file").read_bytes() == b"content"
+
+
+def test_a_long_buffer_outside_of_the_memory_is_refused(host):
+    guest = host.load(CALLS)
+    assert guest.call("open", 4, 1) == SUCCESS
+    guest.write_memory(BUFFERS, buffers((END - WRITE_MOST, WRITE_MOST + 1)))
+
+    assert guest.call("fd_write", guest.call("opened"), 1) == FAULT
+
+
+def clocks(*nanoseconds):
+    return b"".join(struct.pack("<QB7xI4xQQH6x", 0, 0, 1, timeout, 0, 0) for timeout in nanoseconds)
+
+
+def test_reads_of_standard_input_are_charged(make_host):
+    """The lengths of the buffers are such that the rest was copied for each of them."""
+    with Path("/dev/zero").open("rb", buffering=0) as source:
+        limits = Limits(call_seconds=3)
+        guest = make_host(wasi=WasiGrant(stdin=source), limits=limits).load(CALLS)
+        ones = [(CONTENT, 1)] * (MOST_BUFFERS - 1)
+        guest.write_memory(BUFFERS, buffers(*ones, (CONTENT, (1 << 20) - len(ones))))
+        started = time.process_time()
+        with pytest.raises(GuestTimeout, match=r"over its budget of 0\.1 s"):
+            guest.call("read_for_ever", MOST_BUFFERS, budget=0.1)
+        used = time.process_time() - started
+
+    assert used < 0.5
+    assert guest.account.import_seconds > 0.7 * used - 0.02
+
+
+@pytest.mark.serial
+def test_a_look_at_a_wait_costs_the_same_for_any_number_of_clocks(make_host, monkeypatch):
+    """A fleet that only waits for clocks sleeps until the first one."""
+    readings = 0
+    reading = MachineClocks.reading
+
+    def count(clocks):
+        nonlocal readings
+        readings += 1
+        return reading(clocks)
+
+    monkeypatch.setattr(MachineClocks, "reading", count)
+    fleet = make_host(wasi=WasiGrant()).fleet(CALLS, 2)
+    for guest in fleet.guests:
+        guest.write_memory(BUFFERS, clocks(*range(10**10, 10**10 + MOST_BUFFERS - 1), 200_000_000))
+    started = time.perf_counter()
+    assert fleet.call("wait", MOST_BUFFERS).values == [SUCCESS] * 2
+    passed = time.perf_counter() - started
+
+    assert 0.2 <= passed < 0.4
+    assert [guest.read_memory(COUNT, 4) for guest in fleet.guests] == [b"\1\0\0\0"] * 2
+    assert readings < 2 * MOST_BUFFERS + 50

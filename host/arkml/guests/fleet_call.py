@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,8 +19,8 @@ from arkml.runtime.fiber import Pause
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.waits import Wait
 
-_PAUSE = 0.001  # seconds, when each guest that is left waits for something
-_PATIENCE = 0.02  # seconds between two looks at SIGINT, when a learner's pace holds all up
+_PAUSE = 0.001  # seconds, when a guest that is left waits for something beside a clock
+_PATIENCE = 0.02  # seconds between two looks at SIGINT, when all wait
 _clock = time.perf_counter
 
 
@@ -69,6 +69,7 @@ class FleetCall:
         self._count = len(chosen)
         self._refused: dict[int, GuestError] = {}
         self._failed: dict[int, GuestError] = {}
+        self._held: dict[int, float] = {}  # seconds for which guests held all up, by place
         self._guests: dict[int, CallLoop] = {}
         self._order: dict[int, int] = {}
         self._limits: tuple[float | None, float | None] = (None, None)
@@ -96,7 +97,7 @@ class FleetCall:
         Raises UsageError before anything.
         """
         places, lockstep, room = self._places, self._lockstep, self._room
-        self._failed = {}
+        self._failed, self._held = {}, {}
         if not places:
             return
         if room is not None:
@@ -119,7 +120,7 @@ class FleetCall:
                     self._fail(place, error)
             raise
         self._shares.frame += 1
-        if budget is not None and lockstep.spent > budget / 2:
+        if budget is not None and (lockstep.spent > budget / 2 or self._held):
             self._evict(budget)
 
     def result(self) -> FleetResult:
@@ -239,19 +240,23 @@ class FleetCall:
                 self._fail(place, guest.failure_of(*guest.fiber.take_errors()))
 
     def _evict(self, budget: float) -> None:
-        """Fail the guests that used more than their share in too many of the last frames."""
+        """Fail the guests that took more than their share of too many of the last frames."""
+        lockstep, shares, held = self._lockstep, self._shares, self._held
+        if lockstep.spent + sum(held.values()) <= budget / 2:
+            return
         self._batcher.settle()
-        lockstep, shares = self._lockstep, self._shares
-        used = {
-            place: lockstep.used[place] - lockstep.began[place]
+        taken = {
+            place: lockstep.used[place] - lockstep.began[place] + held.get(place, 0.0)
             for place in self._places
             if place not in self._failed
         }
-        if not used:
+        if not taken:
             return
-        for place, share in shares.judge(used, budget).items():
+        for place, share in shares.judge(taken, budget).items():
+            waited = held.get(place, 0.0)
             text = (
-                f"{self._guests[place].name} ran for {used[place]:.3f} s in a frame of its fleet"
+                f"{self._guests[place].name} ran for {taken[place] - waited:.3f} s in a frame of"
+                f" its fleet, held it up for {waited:.3f} s by waits"
                 f" and was over its share, now of {share:.3f} s, in {shares.most + 1} of the last"
                 f" {FRAMES_SEEN} frames: it is evicted (Limits.frames_over_share)"
             )
@@ -263,20 +268,39 @@ class FleetCall:
             self._failed[place] = error
 
     def _woken(self, waiting: dict[int, Wait], *, patient: bool) -> list[int]:
-        """Take out of `waiting` those whose wait is over; with `patient` look after a moment."""
-        over = [place for place, wait in waiting.items() if wait.ready(0.0)]
+        """
+        Take out of `waiting` those whose wait is over.
+
+        With `patient`, where no other guest can run, sleep until one may be: to the earliest time
+        where all wait for clocks, else for a moment.
+        """
+        lockstep, now = self._lockstep, time.monotonic()
+        over = [
+            place for place, wait in waiting.items() if wait.earliest <= now and wait.ready(0.0)
+        ]
         for place in over:
+            before = lockstep.used[place]
             self._guests[place].fiber.settle(waiting.pop(place))
+            lockstep.spent += lockstep.used[place] - before
         for place in list(waiting):
             try:
                 self._guests[place].fiber.look_at_wait()
             except GuestError as error:
                 del waiting[place]
                 self._fail(place, error)
-        if patient and not over:
-            time.sleep(_PAUSE)
+        if patient and waiting and not over:
+            left = min(wait.earliest for wait in waiting.values()) - now
+            time.sleep(min(left, _PATIENCE) if left > 0 else _PAUSE)
             self._call_guard.check_interrupt()
+            self._hold(waiting, time.monotonic() - now)
         return over
+
+    def _hold(self, waiting: Mapping[int, Wait], seconds: float) -> None:
+        """Note that the fleet did nothing but wait: the guests in `waiting` share the time."""
+        held, share = self._held, seconds / len(waiting)
+        for place, wait in waiting.items():
+            if not wait.is_spin:  # else it is charged
+                held[place] = held.get(place, 0.0) + share
 
 
 def _loops(guests: Sequence[CallLoop], function: str) -> dict[int, RawCall] | None:

@@ -16,10 +16,11 @@ class FleetShares:
     """
     Counts the frames in which each guest was over its share.
 
-    A frame is looked at if its guests together used more than half of the budget of one call. The
-    share of a guest is the budget divided by the number of guests, or four times what the median
-    guest used, if that is more. `most` is the number of frames, of the last `FRAMES_SEEN`, in
-    which a guest may be over it.
+    A frame is looked at if its guests together took more than half of the budget of one call: the
+    time that they used, and that in which none could run because some waited. The share of a guest
+    is the budget divided by the number of guests, or four times what the median guest took, if that
+    is more. `most` is the number of frames, of the last `FRAMES_SEEN`, in which a guest may be over
+    it.
     """
 
     def __init__(self, most: int) -> None:
@@ -28,16 +29,16 @@ class FleetShares:
         """Frames so far."""
         self._over: dict[int, deque[int]] = {}  # frames by the place of the guest
 
-    def judge(self, used: Mapping[int, float], budget: float) -> dict[int, float]:
+    def judge(self, taken: Mapping[int, float], budget: float) -> dict[int, float]:
         """
-        Count a frame: the seconds that each guest used in it, by place.
+        Count a frame: the seconds that each guest took of it, by place.
 
         Returns the guests that have been over their shares in more frames than they may, with
         their share in this one in seconds.
         """
-        share = max(budget / len(used), _TIMES_USUAL * median_low(used.values()))
+        share = max(budget / len(taken), _TIMES_USUAL * median_low(taken.values()))
         evicted: dict[int, float] = {}
-        for place, seconds in used.items():
+        for place, seconds in taken.items():
             if seconds <= share:
                 continue
             frames = self._over.setdefault(place, deque())

@@ -227,13 +227,16 @@ class Fiber:
         self._words[self._answer] = 1
 
     def settle(self, wait: Wait) -> None:
-        """Let the call return that the guest waited in: the wait is over."""
+        """Let the call return that the guest waited in: the wait is over, its answer is charged."""
+        since, self._waits_since = self._waits_since, None
+        self.suspended_at = over = _clock()
+        if since is not None:
+            self.account.add_wait(over - since, is_charged=wait.is_spin)
         if wait.answer is not None:
             self.answer_value(wait.answer())
-        since, self._waits_since = self._waits_since, None
-        self.suspended_at = now = _clock()
+            self.suspended_at = _clock()
+            self.account.charge_import(self.suspended_at - over)
         if since is not None:
-            self.account.add_wait(now - since, is_charged=wait.is_spin)
             self._set_alert()
 
     def look_at_wait(self) -> None:

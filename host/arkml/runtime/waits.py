@@ -15,13 +15,15 @@ class Wait:
 
     `ready` blocks for at most `timeout` seconds. `answer()` is then what the call returns that the
     guest is suspended in, if that is not settled already. With `is_spin` the guest did not ask to
-    wait but polls in a loop, and is charged with the time. `Fiber.settle` must follow a wait that
-    is over.
+    wait but polls in a loop, and is charged with the time. Before `earliest`, a time of
+    `time.monotonic`, the wait cannot be over, and need not be looked at. `Fiber.settle` must follow
+    a wait that is over.
     """
 
     ready: Callable[[float], bool]
     answer: Callable[[], int] | None = None
     is_spin: bool = False
+    earliest: float = 0.0
 
     def block(self, look: Callable[[], None]) -> None:
         """Block until the wait is over; raises what `look` raises, which is called now and then."""

@@ -125,6 +125,11 @@ class SeededWorld:
             self.settle()
             self._now = max(self._now, until)
 
+    def earliest(self, until: int) -> float:
+        """Return 0.0: a wait brings any reading about at once."""
+        del until
+        return 0.0
+
     def _uncounted(self) -> int:
         """Return how many frames have ended in the loop since the last call."""
         before, self._counted = self._counted, self._frames()

@@ -58,6 +58,16 @@ class Subscription:
     at: int = 0
     fd: int = 0
 
+    @property
+    def reads_input(self) -> bool:
+        """Return True for a read of standard input, the one read that may have to wait."""
+        return self.tag is Tag.READ and self.fd == 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Return True for a write, or a read of a file, which are ready at any time."""
+        return self.tag is not Tag.CLOCK and not self.reads_input
+
 
 class Stdin:
     """Standard input, with a test of whether a read would block."""
@@ -157,32 +167,39 @@ class WasiCalls:
             return Errno.FAULT
         except ValueError:
             return Errno.INVAL
-        self.waiting = Wait(
-            lambda timeout: self._any(wanted, timeout),
-            lambda: self._events(wanted, events, num_events),
-        )
+        self.waiting = self._wait(wanted, lambda: self._events(wanted, events, num_events))
         return Errno.SUCCESS
 
-    def _any(self, wanted: list[Subscription], timeout: float) -> bool:
-        """Wait for at most `timeout` seconds until one of `wanted` has happened; return if so."""
-        if any(self._happened(one) for one in wanted):
-            return True
+    def _wait(self, wanted: list[Subscription], answer: Callable[[], int]) -> Wait:
+        """Return the wait for the first of `wanted`; a look at it costs the same for any number."""
+        if any(one.is_ready for one in wanted):
+            return Wait(lambda _timeout: True, answer)
         until = min((one.at for one in wanted if one.tag is Tag.CLOCK), default=None)
         reads = any(one.tag is Tag.READ for one in wanted)
-        self._clocks.wait(until, timeout, self._stdin.ready if reads else time.sleep)
-        return any(self._happened(one) for one in wanted)
 
-    def _happened(self, one: Subscription) -> bool:
-        match one.tag:
-            case Tag.CLOCK:
-                return self._clocks.reading() >= one.at
-            case Tag.READ:
-                return one.fd != 0 or self._stdin.ready(0)
-            case Tag.WRITE:
+        def is_over() -> bool:
+            passed = until is not None and self._clocks.reading() >= until
+            return passed or (reads and self._stdin.ready(0))
+
+        def ready(timeout: float) -> bool:
+            if is_over():
                 return True
+            self._clocks.wait(until, timeout, self._stdin.ready if reads else time.sleep)
+            return is_over()
+
+        earliest = 0.0 if reads or until is None else self._clocks.earliest(until)
+        return Wait(ready, answer, earliest=earliest)
 
     def _events(self, wanted: list[Subscription], events: int, num_events: int) -> int:
-        happened = [one for one in wanted if self._happened(one)]
+        now = self._clocks.reading()
+        has_input = any(one.reads_input for one in wanted) and self._stdin.ready(0)
+        happened = [
+            one
+            for one in wanted
+            if one.is_ready
+            or (one.tag is Tag.CLOCK and now >= one.at)
+            or (one.reads_input and has_input)
+        ]
         data = b"".join(_EVENT.pack(one.userdata, 0, one.tag, 1, 0) for one in happened)
         self._memory.write(events, data)
         self._memory.write(num_events, struct.pack("<I", len(happened)))
@@ -220,9 +237,10 @@ class WasiCalls:
             self._warn_once(0, f"standard input cannot be read: {error}")
             return Errno.IO
         self._memory.write(num_read, struct.pack("<I", len(data)))
+        taken = 0
         for start, size in buffers:
-            self._memory.write(start, data[:size])
-            data = data[size:]
+            self._memory.write(start, data[taken : taken + size])
+            taken += size
         return Errno.SUCCESS
 
 

@@ -26,6 +26,10 @@ class Clocks(Protocol):
         """
         ...
 
+    def earliest(self, until: int) -> float:
+        """Return the time of `time.monotonic` before which the reading `until` cannot come."""
+        ...
+
 
 class MachineClocks:
     """The machine's own clocks."""
@@ -40,3 +44,6 @@ class MachineClocks:
         if until is not None:
             timeout = max(0.0, min(timeout, (until - time.monotonic_ns()) / 1e9))
         rest(timeout)
+
+    def earliest(self, until: int) -> float:
+        return until / 1e9

@@ -16,7 +16,8 @@ FREE = "free"
 
 LONGEST_PATH = 4096  # bytes, as on Linux; wasmtime copies a path before it is refused
 RANDOM_PIECE = 1 << 20  # bytes, after which the guest may be interrupted
-_TOO_MANY_FILES, _NAME_TOO_LONG = 33, 37  # WASI's `mfile` and `nametoolong`
+WRITE_MOST = 4 << 20  # bytes of one write to a file, of which wasmtime makes a copy
+_FAULT, _TOO_MANY_FILES, _NAME_TOO_LONG = 21, 33, 37  # WASI's `fault`, `mfile`, `nametoolong`
 
 # Their parameters, and those that hold the length of a path.
 _PATHS = {
@@ -31,14 +32,15 @@ _PATHS = {
     "path_symlink": ("i32 i32 i32 i32 i32", (1, 4)),
     "path_unlink_file": ("i32 i32 i32", (2,)),
 }
+_FILE_WRITES = {"fd_write": "i32 i32 i32 i32", "fd_pwrite": "i32 i32 i32 i64 i32"}
 _WAITING = {
     "poll_oneoff": "i32 i32 i32 i32 i64",
     "sched_yield": "",
     "fd_read": "i32 i32 i32 i32",
-    "fd_write": "i32 i32 i32 i32",
+    "fd_write": _FILE_WRITES["fd_write"],
 }
 
-SHADOWED = (*_WAITING, *VIRTUAL, "fd_close", "fd_renumber", *_PATHS)
+SHADOWED = (*_WAITING, *VIRTUAL, "fd_pwrite", "fd_close", "fd_renumber", *_PATHS)
 """The WASI calls that the shim exports in the place of wasmtime's."""
 WAITING = tuple(_WAITING)
 
@@ -54,12 +56,32 @@ def _imports() -> Iterator[str]:
         yield _imported(OURS, name, name, params)
     yield _imported(CHOSEN, "clock_time_get", "clock", "i32 i64 i32")
     yield _imported(CHOSEN, "random_get", "random", "i32 i32")
-    for name in ("fd_read", "fd_write"):
-        yield _imported(WASI_MODULE, name, f"file.{name}", _WAITING[name])
+    yield _imported(WASI_MODULE, "fd_read", "file.fd_read", _WAITING["fd_read"])
+    for name, params in _FILE_WRITES.items():
+        yield _imported(WASI_MODULE, name, f"file.{name}", params)
     yield _imported(WASI_MODULE, "fd_close", "file.fd_close", "i32")
     yield _imported(WASI_MODULE, "fd_renumber", "file.fd_renumber", "i32 i32")
     for name, (params, _) in _PATHS.items():
         yield _imported(WASI_MODULE, name, f"file.{name}", params)
+
+
+def _file_write(name: str, params: str) -> str:
+    """Return a call that shortens a long buffer in its list while wasmtime writes it."""
+    arguments = " ".join(f"(local.get {index})" for index in range(len(params.split())))
+    call = f"(call $file.{name} {arguments})"
+    return f"""
+(func $short.{name} (param {params}) (result i32)
+    (local $at i32) (local $size i32) (local $error i32)
+  (if (i32.eqz (local.tee $at (call $long_buffer (local.get 1) (local.get 2))))
+    (then (return {call})))
+  (local.set $size (i32.load align=1 (local.get $at)))
+  (if (call $is_outside (i32.load align=1 (i32.sub (local.get $at) (i32.const 4)))
+      (i64.extend_i32_u (local.get $size)))
+    (then (return (i32.const {_FAULT}))))
+  (i32.store align=1 (local.get $at) (i32.const {WRITE_MOST}))
+  (local.set $error {call})
+  (i32.store align=1 (local.get $at) (local.get $size))
+  (local.get $error))"""
 
 
 def _path_call(name: str, params: str, lengths: tuple[int, ...]) -> str:
@@ -82,10 +104,11 @@ def _path_call(name: str, params: str, lengths: tuple[int, ...]) -> str:
     )
 
 
-# Files stay with wasmtime, because they never block for long. poll_oneoff reads the guest's clock
-# into the memory of the first event. A descriptor that is closed, or whose number another one
-# takes, may be opened again. Random bytes that end outside of the memory are asked for at once,
-# and so refused.
+# Files stay with wasmtime, because they never block for long. Of a list of buffers wasmtime writes
+# the first that is not empty: `$long_buffer` returns the address of its size, if that is over the
+# limit, else 0. poll_oneoff reads the guest's clock into the memory of the first event. A
+# descriptor that is closed, or whose number another one takes, may be opened again. Random bytes
+# that end outside of the memory are refused here: wasmtime draws them before it looks there.
 _CALLS = f"""
 (global $free (export "{FREE}") (mut i32) (i32.const 0))
 (func $release (global.set $free (i32.add (global.get $free) (i32.const 1))))
@@ -101,8 +124,27 @@ _CALLS = f"""
     (else (call $fd_read (local.get 0) (local.get 1) (local.get 2) (local.get 3)))))
 (func (export "fd_write") (param i32 i32 i32 i32) (result i32)
   (if (result i32) (i32.gt_u (local.get 0) (i32.const 2))
-    (then (call $file.fd_write (local.get 0) (local.get 1) (local.get 2) (local.get 3)))
+    (then (call $short.fd_write (local.get 0) (local.get 1) (local.get 2) (local.get 3)))
     (else (call $fd_write (local.get 0) (local.get 1) (local.get 2) (local.get 3)))))
+(func (export "fd_pwrite") (param i32 i32 i32 i64 i32) (result i32)
+  (call $short.fd_pwrite
+    (local.get 0) (local.get 1) (local.get 2) (local.get 3) (local.get 4)))
+(func $long_buffer (param $list i32) (param $count i32) (result i32)
+  (if (call $is_outside (local.get $list)
+      (i64.shl (i64.extend_i32_u (local.get $count)) (i64.const 3)))
+    (then (return (i32.const 0))))
+  (loop $next
+    (if (i32.eqz (local.get $count)) (then (return (i32.const 0))))
+    (if (i32.eqz (i32.load offset=4 align=1 (local.get $list)))
+      (then
+        (local.set $list (i32.add (local.get $list) (i32.const 8)))
+        (local.set $count (i32.sub (local.get $count) (i32.const 1)))
+        (br $next))))
+  (select (i32.add (local.get $list) (i32.const 4)) (i32.const 0)
+    (i32.gt_u (i32.load offset=4 align=1 (local.get $list)) (i32.const {WRITE_MOST}))))
+(func $is_outside (param $start i32) (param $size i64) (result i32)
+  (i64.gt_u (i64.add (i64.extend_i32_u (local.get $start)) (local.get $size))
+    (i64.shl (i64.extend_i32_u (memory.size)) (i64.const 16))))
 (func (export "fd_close") (param i32) (result i32) (local $error i32)
   (if (local.tee $error (call $file.fd_close (local.get 0)))
     (then (return (local.get $error))))
@@ -115,23 +157,25 @@ _CALLS = f"""
 (func (export "clock_time_get") (param i32 i64 i32) (result i32)
   (call $clock (local.get 0) (local.get 1) (local.get 2)))
 (func (export "random_get") (param i32 i32) (result i32) (local $error i32)
-  (block $rest
-    (br_if $rest (i64.gt_u
-      (i64.add (i64.extend_i32_u (local.get 0)) (i64.extend_i32_u (local.get 1)))
-      (i64.shl (i64.extend_i32_u (memory.size)) (i64.const 16))))
-    (loop $next
-      (br_if $rest (i32.le_u (local.get 1) (i32.const {RANDOM_PIECE})))
-      (if (local.tee $error (call $random (local.get 0) (i32.const {RANDOM_PIECE})))
-        (then (return (local.get $error))))
-      (local.set 0 (i32.add (local.get 0) (i32.const {RANDOM_PIECE})))
-      (local.set 1 (i32.sub (local.get 1) (i32.const {RANDOM_PIECE})))
-      (br $next)))
+  (if (call $is_outside (local.get 0) (i64.extend_i32_u (local.get 1)))
+    (then (return (i32.const {_FAULT}))))
+  (loop $next
+    (if (i32.gt_u (local.get 1) (i32.const {RANDOM_PIECE}))
+      (then
+        (if (local.tee $error (call $random (local.get 0) (i32.const {RANDOM_PIECE})))
+          (then (return (local.get $error))))
+        (local.set 0 (i32.add (local.get 0) (i32.const {RANDOM_PIECE})))
+        (local.set 1 (i32.sub (local.get 1) (i32.const {RANDOM_PIECE})))
+        (br $next))))
   (call $random (local.get 0) (local.get 1)))"""
 
 
 def _text() -> str:
-    paths = (_path_call(name, *described) for name, described in _PATHS.items())
-    return "\n".join(["(module", *_imports(), '(export "memory" (memory 0))', _CALLS, *paths, ")"])
+    calls = [
+        *(_file_write(name, params) for name, params in _FILE_WRITES.items()),
+        *(_path_call(name, *described) for name, described in _PATHS.items()),
+    ]
+    return "\n".join(["(module", *_imports(), '(export "memory" (memory 0))', _CALLS, *calls, ")"])
 
 
 SHIM = _text()
