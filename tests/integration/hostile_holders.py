@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -29,12 +30,15 @@ from tests.unit import policy_models as build
 from tests.unit.policy_models import node, port
 
 from arkml import HiveGrant, Host
+from arkml.hive.protocol.runs import MAX_NAME_BYTES
+from arkml.hive.protocol.settings import MAX_SETTINGS_BYTES
 from arkml.limits import MIB, Limits
 from arkml.testing.proxy import Proxy, proxy_text
 
 GUEST_BYTES = 48 * MIB
 PAGE = 65_536
 PAGES = 64
+CLOSED_PORT = 1
 FEATURES, MODEL, OUT = PAGE, 2 * PAGE, 32 * PAGE  # addresses
 ONNX = 0
 CORE, INFERENCE = "ark-core-v", "ark-ml-inference-v0"
@@ -268,6 +272,49 @@ def requests(host):
     return guest.guest
 
 
+def addresses(host):
+    """Ask for hives at long addresses, each another one."""
+    guest = TrainingGuest(host, pages=PAGES)
+    address = guest.proxy.put(b"a" * MIB)
+    room = guest.proxy.room(8)
+    for number in range(500):
+        guest.guest.write_memory(address, b"%08d" % number)
+        if not guest.proxy.call(V1, "ml__can_connect_to_hive", address, MIB, 1, room):
+            future = int.from_bytes(guest.proxy.read(room, 8), "little")
+            guest.proxy.call(V1, "ml__drop_future", future)
+    return guest.guest
+
+
+def long_requests(host):
+    """Start trainings with texts and settings of the greatest length until one is refused."""
+    guest = TrainingGuest(host, pages=PAGES)
+    start = _longest(guest)
+    while not start():
+        pass
+    return guest.guest
+
+
+def refused_requests(host):
+    """Start such trainings where no hive is, and keep the futures."""
+    guest = TrainingGuest(host, pages=PAGES)
+    start = _longest(guest)
+    for _ in range(150):
+        if start():
+            time.sleep(0.01)
+    return guest.guest
+
+
+def _longest(guest):
+    """A function that starts a training with the longest texts, and returns the code."""
+    own = "[]," * (MAX_SETTINGS_BYTES // 3 - 500)
+    settings = '{"arkml": {"own": [%s[]]}, "mine": "%s"}'
+    text = settings % (own, "å" * ((MIB - len(own)) // 2 - 100))
+    name = "å" * (MAX_NAME_BYTES // 2)
+    hive, names, configuration = (guest.proxy.text(each) for each in (LOCAL[0], name, text))
+    arguments = (*hive, LOCAL[1], *names, *names, 1, 1, 0, *configuration, guest.proxy.room(8))
+    return lambda: guest.proxy.call(V2, "ml__start_training", *arguments)
+
+
 def logs(host):
     guest = host.load(proxy_text(pages=PAGES).encode())
     proxy = Proxy(guest, pages=PAGES)
@@ -294,6 +341,9 @@ HOLDERS = {
         return_slices,
         observations,
         requests,
+        addresses,
+        long_requests,
+        refused_requests,
         logs,
     )
 }
@@ -312,7 +362,7 @@ def silent_hive():
     hive = ScriptedHive()
     hive.gate.clear()
 
-    hive.scripts["create"] = [lambda hive, _handler, _body: hive.gate.wait(60)]
+    hive.scripts["runs"] = [lambda hive, _handler, _body: hive.gate.wait(60)]
     return hive
 
 
@@ -339,9 +389,10 @@ def main(holder):
     logger.propagate = False
     logger.setLevel(logging.DEBUG)
     hold = HOLDERS[holder]
-    hive = silent_hive()
-    grant = HiveGrant(hive=f"127.0.0.1:{hive.port}")
-    held(hold, 6 * MIB, grant)  # what a process has once
+    port = CLOSED_PORT if hold is refused_requests else silent_hive().port
+    grant = HiveGrant(hive=f"127.0.0.1:{port}")
+    first = requests if hold is addresses else hold  # caches of addresses would be full
+    held(first, 6 * MIB, grant)  # what a process has once
     print(json.dumps(held(hold, GUEST_BYTES, grant)), flush=True)
     os._exit(0)  # without a wait for the hive
 

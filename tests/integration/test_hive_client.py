@@ -357,6 +357,21 @@ def test_a_metric_that_the_hive_refuses_is_told_once_and_costs_no_other_one(hive
     assert len(hive.times["names"]) == len(told) == 1
 
 
+def test_metrics_that_are_lost_are_told_once_with_a_harmless_short_name(hive, client, caplog):
+    hive.scripts["names"] = [status(422)]
+    session = join(client)
+    for place in range(4):
+        session.outbox.note([(NO_ROW, "\x1b[2J\n" * 10_000 + str(place), 1.0)])
+        append(session, 5 * place, 5)
+        eventually(lambda: settled(session))
+    told = [message for message in caplog.messages if "metrics" in message]
+
+    assert len(hive.times["names"]) == 4
+    assert len(told) == 1
+    assert told[0].isprintable()
+    assert len(told[0]) < 500
+
+
 def test_metrics_that_are_made_up_without_end_are_asked_for_a_bounded_number_of_times(hive, client):
     def refuse(hive, handler, body):
         hive.say(handler, 200, {"ids": {}, "refused": dict.fromkeys(json.loads(body)["names"], "")})

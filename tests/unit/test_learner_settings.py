@@ -53,9 +53,9 @@ def test_settings_that_make_a_guest_learn_badly_are_named_and_defaults_are_not()
     crate = Settings(
         8, 3, hidden=1_024, batch_size=4_000, learning_rate_init=1e-2, rollout_length=5
     )
-    (steps, rate, size) = doubts(crate)
+    told = doubts(crate)
 
-    assert doubts(Settings(8, 3)) == []
-    assert steps.startswith("rollout_length 5: ")
-    assert rate.startswith("learning_rate_init 0.01: ")
-    assert size.startswith("hidden 1024 with batch_size 4000: ")
+    assert doubts(Settings(8, 3)) == {}
+    assert told["rollout_length"].startswith("rollout_length 5: ")
+    assert told["learning_rate_init"].startswith("learning_rate_init 0.01: ")
+    assert told["hidden"].startswith("hidden 1024 with batch_size 4000: ")

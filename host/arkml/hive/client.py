@@ -6,13 +6,14 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 
 from arkml.closing import Closing
-from arkml.errors import HiveRefused, HiveUnreachable, ProtocolError
+from arkml.errors import ArkmlError, HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive import give_way
 from arkml.hive.presence import Presence
 from arkml.hive.protocol.histograms import HistogramReply
@@ -278,7 +279,9 @@ class HiveClient(Closing):
             failed: Future[T] = Future()
             failed.set_exception(HiveUnreachable("the client of the hive is closed"))
             return failed
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        future: Future[T] = Future()
+        self._loop.call_soon_threadsafe(_run_for, future, work)
+        return future
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -293,6 +296,42 @@ class HiveClient(Closing):
             self._loop.run_until_complete(self._transport.close())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
+
+
+def _run_for(future: Future[T], work: Coroutine[Any, Any, T]) -> None:
+    """
+    Run `work` as a task of this loop; `future` gets its outcome, and cancels it if it is cancelled.
+
+    Unlike with `asyncio.run_coroutine_threadsafe`, the outcome is freed with the future, which does
+    not refer to itself. An ArkmlError comes without the frames that raised it: they would keep the
+    body of the request.
+    """
+    if future.cancelled():
+        work.close()
+        return
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+
+    def settle(done: asyncio.Task[T]) -> None:
+        if done.cancelled():
+            future.cancel()
+        if not future.set_running_or_notify_cancel():
+            return
+        error = done.exception()
+        if error is None:
+            future.set_result(done.result())
+            return
+        if isinstance(error, ArkmlError):
+            error.__traceback__ = error.__cause__ = error.__context__ = None
+        future.set_exception(error)
+
+    def cancel(future: Future[T]) -> None:
+        if future.cancelled():
+            with suppress(RuntimeError):  # the client is closed, and the loop with it
+                loop.call_soon_threadsafe(task.cancel)
+
+    task.add_done_callback(settle)
+    future.add_done_callback(cancel)
 
 
 def _health_in(answer: httpx.Response) -> HealthReply:

@@ -36,12 +36,14 @@ from arkml.hive.protocol.sessions import (
 from arkml.hive.tracing import HEADER, tracing
 from arkml.hive.transport import GONE, RETRIED, HiveTransport, read, reason
 from arkml.loggers import SafeLogger
+from arkml.terminal import harmless
 
 log = SafeLogger(__name__)
 
 FIRST_PAUSE, LAST_PAUSE = 0.05, 2.0  # seconds between two tries
 _FORBIDDEN = (401, 403)
 _MOST_REFUSED = 1_024
+_SHOWN, _REASON = 80, 200  # characters of names of metrics, and of what a hive says of one
 
 
 @dataclass(slots=True)
@@ -105,6 +107,7 @@ class Delivery:
         self._sender = sender
         self._names: dict[str, int] = {}
         self._refused: set[str] = set()
+        self._are_names_lost = False
         self._is_sending = False
         self._tracing = tracing("arkml-host")
 
@@ -165,21 +168,30 @@ class Delivery:
         return np.concatenate([masks, np.array(known, META)])
 
     async def _number(self, names: list[str]) -> None:
-        """Have the hive number these names. Each one that it refuses is logged once."""
+        """
+        Have the hive number these names.
+
+        Each one that it refuses is logged once, and a failure once until a request succeeds.
+        """
         path = f"/runs/{self._sender.run_id}/names"
         try:
             reply = await self._transport.fetch("POST", path, NamesReply, body=NamesRequest(names))
             if lacking := [name for name in names if name not in reply.ids | reply.refused]:
                 raise ProtocolError(f"the hive gave no number for {lacking[0][:80]!r}")
         except HiveError as error:
-            log.warning("metrics %s are lost: %s", ", ".join(sorted(names)), error)
+            if not self._are_names_lost:
+                shown = names[0][:_SHOWN]
+                log.warning("%d metrics, %r first, are lost: %s", len(names), shown, error)
+            self._are_names_lost = True
             return
+        self._are_names_lost = False
         for name in names:
             if name not in reply.refused:
                 self._names[name] = reply.ids[name]
                 continue
             self._refused.add(name)
-            log.warning("metric %r is not kept: %s", name, reply.refused[name][:200])
+            why = harmless(reply.refused[name][:_REASON])
+            log.warning("metric %r is not kept: %s", name[:_SHOWN], why)
         if len(self._refused) >= _MOST_REFUSED:
             log.warning("the hive refused %d metrics: no more are sent", len(self._refused))
 

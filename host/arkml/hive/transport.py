@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import secrets
 import ssl
@@ -17,7 +16,8 @@ import httpx
 from arkml.errors import ArkmlError, HiveRefused, HiveUnreachable, ProtocolError
 from arkml.hive.address import Address
 from arkml.hive.protocol.runs import PROTOCOL, Refusal
-from arkml.hive.protocol.wire import WireStruct
+from arkml.hive.protocol.wire import WireStruct, compact_json
+from arkml.terminal import harmless
 
 Locate = Callable[[], Address]
 """Returns the address of a hive, with its token. May block, and may raise HiveUnreachable."""
@@ -32,6 +32,8 @@ GONE = (404, 410)
 
 MAX_ANSWER = 256 << 20
 """The largest answer that is read, in bytes; policies are the largest ones."""
+
+_SENTENCE, _QUOTED = 1_000, 300  # characters of a sentence of the hive, and of other answers
 
 _TIMEOUT = httpx.Timeout(10.0, read=60.0, pool=None)
 _REPEATED = ("rows", "beat", "names", "sessions")
@@ -186,7 +188,7 @@ class HiveTransport:
         if address.token is not None:
             headers["authorization"] = f"Bearer {address.token}"
         if body is not None:
-            content = json.dumps(body.as_json()).encode()
+            content = _json(body)
             headers["content-type"] = "application/json"
         limits = _TIMEOUT if timeout is None else httpx.Timeout(10.0, read=timeout)
         try:
@@ -259,9 +261,23 @@ class HiveTransport:
         return self._address
 
 
+def _json(body: WireStruct) -> bytes:
+    """
+    Return the body of a request, in which most text takes as many bytes as it had before.
+
+    Raises ProtocolError for text that is not Unicode: surrogates, which escapes of JSON can name.
+    """
+    try:
+        return compact_json(body.as_json())
+    except UnicodeEncodeError as error:
+        found = ord(error.object[error.start])
+        raise ProtocolError(f"a request holds U+{found:04X}, which is not a character") from None
+
+
 def _unreachable(address: Address, error: Exception) -> str:
     """Return why a request has no answer, and what to do about a certificate."""
-    text = f"no hive answers at {address}: {type(error).__name__} {error}".rstrip()
+    text = f"no hive answers at {address}: {type(error).__name__} {str(error)[:_QUOTED]}"
+    text = harmless(text.rstrip())
     if "CERTIFICATE_VERIFY_FAILED" in text:
         text += "; SSL_CERT_FILE names a file with the certificates to trust"
     return text
@@ -287,8 +303,9 @@ def read(answer: httpx.Response, kind: type[Reply]) -> Reply:
 
 
 def reason(answer: httpx.Response) -> str:
-    """Return the sentence by which a hive refuses a request."""
+    """Return the sentence by which a hive refuses a request, harmless and cut."""
+    text = answer.text[:_QUOTED]
     try:
-        return read(answer, Refusal).error or answer.text[:300]
+        return harmless(read(answer, Refusal).error[:_SENTENCE] or text)
     except ProtocolError:
-        return f"the hive answered {answer.status_code}: {answer.text[:300]}"
+        return harmless(f"the hive answered {answer.status_code}: {text}")

@@ -31,6 +31,7 @@ from arkml.runs.request_line import RequestLine
 from arkml.runs.settings import LearnerSettings, doubts, require_valid
 from arkml.sessions.run import mapped
 from arkml.sessions.run_request import HiveAddress
+from arkml.sessions.text import presentable
 
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
@@ -49,6 +50,7 @@ _OWN = ((_LOCAL, DEFAULT_PORT), ("", 0))
 _HTTPS_PORT = 443
 _THREADS = 8
 _LOADERS = 2
+_NAME_BYTES = 200  # of the name of a run in a line of the log
 _LEAVING = 10.0  # seconds that a host which closes waits for the rows on their way
 _LEAVING_GONE = 1.0  # the wait where no hive is there: one may be back
 
@@ -164,7 +166,7 @@ class HiveAccess(Closing):
         self.failure: ArkmlError | None = None
         self.feed: DemonstrationFeed | None = None
         self.page = ""
-        self._told: set[str] = set()
+        self._told: set[str] = set()  # names of settings
         self._allowed = {
             (_canonical(one.host), one.port): one for one in map(Address.parse, grant.allowed)
         }
@@ -211,7 +213,10 @@ class HiveAccess(Closing):
         key = (client, request.game, request.name)
         with self._lock:
             started = self._started.get(key)
-            if started is None or (started.done() and started.exception() is not None):
+            if started is None or _has_failed(started):
+                self._started = {
+                    one: run for one, run in self._started.items() if not _has_failed(run)
+                }
                 self._started[key] = client.create(request)
                 return self._started[key]
         return mapped(started, lambda run: _require_shape(run, request))
@@ -268,11 +273,11 @@ class HiveAccess(Closing):
         return self._allowed[host, port]
 
     def _tell_doubts(self, request: RunRequest) -> None:
-        """Log what is doubtful in the settings of a run, once for all guests of the host."""
-        for doubt in doubts(request.settings):
-            if doubt not in self._told:
-                self._told.add(doubt)
-                log.warning("run %s: %s", request.name, doubt)
+        """Log what is doubtful in the settings of a run, each setting once for all guests."""
+        for setting, doubt in doubts(request.settings).items():
+            if setting not in self._told:
+                self._told.add(setting)
+                log.warning("run %s: %s", _on_one_line(request.name), doubt)
 
     def _require_expected(self, request: RunRequest) -> None:
         expected, widths = self.grant.expected, request.settings
@@ -296,6 +301,15 @@ class HiveAccess(Closing):
         address = place or configured  # without the token for hives that guests name
         assert address is not None
         return HiveClient(lambda: address)
+
+
+def _has_failed(started: Future[RunInfo]) -> bool:
+    return started.done() and started.exception() is not None
+
+
+def _on_one_line(name: str) -> str:
+    """Return a name that a guest has chosen as it may stand in a log."""
+    return presentable(name, _NAME_BYTES).replace("\n", " ")
 
 
 def _require_open(run: RunInfo) -> RunInfo:

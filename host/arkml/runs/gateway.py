@@ -20,13 +20,21 @@ from arkml.errors import (
     HiveUnreachable,
     HttpRequestFailed,
     InvalidArguments,
+    InvalidSettings,
     NotFound,
     RunGone,
     Unavailable,
 )
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import RunInfo, RunRequest, Status
-from arkml.hive.protocol.settings import Device, Settings, from_protocol, guest_settings
+from arkml.hive.protocol.settings import (
+    MAX_SETTINGS_BYTES,
+    Device,
+    Settings,
+    from_protocol,
+    guest_settings,
+)
+from arkml.hive.protocol.wire import compact_json
 from arkml.loggers import SafeLogger
 from arkml.policies.library import PolicyLibrary
 from arkml.runs.access import HiveAccess
@@ -177,6 +185,7 @@ class HiveRunGateway:
             key = (id(client), run.id)
             membership = self._memberships.get(key)
             if membership is None or not membership.enter():
+                self._forget_left()
                 membership = self._memberships[key] = RunMembership(
                     client,
                     run,
@@ -195,12 +204,19 @@ class HiveRunGateway:
         own_run = HiveRun(client, run.id, self._later)
         return TrainingStart(policy, run.features, run.actions, membership, own_run)
 
+    def _forget_left(self) -> None:
+        """Forget the memberships that are over, but for the first, which is asked for later."""
+        first = self.first
+        self._memberships = {
+            key: one for key, one in self._memberships.items() if one is first or not one.is_left
+        }
+
     def _has_answered(self, client: HiveClient) -> bool:
         try:
             client.health().result()
         except HiveError as error:
             self._note(error)
-            self._hives.failure = error
+            self._hives.failure = error.with_traceback(None)
             return False
         return True
 
@@ -216,7 +232,7 @@ class HiveRunGateway:
             try:
                 return work()
             except HiveError as error:
-                raise abi_error(error) from error
+                raise abi_error(error) from error.with_traceback(None)
 
         try:
             return self._hives.threads.submit(translated)
@@ -269,7 +285,7 @@ def settings_of(
     of its own. ml-v4 brings a ProtocolConfig; v1 to v3 the widths only; the configuration of v5 is
     the hive's own and holds the widths too. The device is that of the hardware which v5 asks for,
     unless the configuration or the host names another one. Raises InvalidSettings and
-    InvalidArguments.
+    InvalidArguments, also for settings of more than MAX_SETTINGS_BYTES.
     """
     if request.protocol is not None:
         settings = from_protocol(request.protocol)
@@ -281,7 +297,26 @@ def settings_of(
     if branches is not None:
         declared = branches.of(request.experiment, settings.actions, own.get("spec"))
         settings = replace(settings, branches=declared)
-    return settings.changed({**own, **overrides})
+    changed = settings.changed({**own, **overrides})
+    _require_sendable(changed)
+    return changed
+
+
+def _require_sendable(settings: Settings) -> None:
+    """Raise InvalidSettings if settings are too large for a request, or hold surrogates."""
+    try:
+        size = len(compact_json(settings.as_json()))
+    except UnicodeEncodeError as error:
+        found = ord(error.object[error.start])
+        raise InvalidSettings(
+            f"the settings of a run hold U+{found:04X}, which is not a character"
+        ) from None
+    except RecursionError:
+        raise InvalidSettings("the settings of a run have too many objects in each other") from None
+    if size > MAX_SETTINGS_BYTES:
+        raise InvalidSettings(
+            f"the settings of a run take {size} bytes of JSON, they may take {MAX_SETTINGS_BYTES}"
+        )
 
 
 def _of_configuration(text: str, device: Device) -> Settings:

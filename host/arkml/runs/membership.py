@@ -29,10 +29,12 @@ from arkml.policies.noise import Words, streams
 from arkml.policies.training import Marks, PolicyVersion, Rows, TrainingPolicy, episode_ends
 from arkml.runs.version_loader import VersionLoader
 from arkml.sessions.session import Origin, Ready
+from arkml.sessions.text import presentable
 
 log = SafeLogger(__name__)
 
 _KINDS = {Origin.AUGMENTED: RowKind.AUGMENTED, Origin.DEMONSTRATION: RowKind.DEMONSTRATION}
+_WARNING_BYTES = 1_024
 _LOOK = 0.5  # seconds between two checks that the session has not ended
 _FIRST_POLICY = 60.0  # seconds; a learner that has to be started takes eight of them at most
 
@@ -98,6 +100,11 @@ class RunMembership:
     def branches(self) -> tuple[int, ...]:
         """The number of choices of each of the last actions, which are discrete."""
         return self._run.branches
+
+    @property
+    def is_left(self) -> bool:
+        """True after the last guest has left."""
+        return not self._users
 
     def enter(self) -> bool:
         """Count one guest more; return False if the last one has left before."""
@@ -182,7 +189,7 @@ class RunMembership:
         )
         if origin not in self._refused:
             self._refused.add(origin)
-            log.warning("%s", sentence)
+            log.warning("%s", presentable(sentence, _WARNING_BYTES))
         return Unavailable(sentence)
 
     def note(self, batch: Batch, metadata: MetadataLog) -> None:
@@ -266,7 +273,8 @@ class RunMembership:
         try:
             loaded = self._library.load_version(data, policy)
         except ArkmlError as error:
-            log.warning("version %d of run %s is not used: %s", version, self._run.id, error)
+            sentence = f"version {version} of run {self._run.id} is not used: {error}"
+            log.warning("%s", presentable(sentence, _WARNING_BYTES))
             if not self._acting.done():
                 self._acting.set_exception(Unavailable(str(error)))
             return

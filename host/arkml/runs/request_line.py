@@ -80,3 +80,5 @@ def _do(future: Future[T], work: Callable[[], T]) -> None:
         future.set_exception(error)
     else:
         future.set_result(result)
+    finally:
+        del future, work  # or an error, whose traceback has this frame, would refer to itself

@@ -54,25 +54,25 @@ _LARGE_RATE = 3e-3
 _LARGE_UPDATE = 64e6  # units of a layer, squared, times rows: a fifth of a second of a core
 
 
-def doubts(settings: Settings) -> list[str]:
+def doubts(settings: Settings) -> dict[str, str]:
     """
-    Return a sentence for each setting that a guest asks for and that makes it learn badly.
+    Return a sentence for each setting that a guest asks for and that makes it learn badly, by name.
 
     They are honored all the same. docs/training.md has the measurements.
     """
-    found = []
+    found = {}
     if settings.learner == "sac" and settings.rollout_length >= _MANY_STEPS:
-        found.append(
+        found["rollout_length"] = (
             f"rollout_length {settings.rollout_length}: returns of that many steps take their"
             " actions from old policies, and SAC learns less surely than with 1"
         )
     if settings.learning_rate_init > _LARGE_RATE:
-        found.append(
+        found["learning_rate_init"] = (
             f"learning_rate_init {settings.learning_rate_init:g}: a rate above {_LARGE_RATE:g}"
             " makes losses jump; 0.001 is the default"
         )
     if settings.hidden**2 * settings.batch_size > _LARGE_UPDATE:
-        found.append(
+        found["hidden"] = (
             f"hidden {settings.hidden} with batch_size {settings.batch_size}: an update takes a"
             " large part of a second on one core, and only a few of them are made for many rows"
         )

@@ -95,7 +95,12 @@ class Future(Generic[T]):
             self._withdraw = None
 
     def fail(self, error: Exception) -> None:
-        """Set the error that `take` raises. Any other than an AbiError is a bug of the host."""
+        """
+        Set the error that `take` raises. Any other than an AbiError is a bug of the host.
+
+        Its frames and its cause are dropped: they would keep the request until the guest takes it.
+        """
+        error.__traceback__ = error.__cause__ = error.__context__ = None
         self._settle(error)
 
     def poll(self) -> Readiness:

@@ -9,7 +9,7 @@ from arkml.abi.codes import HardwareType
 from arkml.sessions import results
 from arkml.sessions.hive_requests import HiveRequests
 from arkml.sessions.run import settled
-from arkml.sessions.run_request import HiveAddress, TrainingRequest
+from arkml.sessions.run_request import HiveAddress, TrainingRequest, require_name
 
 
 class HiveV1(HiveRequests):
@@ -79,11 +79,12 @@ class HiveV2(HiveRequests):
     __slots__ = ()
 
     def set_worker_module_link(self, cid: str) -> None:
-        hives = self._hives(f"set the module of remote workers to {cid!r}")
+        hives = self._hives(f"set the module of remote workers to {cid[:80]!r}")
         self._guest.worker_module = hives.linked_module(cid)
 
     def connect_to_experiment(self, hive_url: str, hive_port: int, run_id: str) -> int:
         address = HiveAddress(hive_url, hive_port)
+        require_name("the id of a run", run_id)
         hives = self._hives(f"join experiment {run_id!r} on {address}")
         self._guest.sessions.require_room()
         return self._bring(results.TRAINING, lambda: hives.connect(address, run_id), run_id)

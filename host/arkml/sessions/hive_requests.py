@@ -17,7 +17,7 @@ from arkml.sessions.futures import ResultType
 from arkml.sessions.gateway import RunGateway
 from arkml.sessions.pending_requests import REQUEST_BYTES
 from arkml.sessions.run import GuestRun, Pending
-from arkml.sessions.run_request import HiveAddress, TrainingRequest
+from arkml.sessions.run_request import HiveAddress, TrainingRequest, require_name
 from arkml.sessions.session import TrainingSession
 from arkml.sessions.state import Family
 
@@ -48,8 +48,7 @@ class HiveRequests(Family):
         if request.workers:
             guest = self._guest
             request = replace(request, worker_module=guest.worker_module, input=guest.input)
-        held = (request.configuration, request.checkpoint, request.experiment, request.namespace)
-        return self._bring(results.TRAINING, lambda: hives.start(request), *held, request.input)
+        return self._bring(results.TRAINING, lambda: hives.start(request), size=request.size)
 
     def _own(self, context: int, purpose: str) -> GuestRun:
         run = self._guest.sessions.get(context, TrainingSession).run
@@ -61,24 +60,26 @@ class HiveRequests(Family):
 
     def _other(self, hive_url: str, hive_port: int, run_id: str, purpose: str) -> GuestRun:
         address = HiveAddress(hive_url, hive_port)
+        require_name("the id of a run", run_id)
         return self._hives(f"{purpose} of {run_id!r} on {address}").find(address, run_id)
 
     def _bring(
         self,
         result: ResultType[T],
         ask: Callable[[], Pending[S]],
-        *held: str | bytes,
+        *held: str,
+        size: int = 0,
         change: Callable[[S], T] = _same,
     ) -> int:
         """
         Send a request and return the handle of the future of its result, after a `change` of it.
 
-        The request holds the memory of `held` until it is done. It is withdrawn if the guest drops
-        the future before it begins, unless it has an effect. Raises TooManyRequests,
-        GuestMemoryFull, TooManyFutures, TooManyHandles and what `ask` raises.
+        The request holds the memory of `held`, and `size` bytes more, until it is done. It is
+        withdrawn if the guest drops the future before it begins, unless it has an effect. Raises
+        TooManyRequests, GuestMemoryFull, TooManyFutures, TooManyHandles and what `ask` raises.
         """
         guest, requests = self._guest, self._guest.requests
-        size = REQUEST_BYTES + sum(map(sys.getsizeof, held))
+        size += REQUEST_BYTES + sum(map(sys.getsizeof, held))
         guest.account.require_bytes(size)
         requests.begin(size)
         try:

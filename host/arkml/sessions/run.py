@@ -31,7 +31,8 @@ def mapped(pending: Pending[S], change: Callable[[S], T]) -> Pending[T]:
         try:
             changed.set_result(change(done.result()))
         except BaseException as error:  # noqa: BLE001  the waiting thread raises it
-            changed.set_exception(error)
+            # With its traceback, which has this frame, the error would refer to itself.
+            changed.set_exception(error.with_traceback(None))
 
     pending.add_done_callback(settle)
     return changed

@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from arkml.abi.codes import HardwareType
 from arkml.errors import InvalidArguments
+from arkml.hive.protocol.runs import MAX_NAME_BYTES
+from arkml.hive.protocol.settings import MAX_SETTINGS_BYTES
+
+MAX_URL = 2_048
+"""The longest address of a hive, in characters."""
 
 _LAST_PORT = 0xFFFF
+_COPIES = 3  # a text, and its form in the JSON of a request, which may take twice as much
+_INPUT_COPIES = 11  # bytes that become text, of 4 bytes a character, and escapes of 6
+_PIECE = 96  # bytes of memory of a list, of an item of one, or of half an item of an object
+_PARSED = 36  # bytes of memory of a byte of JSON, at most
+_SHOWN = 40  # characters of a name that is too long
 
 
 @dataclass(frozen=True, slots=True)
 class HiveAddress:
-    """The address of a hive; ("localhost", 12356) and ("", 0) mean the hive of this host."""
+    """
+    The address of a hive; ("localhost", 12356) and ("", 0) mean the hive of this host.
+
+    Raises InvalidArguments for a URL of more than MAX_URL characters, and for a port that is none.
+    """
 
     url: str
     port: int
 
     def __post_init__(self) -> None:
+        if len(self.url) > MAX_URL:  # before urllib sees it, which keeps what it has parsed
+            raise InvalidArguments(
+                f"the address of a hive has {len(self.url)} characters, it may have {MAX_URL}"
+            )
         if self.port > _LAST_PORT:
             raise InvalidArguments(f"port {self.port} of hive {self.url!r} is above {_LAST_PORT}")
 
@@ -34,7 +53,8 @@ class TrainingRequest:
     to the guest byte for byte. The run starts from `checkpoint` if it is not empty, and ends after
     `seconds`, never for None. The `workers` that a hive is to start run the guest's own module, or
     the uploaded one whose SHA-256 is `worker_module`; `input` is that of the guest's call. `module`
-    is a name of a module, which the hive keeps and shows.
+    is a name of a module, which the hive keeps and shows. Raises InvalidArguments for names of more
+    than MAX_NAME_BYTES, and for a configuration that is not JSON.
     """
 
     hive: HiveAddress
@@ -53,8 +73,35 @@ class TrainingRequest:
     input: bytes = b""
 
     def __post_init__(self) -> None:
+        require_name("the name of a run", self.experiment)
+        require_name("the name of a game", self.namespace)
+        require_name("the name of a checkpoint", self.checkpoint)
+        require_name("the name of a module", self.module)
         if self.configuration:
             require_json(self.configuration)
+
+    @property
+    def size(self) -> int:
+        """
+        Return the bytes that the request holds until it is done, by a generous estimate.
+
+        These are its texts, as they are and as they are sent, and the settings of its
+        configuration.
+        """
+        names = self.experiment, self.namespace, self.checkpoint, self.module
+        texts = sum(map(sys.getsizeof, (*names, self.configuration)))
+        pieces = sum(map(self.configuration.count, "[{,:"))
+        settings = min(_PIECE * pieces, _PARSED * MAX_SETTINGS_BYTES)
+        return _COPIES * texts + _INPUT_COPIES * sys.getsizeof(self.input) + settings
+
+
+def require_name(kind: str, text: str) -> None:
+    """Raise InvalidArguments if `text`, called `kind`, has more than MAX_NAME_BYTES."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_NAME_BYTES:
+        raise InvalidArguments(
+            f"{kind} is {text[:_SHOWN]!r}... of {size} bytes, it may have {MAX_NAME_BYTES}"
+        )
 
 
 def require_json(text: str) -> None:

@@ -26,6 +26,9 @@ POLL_SECONDS = 25.0
 MAX_NAMES = 256
 """The number of metric names that a run keeps."""
 
+MAX_NAME_BYTES = 512
+"""The longest name of a run, a game or a module, in bytes of UTF-8."""
+
 BATCH_ROWS = 4_096
 BATCH_SECONDS = 0.05
 """A body of rows is closed when it has BATCH_ROWS rows, or is BATCH_SECONDS old."""
@@ -40,7 +43,6 @@ A checkpoint that an embedded hive was given as a file, in its directory; a `Run
 It is not the name of a run, which has no dot.
 """
 
-_MAX_NAME_BYTES = 512
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -142,10 +144,10 @@ class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
         request = super().from_json(values)
         named = ("name", "game", "module_name", "module_id")
         for name, text in ((one, getattr(request, one)) for one in named):
-            if len(text.encode()) > _MAX_NAME_BYTES:
+            if len(text.encode()) > MAX_NAME_BYTES:
                 raise ProtocolError(
                     f"{name} is {text[:80]!r}... of {len(text.encode())} bytes: it takes a text of"
-                    f" at most {_MAX_NAME_BYTES}"
+                    f" at most {MAX_NAME_BYTES}"
                 )
         if request.module:
             require_sha256("module", request.module)

@@ -18,6 +18,9 @@ KEY = "arkml"
 Device = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[str, ...] = get_args(Device)
 
+MAX_SETTINGS_BYTES = 64 << 10
+"""The most bytes that the settings which a guest asks for may take as JSON."""
+
 _REMOVED = ("rows_per_update", "max_updates_per_row")
 
 _UpTo32Bits = Annotated[int, Meta(ge=1, le=1 << 32)]

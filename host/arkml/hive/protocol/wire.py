@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
@@ -76,6 +77,11 @@ class WireStruct(msgspec.Struct, frozen=True):
 
 class Nothing(WireStruct, frozen=True):
     """An object without fields: what a request without parameters takes."""
+
+
+def compact_json(value: object) -> bytes:
+    """Return JSON without spaces and escapes of letters. Raises UnicodeEncodeError."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _listed(value: Any) -> Any:

@@ -1,0 +1,301 @@
+"""Texts that guests and hives choose: how long they may be, how they are logged, when they go."""
+
+import gc
+import types
+import weakref
+from concurrent.futures import Future
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from tests.unit.test_hive_requests import START, Guest
+
+from arkml import HiveGrant
+from arkml.errors import (
+    HiveRefused,
+    HiveUnreachable,
+    InvalidArguments,
+    InvalidSettings,
+    ProtocolError,
+    Unavailable,
+)
+from arkml.hive.address import Address
+from arkml.hive.client import HiveClient
+from arkml.hive.protocol.runs import MAX_NAME_BYTES, RunInfo, RunRequest, Status
+from arkml.hive.protocol.settings import MAX_SETTINGS_BYTES, Settings
+from arkml.runs.access import HiveAccess
+from arkml.runs.gateway import HiveRunGateway, settings_of
+from arkml.runs.request_line import RequestLine
+from arkml.sessions import results
+from arkml.sessions.run import mapped, settled
+from arkml.sessions.run_request import MAX_URL, HiveAddress, TrainingRequest
+
+LONG = "å" * (MAX_NAME_BYTES // 2) + "x"
+LOCAL = HiveAddress("", 0)
+
+
+@pytest.fixture
+def guest():
+    return Guest()
+
+
+@pytest.fixture
+def hives():
+    with HiveAccess(HiveGrant(hive="127.0.0.1:1")) as made:
+        yield made
+
+
+@contextmanager
+def client_of(answer):
+    """A client whose requests a function answers."""
+    transport = httpx.MockTransport(answer)
+    with HiveClient(lambda: Address("hive", 80), transport=transport) as client:
+        yield client
+
+
+@contextmanager
+def uncollected():
+    """What is done meanwhile is freed without the garbage collector, or not at all."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def failed(error):
+    """A result that is an error."""
+    pending = Future()
+    pending.set_exception(error)
+    return pending
+
+
+# What is too long
+
+
+def test_a_long_address_of_a_hive_is_refused_before_it_is_parsed(guest):
+    parsed = urlsplit.cache_info().misses
+
+    with pytest.raises(InvalidArguments) as refused:
+        guest.v1.can_connect_to_hive("a" * (MAX_URL + 1), 0)
+    assert str(refused.value) == "the address of a hive has 2049 characters, it may have 2048"
+    assert urlsplit.cache_info().misses == parsed
+
+
+def test_an_address_of_the_greatest_length_is_asked(guest):
+    guest.v1.can_connect_to_hive("a" * MAX_URL, 0)
+
+    assert len(guest.hive.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda guest: guest.v1.start_training("", 0, LONG, "run", 3, 2),
+        lambda guest: guest.v1.start_training("", 0, "game", LONG, 3, 2),
+        lambda guest: guest.v1.start_training_from_checkpoint("", 0, "game", "run", 3, 2, LONG),
+        lambda guest: guest.v2.connect_to_experiment("", 0, LONG),
+        lambda guest: guest.v2.download_snapshot_from_registry("", 0, LONG),
+        lambda guest: guest.v4.raw_experiment_config_from_registry("", 0, LONG),
+    ],
+)
+def test_a_name_that_is_too_long_is_refused_with_its_size(guest, ask):
+    with pytest.raises(InvalidArguments, match=r"is 'å+'\.\.\. of 513 bytes, it may have 512"):
+        ask(guest)
+    assert guest.hive.asked == []
+
+
+def test_a_name_of_the_greatest_length_is_one_that_a_hive_takes():
+    name = LONG[:-1]
+    TrainingRequest(LOCAL, name, name, 3, 2)
+    values = {"name": name, "game": name, "settings": {"features": 3, "actions": 2}}
+
+    assert RunRequest.from_json(values).name == name
+
+
+def started(configuration):
+    return settings_of(
+        TrainingRequest(LOCAL, "run", "game", 3, 2, configuration=configuration), None, {}
+    )
+
+
+def test_settings_that_are_too_large_are_refused_with_their_size():
+    text = '{"mine": "%s", "arkml": {"own": "%s"}}'
+    half = "x" * (MAX_SETTINGS_BYTES // 2)
+
+    assert started(text % (half * 4, half)).other == {"own": half}
+    with pytest.raises(InvalidSettings, match=r"take \d{5} bytes of JSON, they may take 65536"):
+        started(text % ("", half * 2))
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        (r'"\ud800"', r"hold U\+D800, which is not a character"),
+        ("[" * 900 + "]" * 900, "have too many objects in each other"),
+    ],
+)
+def test_settings_that_no_request_can_hold_are_refused(own, sentence):
+    with pytest.raises(InvalidSettings, match=sentence):
+        started(f'{{"arkml": {{"own": {own}}}}}')
+
+
+# Requests as they are sent
+
+
+def test_text_takes_as_many_bytes_in_a_request_as_in_utf_8():
+    bodies = []
+
+    def answer(request):
+        bodies.append(request.content)
+        return httpx.Response(503)
+
+    with client_of(answer) as client:
+        client.create(RunRequest("å" * 100, "game", Settings(3, 2))).exception(20)
+
+    assert ("å" * 100).encode() in bodies[0]
+
+
+def test_a_request_with_a_surrogate_is_not_sent():
+    with client_of(lambda _: httpx.Response(200)) as client:
+        error = client.create(RunRequest("\ud800", "game", Settings(3, 2))).exception(20)
+
+    assert isinstance(error, ProtocolError)
+    assert str(error) == "a request holds U+D800, which is not a character"
+
+
+@pytest.mark.parametrize("form", ['{"error": "%s"}', "%s"])
+def test_the_sentence_of_a_refusal_is_harmless_and_cut(form):
+    text = (form % (r"\u001b[2J" + "x" * 100_000)).encode()
+    with client_of(lambda _: httpx.Response(400, content=text)) as client:
+        error = client.health().exception(20)
+
+    assert isinstance(error, HiveRefused)
+    assert len(str(error)) < 1_100
+    assert str(error).isprintable()
+
+
+# What is logged
+
+
+class Taker:
+    """A client of a hive that takes every run."""
+
+    def create(self, request):
+        return settled(RunInfo("r1", request.name, request.game, Status.RUNNING, 3, 2, 0))
+
+
+def test_doubts_are_told_once_for_each_setting_with_a_harmless_short_name(hives, caplog):
+    for number in range(20):
+        settings = Settings(3, 2, learning_rate_init=0.5 + number, rollout_length=50 + number)
+        hives.start(Taker(), RunRequest("\x1b[2J\n" * 100, "game", settings))
+
+    assert len(caplog.messages) == 2
+    assert all(message.isprintable() and len(message) < 400 for message in caplog.messages)
+
+
+def test_starts_that_failed_are_forgotten():
+    class Refuser:
+        def create(self, _):
+            return failed(Unavailable("full"))
+
+    with HiveAccess(HiveGrant(hive="127.0.0.1:1", shared=True)) as hives:
+        for number in range(20):
+            hives.start(Refuser(), RunRequest(f"run {number}", "game", Settings(3, 2)))
+        kept = len(hives._started)
+
+    assert kept == 1
+
+
+# What is freed
+
+
+def test_the_body_of_a_request_that_failed_is_freed_with_its_future():
+    asked = []
+
+    def answer(request):
+        asked.append(weakref.ref(request))
+        raise httpx.ConnectError("no route", request=request)
+
+    with uncollected(), client_of(answer) as client:
+        error = client.create(RunRequest("run", "game", Settings(3, 2))).exception(20)
+        client.health().exception(20)  # so that the loop is done with the first one
+
+        assert isinstance(error, HiveUnreachable)
+        assert error.__traceback__ is error.__cause__ is None
+        assert asked[0]() is None
+
+
+class Text(str):
+    """A text that can be referred to weakly."""
+
+
+def test_an_error_of_the_line_does_not_keep_the_work():
+    line, text = RequestLine(1), Text("configuration")
+    kept = weakref.ref(text)
+
+    def work(_=text):
+        raise Unavailable("the hive is gone")
+
+    with uncollected():
+        pending = line.submit(work)
+        assert isinstance(pending.exception(30), Unavailable)
+        line.submit(int).result(30)
+        del pending, work, text
+        line.close()
+
+        assert kept() is None
+
+
+def test_an_error_that_is_passed_on_does_not_keep_what_passed_it():
+    pending = Future()
+    passed = mapped(pending, str)
+    kept = weakref.ref(passed)
+    with uncollected():
+        pending.set_exception(Unavailable("the hive is gone"))
+        del passed, pending
+
+        assert kept() is None
+
+
+def test_an_error_that_a_guest_does_not_take_keeps_nothing_of_the_request(guest):
+    handle = guest.v2.start_training(*START, "")
+    with pytest.raises(Unavailable) as raised:
+        raise Unavailable("no hive") from HiveUnreachable("no hive")
+    kept = raised.value
+    guest.hive.asked[0].set_exception(kept)
+
+    assert kept.__traceback__ is kept.__cause__ is kept.__context__ is None
+    with pytest.raises(Unavailable, match="no hive"):
+        guest.services.futures.take(handle, results.TRAINING)
+
+
+def test_a_request_counts_with_its_texts_as_they_are_sent_and_its_settings(guest):
+    configuration = '{"arkml": {"own": [%s[]]}}' % ("[]," * 20_000)
+    guest.v2.start_training(*START, configuration)
+
+    assert guest.held > 3 * len(configuration) + 80 * 20_000
+
+
+class Unjoinable:
+    """A client of a hive whose runs nobody can join."""
+
+    def run(self, run_id):
+        return settled(RunInfo(run_id, "run", "game", Status.RUNNING, 3, 2, 0))
+
+    def join(self, *_, **__):
+        return failed(HiveUnreachable("no hive"))
+
+
+def test_memberships_that_were_left_are_forgotten_but_the_first(hives):
+    module = types.SimpleNamespace(info=types.SimpleNamespace(spec=None))
+    gateway = HiveRunGateway(hives, None, module, block=False)
+    client = Unjoinable()
+    hives.client = lambda _: client
+    for number in range(20):
+        with pytest.raises(Unavailable):
+            gateway.connect(LOCAL, f"run {number}").result(30)
+
+    assert [run for _, run in gateway._memberships] == ["run 0", "run 19"]
