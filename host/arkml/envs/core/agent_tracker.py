@@ -265,8 +265,9 @@ class AgentTracker:
     ) -> Decision:
         """Move the agent of each row by the table, and return what is reported."""
         count, closed = len(batch), moves.marked(ENDS_PREVIOUS)
-        away = len(moves.missing) + (len(self._away) if moves.places is None else 0)
-        self._make_room(count, away, len(closed))
+        if moves.places is not None or self._has_closed or len(closed) or len(moves.missing):
+            away = len(moves.missing) + (len(self._away) if moves.places is None else 0)
+            self._make_room(count, away, len(closed))  # else it is as before
         features = batch.features.copy()
         rewards = batch.rows["reward"].copy()
         begun, over = moves.marked(STARTS), moves.over()

@@ -187,6 +187,8 @@ class Experiments:
 
     def take_given(self) -> list[Demonstrations]:
         """Return the demonstrations and augmented rows since the last call."""
+        if not self._given:  # as in nearly every step
+            return []
         taken = list(self._given)
         self._given.clear()
         self._kept_rows.change(-self._given_bytes)
