@@ -24,6 +24,13 @@ from tests.integration.guest_text import (
     i32,
     module,
 )
+from tests.integration.hostile_environments import (
+    GIVES,
+    LEAVES_AGENTS,
+    SAYS,
+    STARTS,
+    Played,
+)
 from tests.integration.scripted_hive import ScriptedHive
 from tests.integration.training_guest import LOCAL, V1, V2, TrainingGuest
 from tests.unit import policy_models as build
@@ -328,6 +335,22 @@ def logs(host):
     return guest
 
 
+def demonstrations(host):
+    return Played(host, GIVES)
+
+
+def live_agents(host):
+    return Played(host, LEAVES_AGENTS)
+
+
+def experiments(host):
+    return Played(host, STARTS)
+
+
+def metrics(host):
+    return Played(host, SAYS)
+
+
 HOLDERS = {
     each.__name__: each
     for each in (
@@ -345,6 +368,10 @@ HOLDERS = {
         long_requests,
         refused_requests,
         logs,
+        demonstrations,
+        live_agents,
+        experiments,
+        metrics,
     )
 }
 

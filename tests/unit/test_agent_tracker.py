@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import NO_METADATA, ROW, Batch, Metadata, MetadataLog
+from arkml.envs.core import agent_tracker
 from arkml.envs.core.agent_tracker import AgentNumbers
 from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.specs import Spec
 from arkml.envs.core.transitions import TRANSITIONS, TRUNCATED, AgentState
-from arkml.errors import UsageError
+from arkml.errors import GuestMemoryFull, Unavailable, UsageError
+from arkml.runtime.kept_bytes import PORTION, KeptBytes
 
 RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState
 AGENT, OTHER = 7, (1 << 63) | 7  # ids that are equal in their low halves
@@ -32,7 +34,7 @@ def behavior(period=1, branches=()):
 
 def tracked(period=1, branches=()):
     numbers = AgentNumbers()
-    return numbers, numbers.track(behavior(period, branches))
+    return numbers, numbers.track(behavior(period, branches), KeptBytes())
 
 
 def batch_of(*rows, feature=0.0):
@@ -281,6 +283,95 @@ def test_an_environment_refuses_a_number_that_its_arrays_cannot_hold():
         numbers.take(1)
 
 
+def counted():
+    """A tracker of agents with 1,000 features, and the bytes that count."""
+    kept = KeptBytes()
+    wide = Behavior("walker", 1_000, 1, Spec.plain(1_000, 1))
+    return AgentNumbers().track(wide, kept), kept
+
+
+def wide_batch(*ids, state=RUNNING):
+    batch = batch_of(*((guest_id, state, 0) for guest_id in ids))
+    batch.features = np.zeros((len(ids), 1_000), np.float32)
+    return batch
+
+
+def test_agents_without_a_row_count_until_they_have_ended():
+    tracker, kept = counted()
+    sizes = []
+    for first in range(0, 500, 100):
+        tracker.observe(wide_batch(*range(first, first + 100)), NO_METADATA)
+        sizes.append(kept.granted)
+    tracker.observe(wide_batch(*range(400), state=TERMINAL), NO_METADATA)
+    tracker.observe(wide_batch(*range(400, 500)), NO_METADATA)
+    ended = kept.granted
+    tracker.truncate_all()
+
+    assert all(abs(more - 100 * 4_017) <= PORTION for more in np.diff(sizes))
+    assert sizes[0] <= ended <= sizes[0] + 3 * PORTION
+    assert kept.granted == 0
+
+
+def test_reports_of_ends_before_rows_count_while_they_are_there():
+    tracker, kept = counted()
+    tracker.observe(wide_batch(*range(100)), NO_METADATA)
+    before = kept.granted
+    tracker.observe(wide_batch(*range(100), state=INITIAL), NO_METADATA)
+    twice = kept.granted
+    tracker.observe(wide_batch(*range(100)), NO_METADATA)
+
+    assert twice >= before + 200 * 4_000
+    assert kept.granted <= before + 3 * PORTION
+
+
+def refusing(size):
+    raise GuestMemoryFull(f"{size} bytes")
+
+
+REFUSED = {"more": range(1, 41), "new": range(5, 45), "twice": (4,) * 40}
+
+
+@pytest.mark.parametrize("ids", REFUSED.values(), ids=REFUSED)
+def test_a_submit_over_the_limit_of_the_guest_changes_no_agent(ids):
+    plain, (tracker, kept) = counted()[0], counted()
+    for each in (plain, tracker):
+        each.observe(wide_batch(1, 2, 3), NO_METADATA)
+    held, kept.require = kept.granted, refusing
+    with pytest.raises(GuestMemoryFull):
+        tracker.observe(wide_batch(*ids), NO_METADATA)
+
+    assert kept.granted == held
+    for rows in (1, 2, 3), (2, 1, 3), (1, 2, 3):
+        expected = plain.observe(wide_batch(*rows), NO_METADATA)
+        assert reports_of(tracker.observe(wide_batch(*rows), NO_METADATA)) == reports_of(expected)
+
+
+def test_rows_after_a_refused_submit_are_not_compared_with_its_rows():
+    tracker, kept = counted()
+    tracker.observe(wide_batch(*(1,) * 40), NO_METADATA)
+    require, kept.require = kept.require, refusing
+    with pytest.raises(GuestMemoryFull):
+        tracker.observe(wide_batch(*range(1, 81)), NO_METADATA)
+    kept.require = require
+    decision = tracker.observe(wide_batch(*(1,) * 40), NO_METADATA)
+
+    assert decision.agents.tolist() == [0] * 40
+    assert not decision.started.any()
+
+
+def test_agents_without_a_row_are_limited_in_number(monkeypatch):
+    monkeypatch.setattr(agent_tracker, "MOST_AWAY", 5)
+    _, tracker = tracked()
+    for first in (0, 3):
+        observe(tracker, *((guest_id, RUNNING, 0) for guest_id in range(first, first + 3)))
+    with pytest.raises(Unavailable, match="6 live agents without a row in this submit, 5 are"):
+        observe(tracker, (6, RUNNING, 0))
+    decision = observe(tracker, *((guest_id, RUNNING, 0) for guest_id in (1, 2, 3, 4)))
+
+    assert decision.agents.tolist() == [1, 2, 3, 4]
+    assert not decision.started.any()
+
+
 SUBMITS = st.lists(
     st.lists(
         st.tuples(
@@ -396,7 +487,7 @@ HISTORIES = st.lists(st.tuples(st.integers(0, 1), FOLLOWING, ROWS), max_size=20)
 @settings(deadline=None, max_examples=400)
 def test_arrays_report_random_histories_of_two_sessions_as_a_walk_of_the_table_does(history):
     numbers = AgentNumbers()
-    trackers = [numbers.track(behavior()), numbers.track(behavior())]
+    trackers = [numbers.track(behavior(), KeptBytes()), numbers.track(behavior(), KeptBytes())]
     shared = itertools.count()
     walks = [PlainWalk(shared), PlainWalk(shared)]
     before, last = [[], []], [None, None]

@@ -138,7 +138,8 @@ class Instance(Unique):
             sandbox.close()
             raise
         require = _weakly(self._require_bytes)
-        sandbox.records.require = self.account.require_bytes = require
+        sandbox.records.require = require
+        self.account.limit_bytes(require)
         self.account.admit = _weakly_asked(self._admit)
         shared.library.workspace.require_bytes[number] = require
         self.is_closed = False
@@ -234,12 +235,12 @@ class Instance(Unique):
 
     def _other_sizes(self) -> dict[str, int]:
         """Return those bytes by the names that they have in `Usage`."""
-        services, workspace = self.services, self.library.workspace
+        services, workspace, account = self.services, self.library.workspace, self.account
         return {
             "column_bytes": self._sandbox.records.used,
             "session_bytes": services.session_bytes,
-            "agent_bytes": workspace.held(self.number),
-            "request_bytes": services.requests.held,
+            "agent_bytes": workspace.held(self.number) + account.kept_rows.granted,
+            "request_bytes": services.requests.held + account.kept_experiments.granted,
             "vector_bytes": services.vector_bytes,
             "work_bytes": workspace.work_bytes(self.number),
         }

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
+from functools import partial
 from typing import Any, Final, Protocol
 
 from arkml.child_time import take_child_seconds
+from arkml.runtime.kept_bytes import KeptBytes
 
 LONG: Final = 0.001
 """Seconds from which on a stretch is compared with the processor time of its thread."""
@@ -48,8 +50,9 @@ class Usage:
     `policy_seconds`, of policies that the embedder gave, is not charged. `wait_seconds` are waits
     that the guest asked for. `memory_bytes` is the wasm memory, `column_bytes` the queues of its
     sessions, `session_bytes` the models in use with the observations and results of brains,
-    `agent_bytes` the state of its agents, `request_bytes` the requests to hives that are not done
-    and results that it has not taken, `vector_bytes` the return slice and the pending vector of its
+    `agent_bytes` the state of its agents, and the rows that an environment keeps,
+    `request_bytes` the requests to hives that are not done and results that it has not taken, and
+    the experiments of an environment, `vector_bytes` the return slice and the pending vector of its
     last call, and `work_bytes` the arrays that runs of its models need beside their queues.
     `session_bytes` and `work_bytes` have nothing of models that the embedder gave.
     """
@@ -114,8 +117,8 @@ class Account:
     """
 
     __slots__ = (
-        "_inner", "_lockstep", "_place", "_seconds", "admit", "budget", "extra", "model_seconds",
-        "policy_seconds", "require_bytes", "wait_seconds",
+        "_inner", "_lockstep", "_place", "_seconds", "admit", "budget", "extra", "kept_experiments",
+        "kept_rows", "model_seconds", "policy_seconds", "require_bytes", "wait_seconds",
     )  # fmt: skip
 
     def __init__(self, lockstep: Seconds, place: int) -> None:
@@ -137,6 +140,11 @@ class Account:
         """Raises GuestMemoryFull if the guest may not have as many bytes more, in all kinds."""
         self.admit: Callable[[int], bool] = _admit
         """Returns False if the guest may not have a result of as many bytes, on any thread."""
+        freed = partial(lockstep.touched.add, place)  # so that its memory may grow in its next call
+        self.kept_rows = KeptBytes(freed)
+        """Rows that an environment keeps: of live agents, and demonstrations."""
+        self.kept_experiments = KeptBytes(freed)
+        """Experiments that an environment keeps, with their texts and names of metrics."""
 
     @property
     def used(self) -> float:
@@ -147,6 +155,10 @@ class Account:
     def seconds_left(self) -> float:
         """Seconds that may still be charged in the present call, infinity without a budget."""
         return max(0.0, self.budget - self.used)
+
+    def limit_bytes(self, require: Callable[[int], None]) -> None:
+        """Have `require` called before the guest gets more bytes; it raises GuestMemoryFull."""
+        self.require_bytes = self.kept_rows.require = self.kept_experiments.require = require
 
     def charge(self, kind: WorkKind, seconds: float) -> None:
         """Charge a stretch of work that this thread just ended."""

@@ -26,6 +26,7 @@ States = npt.NDArray[np.uint32]
 NOWHERE: Places = np.zeros(0, np.intp)
 """No rows and no slots."""
 
+_AT_ONCE = 1_024  # rows copied at once, so that few are there twice
 _RUNNING, _STATES = np.uint32(EpisodeState.RUNNING), np.uint32(len(EpisodeState))
 
 
@@ -42,7 +43,7 @@ class AgentSlots:
     ids: GuestIds
     numbers: Ids
     absent: Marks
-    observations: Floats
+    observations: Any  # Floats; JoinedRows of slots that are only looked at
     waiting: Floats
 
     @staticmethod
@@ -63,17 +64,40 @@ class AgentSlots:
             self.waiting[index],
         )  # fmt: skip
 
-    def with_more(self, more: AgentSlots) -> AgentSlots:
-        """Return these slots, followed by others; these themselves if there are no others."""
+    def joined(self, more: AgentSlots) -> AgentSlots:
+        """
+        Return these slots, followed by others; these themselves if there are no others.
+
+        Observations are not copied: there may be those of many agents.
+        """
         if not len(more):
             return self
         return AgentSlots(
             np.concatenate((self.ids, more.ids)),
             np.concatenate((self.numbers, more.numbers)),
             np.concatenate((self.absent, more.absent)),
-            np.concatenate((self.observations, more.observations)),
+            JoinedRows(self.observations, more.observations),
             np.concatenate((self.waiting, more.waiting)),
         )
+
+
+class JoinedRows:
+    """Rows of two arrays of one width as those of one array, without a copy of all of them."""
+
+    def __init__(self, first: Floats, more: Floats) -> None:
+        self._first = first
+        self._more = more
+
+    def __getitem__(self, places: Places) -> Floats:
+        """Return the rows at `places`, intp, [n], as a copy."""
+        count = len(self._first)
+        found = np.empty((len(places), self._first.shape[1]), np.float32)
+        for start in range(0, len(places), _AT_ONCE):
+            some, into = places[start : start + _AT_ONCE], found[start : start + _AT_ONCE]
+            is_first = some < count
+            into[is_first] = self._first[some[is_first]]
+            into[~is_first] = self._more[some[~is_first] - count]
+        return found
 
 
 class Moves(NamedTuple):
@@ -164,6 +188,10 @@ class SlotMatcher:
         self._highest = np.uint64(highest)
         self._is_distinct = False  # the ids of the latest submit differ
 
+    def forget_order(self) -> None:
+        """Search for the agents of the next submit: the rows of the latest one are not kept."""
+        self._is_distinct = False
+
     def match(
         self, ids: GuestIds, states: States, rows: AgentSlots, away: AgentSlots
     ) -> tuple[Moves, AgentSlots]:
@@ -177,7 +205,7 @@ class SlotMatcher:
             if moves is not None:
                 return moves, rows
         self._highest = max(self._highest, ids.max())
-        return self._searched(ids, states, rows.with_more(away))
+        return self._searched(ids, states, rows.joined(away))
 
     def _in_place(self, ids: GuestIds, states: States, rows: AgentSlots) -> Moves | None:
         """Return the moves of rows whose agents are in order or new; None for others."""

@@ -28,9 +28,17 @@ from arkml.envs.core.agent_slots import NOWHERE, AgentSlots, GuestIds, Moves, Sl
 from arkml.envs.core.decisions import Behavior, Decision, Ids, Marks, choice_masks
 from arkml.envs.core.id_search import Places
 from arkml.envs.core.transitions import ENDS_PREVIOUS, STARTS, TERMINATES, TRUNCATES
-from arkml.errors import UsageError
+from arkml.errors import Unavailable, UsageError
 from arkml.hive.protocol.masks import PREFIX
+from arkml.policies.agents import AGENTS
+from arkml.runtime.kept_bytes import KeptBytes
 
+MOST_AWAY = AGENTS
+"""Live agents of a session without a row in its latest submit: as many as a policy keeps."""
+
+_TRACKER_BYTES = 4_096  # of a session whose agents are tracked, beside them, by estimate
+_SLOT_BYTES = 8 + 4 + 1 + 4  # the columns of AgentSlots, without observations
+_REPORT_BYTES = 4 + 4 + 3 + 8  # the columns of Decision, likewise
 _RUNNING = np.uint32(EpisodeState.RUNNING)
 _MOST_AGENTS = (1 << 31) - 1  # numbers are int32
 
@@ -42,9 +50,9 @@ class AgentNumbers:
         self._next = first
         self._trackers: weakref.WeakSet[AgentTracker] = weakref.WeakSet()
 
-    def track(self, behavior: Behavior) -> AgentTracker:
-        """Return a tracker for the agents of a session of a new instance."""
-        tracker = AgentTracker(self, behavior)
+    def track(self, behavior: Behavior, kept: KeptBytes) -> AgentTracker:
+        """Return a tracker for the agents of a session, whose bytes count in `kept`."""
+        tracker = AgentTracker(self, behavior, kept)
         self._trackers.add(tracker)
         return tracker
 
@@ -82,9 +90,19 @@ class InPlace(NamedTuple):
 class AgentTracker:
     """The live agents of one session."""
 
-    def __init__(self, numbers: AgentNumbers, behavior: Behavior) -> None:
+    def __init__(self, numbers: AgentNumbers, behavior: Behavior, kept: KeptBytes) -> None:
         self.behavior: Behavior = behavior
         self._numbers = numbers
+        self._kept = kept
+        self.held = 0
+        """Bytes that count for the agents."""
+        spec, observation = behavior.spec, 4 * behavior.num_features
+        self._slot_bytes = _SLOT_BYTES + observation
+        self._report_bytes = _REPORT_BYTES + observation + sum(spec.actions.branches)
+        self._row_bytes = self._slot_bytes + self._report_bytes - observation  # which both share
+        if spec.decision_period > 1:
+            self._row_bytes += 4 * behavior.num_actions
+        self._has_closed = False  # the latest decision reported more than its rows
         self._actions: Floats = np.zeros((0, behavior.num_actions), np.float32)
         self.forget_all()
 
@@ -116,13 +134,22 @@ class AgentTracker:
         return None
 
     def observe(self, batch: Batch, metadata: MetadataLog) -> Decision:
-        """Return the decision of a submit with at least one row; its arrays are copies."""
+        """
+        Return the decision of a submit with at least one row; its arrays are copies.
+
+        Raises GuestMemoryFull, and Unavailable for more than MOST_AWAY live agents without a row;
+        the agents are as before then.
+        """
         masks, rest = metadata.split(PREFIX) if metadata else (metadata, metadata)
         ids, states = batch.rows["id"].copy(), batch.rows["state"]
         moves, slots = self._matcher.match(ids, states, self._rows, self._away)
         if moves.places is None and not len(moves.events):
             return self._continue(batch, rest, masks)
-        return self._advance(moves, slots, ids, batch, rest, masks)
+        try:
+            return self._advance(moves, slots, ids, batch, rest, masks)
+        except Unavailable:  # GuestMemoryFull is one
+            self._matcher.forget_order()
+            raise
 
     def keep_actions(self, actions: Floats) -> None:
         """Keep the actions of a decision, float32, [rows, num_actions], if they are to repeat."""
@@ -149,7 +176,7 @@ class AgentTracker:
 
     def truncate_all(self) -> Decision:
         """Return a decision that truncates every live agent with its last observation."""
-        slots = self._rows.with_more(self._away)
+        slots = self._rows.joined(self._away)
         found = (~slots.absent).nonzero()[0]
         agents = slots.chosen(found[np.argsort(slots.numbers[found])])
         self.forget_all()
@@ -162,6 +189,10 @@ class AgentTracker:
 
     def forget_all(self) -> None:
         """Forget the live agents without reporting an end."""
+        self._clear()
+        self._hold(0)
+
+    def _clear(self) -> None:
         none = AgentSlots.none(self.behavior.num_features)
         self._rows = none  # of the latest submit, in its order
         self._away = none  # LIVE, without a row in it
@@ -179,7 +210,7 @@ class AgentTracker:
 
         The agent is live, with a new number; its last observation is with the fleet.
         """
-        self.forget_all()
+        self._clear()
         if guest_id is not None:
             self._matcher = SlotMatcher(guest_id)
             numbers = self._numbers.take(1)
@@ -188,6 +219,7 @@ class AgentTracker:
                 np.array([guest_id], np.uint64), numbers, np.zeros(1, bool), observations,
                 np.zeros(1, np.float32),
             )  # fmt: skip
+        self._make_room(len(self._rows), 0, 0)
 
     @property
     def live_count(self) -> int:
@@ -212,6 +244,8 @@ class AgentTracker:
             rewards += slots.waiting
             slots.waiting[:] = 0
             self._repeats = 0
+        if self._has_closed:
+            self._make_room(len(batch), len(self._away), 0)
         self._rows = AgentSlots(slots.ids, slots.numbers, slots.absent, observations, slots.waiting)
         self._over, self._is_steady = NOWHERE, True
         self.in_place = InPlace(slots.numbers, NOWHERE, NOWHERE)
@@ -230,7 +264,11 @@ class AgentTracker:
         masks: MetadataLog,
     ) -> Decision:
         """Move the agent of each row by the table, and return what is reported."""
-        count, features = len(batch), batch.features.copy()
+        count, closed = len(batch), moves.marked(ENDS_PREVIOUS)
+        if moves.places is not None or self._has_closed or len(closed) or len(moves.missing):
+            away = len(moves.missing) + (len(self._away) if moves.places is None else 0)
+            self._make_room(count, away, len(closed))  # else it is as before
+        features = batch.features.copy()
         rewards = batch.rows["reward"].copy()
         begun, over = moves.marked(STARTS), moves.over()
         numbers = moves.numbers(slots, begun, self._numbers.take(len(begun)))
@@ -248,7 +286,6 @@ class AgentTracker:
             self.behavior, numbers, features, rewards, started, terminated, truncated, self._order,
             rest, self._choice_masks(masks, self._order),
         )  # fmt: skip
-        closed = moves.marked(ENDS_PREVIOUS)
         is_single = not len(closed) and moves.earlier is None
         self._over, self._is_steady = over, is_single and not len(over)
         is_in_place = moves.places is None and not len(moves.missing) and moves.is_one_report
@@ -294,10 +331,36 @@ class AgentTracker:
         absent[self._over] = True
         if moves.earlier is not None:  # the last row of an id has its agent
             absent[moves.earlier[moves.earlier >= 0]] = True
-        away = self._away if moves.places is None else AgentSlots.none(self.behavior.num_features)
-        self._away = slots.chosen(moves.missing).with_more(away) if len(moves.missing) else away
+        missing = moves.missing
+        if moves.places is not None:
+            self._away = slots.chosen(missing)
+        elif len(missing):
+            both = slots.joined(self._away)
+            self._away = both.chosen(np.append(missing, np.arange(len(slots), len(both))))
         self._rows = AgentSlots(ids, numbers, absent, features, np.zeros(len(ids), np.float32))
         self._repeats = 0
+
+    def _make_room(self, rows: int, away: int, closed: int) -> None:
+        """
+        Count the agents of `rows` rows and of `away` others, and reports before `closed` rows.
+
+        Raises as `observe`.
+        """
+        if away > MOST_AWAY:
+            raise Unavailable(
+                f"{self.behavior.name} would have {away} live agents without a row in this submit,"
+                f" {MOST_AWAY} are allowed: end their episodes"
+            )
+        size = _TRACKER_BYTES + rows * self._row_bytes + away * self._slot_bytes
+        if closed:
+            size += (rows + closed) * self._report_bytes
+        self._hold(size)
+        self._has_closed = closed > 0
+
+    def _hold(self, size: int) -> None:
+        if size != self.held:
+            self._kept.change(size - self.held)
+            self.held = size
 
     def _choice_masks(self, masks: MetadataLog, places: Places) -> tuple[Marks, ...]:
         """Return the choices that agents cannot take, for each branch bool, [n, choices]."""

@@ -28,6 +28,7 @@ from arkml.envs.core.transitions import (
 from arkml.envs.core.world import Pace
 from arkml.guests.instance import SharedResources
 from arkml.hive.protocol.masks import PREFIX
+from arkml.hive.protocol.runs import MAX_NAMES
 from arkml.runtime.columns.region import Region
 from arkml.runtime.lockstep import Frames, Marks, Places
 
@@ -205,6 +206,8 @@ class BatchStepper:
         masks, said = self._rows.metadata(guests, counts).split(PREFIX)
         for code, name in enumerate(said.names):
             if name not in self._said:
+                if len(self._said) >= MAX_NAMES:  # the runs of guests limit theirs
+                    self._note_all()
                 self._said[name] = np.zeros(len(self.ids)), np.zeros(len(self.ids), bool)
             values, has = self._said[name]
             items = slice(None) if len(said.names) == 1 else (said.codes == code).nonzero()[0]
@@ -238,7 +241,22 @@ class BatchStepper:
         ]
         if said:
             self._forget_said(guest)
-            instance.calls.submitted().note(MetadataLog.of(said))
+            self._note(guest, said)
+
+    def _note_all(self) -> None:
+        """Have the runs of all guests note their metadata, and forget the names."""
+        said: dict[int, list[Metadata]] = {}
+        for name, (values, has) in self._said.items():
+            for guest in has.nonzero()[0].tolist():
+                said.setdefault(guest, []).append(Metadata(0, name, float(values[guest])))
+        self._said.clear()
+        for guest, items in said.items():
+            self._note(guest, items)
+
+    def _note(self, guest: int, said: list[Metadata]) -> None:
+        instance = self._instances[guest]
+        assert instance is not None
+        instance.calls.submitted().note(MetadataLog.of(said))
 
     def _forget_said(self, guest: int) -> None:
         for _, has in self._said.values():

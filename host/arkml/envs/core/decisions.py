@@ -26,14 +26,12 @@ class Behavior:
     A kind of agents, under the name that their guest gave it.
 
     `num_features` and `num_actions` are the widths of their rows, and `spec` is their meaning.
-    `configuration` is the text with which the guest started its experiment.
     """
 
     name: str
     num_features: int
     num_actions: int
     spec: Spec
-    configuration: str = ""
 
 
 @dataclass(frozen=True, slots=True)

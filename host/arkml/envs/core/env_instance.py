@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,12 +14,15 @@ from arkml.envs.core.declarations import Declarations
 from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.submit_loop import Calls, SubmitLoop
 from arkml.envs.core.world import SeededWorld
-from arkml.errors import GuestError
+from arkml.errors import AbiError, GuestError
 from arkml.guests.calls import CallLoop, GaveWay
 from arkml.guests.frame_loop import FrameCount
 from arkml.guests.guest import Guest
 from arkml.policies.external import ExternalPolicy
+from arkml.runtime.account import LONG, WorkKind
 from arkml.sessions.session import InferenceSession, Session, TrainingSession
+
+_clock = time.perf_counter
 
 
 class Pending(NamedTuple):
@@ -111,21 +115,35 @@ class EnvInstance(Closing):
         return self._through(self.stepping.end_call)
 
     def show(self, session: Session) -> Step | None:
-        """Return the step that the guest's submit shows; None if it is answered already."""
+        """
+        Return the step that the guest's submit shows; None if it is answered already.
+
+        The guest is charged with the time where it is long. A submit whose agents are over its
+        limits is refused.
+        """
         batch = session.queue.batch()
         if not len(batch):
             self._answered()
             return None
-        tracker = self._trackers.get(session.key)
-        if tracker is None:
-            tracker = self._trackers[session.key] = self._agents.track(self._behavior(session))
-        said = session.queue.metadata()
-        if said:
-            session.note(said)
-        if tracker.repeat_actions(batch):
-            self._answered()
+        began = _clock()
+        try:
+            tracker = self._trackers.get(session.key)
+            if tracker is None:
+                tracker = self._tracked(session)
+            said = session.queue.metadata()
+            if said:
+                session.note(said)
+            if tracker.repeat_actions(batch):
+                self._answered()
+                return None
+            decision = tracker.observe(batch, said)
+        except AbiError as error:
+            self._refuse(session, error)
             return None
-        decision = tracker.observe(batch, said)
+        finally:
+            if (seconds := _clock() - began) > LONG:
+                account = self.calls.account
+                account.charge(WorkKind.IMPORTS, max(0.0, seconds - account.take_noted()))
         self.pending = Pending(batch, tracker, decision)
         return Step((decision,))
 
@@ -168,6 +186,20 @@ class EnvInstance(Closing):
                 return step
             resume = self.stepping.resume
 
+    def _tracked(self, session: Session) -> AgentTracker:
+        """Return a tracker of the agents of a session that had none."""
+        kept = self.calls.account.kept_rows
+        tracker = self._trackers[session.key] = self._agents.track(self._behavior(session), kept)
+        return tracker
+
+    def _refuse(self, session: Session, error: AbiError) -> None:
+        """Refuse the submit of a session, and forget a tracker that has nothing which counts."""
+        tracker = self._trackers.get(session.key)
+        if tracker is not None and not tracker.held:
+            del self._trackers[session.key]
+        self.calls.refuse(error)
+        self._tick()
+
     def _fill(self, values: Floats, rows: Any) -> None:
         """Answer these rows of the submit; those that ended are not among them, or not sent."""
         pending = self.pending
@@ -179,9 +211,12 @@ class EnvInstance(Closing):
         self._answered()
 
     def _answered(self) -> None:
+        self._tick()
+        self.calls.fiber.answer(0)
+
+    def _tick(self) -> None:
         if self._frame is None:  # all is one call: what it submits are its frames
             self.world.tick()
-        self.calls.fiber.answer(0)
 
     def _behavior(self, session: Session) -> Behavior:
         for run in self.experiments.started.values():

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
+import numpy.typing as npt
 
 from arkml.abi.codes import ExperimentStatus
-from arkml.batches import Batch, MetadataLog
+from arkml.batches import Batch, Floats, MetadataLog
 from arkml.envs.core.decisions import Behavior, Demonstrations
 from arkml.envs.core.declarations import Declarations
 from arkml.envs.core.specs import Spec
-from arkml.errors import InvalidArguments, InvalidSpec, NotFound, Unavailable
+from arkml.errors import GuestMemoryFull, InvalidArguments, InvalidSpec, NotFound, Unavailable
+from arkml.hive.protocol.runs import MAX_NAMES
+from arkml.limits import MIB
+from arkml.loggers import SafeLogger
 from arkml.policies.constant import zeros
 from arkml.policies.external import ExternalPolicy
+from arkml.runtime.account import Account
+from arkml.runtime.kept_bytes import KeptBytes
 from arkml.runtime.wasi.virtual import World
 from arkml.sessions.run import ExperimentInfo, ExperimentShape, GuestRun, Metric, Pending, settled
 from arkml.sessions.run_request import HiveAddress, TrainingRequest
 from arkml.sessions.session import Origin, Ready
 from arkml.sessions.session_table import TrainingStart
 
-_KEPT = 65_536  # rows of demonstrations; the oldest go first
+MOST_GIVEN_ROWS = 65_536
+"""Rows of demonstrations that are kept; the oldest go first."""
+
+MOST_GIVEN_BYTES = 64 * MIB
+"""Bytes of them, as many as the queues of a guest may have by default."""
+
+# By estimate: the objects of an experiment, of a submit of demonstrations and of a metric, and a
+# bound of a spec, which is a number and its place in a tuple.
+_EXPERIMENT_BYTES, _GIVEN_BYTES, _METRIC_BYTES, _BOUND_BYTES = 4_096, 1_024, 96, 32
+
+logger = SafeLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -34,7 +52,9 @@ class Experiment:
     behavior: Behavior
     started_at: int
     seconds: int
-    snapshot_data: bytes
+    configuration_text: str | None
+    """The text with which the guest started it, None once it has ended."""
+    given_snapshot: bytes | None
     sessions: int = 0
     ended_at: int = 0
     metric_values: dict[str, float] = field(default_factory=dict)
@@ -44,10 +64,16 @@ class Experiment:
         return settled(ExperimentShape(self.policy.num_features, self.policy.num_actions))
 
     def configuration(self) -> Pending[str]:
-        return settled(self.behavior.configuration)
+        """Return the text with which it was started. Raises Unavailable once it has ended."""
+        if self.configuration_text is None:
+            name = self.behavior.name
+            raise Unavailable(f"experiment {name!r} has ended: its configuration is not kept")
+        return settled(self.configuration_text)
 
     def snapshot(self) -> Pending[bytes]:
-        return settled(self.snapshot_data)
+        """Return the ONNX file of the embedder, or of a policy of zeros."""
+        shape = self.policy.num_features, self.policy.num_actions
+        return settled(self.given_snapshot or zeros(*shape))
 
     def metrics(self) -> Pending[Sequence[Metric]]:
         return settled([Metric(name, value) for name, value in self.metric_values.items()])
@@ -74,7 +100,7 @@ class Experiments:
     numbers of features and actions of a request, `declarations` has the meaning of its rows;
     `refused` is the error of an experiment that contradicts them. Ids and times come from `world`.
     Agents of experiments not in `behaviors` take zeros; None is all. Demonstrations and augmented
-    rows are kept until `take_given`.
+    rows are kept until `take_given`. All that is kept counts in the account of `count_in`.
     """
 
     def __init__(
@@ -92,8 +118,14 @@ class Experiments:
         self._behaviors = behaviors
         self._snapshot = snapshot
         self._shape_of = shape_of
-        self._given: list[Demonstrations] = []
-        self._given_rows = 0
+        self._given: deque[Demonstrations] = deque()
+        self._given_rows = self._given_bytes = 0
+        self._kept_rows, self._kept_experiments = KeptBytes(), KeptBytes()
+        self._has_warned = False
+
+    def count_in(self, account: Account) -> None:
+        """Count what is kept in the account of the guest, which has done nothing yet."""
+        self._kept_rows, self._kept_experiments = account.kept_rows, account.kept_experiments
 
     @property
     def has_ended(self) -> bool:
@@ -116,7 +148,11 @@ class Experiments:
         return self._found(run_id)
 
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
-        """Start an experiment. Raises Unavailable for remote workers and InvalidArguments."""
+        """
+        Start an experiment.
+
+        Raises Unavailable for remote workers, InvalidArguments and GuestMemoryFull.
+        """
         if request.workers:
             raise Unavailable(f"{request.workers} remote workers were asked for: there are none")
         features, actions = self._shape_of(request)
@@ -124,20 +160,18 @@ class Experiments:
         for run in self.started.values():
             if run.behavior.name == name and run.sessions:
                 raise InvalidArguments(f"experiment {name!r} runs already")
+        spec = self._spec(request, features, actions)
+        size = _EXPERIMENT_BYTES + _bytes_of_spec(spec) + sys.getsizeof(name)
+        self._kept_experiments.change(size + sys.getsizeof(request.configuration))
         is_stepped = self._behaviors is None or name in self._behaviors
         run = Experiment(
             uuid.UUID(bytes=self.world.random(16), version=4).hex,
             ExternalPolicy(name, features, actions, is_stepped=is_stepped),
-            Behavior(
-                name,
-                features,
-                actions,
-                self._spec(request, features, actions),
-                request.configuration,
-            ),
+            Behavior(name, features, actions, spec),
             self.world.time_of_day(),
             request.seconds or 0,
-            self._snapshot or zeros(features, actions),
+            request.configuration,
+            self._snapshot,
         )
         self.started[run.id] = run
         return settled(self._opened(run))
@@ -153,15 +187,65 @@ class Experiments:
 
     def take_given(self) -> list[Demonstrations]:
         """Return the demonstrations and augmented rows since the last call."""
-        taken, self._given, self._given_rows = self._given, [], 0
+        if not self._given:  # as in nearly every step
+            return []
+        taken = list(self._given)
+        self._given.clear()
+        self._kept_rows.change(-self._given_bytes)
+        self._given_rows = self._given_bytes = 0
         return taken
 
-    def keep(self, given: Demonstrations) -> None:
-        """Keep rows for `take_given`; the oldest are dropped beyond 65,536 rows."""
-        self._given.append(given)
-        self._given_rows += len(given.rows)
-        while self._given_rows > _KEPT and len(self._given) > 1:
-            self._given_rows -= len(self._given.pop(0).rows)
+    def keep(self, behavior: Behavior, origin: Origin, batch: Batch, given: Floats) -> None:
+        """
+        Keep a copy of rows for `take_given`; given: float32, [n, num_actions].
+
+        The oldest are dropped beyond MOST_GIVEN_ROWS and MOST_GIVEN_BYTES. Raises GuestMemoryFull.
+        """
+        size = _bytes_given(batch.rows, batch.features, given)
+        self._kept_rows.change(size)
+        self._given_rows += len(batch)
+        self._given_bytes += size
+        while self._given and self._has_too_many:
+            oldest = self._given.popleft()
+            size = _bytes_given(oldest.rows, oldest.observations, oldest.given)
+            self._kept_rows.change(-size)
+            self._given_rows -= len(oldest.rows)
+            self._given_bytes -= size
+        rows, observations = batch.rows.copy(), batch.features.copy()
+        self._given.append(Demonstrations(behavior, origin, rows, observations, given.copy()))
+
+    def note(self, run: Experiment, name: str, value: float) -> None:
+        """Keep the newest value of a metric; a name that is one too many is not kept."""
+        if name not in run.metric_values and not self._takes(run, name):
+            return
+        run.metric_values[name] = value
+
+    def end(self, run: Experiment) -> None:
+        """Let an experiment without sessions end, and forget its configuration."""
+        run.ended_at = self.world.time_of_day()
+        text, run.configuration_text = run.configuration_text, None
+        if text is not None:
+            self._kept_experiments.change(-sys.getsizeof(text))
+
+    def _takes(self, run: Experiment, name: str) -> bool:
+        """Return whether an experiment has room for the name of a metric, and count it then."""
+        reason = f"it has {len(run.metric_values)}, {MAX_NAMES} are kept"
+        if len(run.metric_values) < MAX_NAMES:
+            try:
+                self._kept_experiments.change(_METRIC_BYTES + sys.getsizeof(name))
+            except GuestMemoryFull as error:
+                reason = str(error)
+            else:
+                return True
+        if not self._has_warned:  # a guest may have a new name in every frame
+            self._has_warned = True
+            who = run.behavior.name[:80]
+            logger.warning("experiment %r does not keep metric %r: %s", who, name[:80], reason)
+        return False
+
+    @property
+    def _has_too_many(self) -> bool:
+        return self._given_rows > MOST_GIVEN_ROWS or self._given_bytes > MOST_GIVEN_BYTES
 
     def _spec(self, request: TrainingRequest, features: int, actions: int) -> Spec:
         name, configuration = request.experiment, request.configuration
@@ -192,15 +276,7 @@ class _ExperimentSink:
     def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
         if batch.given is None or (batch.rows["given"] != batch.given.shape[1]).any():
             raise InvalidArguments("augmented and demonstrated rows come with all of their actions")
-        self._experiments.keep(
-            Demonstrations(
-                self._run.behavior,
-                origin,
-                batch.rows.copy(),
-                np.array(batch.features),
-                np.array(batch.given),
-            )
-        )
+        self._experiments.keep(self._run.behavior, origin, batch, batch.given)
         self.note(batch, metadata)
 
     def note(self, batch: Batch, metadata: MetadataLog) -> None:
@@ -208,7 +284,7 @@ class _ExperimentSink:
         is_one = len(metadata.names) == 1
         for code, name in enumerate(metadata.names):
             last = -1 if is_one else (metadata.codes == code).nonzero()[0][-1]
-            self._run.metric_values[name] = float(metadata.values[last])
+            self._experiments.note(self._run, name, float(metadata.values[last]))
 
     def held(self) -> Ready | None:
         return None
@@ -217,4 +293,14 @@ class _ExperimentSink:
         run = self._run
         run.sessions = 0 if stop else max(0, run.sessions - 1)
         if not run.sessions:
-            run.ended_at = self._experiments.world.time_of_day()
+            self._experiments.end(run)
+
+
+def _bytes_given(rows: npt.NDArray[Any], observations: Floats, given: Floats) -> int:
+    return _GIVEN_BYTES + rows.nbytes + observations.nbytes + given.nbytes
+
+
+def _bytes_of_spec(spec: Spec) -> int:
+    parts = spec.observations
+    bounds = sum(len(part.low) + len(part.high) for part in parts) + 2 * spec.actions.continuous
+    return _BOUND_BYTES * (bounds + len(spec.actions.branches)) + 512 * len(parts)

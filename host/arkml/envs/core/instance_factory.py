@@ -105,6 +105,7 @@ class InstanceFactory(Closing):
         shared = resources._replace(gateway=experiments, world=world)
         messages = self.script.messages
         calls = loader_of(self.host).load(self.module, self.module.name, shared)
+        experiments.count_in(calls.account)
         return EnvInstance(
             calls,
             self.script.calls(calls, seed),

@@ -1,0 +1,54 @@
+"""Bytes that are kept for a guest outside of its instance, as by an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+PORTION: Final = 16 << 10
+"""Bytes by which more is asked for: small, because fleets have thousands of guests."""
+
+_SPARE = 2 * PORTION  # what stays granted while it is not in use, for the next submit
+
+
+class KeptBytes:
+    """
+    Counts what is kept of one kind for one guest, toward `Limits.guest_bytes`.
+
+    It is asked for in whole portions, because rows of agents come and go with each submit. `freed`
+    is called when portions are given back. Used by the thread that runs the guest.
+    """
+
+    __slots__ = ("_freed", "_used", "granted", "require")
+
+    def __init__(self, freed: Callable[[], object] = lambda: None) -> None:
+        self.granted = 0
+        """Bytes that count: those in use, and the rest of the portions that were asked for."""
+        self.require: Callable[[int], None] = _ignore
+        """Raises GuestMemoryFull if the guest may not have as many bytes more, in all kinds."""
+        self._freed = freed
+        self._used = 0
+
+    def change(self, size: int) -> None:
+        """
+        Take `size` bytes more, or give back as many where it is negative.
+
+        Raises GuestMemoryFull, and then nothing is taken.
+        """
+        used = self._used + size
+        if used > self.granted:
+            granted = _whole_portions(used)
+            self.require(granted - self.granted)
+            self.granted = granted
+        elif self.granted - used > _SPARE or not used:
+            self.granted = _whole_portions(used)
+            self._freed()
+        self._used = used
+
+
+def _whole_portions(size: int) -> int:
+    return -(-size // PORTION) * PORTION
+
+
+def _ignore(_size: int) -> None:
+    """Set no limit: there is no instance yet."""
