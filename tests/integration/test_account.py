@@ -45,7 +45,7 @@ from tests.unit import policy_models as build
 
 from arkml.child_time import add_child_seconds
 from arkml.errors import GuestTimeout
-from arkml.guests.batching import Batcher
+from arkml.guests.batching import Batcher, Group
 from arkml.guests.guest import calls_of
 from arkml.limits import MIB, Limits
 from arkml.runtime import account as accounts
@@ -430,6 +430,30 @@ def test_a_guest_without_room_for_its_share_of_a_run_is_answered_apart(make_host
     assert [code for place, code in enumerate(codes) if place != 3] == [0] * 7
     assert codes[3] != 0
     assert [count for count in alone if count > 1] == [8]  # once, and not in each frame
+
+
+def test_a_refusal_of_an_earlier_run_sets_no_guest_apart(make_host, monkeypatch):
+    def failing(_):
+        raise ValueError("a run that fails for another reason")
+
+    sizes = []
+    plan = Batcher._plan
+
+    def planned(batcher, guests):
+        plan(batcher, guests)
+        sizes.append([len(group.guests) for group in batcher._groups])
+
+    fleet = make_host(policy=lambda observations: observations[:, :1]).fleet(ACTOR, 3)
+    fleet.call("open")
+    first = calls_of(fleet.guests[0]).instance
+    monkeypatch.setattr(Batcher, "_plan", planned)
+    monkeypatch.setattr(Group, "_act", failing)
+    for _ in range(3):
+        first.library.workspace.refused = first.number  # as by a call of that guest alone
+        fleet.call("step", 3)
+
+    assert sizes
+    assert [size for size in sizes if size != [3]] == []
 
 
 def test_a_fleet_with_one_hostile_guest_of_each_kind_acts_as_one_without_them(make_host):

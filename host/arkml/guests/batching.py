@@ -18,6 +18,7 @@ from arkml.guests.calls import CallLoop
 from arkml.policies.masks import ChoiceMasks
 from arkml.policies.policy import Policy
 from arkml.policies.training import TrainingPolicy
+from arkml.policies.workspace import PolicyWorkspace
 from arkml.runtime.account import LONG, counted_seconds
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.region import Region
@@ -200,6 +201,8 @@ class Batcher:
         not be answered, by their place in `guests`.
         """
         self._rounds += 1
+        workspace = guests[0].instance.library.workspace
+        workspace.refused = None  # by a run before
         if not self._fits(guests):
             self._plan(guests)
         lockstep = self._lockstep
@@ -217,7 +220,7 @@ class Batcher:
                     lockstep.spent += group.noted
             except Exception:  # noqa: BLE001  each guest is answered by itself below
                 failed.append(group)
-                self._set_apart(group)
+                self._set_apart(group, workspace)
         if is_low:
             self._limit_run(self._most)
         self._words[self._answers] = 1
@@ -242,9 +245,8 @@ class Batcher:
         group.settle()
         self._limit_run(group.guests[0].account.seconds_left if is_alone else self._most)
 
-    def _set_apart(self, group: Group) -> None:
+    def _set_apart(self, group: Group, workspace: PolicyWorkspace) -> None:
         """Answer the guest that had no room for its share of a run by itself from now on."""
-        workspace = group.guests[0].instance.library.workspace
         number, workspace.refused = workspace.refused, None
         if number is not None and len(group.guests) > 1:
             self._apart[number] = self._rounds + _APART_ROUNDS
