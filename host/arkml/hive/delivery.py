@@ -43,7 +43,7 @@ log = SafeLogger(__name__)
 FIRST_PAUSE, LAST_PAUSE = 0.05, 2.0  # seconds between two tries
 _FORBIDDEN = (401, 403)
 _MOST_REFUSED = 1_024
-_SHOWN, _REASON = 80, 200  # characters of names of metrics, and of what a hive says of one
+_SHOWN, _REASON = 80, 200  # characters of a metric's name, and of a hive's reason against it
 
 
 @dataclass(slots=True)

@@ -265,13 +265,12 @@ def _json(body: WireStruct) -> bytes:
     """
     Return the body of a request, in which most text takes as many bytes as it had before.
 
-    Raises ProtocolError for text that is not Unicode: surrogates, which escapes of JSON can name.
+    Raises ProtocolError for text that is not Unicode.
     """
     try:
         return compact_json(body.as_json())
-    except UnicodeEncodeError as error:
-        found = ord(error.object[error.start])
-        raise ProtocolError(f"a request holds U+{found:04X}, which is not a character") from None
+    except ValueError as error:
+        raise ProtocolError(f"a request holds {error}") from None
 
 
 def _unreachable(address: Address, error: Exception) -> str:

@@ -31,7 +31,7 @@ from arkml.runs.request_line import RequestLine
 from arkml.runs.settings import LearnerSettings, doubts, require_valid
 from arkml.sessions.run import mapped
 from arkml.sessions.run_request import HiveAddress
-from arkml.sessions.text import presentable
+from arkml.sessions.text import on_one_line
 
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
@@ -277,7 +277,7 @@ class HiveAccess(Closing):
         for setting, doubt in doubts(request.settings).items():
             if setting not in self._told:
                 self._told.add(setting)
-                log.warning("run %s: %s", _on_one_line(request.name), doubt)
+                log.warning("run %s: %s", on_one_line(request.name, _NAME_BYTES), doubt)
 
     def _require_expected(self, request: RunRequest) -> None:
         expected, widths = self.grant.expected, request.settings
@@ -305,11 +305,6 @@ class HiveAccess(Closing):
 
 def _has_failed(started: Future[RunInfo]) -> bool:
     return started.done() and started.exception() is not None
-
-
-def _on_one_line(name: str) -> str:
-    """Return a name that a guest has chosen as it may stand in a log."""
-    return presentable(name, _NAME_BYTES).replace("\n", " ")
 
 
 def _require_open(run: RunInfo) -> RunInfo:

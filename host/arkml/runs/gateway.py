@@ -306,11 +306,8 @@ def _require_sendable(settings: Settings) -> None:
     """Raise InvalidSettings if settings are too large for a request, or hold surrogates."""
     try:
         size = len(compact_json(settings.as_json()))
-    except UnicodeEncodeError as error:
-        found = ord(error.object[error.start])
-        raise InvalidSettings(
-            f"the settings of a run hold U+{found:04X}, which is not a character"
-        ) from None
+    except ValueError as error:
+        raise InvalidSettings(f"the settings of a run hold {error}") from None
     except RecursionError:
         raise InvalidSettings("the settings of a run have too many objects in each other") from None
     if size > MAX_SETTINGS_BYTES:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from arkml.child_time import take_child_seconds
-from arkml.runtime.kept_bytes import KeptBytes
+from arkml.runtime.kept_bytes import KeptBytes, no_limit
 
 LONG: Final = 0.001
 """Seconds from which on a stretch is compared with the processor time of its thread."""
@@ -136,7 +136,7 @@ class Account:
         """Seconds of policies that the embedder gave, which are not charged."""
         self.wait_seconds = 0.0
         """Seconds of waits that the guest asked for."""
-        self.require_bytes: Callable[[int], None] = _ignore
+        self.require_bytes: Callable[[int], None] = no_limit
         """Raises GuestMemoryFull if the guest may not have as many bytes more, in all kinds."""
         self.admit: Callable[[int], bool] = _admit
         """Returns False if the guest may not have a result of as many bytes, on any thread."""
@@ -312,10 +312,6 @@ def read_processor_clock(now: float) -> float:
     _thread.reading, _thread.collected = _processor_clock(), 0.0
     take_child_seconds()
     return now + _FRESH
-
-
-def _ignore(_size: int) -> None:
-    """Set no limit: there is no instance yet."""
 
 
 def _admit(_size: int) -> bool:

@@ -24,7 +24,7 @@ class KeptBytes:
     def __init__(self, freed: Callable[[], object] = lambda: None) -> None:
         self.granted = 0
         """Bytes that count: those in use, and the rest of the portions that were asked for."""
-        self.require: Callable[[int], None] = _ignore
+        self.require: Callable[[int], None] = no_limit
         """Raises GuestMemoryFull if the guest may not have as many bytes more, in all kinds."""
         self._freed = freed
         self._used = 0
@@ -50,5 +50,5 @@ def _whole_portions(size: int) -> int:
     return -(-size // PORTION) * PORTION
 
 
-def _ignore(_size: int) -> None:
-    """Set no limit: there is no instance yet."""
+def no_limit(_size: int) -> None:
+    """Accept any number of bytes, before there is an instance."""

@@ -8,7 +8,7 @@ from arkml.abi.buffers import DisplayText, OutBuffer
 from arkml.abi.codes import LogLevel
 from arkml.errors import InvalidArguments, NotFound
 from arkml.sessions.state import Family, GuestState
-from arkml.sessions.text import LEVELS, presentable
+from arkml.sessions.text import LEVELS, on_one_line, presentable
 
 _SUCCESS = 0  # the result of functions whose u32 is not an ErrorCode
 
@@ -70,7 +70,7 @@ def record_panic(
         guest.panic = guest.panic or "panic with a message over the log rate"
         return
     limit = guest.limits.log_bytes
-    location = presentable(file, limit).replace("\n", " ")
+    location = on_one_line(file, limit)
     text = f"{presentable(message, limit) or 'panic without a message'}, {location}:{line}:{column}"
     guest.panic = text + log.context()
     log.write(logging.ERROR, f"panic: {text}", admitted)

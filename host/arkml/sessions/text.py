@@ -170,12 +170,14 @@ class GuestLog:
         if len(self._contexts) >= _CONTEXTS:
             self.say_once("contexts", logging.WARNING, f"more than {_CONTEXTS} debug contexts")
             return
-        self._contexts.append((_on_one_line(name), _on_one_line(value)))
+        self._contexts.append(
+            (on_one_line(name, _CONTEXT_BYTES), on_one_line(value, _CONTEXT_BYTES))
+        )
         self._renew_suffix()
 
     def remove_context(self, name: str | DisplayText) -> None:
         """Remove the newest value of `name`, if there is one."""
-        added = _on_one_line(name)
+        added = on_one_line(name, _CONTEXT_BYTES)
         for index in reversed(range(len(self._contexts))):
             if self._contexts[index][0] == added:
                 del self._contexts[index]
@@ -197,5 +199,6 @@ def _lines_of(size: int) -> int:
     return max(1, -(-size // LINE_BYTES))
 
 
-def _on_one_line(text: str | DisplayText) -> str:
-    return presentable(text, _CONTEXT_BYTES).replace("\n", " ")
+def on_one_line(text: str | DisplayText, limit: int) -> str:
+    """Return `text` as `presentable` does, without line breaks."""
+    return presentable(text, limit).replace("\n", " ")

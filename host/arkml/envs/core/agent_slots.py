@@ -66,7 +66,7 @@ class AgentSlots:
 
     def joined(self, more: AgentSlots) -> AgentSlots:
         """
-        Return these slots, followed by others; these themselves if there are no others.
+        Return these slots, followed by others; this object if there are no others.
 
         Observations are not copied: there may be those of many agents.
         """

@@ -80,8 +80,16 @@ class Nothing(WireStruct, frozen=True):
 
 
 def compact_json(value: object) -> bytes:
-    """Return JSON without spaces and escapes of letters. Raises UnicodeEncodeError."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    """
+    Return JSON without spaces and escapes of letters.
+
+    Raises ValueError, which names it, for a surrogate in a text: escapes of JSON can make one.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError as error:
+        found = ord(error.object[error.start])
+        raise ValueError(f"U+{found:04X}, which is not a character") from None
 
 
 def _listed(value: Any) -> Any:
