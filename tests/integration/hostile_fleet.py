@@ -21,7 +21,7 @@ from tests.integration.guest_text import (
 )
 from tests.unit.policy_models import model, node, port, weight
 
-GREEDY = {1, 4, 6}
+GREEDY = set(range(1, 25, 2))
 WIDTH = 512  # of the two layers of the slow model
 
 
@@ -138,12 +138,13 @@ def states(fleet, without):
 
 def greedy_fleet(host, budget):
     """
-    Make a fleet of eight, of which GREEDY use together more than half of `budget` in each frame.
+    Make a fleet of 32, of which GREEDY use together more than half of `budget` in each frame.
 
-    They would also if the machine became half or twice as fast, and none is over the budget then.
+    They would also on a machine that became three times as fast, and none of them is over the
+    budget on one that became six times as slow.
     """
-    fleet = hostile_fleet(host, 8, dict.fromkeys(GREEDY, Harm.GREED))
-    spend([fleet.guests[index] for index in GREEDY], 0.4 * budget)
+    fleet = hostile_fleet(host, 32, dict.fromkeys(GREEDY, Harm.GREED))
+    spend([fleet.guests[index] for index in GREEDY], 0.15 * budget)
     return fleet
 
 
