@@ -15,9 +15,7 @@ from arkml.envs.core.id_search import Places, earlier_of, places_of
 from arkml.envs.core.transitions import (
     IS_LIVE_AFTER,
     IS_ONE_REPORT,
-    MARKED,
     RUNS_ON,
-    STAYS_LIVE,
 )
 
 GuestIds = npt.NDArray[np.uint64]
@@ -105,10 +103,9 @@ class Moves(NamedTuple):
     The rows of one submit as moves of agents by the table.
 
     events: intp, [m], the rows whose agent does more than run on, in order, and codes: int, [m],
-    their places in OUTCOMES. was_absent: bool, [n], False where the agent is LIVE before the row.
-    places: intp, [n], the slot of an agent that is LIVE
-    before the submit, or -1, as in the later rows of an id; None if each such agent is in the slot
-    of its row. earlier: intp, [n], the previous row with the same id, or -1; None if all ids
+    the numbers of their transitions. was_absent: bool, [n], False where the agent is LIVE before
+    the row. places: intp, [n], the slot of an agent that is LIVE before the submit, or -1, as in
+    the later rows of an id; None if each such agent is in the slot of its row. earlier: intp, [n], the previous row with the same id, or -1; None if all ids
     differ. missing: intp, [k], the slots of LIVE agents without a row.
     """
 
@@ -118,14 +115,6 @@ class Moves(NamedTuple):
     places: Places | None
     earlier: Places | None
     missing: Places
-
-    def marked(self, mark: int) -> Places:
-        """Return the events whose outcome has a mark, in order."""
-        return self.events[MARKED[mark][self.codes]]
-
-    def over(self) -> Places:
-        """Return the rows after which their agent is ABSENT, in order."""
-        return self.events[~MARKED[STAYS_LIVE][self.codes]]
 
     @property
     def is_one_report(self) -> bool:
@@ -252,5 +241,5 @@ class SlotMatcher:
 
 
 def codes_of(states: States, was_absent: Marks) -> Places:
-    """Return the places in OUTCOMES of rows with states, uint32, [n], intp, [n]."""
+    """Return the numbers of the transitions of rows with states, uint32, [n]: intp, [n]."""
     return (states + was_absent * _STATES).astype(np.intp)

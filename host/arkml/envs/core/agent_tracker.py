@@ -27,7 +27,7 @@ from arkml.batches import NO_METADATA, Batch, Floats, MetadataLog
 from arkml.envs.core.agent_slots import NOWHERE, AgentSlots, GuestIds, Moves, SlotMatcher
 from arkml.envs.core.decisions import Behavior, Decision, Ids, Marks, choice_masks
 from arkml.envs.core.id_search import Places
-from arkml.envs.core.transitions import ENDS_PREVIOUS, STARTS, TERMINATES, TRUNCATES
+from arkml.envs.core.transitions import ENDS_PREVIOUS, REPORTED
 from arkml.errors import Unavailable, UsageError
 from arkml.hive.protocol.masks import PREFIX
 from arkml.policies.agents import AGENTS
@@ -264,13 +264,16 @@ class AgentTracker:
         masks: MetadataLog,
     ) -> Decision:
         """Move the agent of each row by the table, and return what is reported."""
-        count, closed = len(batch), moves.marked(ENDS_PREVIOUS)
+        count, events, is_one_report = len(batch), moves.events, moves.is_one_report
+        closed = NOWHERE if is_one_report else events[ENDS_PREVIOUS[moves.codes]]
         if moves.places is not None or self._has_closed or len(closed) or len(moves.missing):
             away = len(moves.missing) + (len(self._away) if moves.places is None else 0)
             self._make_room(count, away, len(closed))  # else it is as before
         features = batch.features.copy()
         rewards = batch.rows["reward"].copy()
-        begun, over = moves.marked(STARTS), moves.over()
+        flags, marks = np.zeros((3, count), bool), REPORTED.take(moves.codes, 1)
+        flags[:, events] = marks[:3]
+        begun, over = events[marks[0]], events[marks[3]]
         numbers = moves.numbers(slots, begun, self._numbers.take(len(begun)))
         numbers.setflags(write=False)
         if self.behavior.spec.decision_period > 1:
@@ -278,17 +281,13 @@ class AgentTracker:
             rewards[known] += slots.waiting[places]
         if len(self._order) != count:
             self._order = np.arange(count)
-        started, terminated, truncated = (np.zeros(count, bool) for _ in range(3))
-        started[begun] = True
-        terminated[moves.marked(TERMINATES)] = True
-        truncated[moves.marked(TRUNCATES)] = True
         decision = Decision(
-            self.behavior, numbers, features, rewards, started, terminated, truncated, self._order,
-            rest, self._choice_masks(masks, self._order),
+            self.behavior, numbers, features, rewards, *flags, self._order, rest,
+            self._choice_masks(masks, self._order),
         )  # fmt: skip
         is_single = not len(closed) and moves.earlier is None
         self._over, self._is_steady = over, is_single and not len(over)
-        is_in_place = moves.places is None and not len(moves.missing) and moves.is_one_report
+        is_in_place = moves.places is None and not len(moves.missing) and is_one_report
         self.in_place = InPlace(slots.numbers, begun, over) if is_in_place else None
         if len(closed):
             decision = self._with_ends(decision, closed, moves, slots, masks)

@@ -18,12 +18,8 @@ from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.single_rows import SingleRows
 from arkml.envs.core.transitions import (
     IS_ONE_REPORT,
-    MARKED,
+    REPORTED,
     RUNS_ON,
-    STARTS,
-    STAYS_LIVE,
-    TERMINATES,
-    TRUNCATES,
 )
 from arkml.envs.core.world import Pace
 from arkml.guests.instance import SharedResources
@@ -184,12 +180,10 @@ class BatchStepper:
         behavior: Behavior,
     ) -> None:
         """Add agents that begin or end, and metadata: guests, [n], and the codes of their rows."""
-        started, terminated, truncated = (
-            MARKED[mark][codes] for mark in (STARTS, TERMINATES, TRUNCATES)
-        )
+        started, terminated, truncated, absent = REPORTED.take(codes, 1)
         step.started[guests], step.terminated[guests] = started, terminated
         step.truncated[guests] = truncated
-        self.acts[guests] = MARKED[STAYS_LIVE][codes]
+        self.acts[guests] = ~absent
         self.ids[guests] = rows["id"][guests]
         self._is_ahead[guests[~RUNS_ON[codes]]] = True
         masks, said = self._metadata(guests, rows["metadata"][guests])

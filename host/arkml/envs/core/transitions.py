@@ -84,43 +84,22 @@ TRANSITIONS: Mapping[tuple[AgentState, EpisodeState], Transition] = {
     (LIVE, EpisodeState.INTERRUPTED): Transition(ABSENT, TRUNCATED),
 }
 
-STARTS, TERMINATES, TRUNCATES, ENDS_PREVIOUS, STAYS_LIVE = (1 << bit for bit in range(5))
-"""Marks of a transition in OUTCOMES."""
+_IN_ORDER = [
+    TRANSITIONS[before, row] for before in (LIVE, ABSENT) for row in sorted(EpisodeState)
+]  # by 4 x (1 if ABSENT) + the number in the row's field `state`, as the arrays below
 
+REPORTED: npt.NDArray[np.bool_] = np.array(
+    [(*transition.report, transition.next_state is ABSENT) for transition in _IN_ORDER]
+).T.copy()
+"""The flags of each transition, and whether its agent is ABSENT then: bool, [4, transitions]."""
 
-def _outcome(transition: Transition) -> int:
-    report = transition.report
-    return (
-        STARTS * report.started
-        | TERMINATES * report.terminated
-        | TRUNCATES * report.truncated
-        | ENDS_PREVIOUS * transition.ends_previous
-        | STAYS_LIVE * (transition.next_state is LIVE)
-    )
+ENDS_PREVIOUS: npt.NDArray[np.bool_] = np.array([each.ends_previous for each in _IN_ORDER])
+"""Mask of the transitions that report the end of another episode before their own report."""
 
-
-OUTCOMES: npt.NDArray[np.uint8] = np.array(
-    [
-        _outcome(TRANSITIONS[before, row])
-        for before in (LIVE, ABSENT)
-        for row in sorted(EpisodeState)
-    ],
-    np.uint8,
-)
-"""The marks of each transition, by 4 x (1 if ABSENT) + the number in the row's field `state`."""
-
-MARKED: Mapping[int, npt.NDArray[np.bool_]] = {
-    mark: (OUTCOMES & mark) != 0
-    for mark in (STARTS, TERMINATES, TRUNCATES, ENDS_PREVIOUS, STAYS_LIVE)
-}
-"""Masks of the transitions in OUTCOMES that have a mark."""
-
-IS_ONE_REPORT: npt.NDArray[np.bool_] = ~(
-    MARKED[ENDS_PREVIOUS] | (MARKED[STARTS] & ~MARKED[STAYS_LIVE])
-)
+IS_ONE_REPORT: npt.NDArray[np.bool_] = ~(ENDS_PREVIOUS | (REPORTED[0] & REPORTED[3]))
 """Mask of those that report one episode, which does not begin and end with the row."""
 
-RUNS_ON: npt.NDArray[np.bool_] = OUTCOMES == STAYS_LIVE
+RUNS_ON: npt.NDArray[np.bool_] = ~(ENDS_PREVIOUS | REPORTED.any(0))
 """Mask of those that report that a live agent runs on."""
 
 IS_LIVE_AFTER: npt.NDArray[np.bool_] = np.array(
