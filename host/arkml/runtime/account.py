@@ -6,8 +6,8 @@ import gc
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from functools import partial
@@ -195,41 +195,30 @@ class Account:
             self.wait_seconds += seconds
             self._add_extra(seconds)
 
-    @contextmanager
-    def vetting(self, *, is_of_guest: bool) -> Iterator[None]:
-        """Charge the block, which loads a model inside of an import, if the guest brought it."""
-        with self._inside(WorkKind.VETTING, is_charged=is_of_guest):
-            yield
+    def vetting(self, *, is_of_guest: bool) -> AbstractContextManager[None]:
+        """Charge a block, which loads a model inside of an import, if the guest brought it."""
+        return _Inside(self, WorkKind.VETTING, is_charged=is_of_guest)
 
-    @contextmanager
-    def running(self, *, is_of_guest: bool) -> Iterator[None]:
-        """Charge the block, which runs models inside of an import, if the guest brought them."""
-        with self._inside(WorkKind.MODELS, is_charged=is_of_guest):
-            yield
+    def running(self, *, is_of_guest: bool) -> AbstractContextManager[None]:
+        """Charge a block, which runs models inside of an import, if the guest brought them."""
+        return _Inside(self, WorkKind.MODELS, is_charged=is_of_guest)
 
-    @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Charge the block, which notes metadata of a submit; `take_noted` returns its seconds."""
-        with self._inside(WorkKind.IMPORTS, is_charged=True):
-            yield
+    def noting(self) -> AbstractContextManager[None]:
+        """Charge a block, which notes metadata of a submit; `take_noted` returns its seconds."""
+        return _Inside(self, WorkKind.IMPORTS, is_charged=True)
 
     def take_noted(self) -> float:
         """Return the seconds of `noting` since the last call, which a submit does not count too."""
         noted, self._inner = self._inner, 0.0
         return noted
 
-    @contextmanager
-    def _inside(self, kind: WorkKind, *, is_charged: bool) -> Iterator[None]:
-        started = _clock()
-        try:
-            yield
-        finally:
-            seconds = _clock() - started
-            self._inner += seconds
-            if is_charged:
-                self.charge(kind, seconds)
-            else:
-                self.policy_seconds += seconds
+    def add_inside(self, kind: WorkKind, seconds: float, *, is_charged: bool) -> None:
+        """Charge a stretch inside of an import, which does not count it too, or only show it."""
+        self._inner += seconds
+        if is_charged:
+            self.charge(kind, seconds)
+        else:
+            self.policy_seconds += seconds
 
     def usage(self, sizes: Mapping[str, int]) -> Usage:
         """Return the seconds since loading, with the bytes at present by the names of `Usage`."""
@@ -249,6 +238,25 @@ class Account:
     def _add_extra(self, seconds: float) -> None:
         self.extra += seconds
         self._lockstep.touched.add(self._place)  # so that its next call forgets it
+
+
+class _Inside:
+    """A context that adds its seconds to an account; a submit with metadata enters one."""
+
+    __slots__ = ("_account", "_began", "_is_charged", "_kind")
+
+    def __init__(self, account: Account, kind: WorkKind, *, is_charged: bool) -> None:
+        self._account = account
+        self._kind = kind
+        self._is_charged = is_charged
+        self._began = 0.0
+
+    def __enter__(self) -> None:
+        self._began = _clock()
+
+    def __exit__(self, *raised: object) -> None:
+        seconds = _clock() - self._began
+        self._account.add_inside(self._kind, seconds, is_charged=self._is_charged)
 
 
 _MAY_WAIT = frozenset({WorkKind.VETTING, WorkKind.MODELS})

@@ -105,8 +105,9 @@ class Moves(NamedTuple):
     events: intp, [m], the rows whose agent does more than run on, in order, and codes: int, [m],
     the numbers of their transitions. was_absent: bool, [n], False where the agent is LIVE before
     the row. places: intp, [n], the slot of an agent that is LIVE before the submit, or -1, as in
-    the later rows of an id; None if each such agent is in the slot of its row. earlier: intp, [n], the previous row with the same id, or -1; None if all ids
-    differ. missing: intp, [k], the slots of LIVE agents without a row.
+    the later rows of an id; None if each such agent is in the slot of its row. earlier: intp, [n],
+    the previous row with the same id, or -1; None if all ids differ. missing: intp, [k], the slots
+    of LIVE agents without a row.
     """
 
     events: Places

@@ -273,6 +273,7 @@ class AgentTracker:
         rewards = batch.rows["reward"].copy()
         flags, marks = np.zeros((3, count), bool), REPORTED.take(moves.codes, 1)
         flags[:, events] = marks[:3]
+        started, terminated, truncated = flags
         begun, over = events[marks[0]], events[marks[3]]
         numbers = moves.numbers(slots, begun, self._numbers.take(len(begun)))
         numbers.setflags(write=False)
@@ -282,8 +283,8 @@ class AgentTracker:
         if len(self._order) != count:
             self._order = np.arange(count)
         decision = Decision(
-            self.behavior, numbers, features, rewards, *flags, self._order, rest,
-            self._choice_masks(masks, self._order),
+            self.behavior, numbers, features, rewards, started, terminated, truncated, self._order,
+            rest, self._choice_masks(masks, self._order),
         )  # fmt: skip
         is_single = not len(closed) and moves.earlier is None
         self._over, self._is_steady = over, is_single and not len(over)
