@@ -540,7 +540,7 @@ def test_a_session_that_evaluates_sends_no_rows(service, run_id):
 
 
 def test_a_run_that_nobody_takes_part_in_rests_and_then_stops(make_service):
-    service = make_service(timeouts={"lease": 0.2, "pause": 0.2, "idle_stop": 2.0})
+    service = make_service(timeouts={"lease": 1.0, "pause": 1.0, "idle_stop": 6.0})
     run_id = service.create()
     sid = service.sid(run_id)
     service.wait_for_status(run_id, "paused")
