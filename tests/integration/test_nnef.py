@@ -1,8 +1,11 @@
+import contextlib
 import os
+import resource
 import select
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +154,44 @@ def test_no_more_children_run_than_may_and_another_waits_for_the_end_of_one(monk
         NnefModel(data, places=places)
     first.close()
     NnefModel(data, places=places).close()
+
+
+def test_a_place_is_given_back_in_the_middle_of_another_being_taken(monkeypatch):
+    monkeypatch.setattr(nnef_process, "WAIT_SECONDS", 0.01)
+    places = ChildPlaces(1)
+    places.take()
+
+    def finalize(_frame, event, called):
+        """Give places back wherever the collector may run a finalizer."""
+        if event == "c_call" and called.__name__ not in ("put", "setprofile"):
+            places.leave()
+
+    def take():
+        sys.setprofile(finalize)
+        try:
+            places.take()
+        finally:
+            sys.setprofile(None)
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    thread.join(20.0)
+
+    assert not thread.is_alive()
+
+
+def test_a_child_is_heard_in_a_host_that_has_many_descriptors_open():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2_048, hard), hard))
+        for _ in range(1_100):
+            opened.enter_context(open(os.devnull))  # noqa: PTH123
+        model = NnefModel(payload("plain.nnef")[1])
+        opened.callback(model.close)
+
+        assert model._child._from > 1_024
+        assert model.run({"obs": np.zeros((1, 8), np.float32)})[0].shape == (1, 3)
 
 
 def test_a_cache_ends_the_children_of_idle_models_before_it_starts_another():

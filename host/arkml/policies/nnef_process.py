@@ -11,8 +11,8 @@ import time
 import weakref
 from importlib.util import find_spec
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from struct import unpack, unpack_from
-from threading import BoundedSemaphore
 
 from arkml.child_time import add_child_seconds
 from arkml.errors import ModelRejected, Unavailable
@@ -30,22 +30,25 @@ class ChildPlaces:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._free = BoundedSemaphore(count) if count else None
+        self._free: SimpleQueue[None] = SimpleQueue()
+        for _ in range(count):
+            self._free.put(None)
 
     def take(self) -> None:
         """Take a place. Raises Unavailable if none is free within `WAIT_SECONDS`."""
-        if self._free is None:
+        if not self.count:
             raise Unavailable("this host runs no NNEF models (Limits.nnef_processes is 0)")
-        if not self._free.acquire(timeout=WAIT_SECONDS):
+        try:
+            self._free.get(timeout=WAIT_SECONDS)
+        except Empty:
             raise Unavailable(
                 f"{self.count} NNEF models are in use, each in a process of its own, and none"
                 f" ended in {WAIT_SECONDS:.3g} s (Limits.nnef_processes)"
-            )
+            ) from None
 
     def leave(self) -> None:
-        """Give a place back."""
-        if self._free is not None:
-            self._free.release()
+        """Give a place back. Takes no lock: a finalizer may call it in the middle of `take`."""
+        self._free.put(None)
 
 
 class Child:
@@ -101,21 +104,27 @@ class Child:
         answer = bytearray()
         wanted = LENGTH_BYTES
         while len(answer) < wanted or unsent:
-            left = end - time.monotonic()
-            to_write = [self._to] if unsent else []
-            readable, writable, _ = select.select([self._from], to_write, [], max(0.0, left))
-            if not readable and not writable:
+            ready = self._wait(end - time.monotonic(), may_write=bool(unsent))
+            if not ready:
                 self.is_late = True
                 raise Unavailable(f"its process took longer than {seconds:.3g} s")
-            if writable:
+            if self._to in ready:
                 unsent = unsent[self._write(unsent) :]
-            if readable:
+            if self._from in ready:
                 answer += self._read(wanted - len(answer))
                 if len(answer) == LENGTH_BYTES:
                     wanted += unpack("<Q", answer)[0]
                 if wanted > LENGTH_BYTES + most:
                     raise Unavailable(f"its process answered {wanted - LENGTH_BYTES} bytes")
         return bytes(memoryview(answer)[LENGTH_BYTES:])
+
+    def _wait(self, seconds: float, *, may_write: bool) -> set[int]:
+        """Return the pipes that are ready, none after a time."""
+        waiting = select.poll()  # `select` takes no descriptor from 1,024 on
+        waiting.register(self._from, select.POLLIN)
+        if may_write:
+            waiting.register(self._to, select.POLLOUT)
+        return {pipe for pipe, _ in waiting.poll(1_000 * max(0.0, seconds))}
 
     def _write(self, unsent: memoryview) -> int:
         try:
