@@ -1,10 +1,12 @@
 import contextlib
+import io
 import os
 import resource
 import select
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 from pathlib import Path
 
@@ -31,6 +33,38 @@ KINDS = ["onnx", "nnef", "nnef_b4"]
 
 def payload(name):
     return unpack((ASSETS / f"{name}.crvo").read_bytes())
+
+
+def changed(change):
+    """An archive whose graph is that of `plain`, changed."""
+    made = io.BytesIO()
+    with (
+        tarfile.open(fileobj=io.BytesIO(payload("plain.nnef")[1])) as plain,
+        tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as archive,
+    ):
+        for member in plain:
+            content = plain.extractfile(member).read()
+            if member.name == "graph.nnef":
+                content = change(content.decode()).encode()
+            copy = tarfile.TarInfo(member.name)
+            copy.size = len(content)
+            archive.addfile(copy, io.BytesIO(content))
+    return made.getvalue()
+
+
+def with_large_constants(text):
+    """Add 80 MB of constants, each a small one repeated."""
+    lines, last = [], "h0_ab"
+    for number in range(5):
+        lines += [
+            f"w{number}a = tile(w0_0, repeats = [1, 4000]);",
+            f"w{number}b = add(w{number}a, {number}.5);",
+            f"w{number}c = matmul(obs, w{number}b, transposeA = false, transposeB = false);",
+            f"w{number}d = max_reduce(w{number}c, axes = [1]);",
+            f"w{number}e = add({last}, w{number}d);",
+        ]
+        last = f"w{number}e"
+    return text.replace("h0 = add(h0_ab,", "\n".join([*lines, f"h0 = add({last},"]))
 
 
 def recorded(name):
@@ -87,13 +121,16 @@ def test_a_request_larger_than_a_pipe_arrives(model):
     np.testing.assert_allclose(actions[-32:], recorded("plain")[1], rtol=0, atol=1e-6)
 
 
-def test_a_child_that_dies_makes_the_model_unavailable_and_nothing_else(model):
+def test_a_child_that_dies_in_the_run_of_one_guest_is_replaced_for_another(model):
     rows = {"obs": np.zeros((1, 8), np.float32)}
+    hostile, other = (RunLimit(PolicyWorkspace(), b"digest") for _ in range(2))
     os.kill(model.pid, signal.SIGKILL)
 
+    for reason in (r"has failed: its process ended with status -9$", "not run again"):
+        with pytest.raises(Unavailable, match=reason):
+            model.run(rows, hostile)
     for _ in range(2):
-        with pytest.raises(Unavailable, match="the NNEF model has failed: its process ended"):
-            model.run(rows)
+        assert model.run(rows, other)[0].shape == (1, 3)
 
 
 def test_a_child_that_hangs_is_given_up_and_ended():
@@ -211,6 +248,14 @@ def test_a_child_that_does_not_load_returns_its_place(monkeypatch):
     places.take()
     with pytest.raises(Unavailable):
         places.take()
+
+
+def test_a_model_counts_what_its_child_has_in_memory():
+    plain = ModelCache().nnef(payload("plain.nnef")[1])
+    large = ModelCache().nnef(changed(with_large_constants))
+
+    assert plain.session_bytes > CHILD_BYTES
+    assert large.session_bytes > plain.session_bytes + (16 << 20)
 
 
 def test_a_model_says_how_long_its_child_had_the_processor():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import select
 import subprocess
@@ -97,6 +98,14 @@ class Child:
         if answer[TIME_BYTES]:
             raise ModelRejected(answer[TIME_BYTES + 1 :].decode(errors="replace"))
         return answer[TIME_BYTES + 1 :]
+
+    def resident_bytes(self) -> int:
+        """Return the bytes of memory that the process has at present, 0 if it has ended."""
+        try:
+            pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+        except (OSError, IndexError):
+            return 0
+        return int(pages) * mmap.PAGESIZE
 
     def _exchange(self, request: bytes, seconds: float, most: int) -> bytes:
         end = time.monotonic() + seconds
