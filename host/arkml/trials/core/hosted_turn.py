@@ -155,7 +155,7 @@ class HostedTurn:
         is_begun = self._observations.has_begun
         if player is None or not (is_begun and AUTO <= tick <= outgoing.tick):
             if actor.phase is not Phase.LEAVING:
-                outgoing.note(
+                outgoing.complain(
                     f"an action of {actor.name!r} for tick {tick} was ignored in tick"
                     f" {outgoing.tick}: there is no such tick yet"
                 )

@@ -104,7 +104,7 @@ class TrialTurn:
                 note = str(ActionNote.GIVEN)
                 outgoing.log(EntryKind.ACTION, name=actor.name, content=content, note=note)
         elif actor.phase is not Phase.LEAVING:
-            outgoing.note(
+            outgoing.complain(
                 f"an action of {actor.name!r} for tick {tick} was ignored in tick {outgoing.tick}:"
                 " it is of another tick, not the first one, or before the first observation"
             )
