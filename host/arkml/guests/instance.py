@@ -252,6 +252,10 @@ class Instance(Unique):
         with GUARD.held_back(), self.fiber.call_guard.kept(self.name):
             self._release()
 
+    def close_files(self) -> None:
+        """Close the files that a guest which has failed has open."""
+        self._sandbox.close_files()
+
     def refusal(self) -> GuestFailed | None:
         """Return the error for a call of an instance that is closed or failed, else None."""
         if self.is_closed:
