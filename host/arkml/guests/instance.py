@@ -327,7 +327,7 @@ class Instance(Unique):
             wasi_calls = VirtualCalls(grant, memory, world)
         environment = EnvironmentCalls(memory, services.register_panic)
         modules = {**services.handlers, OURS: wasi_calls, "env": environment}
-        self._handlers = Handlers(modules, services.offer, self.warn_once)
+        self._handlers = Handlers(modules, services.offer, self.warn_once, services.log.admits)
         return wasi_calls
 
     def _open_queue(
