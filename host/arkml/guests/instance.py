@@ -250,7 +250,8 @@ class Instance(Unique):
         if self.is_closed:
             return
         with GUARD.held_back(), self.fiber.call_guard.kept(self.name):
-            self._release()
+            if not self.is_closed:  # by another thread meanwhile
+                self._release()
 
     def close_files(self) -> None:
         """Close the files that a guest which has failed has open."""
