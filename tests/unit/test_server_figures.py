@@ -207,3 +207,16 @@ def test_an_evaluation_has_a_success_rate_where_successes_are_known():
         ("eval/mean_ep_length", 50, 5.0), ("eval/success_rate", 50, 0.5),
     ]  # fmt: skip
     assert "eval/success_rate" not in names
+
+
+async def test_replies_about_unknown_histograms_are_not_kept(tmp_path):
+    histograms = RunHistograms("r", tmp_path)
+    await histograms.add(10, [histogram("features/0")])
+    for number in range(1, 50):
+        unknown = await histograms.reply("x" * number, 0)
+    known = await histograms.reply("features/0", 0)
+
+    assert [one.name for one in unknown.histograms] == ["features/0"]
+    assert (unknown.times, known.rows) == ([], [10])
+    assert await histograms.reply("features/0", 0) is known
+    assert list(histograms._replies) == [("features/0", 0)]
