@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.integration.guest_text import WITH_NNEF
+from tests.integration.guest_text import MODEL, NNEF, WITH_NNEF, data
 
+from arkml.abi.codes import ErrorCode
 from arkml.child_time import add_child_seconds, take_child_seconds
 from arkml.errors import ModelRejected, Unavailable
 from arkml.limits import Limits
@@ -297,6 +298,19 @@ def test_a_guest_pays_for_the_child_of_its_model(host):
     assert account.model_seconds > 0
     assert account.session_bytes > CHILD_BYTES
     assert account.policy_seconds == 0
+
+
+def test_a_guest_that_finds_no_place_for_its_model_lives_with_the_answer(make_host):
+    host = make_host(limits=Limits(nnef_processes=1))
+    other = data(MODEL, NNEF.replace(b"graph network", b"graph netwerk")).encode()
+    first = host.load(WITH_NNEF)
+    second = host.load(WITH_NNEF.replace(data(MODEL, NNEF).encode(), other))
+
+    assert first.call("open", budget=None) == 0
+    assert second.call("open") == ErrorCode.UNAVAILABLE
+    assert second.failure is None
+    first.close()
+    assert second.call("open", budget=None) == 0
 
 
 def test_a_child_has_a_bare_environment_and_limits(monkeypatch):

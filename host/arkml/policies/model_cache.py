@@ -35,7 +35,7 @@ class ModelCache:
     def __init__(self, limits: Limits = _LIMITS, *, seconds: float = SECONDS) -> None:
         self._limits = limits
         self._seconds = seconds
-        self._places = ChildPlaces(limits.nnef_processes)
+        self._places = ChildPlaces(limits.nnef_processes, limits.run_seconds)
         self._lock = Lock()
         self._models: WeakValueDictionary[bytes, Model] = WeakValueDictionary()
         self._recent: OrderedDict[bytes, tuple[Model, int]] = OrderedDict()

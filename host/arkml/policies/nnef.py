@@ -56,7 +56,8 @@ class NnefModel:
         """
         names = read_archive(archive, limits)
         self.seconds = seconds
-        self._places = ChildPlaces(limits.nnef_processes) if places is None else places
+        own = ChildPlaces(limits.nnef_processes, limits.run_seconds)
+        self._places = own if places is None else places
         self._archive = archive
         self._lock = Lock()
         self._failure: str | None = None

@@ -20,31 +20,39 @@ from arkml.errors import ModelRejected, Unavailable
 from arkml.policies.nnef_child import LENGTH_BYTES, TIME_BYTES
 
 WAIT_SECONDS = 2.0
-"""Seconds to wait for the end of another one, before Unavailable."""
+"""Seconds to wait for the end of another one, at most, before Unavailable."""
+
+_SHARE = 0.25  # of the time of a call: a guest pays for the wait, and is to live with the answer
 
 _START_SECONDS = 30.0
 _KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH")  # all of the environment but these goes
 
 
 class ChildPlaces:
-    """Places for the processes of a host, `count` of them at one time."""
+    """
+    Places for the processes of a host, `count` of them at one time.
 
-    def __init__(self, count: int) -> None:
+    `call_seconds` is the time that a guest's call may take, None for no limit.
+    """
+
+    def __init__(self, count: int, call_seconds: float | None = None) -> None:
         self.count = count
+        self._call_seconds = math.inf if call_seconds is None else call_seconds
         self._free: SimpleQueue[None] = SimpleQueue()
         for _ in range(count):
             self._free.put(None)
 
     def take(self) -> None:
-        """Take a place. Raises Unavailable if none is free within `WAIT_SECONDS`."""
+        """Take a place. Raises Unavailable if none is free for some time."""
         if not self.count:
             raise Unavailable("this host runs no NNEF models (Limits.nnef_processes is 0)")
+        seconds = min(WAIT_SECONDS, _SHARE * self._call_seconds)
         try:
-            self._free.get(timeout=WAIT_SECONDS)
+            self._free.get(timeout=seconds)
         except Empty:
             raise Unavailable(
                 f"{self.count} NNEF models are in use, each in a process of its own, and none"
-                f" ended in {WAIT_SECONDS:.3g} s (Limits.nnef_processes)"
+                f" ended in {seconds:.3g} s (Limits.nnef_processes)"
             ) from None
 
     def leave(self) -> None:
