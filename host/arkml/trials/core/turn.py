@@ -18,7 +18,7 @@ from arkml.trials.wire.environment_pb2 import ActionSet, EnvRunTrialInput
 NORMAL = CommunicationState.NORMAL
 
 MOST_BYTES = 64 << 20
-"""Bytes of the actions of one tick; whoever sends more breaks the protocol."""
+"""Bytes of the actions of one tick; an actor that sends more breaks the protocol."""
 
 
 class TurnRules(Protocol):
