@@ -245,3 +245,10 @@ def test_most_generated_modules_are_compiled_and_many_are_refused(judged):
     kinds = [row["outcome"].partition(":")[0] for row in judged]
 
     assert min(kinds.count(kind) for kind in OUTCOMES) > len(judged) / 20
+
+
+def test_a_machine_that_starts_no_process_refuses_with_a_sentence(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    with pytest.raises(ModuleRejected, match="a guest cannot be compiled: the process for it does"):
+        compile_in_child(module([]), "a guest", STACK, 60.0)

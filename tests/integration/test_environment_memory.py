@@ -4,6 +4,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from tests.integration.guest_text import RETURN, function, i32, module
 from tests.integration.hostile_environments import (
     GIVES,
     LEAVES_AGENTS,
@@ -23,7 +24,9 @@ from arkml.abi.codes import ErrorCode
 from arkml.envs.core import env_instance, experiments
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.guest_env import GuestEnv, core_of
+from arkml.envs.core.messages import EXPORT, Messages
 from arkml.errors import Unavailable
+from arkml.guests.guest import calls_of
 from arkml.hive.protocol.runs import MAX_NAMES
 from arkml.limits import MIB, Limits
 
@@ -52,6 +55,20 @@ NAMER = f"""(module {
       (i32.const 128) (i32.const 1) (i32.const 0) (i32.const 0) (i32.const 2048) (i32.const 1)))
     (call $answer (i32.const 1))
     (global.set $turn (i32.add (global.get $turn) (i32.const 1)))))""".encode()
+
+# answers each message with 3 MiB
+ANSWERS = module(
+    function(
+        EXPORT,
+        f"(drop (call ${RETURN} {i32(0)} {i32(1)} {i32(3 * MIB)})) {i32(0)}",
+        params="(param i32 i32)",
+        result="i32",
+    ),
+    function("ark_alloc", i32(8), params="(param i32 i32)", result="i32"),
+    function("ark_free", "", params="(param i32 i32 i32)"),
+    uses=(RETURN,),
+    memory='(memory (export "memory") 64)',
+)
 
 
 @pytest.fixture(scope="module")
@@ -201,3 +218,17 @@ def test_a_fleet_keeps_as_many_names_of_metrics_as_its_runs(host):
     assert names < MAX_NAMES
     assert [len(values) for values in kept] == [MAX_NAMES, MAX_NAMES]
     assert kept[0]["name 0005"] == 5.0
+
+
+def test_answers_to_messages_are_dropped_beyond_some_bytes_until_they_are_taken(host, caplog):
+    with closing(host.load(ANSWERS)) as guest:
+        messages = Messages(guest.module)
+        for _ in range(2):
+            for number in range(8):
+                messages.add(b"hello", f"sender {number}")
+            messages.hand_over(calls_of(guest))
+
+            assert [sender for sender, _ in messages.take_answers()] == [
+                f"sender {number}" for number in range(5)
+            ]
+    assert caplog.text.count("answers to messages are dropped") == 1

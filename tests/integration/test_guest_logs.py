@@ -51,6 +51,21 @@ FLOOD = module(
 )
 
 
+def test_refused_imports_are_traced_at_the_rate_of_the_log(host, caplog):
+    guest = host.load(
+        module(repeated("ask", f"(drop (call ${STOP} (i64.const 77)))"), uses=(STOP,))
+    )
+    caplog.set_level(logging.DEBUG, logger="arkml.runtime")
+    started = time.monotonic()
+    guest.call("ask", budget=None)
+    seconds = time.monotonic() - started
+    lines = [one for one in caplog.records if one.name == "arkml.runtime.linker"]
+
+    assert guest.statistics.errors["NOT_FOUND"] == TIMES
+    assert 500 < len(lines) < 1_010 + 1_000 * seconds
+    assert "ml__stop_inference: handles: 0x4d is not" in lines[0].getMessage()
+
+
 @pytest.mark.parametrize("flood", ["log", "panic", "context"])
 @pytest.mark.parametrize("byte", [ord("a"), 0x1B, 0xFF], ids=["plain", "escapes", "not UTF-8"])
 def test_a_flood_of_long_texts_costs_little(host, flood, byte):

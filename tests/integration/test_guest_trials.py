@@ -468,6 +468,16 @@ async def test_a_flood_of_messages_is_cut_off(host, caplog):
     assert caplog.text.count("more than 1000 messages") == 1
 
 
+async def test_large_messages_are_cut_off_before_there_are_many(host, caplog):
+    trial = RecordedTrial(host(LISTENER))
+    await trial.tick(0)
+    for _ in range(20):
+        trial.tell(bytes(1 << 20))
+    await trial.act()
+
+    assert caplog.text.count(f"more than {16 << 20} bytes of them came in one tick") == 1
+
+
 async def test_the_configuration_of_a_trial_overrides_the_options(host):
     trial = RecordedTrial(
         walkers(host, agents=3), config={"configure_numbers": (2, FIXED, 1, NONE, 0), "seed": 2}

@@ -1,14 +1,20 @@
+import contextlib
+import io
 import os
+import resource
 import select
 import signal
 import subprocess
 import sys
+import tarfile
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.integration.guest_text import WITH_NNEF
+from tests.integration.guest_text import MODEL, NNEF, WITH_NNEF, data
 
+from arkml.abi.codes import ErrorCode
 from arkml.child_time import add_child_seconds, take_child_seconds
 from arkml.errors import ModelRejected, Unavailable
 from arkml.limits import Limits
@@ -28,6 +34,38 @@ KINDS = ["onnx", "nnef", "nnef_b4"]
 
 def payload(name):
     return unpack((ASSETS / f"{name}.crvo").read_bytes())
+
+
+def changed(change):
+    """An archive whose graph is that of `plain`, changed."""
+    made = io.BytesIO()
+    with (
+        tarfile.open(fileobj=io.BytesIO(payload("plain.nnef")[1])) as plain,
+        tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as archive,
+    ):
+        for member in plain:
+            content = plain.extractfile(member).read()
+            if member.name == "graph.nnef":
+                content = change(content.decode()).encode()
+            copy = tarfile.TarInfo(member.name)
+            copy.size = len(content)
+            archive.addfile(copy, io.BytesIO(content))
+    return made.getvalue()
+
+
+def with_large_constants(text):
+    """Add 80 MB of constants, each a small one repeated."""
+    lines, last = [], "h0_ab"
+    for number in range(5):
+        lines += [
+            f"w{number}a = tile(w0_0, repeats = [1, 4000]);",
+            f"w{number}b = add(w{number}a, {number}.5);",
+            f"w{number}c = matmul(obs, w{number}b, transposeA = false, transposeB = false);",
+            f"w{number}d = max_reduce(w{number}c, axes = [1]);",
+            f"w{number}e = add({last}, w{number}d);",
+        ]
+        last = f"w{number}e"
+    return text.replace("h0 = add(h0_ab,", "\n".join([*lines, f"h0 = add({last},"]))
 
 
 def recorded(name):
@@ -84,13 +122,16 @@ def test_a_request_larger_than_a_pipe_arrives(model):
     np.testing.assert_allclose(actions[-32:], recorded("plain")[1], rtol=0, atol=1e-6)
 
 
-def test_a_child_that_dies_makes_the_model_unavailable_and_nothing_else(model):
+def test_a_child_that_dies_in_the_run_of_one_guest_is_replaced_for_another(model):
     rows = {"obs": np.zeros((1, 8), np.float32)}
+    hostile, other = (RunLimit(PolicyWorkspace(), b"digest") for _ in range(2))
     os.kill(model.pid, signal.SIGKILL)
 
+    for reason in (r"has failed: its process ended with status -9$", "not run again"):
+        with pytest.raises(Unavailable, match=reason):
+            model.run(rows, hostile)
     for _ in range(2):
-        with pytest.raises(Unavailable, match="the NNEF model has failed: its process ended"):
-            model.run(rows)
+        assert model.run(rows, other)[0].shape == (1, 3)
 
 
 def test_a_child_that_hangs_is_given_up_and_ended():
@@ -153,6 +194,44 @@ def test_no_more_children_run_than_may_and_another_waits_for_the_end_of_one(monk
     NnefModel(data, places=places).close()
 
 
+def test_a_place_is_given_back_in_the_middle_of_another_being_taken(monkeypatch):
+    monkeypatch.setattr(nnef_process, "WAIT_SECONDS", 0.01)
+    places = ChildPlaces(1)
+    places.take()
+
+    def finalize(_frame, event, called):
+        """Give places back wherever the collector may run a finalizer."""
+        if event == "c_call" and called.__name__ not in ("put", "setprofile"):
+            places.leave()
+
+    def take():
+        sys.setprofile(finalize)
+        try:
+            places.take()
+        finally:
+            sys.setprofile(None)
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    thread.join(20.0)
+
+    assert not thread.is_alive()
+
+
+def test_a_child_is_heard_in_a_host_that_has_many_descriptors_open():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2_048, hard), hard))
+        for _ in range(1_100):
+            opened.enter_context(open(os.devnull))  # noqa: PTH123
+        model = NnefModel(payload("plain.nnef")[1])
+        opened.callback(model.close)
+
+        assert model._child._from > 1_024
+        assert model.run({"obs": np.zeros((1, 8), np.float32)})[0].shape == (1, 3)
+
+
 def test_a_cache_ends_the_children_of_idle_models_before_it_starts_another():
     models = ModelCache(Limits(nnef_processes=1))
     models.nnef(payload("plain.nnef")[1])
@@ -170,6 +249,14 @@ def test_a_child_that_does_not_load_returns_its_place(monkeypatch):
     places.take()
     with pytest.raises(Unavailable):
         places.take()
+
+
+def test_a_model_counts_what_its_child_has_in_memory():
+    plain = ModelCache().nnef(payload("plain.nnef")[1])
+    large = ModelCache().nnef(changed(with_large_constants))
+
+    assert plain.session_bytes > CHILD_BYTES
+    assert large.session_bytes > plain.session_bytes + (16 << 20)
 
 
 def test_a_model_says_how_long_its_child_had_the_processor():
@@ -211,6 +298,19 @@ def test_a_guest_pays_for_the_child_of_its_model(host):
     assert account.model_seconds > 0
     assert account.session_bytes > CHILD_BYTES
     assert account.policy_seconds == 0
+
+
+def test_a_guest_that_finds_no_place_for_its_model_lives_with_the_answer(make_host):
+    host = make_host(limits=Limits(nnef_processes=1))
+    other = data(MODEL, NNEF.replace(b"graph network", b"graph netwerk")).encode()
+    first = host.load(WITH_NNEF)
+    second = host.load(WITH_NNEF.replace(data(MODEL, NNEF).encode(), other))
+
+    assert first.call("open", budget=None) == 0
+    assert second.call("open") == ErrorCode.UNAVAILABLE
+    assert second.failure is None
+    first.close()
+    assert second.call("open", budget=None) == 0
 
 
 def test_a_child_has_a_bare_environment_and_limits(monkeypatch):

@@ -338,3 +338,15 @@ def test_a_disk_that_holds_no_run_is_refused_as_an_option():
 
     assert ended.status == 2
     assert "--max-disk 1MB: it takes 256MiB at least" in ended.err
+
+
+@pytest.mark.parametrize("name", ["configuration", "arguments"])
+def test_a_run_keeps_no_longer_text_than_a_megabyte(one_learner, name):
+    def started(size):
+        return one_learner.post("/runs", request("texts") | {name: "ä" * (size // 2)})
+
+    kept, refused = started(MIB), started(MIB + 2)
+    one_learner.post(f"/runs/{kept.json()['run']['id']}/stop")
+
+    assert kept.status_code == 201
+    assert refusal(refused) == (413, f"{name} has {MIB + 2} bytes: it takes {MIB} at most")

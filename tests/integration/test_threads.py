@@ -1,3 +1,5 @@
+import contextlib
+import sys
 import threading
 import time
 
@@ -8,6 +10,7 @@ from tests.integration.guest_text import ACTION, ACTOR, GUESTS, SLEEPER
 
 from arkml.errors import GuestBusy, GuestCancelled, GuestTimeout
 from arkml.guests.guest import calls_of
+from arkml.runtime.interrupts import GUARD
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.results import BOOL
 
@@ -93,6 +96,46 @@ def test_of_threads_that_race_for_a_guest_one_wins_and_the_others_are_told(host,
     assert all(done + refused == 300 for done, refused in outcomes)
     assert guest.statistics.submits == sum(done for done, _ in outcomes) > 0
     assert guest.call("action", 3) == ACTION
+
+
+@contextlib.contextmanager
+def closed_meanwhile(function, close):
+    """Have `close` called by another thread as soon as this one calls a function of that name."""
+
+    def called(frame, event, _argument):
+        if event == "call" and frame.f_code.co_name == function:
+            sys.setprofile(None)
+            thread = threading.Thread(target=close)
+            thread.start()
+            thread.join()
+
+    sys.setprofile(called)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def test_a_guest_that_two_threads_close_is_freed_once(make_host):
+    host = make_host()
+    guest = host.load(GUESTS / "c_applet.wasm")
+    guest.update()
+    used = host.account.run_seconds
+    with closed_meanwhile("kept", guest.close):
+        guest.close()
+
+    assert host.account.run_seconds == used
+
+
+def test_a_host_that_two_threads_close_is_closed_once(make_host):
+    host = make_host()
+    guest = host.load(GUESTS / "c_applet.wasm")
+    users = GUARD._users
+    with closed_meanwhile("held_back", host.close):
+        host.close()
+
+    assert GUARD._users == users - 1
+    assert calls_of(guest).instance.is_closed
 
 
 def test_a_guest_that_computes_leaves_the_interpreter_to_others(host, on_thread):

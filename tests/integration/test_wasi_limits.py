@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.integration.guest_text import function, module, wasi
 
-from arkml.errors import GuestTimeout
+from arkml.errors import GuestTimeout, GuestTrap
 from arkml.limits import Limits
 from arkml.runtime.wasi.clocks import MachineClocks
 from arkml.runtime.wasi.linking import Directory, WasiGrant
@@ -42,6 +42,7 @@ CALLS = module(
         (local.get $count)""",
         result="i32",
     ),
+    function("trap", "unreachable"),
     function("close", "(call $fd_close (local.get 0))", "(param i32)", "i32"),
     function(
         "renumber", "(call $fd_renumber (local.get 0) (local.get 1))", "(param i32 i32)", "i32"
@@ -199,6 +200,19 @@ def test_closing_a_guest_closes_its_descriptors(host):
     guest.close()
 
     assert descriptors() == before
+
+
+def test_a_guest_that_fails_closes_its_descriptors(host):
+    before = descriptors()
+    guest = host.load(CALLS)
+    errno_and_count(guest)
+    with pytest.raises(GuestTrap):
+        guest.call("trap")
+
+    assert guest.failure is not None
+    assert descriptors() == before
+    assert len(guest.read_memory(0, 16)) == 16
+    guest.close()
 
 
 def test_long_paths_are_refused_before_they_are_read(host):

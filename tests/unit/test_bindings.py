@@ -37,6 +37,7 @@ FUNCTIONS = {
         "LP_wasmtime_error",
         "LP_wasmtime_context c_ulong",
     ),
+    "wasmtime_context_set_wasi": ("LP_wasmtime_error", "LP_wasmtime_context LP_wasi_config_t"),
     "wasmtime_context_set_epoch_deadline": (None, "LP_wasmtime_context c_ulong"),
     "wasmtime_func_call_async": (
         "LP_wasmtime_call_future",
@@ -133,7 +134,7 @@ STRUCTURES = {
 }
 """Size, and offset and size of the fields that are used."""
 
-OPAQUE = {"wasm_trap_t", "wasmtime_error_t", "wasmtime_instance_pre_t"}
+OPAQUE = {"wasm_trap_t", "wasmtime_context_t", "wasmtime_error_t", "wasmtime_instance_pre_t"}
 CALLBACKS = {"wasmtime_func_async_callback_t"}
 
 
@@ -166,6 +167,7 @@ def test_every_raw_name_that_the_runtime_uses_is_listed_here():
 def listed_names():
     by_address = set(FUNCTIONS) - {
         "wasmtime_config_async_stack_size_set",
+        "wasmtime_context_set_wasi",
         "wasmtime_linker_define_async_func",
         "wasmtime_linker_instantiate_pre",
         "wasmtime_module_deserialize",

@@ -1,6 +1,7 @@
 """Events of a hive for its pages: once a second, resumed, bounded, ended with the hive."""
 
 import asyncio
+import contextlib
 import json
 from collections import deque
 from contextlib import aclosing
@@ -138,6 +139,31 @@ async def test_events_that_are_gone_are_said_to_be(monkeypatch):
             assert (await until(late, "reset"))[0][0] > first
         async with aclosing(made.stream(frozenset("a"), 3)) as former:
             await until(former, "reset")
+
+
+async def test_a_stream_that_has_missed_much_gets_it_in_parts_and_the_hive_keeps_few_of_them():
+    made = Feed(FakeHive("a", "b"))
+    async with contextlib.AsyncExitStack() as opened:
+
+        async def begin(last):
+            stream = made.stream(frozenset("a"), last)
+            await opened.enter_async_context(aclosing(stream))
+            await anext(stream)
+            return stream
+
+        await begin(None)
+        first = made._next
+        for number in range(3_000):
+            made._add("ab"[number % 2], "metrics", "y" * 2_000)
+        streams = [await begin(first + number) for number in range(100)]
+        chunks = [await anext(stream) for stream in streams]
+        kept = sum(len(chunk) for chunk, _ in made._chunks.values())
+        rest = [*events_in(chunks[0]), *(await until(streams[0], "usage"))]
+
+    assert max(map(len, chunks)) <= 64 << 10
+    assert kept <= 64 * (64 << 10)
+    numbers = [number for number, kind, _ in rest if kind == "metrics"]
+    assert numbers == list(range(first + 2, first + 3_000, 2))
 
 
 async def test_a_quiet_stream_has_comments(monkeypatch):

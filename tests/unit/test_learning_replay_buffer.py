@@ -551,6 +551,20 @@ def test_a_reward_that_is_rare_is_believed():
     assert gathered(memory(small), linked(memory(small))).rewards.max() == 1.0
 
 
+def test_sessions_that_came_and_went_do_not_pile_up():
+    made, body = memory(episode(1, 2)), columns(episode(1, 2))
+    lasting = columns([(9, 0, INITIAL, 0.0)])
+    made.add(5, RowKind.TRAINING, lasting)
+    for session in range(6, 10_000):
+        made.add(session, RowKind.TRAINING, body)
+        if session % 100 == 0:  # before its rows are overwritten
+            made.add(5, RowKind.TRAINING, columns([(9, session // 100, RUNNING, 0.0)]))
+
+    assert len(made._chains) <= 4_096
+    assert made._counted == len(made._chains) + sum(map(len, made._chains.values()))
+    assert len(made._chains[5, RowKind.TRAINING]) == 1
+
+
 def test_chains_take_agent_ids_of_64_bits():
     chains = TrajectoryIndex(0.5)
     rows = columns(episode(0, 1))

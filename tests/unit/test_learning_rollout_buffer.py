@@ -264,6 +264,17 @@ def test_rows_for_which_there_is_no_memory_are_refused_with_a_reason():
     assert (made.rows, made.held) == (0, 0)
 
 
+def test_sessions_that_came_and_went_do_not_pile_up():
+    made, body = buffer(), columns(episode(1, 2))
+    for session in range(10_000):
+        made.add(session, RowKind.TRAINING, body)
+        if session % 2:
+            made.cut(session)
+
+    assert len(made._chains) <= 4_096
+    assert made._counted == len(made._chains) + sum(map(len, made._chains.values()))
+
+
 def test_agents_that_vanish_do_not_pile_up(monkeypatch):
     monkeypatch.setattr("arkml.learning.rollout_buffer._REMEMBERED", 2_000)
     made = buffer()

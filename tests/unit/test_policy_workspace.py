@@ -90,6 +90,21 @@ def test_a_guest_that_leaves_no_longer_pays():
     assert workspace.work_bytes(1) == 0
 
 
+def test_arrays_of_a_guest_that_has_left_are_not_kept_and_the_others_pay_for_theirs():
+    workspace, user = charging(1, 2), Bound()
+    workspace.constant(1.0, (64, 16), {1: 60, 2: 4})
+    workspace.arrays([(64, 16)], {1: 60, 2: 4})
+    workspace.add_user(user)
+    workspace.leave(1)
+    still_used = user.is_released
+    (small,) = workspace.arrays([(4, 16)], {2: 4})
+    ones = workspace.constant(1.0, (4, 16), {2: 4})
+
+    assert (still_used, user.is_released) == (False, True)
+    assert small.base.nbytes == ones.base.nbytes == 4 * 4 * 16
+    assert workspace.work_bytes(2) == 2 * 4 * 4 * 16
+
+
 def test_arrays_of_one_batch_do_not_overlap():
     first, second, third = PolicyWorkspace().arrays([(3, 5), (7,), (2, 0)])
     first[...], second[...] = 1, 2

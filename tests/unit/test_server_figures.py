@@ -140,6 +140,18 @@ def test_a_session_that_has_just_begun_counts_from_its_first_rows():
     assert (one.policy_version, one.lag, one.policy_seconds) == (0, 0, 0.0)
 
 
+def test_the_pace_of_the_sessions_is_kept_that_have_sent_rows_last():
+    figures, sessions = SessionFigures(), Sessions([])
+    for number in range(3_000):
+        sessions.add(f"key number {number}", Role.ACT)
+        for index in (0, number):
+            figures.count(index, 1, 7, 100.0)
+    assert len(figures._paces) == 1_024
+    infos = figures.infos(sessions, {}, newest=7, lease=60.0, now=100.0)
+
+    assert [one.index for one in infos if one.policy_version == 7] == [0, *range(1_977, 3_000)]
+
+
 def test_a_session_of_before_the_restart_has_not_been_seen_yet():
     sessions = Sessions([])
     sessions.add("key number 0", Role.ACT).seen = float("-inf")
@@ -207,3 +219,16 @@ def test_an_evaluation_has_a_success_rate_where_successes_are_known():
         ("eval/mean_ep_length", 50, 5.0), ("eval/success_rate", 50, 0.5),
     ]  # fmt: skip
     assert "eval/success_rate" not in names
+
+
+async def test_replies_about_unknown_histograms_are_not_kept(tmp_path):
+    histograms = RunHistograms("r", tmp_path)
+    await histograms.add(10, [histogram("features/0")])
+    for number in range(1, 50):
+        unknown = await histograms.reply("x" * number, 0)
+    known = await histograms.reply("features/0", 0)
+
+    assert [one.name for one in unknown.histograms] == ["features/0"]
+    assert (unknown.times, known.rows) == ([], [10])
+    assert await histograms.reply("features/0", 0) is known
+    assert list(histograms._replies) == [("features/0", 0)]

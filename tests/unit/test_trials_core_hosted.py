@@ -897,3 +897,14 @@ def test_a_rate_is_a_number_of_ticks_a_second(rate):
 def test_away_is_a_number_of_seconds(away):
     with pytest.raises(TrialError, match="away is"):
         Pacing(away=away)
+
+
+def test_an_action_of_a_megabyte_and_more_costs_a_player_the_place():
+    driven = hosted(2)
+    driven.take_over("a0")
+    driven.observe()
+    driven.actor(0, action(bytes((1 << 20) + 1)))
+
+    assert "its action has 1048577 bytes, more than 1048576" in driven.notices[-1]
+    assert not driven.trial.actors[0].is_present
+    assert not driven.is_over

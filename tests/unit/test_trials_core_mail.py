@@ -330,3 +330,52 @@ def test_rewards_and_messages_to_an_actor_that_has_gone_are_dropped():
 
     assert driven.to_actors[0][-1] == "ended"
     assert driven.to_actors[1][2:] == ["message 0 env > *", "reward 0 1", "observation 1 o"]
+
+
+# More than a trial keeps
+
+
+def test_rewards_that_wait_in_one_tick_are_limited_and_the_next_tick_has_as_much_room():
+    driven = DrivenTrial(trial_params(3)).start()
+    large = reward_for("*", (1.0, 1.0))
+    large.sources[0].user_data.value = bytes(2 << 20)
+    for _ in range(40):  # each counts for three receivers
+        rewarded(driven, large, sender=0)
+
+    assert driven.notices.count("a reward of 'a0' was dropped: too much waits in the tick") == 30
+    driven.play(1)
+    (reward,) = rewards_of(driven, 1)
+    assert len(reward.sources) == 10
+    rewarded(driven, large, sender=0)
+    assert len(driven.notices) == 30
+
+
+def test_small_sources_of_rewards_count_for_more_than_their_bytes():
+    driven = DrivenTrial(trial_params(2)).start()
+    for _ in range(20):
+        rewarded(driven, reward_for("a1", *[(0.0, 0.0)] * 10_000), sender=0)
+    driven.play(1)
+
+    (reward,) = rewards_of(driven, 1)
+    assert len(reward.sources) == 130_000
+
+
+def test_messages_that_are_not_taken_are_noted_a_hundred_times_in_a_tick():
+    driven = DrivenTrial(trial_params(2), is_logged=True).start()
+    for tick in range(2):
+        for _ in range(500):
+            told(driven, message_for("?" * 100_000), sender=0)
+        driven.play(1)
+
+        assert len(driven.notices) == 101 * (tick + 1)
+        assert driven.notices[-1] == f"more messages were not taken in tick {tick}"
+    assert max(map(len, driven.notices)) < 2_000
+    assert not driven.is_over
+
+
+def test_the_words_with_which_an_actor_leaves_are_cut():
+    driven = DrivenTrial(trial_params(2)).start()
+    driven.actor(0, ActorRunTrialOutput(state=CommunicationState.END, details="?" * 1_000_000))
+
+    assert driven.is_over
+    assert len(driven.trial.reason) < 2_000

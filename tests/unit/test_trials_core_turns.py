@@ -1,7 +1,7 @@
 """The ticks of a trial: observations to actors, actions to the environment."""
 
 import pytest
-from tests.driven_trial import DrivenTrial, actor, observations, trial_params
+from tests.driven_trial import DrivenTrial, action, actor, observations, trial_params
 
 from arkml.trials.core.outputs import EntryKind
 from arkml.trials.wire.common_pb2 import TrialState
@@ -246,3 +246,18 @@ def test_a_trial_that_is_not_logged_has_no_entries():
     driven.play(2)
 
     assert driven.entries == []
+
+
+def test_actions_that_take_too_much_in_one_tick_cost_their_senders_their_places():
+    players = [actor(f"a{index}", optional=True) for index in range(40)]
+    driven = DrivenTrial(trial_params(players)).start()
+    for index in range(40):
+        driven.actor(index, action(bytes(3 << 20)))
+    lost = [text for text in driven.notices if "those of the tick take over 67108864" in text]
+
+    assert len(lost) == 40 - 21
+    assert not driven.is_over
+    assert driven.to_environment[-1].endswith("without " + ",".join(map(str, range(21, 40))))
+    driven.observe()
+    driven.actor(0, action(bytes(3 << 20)))
+    assert driven.trial.actors[0].is_present

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 MOST_MESSAGES: Final = 1_000
 """Messages for a guest in one tick; more are dropped."""
 
+MOST_BYTES: Final = 16 << 20
+"""Bytes of those messages; what is more is dropped."""
+
 _NORMAL = CommunicationState.NORMAL
 _LAST, _LAST_ACK = CommunicationState.LAST, CommunicationState.LAST_ACK
 _END = CommunicationState.END
@@ -55,7 +58,7 @@ class GuestEnvironment:
         self._is_over = False
         self._is_ending = False  # the trial has sent LAST: the next observations are the last
         self._has_noted = False
-        self._messages = 0  # since the last tick
+        self._messages = self._bytes = 0  # since the last tick
 
     def receive(self, message: EnvRunTrialInput) -> None:
         """Take in a message of the trial; see HostedEnvironment."""
@@ -76,7 +79,7 @@ class GuestEnvironment:
         del tick
         guest = self._guest
         if guest is not None and not self._is_over:
-            self._messages = 0
+            self._messages = self._bytes = 0
             most = 0 if self._is_ending else most_ahead
             self._worker.step(
                 guest, lambda _: guest.step(acted), self._deliver, most, is_awaited=not most
@@ -110,8 +113,12 @@ class GuestEnvironment:
         self._messages += 1
         if self._messages > MOST_MESSAGES:
             self._note("more than %d messages for it came in one tick", MOST_MESSAGES)
+        elif self._bytes + len(channel.content) > MOST_BYTES:
+            self._note("more than %d bytes of them came in one tick", MOST_BYTES)
         elif not guest.tell(message.sender_name, channel.content):
             self._note("it takes no messages: it exports no arkml_side_channel, or is one call")
+        else:
+            self._bytes += len(channel.content)
 
     def _note(self, text: str, *values: object) -> None:
         """Log why messages for the guest are dropped, once."""

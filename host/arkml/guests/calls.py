@@ -291,6 +291,7 @@ class CallLoop:
             self.instance.failure = GuestCancelled(
                 f"{self.name}: its call was cancelled ({type(error).__name__})"
             )
+        self.instance.close_files()
         self.services.close()
 
     def _run(self, entry: ExportedFunction) -> Any:

@@ -250,7 +250,12 @@ class Instance(Unique):
         if self.is_closed:
             return
         with GUARD.held_back(), self.fiber.call_guard.kept(self.name):
-            self._release()
+            if not self.is_closed:  # by another thread meanwhile
+                self._release()
+
+    def close_files(self) -> None:
+        """Close the files that a guest which has failed has open."""
+        self._sandbox.close_files()
 
     def refusal(self) -> GuestFailed | None:
         """Return the error for a call of an instance that is closed or failed, else None."""
@@ -323,7 +328,7 @@ class Instance(Unique):
             wasi_calls = VirtualCalls(grant, memory, world)
         environment = EnvironmentCalls(memory, services.register_panic)
         modules = {**services.handlers, OURS: wasi_calls, "env": environment}
-        self._handlers = Handlers(modules, services.offer, self.warn_once)
+        self._handlers = Handlers(modules, services.offer, self.warn_once, services.log.admits)
         return wasi_calls
 
     def _open_queue(

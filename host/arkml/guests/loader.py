@@ -185,6 +185,8 @@ class GuestLoader:
             if instance is not None:
                 instance.close()
         engine, self._open_engine = self._open_engine, None
+        if engine is None:  # another thread has closed it meanwhile
+            return
         with ExitStack() as stack:  # Ctrl-C while rows are on their way leaves nothing behind
             stack.callback(GUARD.uninstall)
             stack.callback(self._models.close)

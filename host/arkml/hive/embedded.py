@@ -170,11 +170,13 @@ class EmbeddedHive(Closing):
         """
         assert process.stdout is not None
         deadline = time.monotonic() + _STARTING
+        waiting = select.poll()  # `select` takes no descriptor from 1,024 on
+        waiting.register(process.stdout, select.POLLIN)
         line = b""
         while not line.endswith(b"\n"):
             if self._is_closed:
                 raise OSError("it was closed meanwhile")
-            if not select.select([process.stdout], [], [], _INTERVAL)[0]:
+            if not waiting.poll(1_000 * _INTERVAL):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"it said nothing for {_STARTING:g} s")
                 continue

@@ -76,6 +76,7 @@ class ReplayBuffer:
         self._memory = RowMemory(row_bytes, available)
         self._rewards = RobustMoments(1, REWARD_REACH)
         self._chains: dict[tuple[int, int], TrajectoryIndex] = {}
+        self._counted = 0  # open chains and indexes of them
         self._forget_at = _FORGET_FROM
         self._listed: dict[RowRegion | None, Slots] = {}
 
@@ -110,7 +111,8 @@ class ReplayBuffer:
             return Added(np.zeros(0), FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64)))
         self._memory.claim(min(self.held + len(columns), self._capacity))
         self._rewards.add(columns.reward[:, None])
-        chains = self._chains.setdefault((session, kind), TrajectoryIndex(self._gamma))
+        chains = self._index(session, kind)
+        before = len(chains)
         most = self._demonstrations.limit
         if kind != RowKind.DEMONSTRATION:
             most = max(1, self._capacity - most)
@@ -121,7 +123,8 @@ class ReplayBuffer:
             bodies = map(columns.take, chunks(len(columns), size))
             parts = [self._add(chains, session, kind, body) for body in bodies]
         self._listed.clear()
-        if sum(map(len, self._chains.values())) > self._forget_at:
+        self._counted += len(chains) - before
+        if self._counted > self._forget_at:
             self._forget()
         if len(parts) == 1:
             return parts[0]
@@ -132,6 +135,7 @@ class ReplayBuffer:
         """End all chains of a session, of which rows were lost."""
         for (owner, _), chains in self._chains.items():
             if owner == session:
+                self._counted -= len(chains)
                 chains.clear()
 
     def draw(
@@ -240,13 +244,26 @@ class ReplayBuffer:
         region.transitions -= int((self._steps["next"][slots] >= 0).sum())
         return slots
 
+    def _index(self, session: int, kind: int) -> TrajectoryIndex:
+        """Return the index of a session's chains of a kind, which is made on first use."""
+        chains = self._chains.get((session, kind))
+        if chains is None:
+            chains = self._chains[session, kind] = TrajectoryIndex(self._gamma)
+            self._counted += 1
+        return chains
+
     def _forget(self) -> None:
-        """Drop the chains of agents that never ended and whose rows have been overwritten."""
+        """
+        Drop the chains of agents that never ended and whose rows have been overwritten.
+
+        Sessions without other agents are forgotten with them.
+        """
         for (_, kind), chains in self._chains.items():
             is_demonstration = kind == RowKind.DEMONSTRATION
             chains.forget((self._demonstrations if is_demonstration else self._others).oldest)
-        remaining = sum(map(len, self._chains.values()))
-        self._forget_at = max(_FORGET_FROM, 2 * remaining)
+        self._chains = {key: chains for key, chains in self._chains.items() if len(chains)}
+        self._counted = len(self._chains) + sum(map(len, self._chains.values()))
+        self._forget_at = max(_FORGET_FROM, 2 * self._counted)
 
     def _share(self, most: float) -> float | None:
         """Return the share of demonstrations, None if all rows are to be drawn alike."""

@@ -77,6 +77,7 @@ class RolloutBuffer:
         self._mask_columns: Places = np.zeros(0, np.int64)
         self._rewards = RobustMoments(1, REWARD_REACH)
         self._chains: dict[tuple[int, int], TrajectoryIndex] = {}
+        self._counted = 0  # open chains and indexes of them
         self._forget_at = _FORGET_FROM
         self._room = np.zeros(0, _row(settings))
 
@@ -143,9 +144,8 @@ class RolloutBuffer:
         """
         self._reserve(self.held + len(columns))
         self._rewards.add(columns.reward[:, None])
-        key = (session, kind)
-        chains = self._chains.setdefault(key, TrajectoryIndex(self._settings.gamma))
-        first = self.rows
+        chains = self._index(session, kind)
+        first, open_before = self.rows, len(chains)
         extension = chains.extend(columns, first, self.reward_bounds)
         self.rows += len(columns)
         useful = self._useful(kind, columns, first)
@@ -154,7 +154,8 @@ class RolloutBuffer:
         before = self._places(extension.previous[follows])
         self._held["next"][before] = self._places(first + np.flatnonzero(follows))
         self.transitions += len(before)
-        if sum(map(len, self._chains.values())) > self._forget_at:
+        self._counted += len(chains) - open_before
+        if self._counted > self._forget_at:
             self._forget()
         return Added(extension.discounted[extension.previous >= 0], extension.episodes)
 
@@ -162,6 +163,7 @@ class RolloutBuffer:
         """End all chains of a session, of which rows were lost."""
         for (owner, _), chains in self._chains.items():
             if owner == session:
+                self._counted -= len(chains)
                 chains.clear()
 
     def take(self) -> Rollout:
@@ -305,12 +307,25 @@ class RolloutBuffer:
         larger[: self.held] = self._held
         self._room = larger
 
+    def _index(self, session: int, kind: int) -> TrajectoryIndex:
+        """Return the index of a session's chains of a kind, which is made on first use."""
+        chains = self._chains.get((session, kind))
+        if chains is None:
+            chains = self._chains[session, kind] = TrajectoryIndex(self._settings.gamma)
+            self._counted += 1
+        return chains
+
     def _forget(self) -> None:
-        """Drop the chains of agents that never ended and have sent no rows for long."""
+        """
+        Drop the chains of agents that never ended and have sent no rows for long.
+
+        Sessions without other agents are forgotten with them.
+        """
         for chains in self._chains.values():
             chains.forget(self.rows - _REMEMBERED)
-        remaining = sum(map(len, self._chains.values()))
-        self._forget_at = max(_FORGET_FROM, 2 * remaining)
+        self._chains = {key: chains for key, chains in self._chains.items() if len(chains)}
+        self._counted = len(self._chains) + sum(map(len, self._chains.values()))
+        self._forget_at = max(_FORGET_FROM, 2 * self._counted)
 
 
 def _row(settings: Settings) -> np.dtype[Any]:

@@ -68,6 +68,7 @@ class RewardBounds(NamedTuple):
 
 
 _UNBOUNDED = RewardBounds()
+_LEAST_HEADS = 8  # few agents are the rule, and sessions may be many
 _LEAST_DISCOUNT = 1e-12  # for chains that are shorter than its inverse
 
 
@@ -135,7 +136,7 @@ class TrajectoryIndex:
         missing = count - len(self._free)
         if missing > 0:
             size = len(self._heads)
-            more = max(missing, size, 64)
+            more = max(missing, size, _LEAST_HEADS)
             self._heads = np.concatenate([self._heads, np.zeros(more, _HEAD)])
             self._free += range(size + more - 1, size - 1, -1)
 

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from arkml.limits import Limits
 from arkml.policies.blocks import BlockModel
 from arkml.policies.model import Model
-from arkml.policies.nnef import CHILD_BYTES, NnefModel
+from arkml.policies.nnef import NnefModel
 from arkml.policies.nnef_process import ChildPlaces
 from arkml.policies.onnx_model import load_onnx
 from arkml.policies.signature import Port
@@ -35,7 +35,7 @@ class ModelCache:
     def __init__(self, limits: Limits = _LIMITS, *, seconds: float = SECONDS) -> None:
         self._limits = limits
         self._seconds = seconds
-        self._places = ChildPlaces(limits.nnef_processes)
+        self._places = ChildPlaces(limits.nnef_processes, limits.run_seconds)
         self._lock = Lock()
         self._models: WeakValueDictionary[bytes, Model] = WeakValueDictionary()
         self._recent: OrderedDict[bytes, tuple[Model, int]] = OrderedDict()
@@ -61,7 +61,7 @@ class ModelCache:
             inputs = [Port(port.name, port.shape) for port in model.inputs]
             outputs = [Port(port.name, port.shape) for port in model.outputs]
             # It pads its blocks itself.
-            return BlockModel(inputs, outputs, model.run, session_bytes=CHILD_BYTES + 2 * len(data))
+            return BlockModel(inputs, outputs, model.run, session_bytes=model.session_bytes)
 
         return self._load(b"nnef", data, load)
 

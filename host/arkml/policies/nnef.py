@@ -36,8 +36,8 @@ class NnefModel:
     fixed_batch: the batch size that the file is made for, or None; `run` takes any number of rows
     either way. seconds: the processor's time that loading may take, and the time by the clock of
     one run. places: those of the host's children, or None for a host of its own. A child that has
-    not answered in time is ended, and the next run starts another; once one has crashed, every run
-    raises Unavailable.
+    crashed, or not answered in time, is ended; the guest whose run that was has no other one, and
+    the next run of another guest starts another child. `session_bytes` are those of the child.
     """
 
     def __init__(
@@ -56,7 +56,8 @@ class NnefModel:
         """
         names = read_archive(archive, limits)
         self.seconds = seconds
-        self._places = ChildPlaces(limits.nnef_processes) if places is None else places
+        own = ChildPlaces(limits.nnef_processes, limits.run_seconds)
+        self._places = own if places is None else places
         self._archive = archive
         self._lock = Lock()
         self._failure: str | None = None
@@ -66,6 +67,7 @@ class NnefModel:
             self._describe(description, names.inputs, names.outputs)
             zeros = {port.name: np.zeros((1, *port.shape), np.float32) for port in self.inputs}
             self._run(zeros, max(0.0, until - time.monotonic()))
+            self.session_bytes = max(CHILD_BYTES + 2 * len(archive), self._child.resident_bytes())
         except Unavailable as error:
             self.close()
             raise self._unloadable(error, self._child) from error
@@ -103,14 +105,11 @@ class NnefModel:
             return self._run(feeds, self.seconds)
         limit.require()
         seconds = limit.seconds(self.seconds)
-        try:
-            return self._run(feeds, seconds)
-        except Unavailable:
-            if self._child.is_late:
-                limit.fail(f"the NNEF model took longer than {seconds:.3g} s")
-            raise
+        return self._run(feeds, seconds, limit)
 
-    def _run(self, feeds: Mapping[str, Floats], seconds: float) -> list[Floats]:
+    def _run(
+        self, feeds: Mapping[str, Floats], seconds: float, limit: RunLimit | None = None
+    ) -> list[Floats]:
         arrays = [feeds[port.name] for port in self.inputs]
         count = len(arrays[0])
         for port, array in zip(self.inputs, arrays, strict=True):
@@ -123,7 +122,7 @@ class NnefModel:
         sizes = [4 * count * int(np.prod(port.shape)) for port in self.outputs]
         request = frame(pack("<Q", count), *(array.tobytes() for array in arrays))
         with self._lock:
-            answer = self._ask(request, sum(sizes), seconds)
+            answer = self._ask(request, sum(sizes), seconds, limit)
         if len(answer) != sum(sizes):
             raise Unavailable(f"the NNEF model answered {len(answer)} bytes, expected {sum(sizes)}")
         results, at = [], 0
@@ -142,20 +141,21 @@ class NnefModel:
         """End the child."""
         self._child.end()
 
-    def _ask(self, request: bytes, size: int, seconds: float) -> bytes:
-        if self._failure is not None:
-            raise Unavailable(f"the NNEF model has failed: {self._failure}")
-        if self._child.is_late:  # another run of it was, maybe of another guest
+    def _ask(self, request: bytes, size: int, seconds: float, limit: RunLimit | None) -> bytes:
+        if self._failure is not None:  # of another guest's run
             self._child, _ = self._started()
+            self._failure = None
         try:
             return self._child.ask(request, seconds, size + _MAX_TEXT)
         except ModelRejected as error:
             raise Unavailable(f"the NNEF model fails: {error}") from error
         except Unavailable as error:
-            if not self._child.is_late:
-                self._failure = str(error)
+            self._failure = str(error)
             self.close()
-            raise Unavailable(f"the NNEF model has failed: {error}") from error
+            text = f"the NNEF model has failed: {error}"
+            if limit is not None:
+                limit.fail(text)
+            raise Unavailable(text) from error
 
     def _describe(self, description: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         facts = json.loads(description)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import select
 import subprocess
@@ -11,41 +12,52 @@ import time
 import weakref
 from importlib.util import find_spec
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from struct import unpack, unpack_from
-from threading import BoundedSemaphore
 
 from arkml.child_time import add_child_seconds
 from arkml.errors import ModelRejected, Unavailable
 from arkml.policies.nnef_child import LENGTH_BYTES, TIME_BYTES
 
 WAIT_SECONDS = 2.0
-"""Seconds to wait for the end of another one, before Unavailable."""
+"""Seconds to wait for the end of another one, at most, before Unavailable."""
+
+_SHARE = 0.25  # of the time of a call: a guest pays for the wait, and is to live with the answer
 
 _START_SECONDS = 30.0
 _KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH")  # all of the environment but these goes
 
 
 class ChildPlaces:
-    """Places for the processes of a host, `count` of them at one time."""
+    """
+    Places for the processes of a host, `count` of them at one time.
 
-    def __init__(self, count: int) -> None:
+    `call_seconds` is the time that a guest's call may take, None for no limit.
+    """
+
+    def __init__(self, count: int, call_seconds: float | None = None) -> None:
         self.count = count
-        self._free = BoundedSemaphore(count) if count else None
+        self._call_seconds = math.inf if call_seconds is None else call_seconds
+        self._free: SimpleQueue[None] = SimpleQueue()
+        for _ in range(count):
+            self._free.put(None)
 
     def take(self) -> None:
-        """Take a place. Raises Unavailable if none is free within `WAIT_SECONDS`."""
-        if self._free is None:
+        """Take a place. Raises Unavailable if none is free for some time."""
+        if not self.count:
             raise Unavailable("this host runs no NNEF models (Limits.nnef_processes is 0)")
-        if not self._free.acquire(timeout=WAIT_SECONDS):
+        seconds = min(WAIT_SECONDS, _SHARE * self._call_seconds)
+        try:
+            self._free.get(timeout=seconds)
+        except Empty:
             raise Unavailable(
                 f"{self.count} NNEF models are in use, each in a process of its own, and none"
-                f" ended in {WAIT_SECONDS:.3g} s (Limits.nnef_processes)"
-            )
+                f" ended in {seconds:.3g} s (Limits.nnef_processes)"
+            ) from None
 
     def leave(self) -> None:
-        """Give a place back."""
-        if self._free is not None:
-            self._free.release()
+        """Give a place back. Takes no lock: a finalizer may call it in the middle of `take`."""
+        self._free.put(None)
 
 
 class Child:
@@ -95,27 +107,41 @@ class Child:
             raise ModelRejected(answer[TIME_BYTES + 1 :].decode(errors="replace"))
         return answer[TIME_BYTES + 1 :]
 
+    def resident_bytes(self) -> int:
+        """Return the bytes of memory that the process has at present, 0 if it has ended."""
+        try:
+            pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+        except (OSError, IndexError):
+            return 0
+        return int(pages) * mmap.PAGESIZE
+
     def _exchange(self, request: bytes, seconds: float, most: int) -> bytes:
         end = time.monotonic() + seconds
         unsent = memoryview(request)
         answer = bytearray()
         wanted = LENGTH_BYTES
         while len(answer) < wanted or unsent:
-            left = end - time.monotonic()
-            to_write = [self._to] if unsent else []
-            readable, writable, _ = select.select([self._from], to_write, [], max(0.0, left))
-            if not readable and not writable:
+            ready = self._wait(end - time.monotonic(), may_write=bool(unsent))
+            if not ready:
                 self.is_late = True
                 raise Unavailable(f"its process took longer than {seconds:.3g} s")
-            if writable:
+            if self._to in ready:
                 unsent = unsent[self._write(unsent) :]
-            if readable:
+            if self._from in ready:
                 answer += self._read(wanted - len(answer))
                 if len(answer) == LENGTH_BYTES:
                     wanted += unpack("<Q", answer)[0]
                 if wanted > LENGTH_BYTES + most:
                     raise Unavailable(f"its process answered {wanted - LENGTH_BYTES} bytes")
         return bytes(memoryview(answer)[LENGTH_BYTES:])
+
+    def _wait(self, seconds: float, *, may_write: bool) -> set[int]:
+        """Return the pipes that are ready, none after a time."""
+        waiting = select.poll()  # `select` takes no descriptor from 1,024 on
+        waiting.register(self._from, select.POLLIN)
+        if may_write:
+            waiting.register(self._to, select.POLLOUT)
+        return {pipe for pipe, _ in waiting.poll(1_000 * max(0.0, seconds))}
 
     def _write(self, unsent: memoryview) -> int:
         try:

@@ -48,8 +48,9 @@ class PolicyWorkspace:
 
     A policy fills the arrays anew for each batch, so one workspace serves all policies that one
     thread uses. The guests whose batch makes arrays larger pay for what they grow by, to the rows
-    of each, if the model is their own; the arrays stay as large for the next batch. The users that
-    were added with `add_user` let go of arrays before larger ones replace them.
+    of each, if the model is their own; the arrays stay as large for the next batch. Once a guest
+    that paid has left, arrays are made anew, and the guests of each batch pay for them. The users
+    that were added with `add_user` let go of arrays before others replace them.
 
     run_seconds: the seconds of wall time that the next run of a policy may take, where that is less
     than its model allows. is_interrupted: returns True if the run in progress is to be given up.
@@ -65,6 +66,7 @@ class PolicyWorkspace:
         self._tables: WeakSet[AgentStore] = WeakSet()
         self._users: WeakSet[ArrayUser] = WeakSet()
         self._work_bytes: dict[int, int] = {}
+        self._is_surplus = False  # True after a guest that paid for arrays has left
         self.run_seconds = math.inf
         self.is_interrupted: Callable[[], bool] = _never
         self.stopped: dict[bytes, str] = {}
@@ -89,6 +91,7 @@ class PolicyWorkspace:
         starts = [0]
         for shape in shapes:
             starts.append(starts[-1] + -(-math.prod(shape) // _ALIGNMENT) * _ALIGNMENT)
+        self._drop_surplus()
         if starts[-1] > len(self._work):
             self._work = self._larger(self._work, starts[-1], payers)
         return [
@@ -100,6 +103,7 @@ class PolicyWorkspace:
         self, value: float, shape: tuple[int, ...], payers: Mapping[int, int] = _NOBODY
     ) -> Floats:
         """Return a read-only array filled with `value`: float32, [*shape]. Raises as `arrays`."""
+        self._drop_surplus()
         size = math.prod(shape)
         flat = self._constants.get(value, self._work[:0])
         if len(flat) < size:
@@ -120,10 +124,11 @@ class PolicyWorkspace:
         """
         Forget what a guest pays for. A finalizer may call it.
 
-        The arrays stay with the workspace: a run may use them at that moment.
+        The arrays stay until the next batch: a run may use them at that moment.
         """
         self.require_bytes.pop(guest, None)
-        self._work_bytes.pop(guest, None)
+        if self._work_bytes.pop(guest, 0):
+            self._is_surplus = True
 
     def require_batch(self, rows: int, size: int) -> None:
         """Raise Unavailable if `size` bytes are over the limit for a batch of `rows` rows."""
@@ -148,6 +153,15 @@ class PolicyWorkspace:
     def held(self, guest: int) -> int:
         """Return the bytes kept for the agents of one guest."""
         return sum(each.held(guest) for each in self._tables)
+
+    def _drop_surplus(self) -> None:
+        """Let go of all arrays if some of them were paid for by guests that have left."""
+        if self._is_surplus:
+            self._is_surplus = False
+            self._release()
+            self._work = np.empty(0, np.float32)
+            self._constants.clear()
+            self._work_bytes.clear()
 
     def _larger(self, before: Floats, needed: int, payers: Mapping[int, int]) -> Floats:
         """Return an array of `needed` floats or more, and have `payers` pay for the difference."""

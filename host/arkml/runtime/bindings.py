@@ -167,6 +167,13 @@ def check(error: Any) -> None:
         raise error_at(address_of(error))
 
 
+def close_wasi(context: Address) -> None:
+    """Close all files that WASI has open for a Store, which has no call in progress."""
+    nothing = wasmtime.WasiConfig()._consume()  # noqa: SLF001
+    store = ctypes.cast(context, POINTER(raw.wasmtime_context_t))
+    check(raw.wasmtime_context_set_wasi(store, nothing))
+
+
 def prepare(linker: wasmtime.Linker, module: wasmtime.Module) -> wasmtime.InstancePre:
     """Type-check `module` against `linker` once; the result instantiates it in any Store."""
     pre = POINTER(raw.wasmtime_instance_pre_t)()

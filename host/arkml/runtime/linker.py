@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -76,12 +77,14 @@ class Handlers:
 
     `modules` has one object for each import module, with a method for each host-lane row. `offer`
     keeps bytes for `core__take_host_return_vec`. `errors` counts refused calls by code, `limits`
-    by the limit that was reached. `tell(kind, text)` logs the first message of each kind.
+    by the limit that was reached. `tell(kind, text)` logs the first message of each kind. `admits`
+    returns 0 for a text that would exceed the rate of the guest's log.
     """
 
     modules: Mapping[str, object]
     offer: Offer
     tell: Callable[[str, str], None]
+    admits: Callable[[str], int]
     errors: Counter[ErrorCode] = field(default_factory=Counter)
     limits: Counter[str] = field(default_factory=Counter)
 
@@ -90,6 +93,13 @@ class Handlers:
         if self.count(error):
             self.tell(type(error).__name__, str(error))
 
+    def trace(self, name: str, error: AbiError) -> None:
+        """Log for those who look for faults that the function `name` was refused."""
+        if logger.isEnabledFor(logging.DEBUG):
+            text = str(error)[:_MOST_TEXT]
+            if self.admits(text):
+                logger.debug("%s: %s", name, text)
+
     def count(self, error: AbiError) -> bool:
         """Count `error` and return True if a limit was reached."""
         is_limit = isinstance(error, LimitError)
@@ -97,6 +107,8 @@ class Handlers:
             self.limits[type(error).__name__] += 1
         return is_limit
 
+
+_MOST_TEXT = 1_000  # letters of the text of an error
 
 _FORMATS = {"i32": "I4x", "i64": "Q", "f32": "f4x"}
 
@@ -149,7 +161,7 @@ class ImportCall:
                 memory.check(raw[-1], self._result_size())
                 memory.write(raw[-1], self._encode(value, handlers.offer))
         except AbiError as error:
-            logger.debug("%s: %s", self.name, error)
+            handlers.trace(self.name, error)
             handlers.note(error)
             if self._cannot_fail:
                 return int(ErrorCode.SUCCESS)

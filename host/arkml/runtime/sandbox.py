@@ -135,6 +135,11 @@ class Sandbox:
             self._store.limit(self._caps(self.program.table_share))
         return allowed < self._most
 
+    def close_files(self) -> None:
+        """Close the files that the guest has open; it is called no more."""
+        if self.program.linkage.wasi:
+            self._store.close_files()
+
     def close(self) -> None:
         """Free the call in progress, the Store and the column memory."""
         self._store.close()

@@ -45,6 +45,11 @@ class GuestStore:
         if self._pointer:
             bindings.limit_store(self._pointer, *caps)
 
+    def close_files(self) -> None:
+        """Close the files that WASI has open, of a guest that is called no more."""
+        if self._pointer:
+            bindings.close_wasi(self.context)
+
     def close(self) -> None:
         """Delete the call in progress, then the Store. Safe to call again."""
         pointer, self._pointer = self._pointer, 0

@@ -60,11 +60,15 @@ class RunHistograms:
         """Return the newest figures of all, and one histogram from a row on. Raises OSError."""
         asked = name, since
         async with self._using:
-            if asked not in self._replies:
+            known = self._replies.get(asked)
+            if known is not None:
+                return known
+            reply = await asyncio.to_thread(self._reply, name, since)
+            if reply.times or not name:  # an unknown one may be any text
                 if len(self._replies) >= _MOST_KEPT:
                     self._replies.clear()
-                self._replies[asked] = await asyncio.to_thread(self._reply, name, since)
-            return self._replies[asked]
+                self._replies[asked] = reply
+            return reply
 
     @staticmethod
     def line(report: _Report) -> bytes:

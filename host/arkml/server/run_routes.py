@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import (
+    MAX_CONFIGURATION_BYTES,
     MAX_NAMES,
     CreatedRun,
     DeletedRun,
@@ -24,6 +25,7 @@ from arkml.server.creators import KEY_HEADER
 from arkml.server.routes import TEXT, HiveCall, Operation, reply
 
 _MOST_NAMES = 4 * MAX_NAMES
+_TOO_LARGE = 413
 
 
 async def _create(call: HiveCall, request: RunRequest) -> Response:
@@ -33,8 +35,19 @@ async def _create(call: HiveCall, request: RunRequest) -> Response:
     A request with the header Idempotency-Key of one of the last 24 hours gets the run of that one;
     with another body it is refused by 422.
     """
+    _require_size("configuration", request.configuration)
+    _require_size("arguments", request.arguments or "")
     run, created = await call.hive.create(request, call.key, owner=call.caller.owner)
     return reply(CreatedRun(run.info(), created), 201 if created else 200)
+
+
+def _require_size(name: str, text: str) -> None:
+    """Raise HiveRefused for a text that is too long to be kept with a run, and written often."""
+    size = len(text.encode())
+    if size > MAX_CONFIGURATION_BYTES:
+        raise HiveRefused(
+            f"{name} has {size} bytes: it takes {MAX_CONFIGURATION_BYTES} at most", _TOO_LARGE
+        )
 
 
 async def _list(call: HiveCall, _: Nothing) -> RunList:

@@ -13,7 +13,8 @@ from arkml.server.sessions import RunSession
 PACE_SECONDS = 10
 """Seconds over which the rows of a session are counted."""
 
-_REMEMBERED = 4_096
+_REMEMBERED = 4_096  # versions
+_MOST_PACES = 1_024  # of the sessions that have sent rows last
 
 
 @dataclass(slots=True)
@@ -61,7 +62,10 @@ class SessionFigures:
 
     def count(self, index: int, rows: int, version: int, now: float) -> None:
         """Count accepted rows of a session; `version` is the policy version of the last one."""
-        pace = self._paces.setdefault(index, _Pace(now))
+        pace = self._paces.pop(index, None) or _Pace(now)
+        self._paces[index] = pace  # behind those of sessions that have sent nothing since
+        if len(self._paces) > _MOST_PACES:
+            del self._paces[next(iter(self._paces))]
         pace.version = version or pace.version
         pace.add(rows, now)
 

@@ -14,6 +14,9 @@ log = logging.getLogger(__name__)
 
 EXPORT = "arkml_side_channel"
 
+MOST_ANSWERED = 16 << 20
+"""Bytes of answers that are kept until they are taken; a guest makes them of nothing."""
+
 
 class Messages:
     """
@@ -38,6 +41,8 @@ class Messages:
             )
         self._waiting: deque[tuple[bytes, str]] = deque()
         self._answers: list[tuple[str, bytes]] = []
+        self._answered = 0  # bytes of those
+        self._has_dropped = False
 
     def add(self, message: bytes, sender: str = "") -> bool:
         """Queue a message for the next call. Returns False if the module has no such export."""
@@ -54,7 +59,7 @@ class Messages:
         """Return answers and the senders whom they are for, since the last call."""
         if not self._answers:
             return []
-        taken, self._answers = self._answers, []
+        taken, self._answers, self._answered = self._answers, [], 0
         return taken
 
     def hand_over(self, guest: CallLoop) -> None:
@@ -63,6 +68,18 @@ class Messages:
             message, sender = self._waiting.popleft()
             reply = guest.invoke(EXPORT, message, RUN_SECONDS)
             if sender and reply.data:
-                self._answers.append((sender, reply.data))
+                self._keep(guest.name, sender, reply.data)
             if reply.status:
                 log.warning("%s: %s answered %s", guest.name, EXPORT, reply.status)
+
+    def _keep(self, name: str, sender: str, answer: bytes) -> None:
+        """Keep an answer, or drop it, which is logged once, if there is no room."""
+        if self._answered + len(answer) <= MOST_ANSWERED:
+            self._answers.append((sender, answer))
+            self._answered += len(answer)
+        elif not self._has_dropped:
+            self._has_dropped = True
+            log.warning(
+                "%s: answers to messages are dropped: over %d bytes between two calls",
+                name, MOST_ANSWERED,
+            )  # fmt: skip

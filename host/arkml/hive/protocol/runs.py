@@ -29,6 +29,9 @@ MAX_NAMES = 256
 MAX_NAME_BYTES = 512
 """The longest name of a run, a game or a module, in bytes of UTF-8."""
 
+MAX_CONFIGURATION_BYTES = 1 << 20
+"""The longest configuration of a new run, and arguments of its workers, in bytes of UTF-8."""
+
 BATCH_ROWS = 4_096
 BATCH_SECONDS = 0.05
 """A body of rows is closed when it has BATCH_ROWS rows, or is BATCH_SECONDS old."""

@@ -32,8 +32,8 @@ def compile_in_child(wasm: bytes, name: str, stack: int, deadline: float) -> byt
 
     The process has no environment variables, and limits on its processor time and its address
     space by the size of the module. `deadline` is in seconds. Raises ModuleRejected for a module
-    that is not valid, and ModuleTooComplex if a limit ends the process; KeyboardInterrupt ends
-    it as well.
+    that is not valid, or where no process starts, and ModuleTooComplex if a limit ends the process;
+    KeyboardInterrupt ends it as well.
     """
     size = max(1.0, len(wasm) / _MB)
     seconds = math.ceil(_SECONDS_PER_MB * size)
@@ -42,6 +42,10 @@ def compile_in_child(wasm: bytes, name: str, stack: int, deadline: float) -> byt
         with GUARD.held_back():  # until there is a process to end
             process = _started(stack, seconds, _BASE_BYTES + int(BYTES_PER_MB * size))
         output, messages = process.communicate(wasm, deadline)
+    except OSError as error:
+        raise ModuleRejected(
+            f"{name} cannot be compiled: the process for it does not start: {error}"
+        ) from error
     except subprocess.TimeoutExpired:
         raise ModuleTooComplex(
             f"{name} was not compiled within {deadline:g} s: make its functions smaller, or raise"

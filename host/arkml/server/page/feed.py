@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,6 +24,8 @@ COMMENT_EVERY = 15.0
 
 _IDLE = 60.0  # seconds after the last stream for which events are still collected
 _MOST_EVENTS, _MOST_BYTES = 4_000, 8 << 20
+_CHUNK_BYTES = 64 << 10  # of events that a stream gets at once, or one larger event
+_MOST_CHUNKS = 64  # that are kept, for streams that read the same
 _USAGE_EVERY = 2
 _ENDED_EVERY = 10
 """Looks at the runs between two at those that are over, and at resources."""
@@ -62,7 +65,7 @@ class Feed:
         self._next = time.time_ns() // 1_000_000  # more than an earlier hive has counted to
         self._seen: dict[str, _Seen] = {}
         self._changed = asyncio.Event()
-        self._chunks: dict[tuple[int, frozenset[str]], bytes] = {}
+        self._chunks: dict[tuple[int, frozenset[str]], tuple[bytes, int]] = {}
         self._streams = 0
         self._unused_since = 0.0
         self._looks = 0
@@ -85,14 +88,19 @@ class Feed:
             kind = "open" if known or last is None else "reset"
             yield _encoded(place, kind, {})
             while True:
-                has_ended, chunk, place = self._has_ended, self._chunk(place, runs), self._next - 1
-                if chunk is None:
+                has_ended, found = self._has_ended, self._chunk(place, runs)
+                if found is None:
+                    place = self._next - 1
                     yield _encoded(place, "reset", {})
-                elif chunk:
-                    yield chunk
+                else:
+                    chunk, place = found
+                    if chunk:
+                        yield chunk
+                if self._next - 1 != place:
+                    continue
                 if has_ended:
                     return
-                if self._next - 1 == place and not await self._wait():
+                if not await self._wait():
                     yield b": nothing new\n\n"
         finally:
             self._streams -= 1
@@ -103,17 +111,32 @@ class Feed:
         """The number of the oldest event that is kept, or else of the next one."""
         return self._events[0].number if self._events else self._next
 
-    def _chunk(self, place: int, runs: frozenset[str]) -> bytes | None:
-        """Return the events after a number for these runs; None if some of them are gone."""
+    def _chunk(self, place: int, runs: frozenset[str]) -> tuple[bytes, int] | None:
+        """
+        Return the next events after a number for these runs, and the number of the last of them.
+
+        Returns None if some of them are gone.
+        """
         if place < self._first - 1:
             return None
-        key = (place, runs)
-        if key not in self._chunks:
-            chosen = (one for one in self._events if one.number > place)
-            self._chunks[key] = b"".join(
-                one.data for one in chosen if one.run is None or one.run in runs
-            )
-        return self._chunks[key]
+        found = self._chunks.get((place, runs))
+        if found is None:
+            found = self._joined(place, runs)
+            if len(self._chunks) < _MOST_CHUNKS:
+                self._chunks[place, runs] = found
+        return found
+
+    def _joined(self, place: int, runs: frozenset[str]) -> tuple[bytes, int]:
+        chosen: list[bytes] = []
+        size = 0
+        for event in islice(self._events, place + 1 - self._first, None):
+            if event.run is None or event.run in runs:
+                if chosen and size + len(event.data) > _CHUNK_BYTES:
+                    break
+                chosen.append(event.data)
+                size += len(event.data)
+            place = event.number
+        return b"".join(chosen), place
 
     async def _wait(self) -> bool:
         """Wait for the next look at the runs that has brought anything; False if none does."""

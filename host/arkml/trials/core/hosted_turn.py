@@ -17,6 +17,9 @@ from arkml.trials.wire.players_pb2 import Player, PlayerKind, View
 LATE: Final = 1e-6
 """Seconds that timers of event loops may be early."""
 
+MOST_ACTION: Final = 1 << 20
+"""Bytes of an action, which is held for as long as its player acts; guests take some floats."""
+
 _STAND_IN, _DEFAULT = ActionNote.STAND_IN, ActionNote.DEFAULT
 
 
@@ -155,11 +158,13 @@ class HostedTurn:
         is_begun = self._observations.has_begun
         if player is None or not (is_begun and AUTO <= tick <= outgoing.tick):
             if actor.phase is not Phase.LEAVING:
-                outgoing.note(
+                outgoing.complain(
                     f"an action of {actor.name!r} for tick {tick} was ignored in tick"
                     f" {outgoing.tick}: there is no such tick yet"
                 )
             return
+        if len(action.content) > MOST_ACTION:
+            raise Breach(f"its action has {len(action.content)} bytes, more than {MOST_ACTION}")
         player.take(action.content, now)
         if player.is_away:
             player.is_away = False

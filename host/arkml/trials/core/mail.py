@@ -52,7 +52,7 @@ class Mail:
         name, outgoing = reward.receiver_name, self._outgoing
         receivers = self._receivers.find(name)
         if not receivers:
-            outgoing.note(f"a reward of {sender!r} is for {name!r}, which is not an actor")
+            outgoing.complain(f"a reward of {sender!r} is for {name!r}, which is not an actor")
             return
         for source in reward.sources:
             if not (math.isfinite(source.value) and math.isfinite(source.confidence)):
@@ -64,10 +64,10 @@ class Mail:
                 content = source.SerializeToString()
                 outgoing.log(EntryKind.REWARD, tick=tick, name=name, sender=sender, content=content)
         if tick == outgoing.tick:
-            for index in receivers:
-                self._rewards.add(index, sources)
+            if not self._rewards.add(receivers, sources, reward.ByteSize()):
+                outgoing.complain(f"a reward of {sender!r} was dropped: too much waits in the tick")
         elif tick < outgoing.tick - self._buffered:
-            outgoing.note(f"a reward of {sender!r} for tick {tick} is out of sync")
+            outgoing.complain(f"a reward of {sender!r} for tick {tick} is out of sync")
 
     def take_hosted(self, rewards: HostedRewards) -> None:
         """Take in rewards by a hosted environment for the present tick."""
@@ -86,7 +86,7 @@ class Mail:
             return
         name, payload, outgoing = message.receiver_name, message.payload, self._outgoing
         if not payload.type_url:  # the published JavaScript SDK ends its stream at one
-            outgoing.note(f"a message of {sender!r} was refused: its payload has no type_url")
+            outgoing.complain(f"a message of {sender!r} was refused: its payload has no type_url")
             return
         if outgoing.is_logged:
             content = payload.SerializeToString()
@@ -97,7 +97,7 @@ class Mail:
             return
         receivers = self._receivers.find(name)
         if not receivers:
-            outgoing.note(f"a message of {sender!r} is for {name!r}, which is not in the trial")
+            outgoing.complain(f"a message of {sender!r} is for {name!r}, which is not in the trial")
         shared = ActorRunTrialInput(state=NORMAL, message=sent)
         for index in receivers:
             outgoing.to_actor(index, shared)
@@ -128,14 +128,14 @@ class Mail:
 
     def _refuse(self, sender: str, value: float, confidence: float) -> None:
         pair = f"value {value:g} with confidence {confidence:g}"
-        self._outgoing.note(f"a reward of {sender!r} was refused: its {pair} is not finite")
+        self._outgoing.complain(f"a reward of {sender!r} was refused: its {pair} is not finite")
 
     def _tick_of(self, tick: int, what: str, sender: str) -> int | None:
         """Return the tick that is meant, None if there was no such tick yet."""
         present = self._outgoing.tick
         if tick > present or tick < AUTO:
             why = "it is in the future" if tick > present else "there is no such tick"
-            self._outgoing.note(f"a {what} of {sender!r} for tick {tick} was refused: {why}")
+            self._outgoing.complain(f"a {what} of {sender!r} for tick {tick} was refused: {why}")
             return None
         return present if tick == AUTO else tick
 

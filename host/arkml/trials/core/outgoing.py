@@ -26,6 +26,11 @@ from arkml.trials.wire.common_pb2 import CommunicationState, TrialState
 from arkml.trials.wire.environment_pb2 import EnvRunTrialInput
 from arkml.trials.wire.players_pb2 import View
 
+MOST_COMPLAINTS = 100
+"""Complaints of one tick; those beyond are left out."""
+
+_MOST_TEXT = 1_000
+
 
 class Outgoing:
     """
@@ -37,6 +42,7 @@ class Outgoing:
 
     def __init__(self, wall: Callable[[], int], *, is_logged: bool) -> None:
         self.tick = 0
+        self._complaints = 0, 0  # a tick, and their number in it
         self.wall = wall
         self.is_logged = is_logged
         self._outputs: list[Output] = []
@@ -112,6 +118,16 @@ class Outgoing:
         self._outputs.append(Notice(text))
         self.log(EntryKind.EVENT, name=name, note=text, origin=origin)
 
+    def complain(self, text: str) -> None:
+        """Add a note about a message that was not taken, cut, if there are not many in the tick."""
+        tick, count = self._complaints
+        count = count + 1 if tick == self.tick else 1
+        self._complaints = self.tick, count
+        if count <= MOST_COMPLAINTS:
+            self.note(shortened(text))
+        elif count == MOST_COMPLAINTS + 1:
+            self.note(f"more messages were not taken in tick {self.tick}")
+
     def log_acted(self, names: Sequence[str], acted: Sequence[Acted]) -> None:
         """Add the actions of a tick of a hosted trial, of the actors of these names, to the log."""
         if self.is_logged:
@@ -141,3 +157,8 @@ class Outgoing:
             tick = self.tick if tick is None else tick
             entry = Entry(kind, tick, self.wall(), name, sender, content, note, origin)
             self._outputs.append(entry)
+
+
+def shortened(text: str) -> str:
+    """Return the beginning of a text that another program has made."""
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."

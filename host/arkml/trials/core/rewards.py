@@ -8,6 +8,12 @@ from typing import TypeAlias
 from arkml.trials.core.hosting import HostedRewards
 from arkml.trials.wire.common_pb2 import Reward, RewardSource
 
+MOST_BYTES = 64 << 20
+"""Bytes of the rewards that wait in one tick; what has several receivers counts for each."""
+
+_SOURCE_BYTES = 512
+"""Bytes of a source, and of a reward, beside its content, by estimate."""
+
 
 def aggregate(tick: int, receiver: str, sources: Iterable[RewardSource]) -> Reward:
     """
@@ -33,10 +39,20 @@ class PendingRewards:
     def __init__(self) -> None:
         self._parts: list[HostedRewards | _Given] = []
         self._taken: Sequence[HostedRewards | _Given] = ()
+        self._bytes = 0  # of rewards that were sent in messages
 
-    def add(self, actor: int, sources: Sequence[RewardSource]) -> None:
-        """Keep sources for an actor, by its index."""
-        self._parts.append((actor, sources))
+    def add(self, actors: Sequence[int], sources: Sequence[RewardSource], size: int) -> bool:
+        """
+        Keep sources of `size` bytes for actors, by their indices.
+
+        Returns False, and keeps none, if too much waits in this tick.
+        """
+        held = self._bytes + len(actors) * (size + _SOURCE_BYTES * (1 + len(sources)))
+        if held > MOST_BYTES:
+            return False
+        self._bytes = held
+        self._parts += [(actor, sources) for actor in actors]
+        return True
 
     def add_hosted(self, rewards: HostedRewards) -> None:
         """Keep rewards by a hosted environment, whose sources are parsed only if asked for."""
@@ -44,7 +60,7 @@ class PendingRewards:
 
     def take(self) -> None:
         """Begin another tick: what was kept so far is what `taken` returns."""
-        self._taken, self._parts = self._parts, []
+        self._taken, self._parts, self._bytes = self._parts, [], 0
 
     def taken(self, actors: Container[int]) -> dict[int, list[RewardSource]]:
         """Return the sources of the tick for those of `actors` that have any, by their index."""

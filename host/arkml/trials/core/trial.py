@@ -24,7 +24,7 @@ from arkml.trials.core.hosting import (
 )
 from arkml.trials.core.mail import Mail
 from arkml.trials.core.observations import PresentObservations
-from arkml.trials.core.outgoing import Outgoing
+from arkml.trials.core.outgoing import Outgoing, shortened
 from arkml.trials.core.outputs import Output
 from arkml.trials.core.places import ActorPlace, Breach, EnvironmentPlace
 from arkml.trials.core.states import (
@@ -248,7 +248,7 @@ class Trial:
             self._ending.leaving -= 1
             self._end_if_all_left()
         elif state == END:
-            self.lose_actor(actor.index, message.details or "it left", now)
+            self.lose_actor(actor.index, shortened(message.details) or "it left", now)
         else:
             raise Breach.of(state, kind)
 
@@ -283,7 +283,7 @@ class Trial:
             self._mail.deliver_rewards()  # which actors may wait for before they acknowledge
             self._end_if_all_left()
         elif state == END:
-            self.lose_environment(message.details or "it left")
+            self.lose_environment(shortened(message.details) or "it left")
         else:
             raise Breach.of(state, kind)
 

@@ -10,12 +10,15 @@ from arkml.trials.core.mail import AUTO
 from arkml.trials.core.observations import PresentObservations
 from arkml.trials.core.outgoing import Outgoing
 from arkml.trials.core.outputs import EntryKind
-from arkml.trials.core.places import ActorPlace
+from arkml.trials.core.places import ActorPlace, Breach
 from arkml.trials.core.states import Move, Phase
 from arkml.trials.wire.common_pb2 import Action, CommunicationState
 from arkml.trials.wire.environment_pb2 import ActionSet, EnvRunTrialInput
 
 NORMAL = CommunicationState.NORMAL
+
+MOST_BYTES = 64 << 20
+"""Bytes of the actions of one tick; an actor that sends more breaks the protocol."""
 
 
 class TurnRules(Protocol):
@@ -36,7 +39,7 @@ class TurnRules(Protocol):
         """Give actors their observations, and wait for their actions."""
 
     def take(self, actor: ActorPlace, action: Action, now: float) -> None:
-        """Take in an action of an actor."""
+        """Take in an action of an actor. Raises Breach for one that is too large."""
 
     def late(self, now: float) -> list[tuple[ActorPlace, str]]:
         """Return the actors that are lost since they are late with reasons; look for the next."""
@@ -66,6 +69,7 @@ class TrialTurn:
         self._observations = observations
         self._outgoing = outgoing
         self._missing = 0
+        self._bytes = 0  # of the actions of the tick
         self._began = 0.0
         self.due: float | None = None
 
@@ -80,7 +84,7 @@ class TrialTurn:
     def begin(self, now: float) -> None:
         """Give actors their observations, and wait for their actions."""
         shortest = 0.0
-        self._began, self._missing = now, len(self._actors)
+        self._began, self._missing, self._bytes = now, len(self._actors), 0
         for actor, message in zip(self._actors, self._observations.messages(), strict=True):
             actor.action, actor.is_missing = None, True
             if not actor.is_present:
@@ -97,14 +101,18 @@ class TrialTurn:
         """Take in an action, which counts if it is the first one of the actor in the tick."""
         tick, outgoing = action.tick_id, self._outgoing
         if actor.is_missing and tick in (AUTO, outgoing.tick):
-            content = actor.action = action.content
+            content = action.content
+            if self._bytes + len(content) > MOST_BYTES:
+                raise Breach(f"with its action, those of the tick take over {MOST_BYTES} bytes")
+            self._bytes += len(content)
+            actor.action = content
             actor.is_missing = False
             self._missing -= 1
             if outgoing.is_logged:
                 note = str(ActionNote.GIVEN)
                 outgoing.log(EntryKind.ACTION, name=actor.name, content=content, note=note)
         elif actor.phase is not Phase.LEAVING:
-            outgoing.note(
+            outgoing.complain(
                 f"an action of {actor.name!r} for tick {tick} was ignored in tick {outgoing.tick}:"
                 " it is of another tick, not the first one, or before the first observation"
             )

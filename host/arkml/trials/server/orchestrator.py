@@ -17,6 +17,7 @@ from arkml.trials.core.outputs import Logged
 from arkml.trials.core.parameters import checked
 from arkml.trials.core.states import ENDED
 from arkml.trials.core.trial import Trial
+from arkml.trials.server.kept_trials import EndedTrial, KeptTrials
 from arkml.trials.server.options import TrialsOptions
 from arkml.trials.server.trial_task import TrialTask
 from arkml.trials.server.watchers import Watchers
@@ -69,7 +70,7 @@ class Orchestrator:
     The trials of one server; it implements TrialService.
 
     Belongs to one event loop. Ended trials stay visible until `TrialLimits.ended_kept` others have
-    ended after them.
+    ended after them, or what is kept of all trials takes too many bytes.
     """
 
     def __init__(
@@ -84,7 +85,8 @@ class Orchestrator:
         self._log = trial_log
         self._hosting = hosting
         self._live: dict[str, TrialTask] = {}
-        self._ended: dict[str, Trial] = {}
+        self._kept = KeptTrials(options.limits.ended_kept)
+        self._ended = self._kept.ended
         self._preparing: dict[str, asyncio.Task[TrialParams]] = {}
         self._watchers = Watchers(self._describe)
         self._is_closing = False
@@ -122,6 +124,7 @@ class Orchestrator:
         self._watchers.change(trial, trial.state)
         try:
             params = given or await self._prepared_while_live(trial, request)
+            self._kept.begin(trial.id, params.ByteSize() + len(request.user_id.encode()))
             hosting = self._hosting_of(params)
             pacing = None if hosting is None else hosting.pacing(params)
         except BaseException as error:
@@ -234,9 +237,16 @@ class Orchestrator:
         self._live.pop(trial.id, None)
         if trial.id in self._preparing:
             self._preparing[trial.id].cancel()
-        self._ended[trial.id] = trial
-        while len(self._ended) > self.options.limits.ended_kept:
-            del self._ended[next(iter(self._ended))]
+        self._kept.end(
+            EndedTrial(
+                trial.id,
+                trial.state,
+                trial.reason,
+                self._describe(trial),
+                trial.latest,
+                trial.trial_actors(),
+            )
+        )
         if self._is_closing and not self._live:
             self._all_over.set()
 
@@ -305,10 +315,14 @@ class Orchestrator:
             )
         return params
 
-    def _trials(self) -> list[Trial]:
+    def _trials(self) -> list[Trial | EndedTrial]:
         return [*self._ended.values(), *self.live_trials()]
 
-    def _describe(self, trial: Trial) -> TrialInfo:
+    def _describe(self, trial: Trial | EndedTrial) -> TrialInfo:
+        if isinstance(trial, EndedTrial):
+            copy = TrialInfo()
+            copy.CopyFrom(trial.info)
+            return copy
         return TrialInfo(
             trial_id=trial.id,
             state=trial.state,

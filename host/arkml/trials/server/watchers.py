@@ -7,43 +7,57 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 
 from arkml.trials.core.trial import Trial
+from arkml.trials.server.kept_trials import EndedTrial
 from arkml.trials.wire.common_pb2 import TrialState
 from arkml.trials.wire.lifecycle_pb2 import TrialInfo, TrialListEntry, TrialListRequest
 
 MOST_QUEUED = 100_000
 """Entries that may wait for a watcher; with more the oldest are dropped."""
 
+MOST_BYTES = 256 << 20
+"""Bytes of the entries that wait for all watchers; the one with the most loses the oldest."""
+
+_ENTRY_BYTES = 256
+"""Bytes of an entry beside its content, by estimate."""
+
 
 class Watchers:
     """Gives each watcher the present states of all trials, and then every change (CG-2)."""
 
-    def __init__(self, describe: Callable[[Trial], TrialInfo]) -> None:
+    def __init__(self, describe: Callable[[Trial | EndedTrial], TrialInfo]) -> None:
         self._describe = describe
         self._watchers: set[_Watcher] = set()
+        self._bytes = 0
         self._is_closed = False
 
     def change(self, trial: Trial, state: TrialState) -> None:
-        """Tell all watchers of a new state."""
+        """Tell all watchers of a new state; they share one entry."""
+        shared: dict[bool, TrialListEntry] = {}
         for watcher in self._watchers:
-            watcher.add(self._entry(trial, state, is_full=watcher.is_full), state)
+            if watcher.wants(state):
+                if watcher.is_full not in shared:
+                    shared[watcher.is_full] = self._entry(trial, state, is_full=watcher.is_full)
+                self._give(watcher, shared[watcher.is_full])
 
     async def watch(
-        self, request: TrialListRequest, trials: Callable[[], Iterable[Trial]]
+        self, request: TrialListRequest, trials: Callable[[], Iterable[Trial | EndedTrial]]
     ) -> AsyncIterator[TrialListEntry]:
         """Iterate over the present states of `trials`, and over changes until the server closes."""
         watcher = _Watcher(frozenset(request.filter), is_full=request.full_info)
-        for trial in trials():
-            watcher.add(self._entry(trial, trial.state, is_full=watcher.is_full), trial.state)
         self._watchers.add(watcher)
         try:
+            for trial in trials():
+                if watcher.wants(trial.state):
+                    self._give(watcher, self._entry(trial, trial.state, is_full=watcher.is_full))
             while not self._is_closed or watcher.entries:
                 if watcher.entries:
-                    yield watcher.entries.popleft()
+                    yield self._take(watcher)
                 else:
                     watcher.arrived.clear()
                     await watcher.arrived.wait()
         finally:
             self._watchers.discard(watcher)
+            self._bytes -= watcher.bytes
 
     def close(self) -> None:
         """End all iterations after what they have not yielded yet."""
@@ -51,22 +65,42 @@ class Watchers:
         for watcher in self._watchers:
             watcher.arrived.set()
 
-    def _entry(self, trial: Trial, state: TrialState, *, is_full: bool) -> TrialListEntry:
+    def _give(self, watcher: _Watcher, entry: TrialListEntry) -> None:
+        """Let an entry wait for a watcher, in the place of the oldest ones if there are many."""
+        size = entry.ByteSize() + _ENTRY_BYTES
+        watcher.entries.append((entry, size))
+        watcher.bytes += size
+        self._bytes += size
+        watcher.arrived.set()
+        if len(watcher.entries) > MOST_QUEUED:
+            self._take(watcher)
+        while self._bytes > MOST_BYTES:
+            self._take(max(self._watchers, key=lambda one: one.bytes))
+
+    def _take(self, watcher: _Watcher) -> TrialListEntry:
+        """Return the oldest entry of a watcher, and take it off."""
+        entry, size = watcher.entries.popleft()
+        watcher.bytes -= size
+        self._bytes -= size
+        return entry
+
+    def _entry(
+        self, trial: Trial | EndedTrial, state: TrialState, *, is_full: bool
+    ) -> TrialListEntry:
         info = self._describe(trial) if is_full else None
         return TrialListEntry(trial_id=trial.id, state=state, info=info)
 
 
 class _Watcher:
-    """The entries that one watcher has not taken yet."""
+    """The entries that one watcher has not taken yet, each with its bytes."""
 
     def __init__(self, states: frozenset[TrialState], *, is_full: bool) -> None:
         self.is_full = is_full
-        self.entries: deque[TrialListEntry] = deque(maxlen=MOST_QUEUED)
+        self.entries: deque[tuple[TrialListEntry, int]] = deque()
+        self.bytes = 0
         self.arrived = asyncio.Event()
         self._states = states
 
-    def add(self, entry: TrialListEntry, state: TrialState) -> None:
-        """Add an entry that is asked for."""
-        if not self._states or state in self._states:
-            self.entries.append(entry)
-            self.arrived.set()
+    def wants(self, state: TrialState) -> bool:
+        """Return whether entries of a state are asked for."""
+        return not self._states or state in self._states
