@@ -293,12 +293,14 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
             info["error"] = np.array([errors.get(k) for k in range(count)], object)
             info["_error"] = np.array([k in errors for k in range(count)])
         if any(one.done for one in step.steps.values()):
-            info["guest_done"] = np.array(
-                [k in step.steps and step.steps[k].done for k in range(count)]
-            )
+            done = np.array([k in step.steps and step.steps[k].done for k in range(count)])
+            info["guest_done"], info["_guest_done"] = done, done.copy()
         demonstrations = {k: self._fleet.take_demonstrations(k) for k in step.steps}
         if any(demonstrations.values()):
-            info["demonstrations"] = {k: given for k, given in demonstrations.items() if given}
+            given = info["demonstrations"] = np.full(count, None, object)
+            for guest, rows in demonstrations.items():
+                given[guest] = rows or None
+            info["_demonstrations"] = given.astype(bool)
 
 
 _Rows = tuple[Decision, Places]
