@@ -320,6 +320,7 @@ def read_only(array):
         ("terminations", np.zeros(2, "u1")),
         ("truncations", np.zeros(4, bool)[::2]),
         ("present", np.zeros(3, bool)),
+        ("rewards", np.zeros(9, "u1")[1:].view("f4")),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_before_anything_moves(make, kind, field, array):
@@ -333,6 +334,8 @@ def test_arrays_that_do_not_fit_are_refused_before_anything_moves(make, kind, fi
         envs.step(actions, out=good._replace(**{field: array}))
     with pytest.raises(UsageError, match="three arrays"):
         envs.step(actions, out=good._replace(present=good.terminations))
+    with pytest.raises(UsageError, match="takes StepArrays, not tuple"):
+        envs.step(actions, out=tuple(good))
 
     assert not any(np.any(array) for array in good)
     assert np.array_equal(envs.step(actions, out=good)[0], other.step(actions)[0])

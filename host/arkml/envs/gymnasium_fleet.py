@@ -28,7 +28,7 @@ from arkml.envs.spaces import (
     shown,
     taken,
 )
-from arkml.envs.step_arrays import Outcome, StepArrays
+from arkml.envs.step_arrays import Outcome, StepArrays, require_arrays
 from arkml.envs.vector_infos import VectorInfos
 from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
@@ -139,7 +139,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         """
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if out is not None:
-            out.require(self._spec, self.num_envs)
+            require_arrays(out, self._spec, self.num_envs)
         if self._fresh is not None or self._failed.all():
             raise gymnasium.error.ResetNeeded(
                 "reset the environment before its first step"

@@ -27,7 +27,7 @@ from arkml.envs.spaces import (
     shown,
     taken,
 )
-from arkml.envs.step_arrays import Outcome, StepArrays
+from arkml.envs.step_arrays import Outcome, StepArrays, require_arrays
 from arkml.envs.vector_infos import VectorInfos
 from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
@@ -167,7 +167,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         """
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if out is not None:
-            out.require(self._spec, self.num_envs)
+            require_arrays(out, self._spec, self.num_envs)
         self._acted = values
         outcome = self._start_over() if self._is_over else self._stepped(values)
         return outcome if out is None else out.filled(outcome)
