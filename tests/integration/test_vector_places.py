@@ -7,6 +7,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import DictInfoToList
 from tests.integration.command_line import GUESTS
 from tests.integration.hostile_environments import GIVES
+from tests.integration.test_environment import INITIAL, RUNNING, scripted
 from tests.integration.test_environment_fleet import FRAGILE
 from tests.integration.test_environment_memory import NAMER
 
@@ -132,6 +133,7 @@ def told(envs, steps=12):
 
 
 FAILS, LEAVES = 2, 3  # faults of a walker
+TURNS = [(1, INITIAL, 0)], [(1, RUNNING, 1)]
 
 
 @pytest.mark.parametrize(
@@ -169,6 +171,24 @@ def test_metadata_does_not_take_the_keys_of_the_environment(make, kind):
 
     assert all("name 0001" in info for (info,) in named[:1])
     assert not any("error" in info for (info,) in infos)
+
+
+@BOTH
+@pytest.mark.parametrize("turns", [1, 2], ids=["of a reset", "of a step"])
+def test_observations_that_are_changed_in_place_are_not_those_that_end_an_episode(
+    make, kind, turns
+):
+    guest = scripted(*TURNS[:turns], after="unreachable")
+    envs = make(kind, guest, count=1, configure=None)
+    observations, _ = envs.reset()
+    for _ in range(turns - 1):
+        observations = envs.step(np.zeros((1, 1), "f4"))[0]
+    last = observations.tolist()
+    observations[:] = 99
+    observations, _, _, truncated, _ = envs.step(np.zeros((1, 1), "f4"))
+
+    assert truncated.all()
+    assert observations.tolist() == last
 
 
 # Resets of some places.

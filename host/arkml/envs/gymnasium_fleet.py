@@ -28,7 +28,7 @@ from arkml.envs.spaces import (
     shown,
     taken,
 )
-from arkml.envs.step_arrays import Outcome, StepArrays, require_arrays
+from arkml.envs.step_arrays import Outcome, StepArrays, copied, owned, require_arrays
 from arkml.envs.vector_infos import VectorInfos
 from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
@@ -126,7 +126,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         self._begun = []
         info: dict[str, Any] = {}
         self._inform(info, step, _beginnings(step))
-        return shown(self._spec, self._seen), info
+        return copied(shown(self._spec, self._seen)), info
 
     def step(self, actions: Any, *, out: StepArrays | None = None) -> Outcome:
         """
@@ -168,7 +168,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         outcome = (
             shown(self._spec, self._seen), step.rewards, step.terminated, step.truncated, info
         )  # fmt: skip
-        return outcome if out is None else out.filled(outcome)
+        return owned(outcome) if out is None else out.filled(outcome)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close all guests."""
@@ -201,7 +201,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         step.present |= ~mask & self._fleet.alive
         info: dict[str, Any] = {}
         self._inform(info, step, rows)
-        return shown(self._spec, self._seen), info
+        return copied(shown(self._spec, self._seen)), info
 
     def _agents_shown(self) -> list[Shown | None]:
         actions = self._acted

@@ -27,7 +27,7 @@ from arkml.envs.spaces import (
     shown,
     taken,
 )
-from arkml.envs.step_arrays import Outcome, StepArrays, require_arrays
+from arkml.envs.step_arrays import Outcome, StepArrays, owned, require_arrays
 from arkml.envs.vector_infos import VectorInfos
 from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
@@ -154,7 +154,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         self._slots.clear()
         self._hidden = np.zeros(0, np.int32)
         self._is_over = self._has_failed = False
-        observations, _, _, _, info = self._show(step)
+        observations, _, _, _, info = owned(self._show(step))
         return observations, info
 
     def step(self, actions: Any, *, out: StepArrays | None = None) -> Outcome:
@@ -170,7 +170,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
             require_arrays(out, self._spec, self.num_envs)
         self._acted = values
         outcome = self._start_over() if self._is_over else self._stepped(values)
-        return outcome if out is None else out.filled(outcome)
+        return owned(outcome) if out is None else out.filled(outcome)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environment."""

@@ -75,6 +75,19 @@ class StepArrays(NamedTuple):
         return self.observations, self.rewards, self.terminations, self.truncations, info
 
 
+def owned(outcome: Outcome) -> Outcome:
+    """Return an outcome whose observations are copies: the environment keeps its own."""
+    observations, *rest = outcome
+    return copied(observations), *rest
+
+
+def copied(observations: Any) -> Any:
+    """Return a copy of observations, an array or a dict of arrays."""
+    if isinstance(observations, dict):
+        return {name: part.copy() for name, part in observations.items()}
+    return observations.copy()
+
+
 def require_arrays(out: object, spec: Spec, count: int) -> None:
     """Raise UsageError unless `out` is StepArrays that fit, see `StepArrays.require`."""
     if not isinstance(out, StepArrays):
