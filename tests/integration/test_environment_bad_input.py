@@ -78,7 +78,7 @@ class Vector(Stepped):
 
     def step(self, action):
         observations, _, _, _, info = self.env.step(one_row(action))
-        return observations[0].tolist(), info.get("error")
+        return observations[0].tolist(), info["error"][0] if "error" in info else None
 
 
 class Fleet(Stepped):

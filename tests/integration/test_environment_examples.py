@@ -27,9 +27,9 @@ def printed(name, folder, *words, **more):
 
 
 def shown(name):
-    """The lines under the name of a program in the README."""
-    text = (FOLDER / "README.md").read_text()
-    return re.search(rf"## {name}\.py\n\n```text\n(.*?)\n```", text, re.DOTALL)[1].splitlines()
+    """The lines under the name of a file in the README."""
+    section = (FOLDER / "README.md").read_text().split(f"## {name}\n")[1].split("\n## ")[0]
+    return re.search(r"```text\n(.*?)\n```", section, re.DOTALL)[1].splitlines()
 
 
 def without_numbers(lines):
@@ -42,14 +42,14 @@ def test_ppo_learns_from_a_fleet(name, tmp_path):
     lines = printed(name, tmp_path, GUESTS / "c_cartpole.wasm")
     means = [float(line.split()[-1]) for line in lines]
 
-    assert without_numbers(lines) == without_numbers(shown(name))
+    assert without_numbers(lines) == without_numbers(shown(f"{name}.py"))
     assert means[-1] > 2 * means[0]
 
 
 def test_agents_of_two_behaviors_choose_what_is_allowed(tmp_path):
     lines = printed("two_behaviors", tmp_path, GUESTS / "c_choosers.wasm")
 
-    assert without_numbers(lines) == without_numbers(shown("two_behaviors"))
+    assert without_numbers(lines) == without_numbers(shown("two_behaviors.py"))
 
 
 def test_a_video_is_recorded(tmp_path):
@@ -57,6 +57,6 @@ def test_a_video_is_recorded(tmp_path):
     with Image.open(tmp_path / "pendulum.gif") as video:
         pictures, size = video.n_frames, video.size
 
-    assert lines == shown("record_video")
+    assert lines == shown("record_video.py")
     assert size == (256, 256)
     assert pictures > 50  # equal ones are stored once

@@ -244,6 +244,9 @@ def said_of(info, count):
     ]
 
 
+OF_GUEST = "error", "guest_done", "auto_answered"
+
+
 def seats(observations, rewards, terminated, truncated, info):
     count, told = len(rewards), dict(info)
     branches = branches_of(told)
@@ -254,8 +257,12 @@ def seats(observations, rewards, terminated, truncated, info):
             [features(seen).tolist(), said] if over else None
             for seen, said, over in zip(*final, ended, strict=True)
         ]
+    of_guest = {name: told.pop(name) for name in OF_GUEST if name in told}
+    for name, values in of_guest.items():  # the same at each place
+        assert told.pop(f"_{name}").all()
+        assert values.tolist() == [values[0]] * count
     said = said_of(told, count)
-    told = plain(told)
+    told = plain({**told, **{name: values[0] for name, values in of_guest.items()}})
     return {
         "observations": features(observations).tolist(), "rewards": rewards.tolist(),
         "terminated": terminated.tolist(), "truncated": truncated.tolist(),

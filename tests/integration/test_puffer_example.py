@@ -163,4 +163,4 @@ def test_the_program_prints_what_its_readme_says(recipe, capsys):
     recipe["main"]()
 
     lines = capsys.readouterr().out.splitlines()
-    assert without_numbers(lines) == without_numbers(shown("puffer_env"))
+    assert without_numbers(lines) == without_numbers(shown("puffer_env.py"))

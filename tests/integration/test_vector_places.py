@@ -4,9 +4,14 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import DictInfoToList
 from tests.integration.command_line import GUESTS
+from tests.integration.hostile_environments import GIVES
+from tests.integration.test_environment import INITIAL, RUNNING, scripted
 from tests.integration.test_environment_fleet import FRAGILE
+from tests.integration.test_environment_memory import NAMER
 
+from arkml.envs.core.decisions import Demonstrations
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.errors import UsageError
@@ -115,6 +120,75 @@ def test_an_empty_place_is_blank(make):
 
     assert colors[2] == 2  # those of the paper
     assert min(colors[:2]) > 2
+
+
+# Infos.
+
+
+def told(envs, steps=12):
+    """The infos of steps of zeros, a dict for each place, as Gymnasium's own wrapper has them."""
+    wrapped = DictInfoToList(envs)
+    wrapped.reset(seed=1)
+    return [wrapped.step(np.zeros((envs.num_envs, 1), "f4"))[4] for _ in range(steps)]
+
+
+FAILS, LEAVES = 2, 3  # faults of a walker
+TURNS = [(1, INITIAL, 0)], [(1, RUNNING, 1)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "name"),
+    [
+        (GuestVectorEnv, {"configure": (2, SAME, 1, 0, 0)}, "auto_answered"),
+        (GuestVectorEnv, {"configure": (2, NEXT, 1, LEAVES, 4)}, "guest_done"),
+        (GuestFleetVectorEnv, {"configure": (1, NEXT, 1, LEAVES, 4)}, "guest_done"),
+        (GuestVectorEnv, {"configure": (2, NEXT, 1, FAILS, 3)}, "error"),
+        (GuestFleetVectorEnv, {"configure": (1, NEXT, 1, FAILS, 3)}, "error"),
+    ],
+)
+def test_infos_of_guests_have_the_form_of_gymnasium(make, kind, options, name):
+    module = GUESTS / "c_walkers.wasm"
+    infos = told(make(kind, module, count=2, restart="on-failure", **options))
+
+    said = [[one[name] for one in info] for info in infos if any(name in one for one in info)]
+    assert said
+    assert all(one == other and one for one, other in said)
+
+
+@BOTH
+def test_demonstrations_are_infos_of_the_guest_that_gave_them(make, kind):
+    infos = told(make(kind, GIVES, count=1, configure=None), 2)
+
+    assert [type(info["demonstrations"][0]) for (info,) in infos] == [Demonstrations] * 2
+
+
+@BOTH
+def test_metadata_does_not_take_the_keys_of_the_environment(make, kind):
+    guest = NAMER.replace(b"name 0000", b"error\\00\\00\\00\\00")
+    configure = {"configure": None}
+    named = told(make(kind, NAMER, count=1, **configure), 3)
+    infos = told(make(kind, guest, count=1, **configure), 3)
+
+    assert all("name 0001" in info for (info,) in named[:1])
+    assert not any("error" in info for (info,) in infos)
+
+
+@BOTH
+@pytest.mark.parametrize("turns", [1, 2], ids=["of a reset", "of a step"])
+def test_observations_that_are_changed_in_place_are_not_those_that_end_an_episode(
+    make, kind, turns
+):
+    guest = scripted(*TURNS[:turns], after="unreachable")
+    envs = make(kind, guest, count=1, configure=None)
+    observations, _ = envs.reset()
+    for _ in range(turns - 1):
+        observations = envs.step(np.zeros((1, 1), "f4"))[0]
+    last = observations.tolist()
+    observations[:] = 99
+    observations, _, _, truncated, _ = envs.step(np.zeros((1, 1), "f4"))
+
+    assert truncated.all()
+    assert observations.tolist() == last
 
 
 # Resets of some places.

@@ -12,5 +12,5 @@ def test_ppo_learns_to_keep_poles_upright(name, tmp_path):
     lines = printed(name, tmp_path, GUESTS / "c_cartpole.wasm", PYTHONWARNINGS="ignore")
     means = [float(line.split()[-1]) for line in lines]
 
-    assert without_numbers(lines) == without_numbers(shown(name))
+    assert without_numbers(lines) == without_numbers(shown(f"{name}.py"))
     assert means[-1] > 2 * means[0]

@@ -28,7 +28,7 @@ from arkml.envs.spaces import (
     shown,
     taken,
 )
-from arkml.envs.step_arrays import Outcome, StepArrays
+from arkml.envs.step_arrays import Outcome, StepArrays, copied, owned, require_arrays
 from arkml.envs.vector_infos import VectorInfos
 from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
@@ -126,7 +126,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         self._begun = []
         info: dict[str, Any] = {}
         self._inform(info, step, _beginnings(step))
-        return shown(self._spec, self._seen), info
+        return copied(shown(self._spec, self._seen)), info
 
     def step(self, actions: Any, *, out: StepArrays | None = None) -> Outcome:
         """
@@ -139,7 +139,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         """
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if out is not None:
-            out.require(self._spec, self.num_envs)
+            require_arrays(out, self._spec, self.num_envs)
         if self._fresh is not None or self._failed.all():
             raise gymnasium.error.ResetNeeded(
                 "reset the environment before its first step"
@@ -168,7 +168,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         outcome = (
             shown(self._spec, self._seen), step.rewards, step.terminated, step.truncated, info
         )  # fmt: skip
-        return outcome if out is None else out.filled(outcome)
+        return owned(outcome) if out is None else out.filled(outcome)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close all guests."""
@@ -201,7 +201,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         step.present |= ~mask & self._fleet.alive
         info: dict[str, Any] = {}
         self._inform(info, step, rows)
-        return shown(self._spec, self._seen), info
+        return copied(shown(self._spec, self._seen)), info
 
     def _agents_shown(self) -> list[Shown | None]:
         actions = self._acted
@@ -293,12 +293,14 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
             info["error"] = np.array([errors.get(k) for k in range(count)], object)
             info["_error"] = np.array([k in errors for k in range(count)])
         if any(one.done for one in step.steps.values()):
-            info["guest_done"] = np.array(
-                [k in step.steps and step.steps[k].done for k in range(count)]
-            )
+            done = np.array([k in step.steps and step.steps[k].done for k in range(count)])
+            info["guest_done"], info["_guest_done"] = done, done.copy()
         demonstrations = {k: self._fleet.take_demonstrations(k) for k in step.steps}
         if any(demonstrations.values()):
-            info["demonstrations"] = {k: given for k, given in demonstrations.items() if given}
+            given = info["demonstrations"] = np.full(count, None, object)
+            for guest, rows in demonstrations.items():
+                given[guest] = rows or None
+            info["_demonstrations"] = given.astype(bool)
 
 
 _Rows = tuple[Decision, Places]

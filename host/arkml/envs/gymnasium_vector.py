@@ -27,7 +27,7 @@ from arkml.envs.spaces import (
     shown,
     taken,
 )
-from arkml.envs.step_arrays import Outcome, StepArrays
+from arkml.envs.step_arrays import Outcome, StepArrays, owned, require_arrays
 from arkml.envs.vector_infos import VectorInfos
 from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
@@ -154,7 +154,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         self._slots.clear()
         self._hidden = np.zeros(0, np.int32)
         self._is_over = self._has_failed = False
-        observations, _, _, _, info = self._show(step)
+        observations, _, _, _, info = owned(self._show(step))
         return observations, info
 
     def step(self, actions: Any, *, out: StepArrays | None = None) -> Outcome:
@@ -167,10 +167,10 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         """
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if out is not None:
-            out.require(self._spec, self.num_envs)
+            require_arrays(out, self._spec, self.num_envs)
         self._acted = values
         outcome = self._start_over() if self._is_over else self._stepped(values)
-        return outcome if out is None else out.filled(outcome)
+        return owned(outcome) if out is None else out.filled(outcome)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environment."""
@@ -210,7 +210,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
     def _show_in_place(self, step: Step, moved: InPlace) -> Outcome:
         """Return the outcome of a submit whose rows are in the order of the places."""
         decision = step.decisions[0]
-        info = {"present": self._all.copy(), **showing.guest_info(self._env, step)}
+        info = {"present": self._all.copy(), **self._guest_info(step)}
         rewards, truncated = decision.rewards, decision.truncated
         if len(moved.begun) or len(moved.over):
             self._slots.follow(decision.agents, moved.over)
@@ -244,7 +244,11 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         """Return the outcome of a guest that ended after all its agents had."""
         self._is_over, self._has_failed = True, step.error is not None
         self._seated = None
-        return self._empty(showing.guest_info(self._env, step))
+        return self._empty(self._guest_info(step))
+
+    def _guest_info(self, step: Step) -> dict[str, Any]:
+        """Return what an info has of the guest, which is that of all places."""
+        return self._infos.of_guest(showing.guest_info(self._env, step))
 
     def _empty(self, info: dict[str, Any]) -> Outcome:
         """Return the outcome in which all places are empty."""
@@ -266,7 +270,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         except UsageError:
             self._is_over = self._has_failed = True  # the guest is in a submit that cannot be shown
             raise
-        info.update(showing.guest_info(self._env, step))
+        info.update(self._guest_info(step))
         is_same = self._mode is AutoresetMode.SAME_STEP
         self._infos.add(info, decision, places, same=is_same)
         self._infos.complete(info)
@@ -322,7 +326,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
             begun = begun[:room]
             places[begun] = self._slots.enter(decision, decision.agents[begun])
             if len(self._hidden):
-                info["auto_answered"] = len(self._hidden)
+                info.update(self._infos.of_guest({"auto_answered": len(self._hidden)}))
         self._slots.leave(places[ended & (places >= 0)])
         outcome = self._placed(decision, places, (places >= 0).nonzero()[0], info)
         outcome[1][places[begun]] = 0  # the reward of a first row is in the info

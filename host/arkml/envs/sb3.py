@@ -185,9 +185,8 @@ def _ends(over: Marks, seen: Any, cut: Marks, info: dict[str, Any]) -> Ends:
         for name, values, has in metadata:
             if has[place]:
                 end[name] = values[place]
-        reason = error if isinstance(error, str | None) else error[place]
-        if reason is not None:
-            end["error"] = reason
+        if error is not None and error[place] is not None:
+            end["error"] = error[place]
     return ends
 
 

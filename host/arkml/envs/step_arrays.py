@@ -75,6 +75,26 @@ class StepArrays(NamedTuple):
         return self.observations, self.rewards, self.terminations, self.truncations, info
 
 
+def owned(outcome: Outcome) -> Outcome:
+    """Return an outcome whose observations are copies: the environment keeps its own."""
+    observations, *rest = outcome
+    return copied(observations), *rest
+
+
+def copied(observations: Any) -> Any:
+    """Return a copy of observations, an array or a dict of arrays."""
+    if isinstance(observations, dict):
+        return {name: part.copy() for name, part in observations.items()}
+    return observations.copy()
+
+
+def require_arrays(out: object, spec: Spec, count: int) -> None:
+    """Raise UsageError unless `out` is StepArrays that fit, see `StepArrays.require`."""
+    if not isinstance(out, StepArrays):
+        raise UsageError(f"out= takes StepArrays, not {type(out).__name__}")
+    out.require(spec, count)
+
+
 _FLOAT, _MARK = np.dtype(np.float32), np.dtype(np.bool_)
 
 
@@ -92,6 +112,7 @@ def _require(name: str, array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
         raise UsageError(f"out.{name} is {wanted}, not {type(array).__name__}")
     order = "in C order" if array.flags.c_contiguous else "not in C order"
     access = "writable" if array.flags.writeable else "read-only"
-    raise UsageError(
-        f"out.{name} is {wanted}, not one of {array.dtype}, {list(array.shape)}, {order}, {access}"
-    )
+    found = f"{array.dtype}, {list(array.shape)}, {order}, {access}"
+    if not array.flags.aligned:
+        found += ", not aligned"
+    raise UsageError(f"out.{name} is {wanted}, not one of {found}")

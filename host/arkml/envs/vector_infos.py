@@ -1,7 +1,8 @@
-"""Metadata of rows in the form of the infos of a vector environment."""
+"""Metadata of rows, and infos of a guest, in the form of the infos of a vector environment."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,12 @@ from arkml.envs.core.decisions import Decision, Marks
 from arkml.envs.core.id_search import Places
 
 _REWARD = "reward"  # of a first row, which no action led to
+_OWN = (
+    "present", "error", "guest_done", "auto_answered", "demonstrations", "action_mask",
+    "final_obs", "final_info",
+)  # fmt: skip
+_RESERVED = frozenset((*_OWN, *(f"_{name}" for name in _OWN)))
+"""Keys of the environment's own, which metadata of these names do not take."""
 
 
 class VectorInfos:
@@ -73,8 +80,18 @@ class VectorInfos:
         if len(known):
             self._put(info, self._names, _REWARD, places[known], rewards[known])
 
+    def of_guest(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Return infos of the guest of all places as arrays, [count], with masks that are True."""
+        found: dict[str, Any] = {}
+        for name, value in info.items():
+            is_number = isinstance(value, bool | int)
+            values = np.empty(self._count, type(value) if is_number else object)
+            values.fill(value)
+            found[name], found[f"_{name}"] = values, np.ones(self._count, bool)
+        return found
+
     def complete(self, info: dict[str, Any]) -> None:
-        """Add the names that are known and not in the info; other keys of that name are kept."""
+        """Add the names that are known and not in the info."""
         for found, names in ((info, self._names), (info.get("final_info"), self._final_names)):
             if found is not None:
                 for name in names:
@@ -103,11 +120,11 @@ class VectorInfos:
         places: Places,
         values: Floats | Any,
     ) -> None:
+        if name in _RESERVED:
+            return
         if name not in info:
             names[name] = None
             self._begin(info, name)
-        elif name not in names:
-            return  # a key of the environment's own
         info[name][places] = values
         info[f"_{name}"][places] = True
 
