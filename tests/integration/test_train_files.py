@@ -11,7 +11,7 @@ from tests.waiting import eventually
 
 from arkml import HiveGrant, Host
 from arkml.cli import logs
-from arkml.cli.training_display import TrainingDisplay, pace_of
+from arkml.cli.training_display import TrainingDisplay, pace_of, show
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.results import EvaluationReport
 from arkml.hive.protocol.runs import RunInfo, RunRequest, Status
@@ -91,6 +91,32 @@ def test_what_a_hive_says_of_a_learner_cannot_write_over_the_terminal(hive, caps
 )
 def test_updates_for_each_row_are_shown_as_reached_and_wanted(metrics, shown):
     assert pace_of(metrics) == shown
+
+
+PACE = {"hive/updates_per_row": 0.25, "hive/updates_per_row_wanted": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("is_new", "metrics", "shown"),
+    [
+        (True, PACE, "80 (40/s, 0.5 of 1 a row)"),
+        (False, PACE, "80 (0.25 of 1 a row)"),
+        (False, {}, "80"),
+    ],
+)
+def test_the_table_has_no_rate_of_updates_that_another_training_has_made(
+    capsys, is_new, metrics, shown
+):
+    policy = {"which": "now", "onnx": "a.onnx", "crvo": None}
+    document = {
+        "guest": "a.wasm", "name": "a", "frames": 10, "rows": 160, "updates": 80, "versions": 2,
+        "seconds": 2.0, "fps": None, "mean_return": {"first": None}, "evaluations": [],
+        "workers": [], "policy": policy, "curve": "a.png", "play": None, "metrics": metrics,
+    }  # fmt: skip
+    show(document, is_new=is_new)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "updates" in line]
+
+    assert line.split("updates")[1].strip() == shown
 
 
 def test_what_a_hive_says_in_a_log_line_cannot_write_over_the_terminal():

@@ -178,7 +178,7 @@ def test_the_same_seed_makes_the_same_weights_bit_for_bit():
     assert states[0] == states[1] != states[2]
 
 
-def test_the_updates_of_many_turns_are_those_of_one():
+def test_a_turn_makes_the_updates_asked_for_in_as_many_calls_as_they_take():
     once, _ = sac()
     once.train(70)  # more than one call of the compiled code
     many, _ = sac()

@@ -210,6 +210,20 @@ def test_figures_are_those_of_the_last_batch_and_of_the_gradients_of_all_updates
     assert float(losses.entropy) != 0.0
 
 
+def test_many_updates_in_one_call_are_those_of_many_calls_bit_for_bit():
+    rates, key, compiled = rates_of(SETTINGS, SCALING), random_key(0), jax.jit(make_updates)
+    drawn = [batch(seed)[0] for seed in range(5)]
+    block = BatchBlock(*(np.stack(column) for column in zip(*drawn, strict=True)))
+    once = compiled(state(), block, np.int32(5), key, rates)
+    many = state()
+    for number in range(5):
+        first = BatchBlock(*(np.roll(column, -number, axis=0) for column in block))
+        many = compiled(many, first, np.int32(1), key, rates).state
+
+    for ours, theirs in zip(jax.tree.leaves(once.state), jax.tree.leaves(many), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 class Spaces(DummyVecEnv):
     """Spaces without an environment: rows come from the test."""
 

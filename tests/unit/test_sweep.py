@@ -98,6 +98,23 @@ def test_a_trial_that_was_cut_off_is_repeated_with_its_settings(tmp_path, space)
     assert result.value == 1.0
 
 
+@pytest.mark.parametrize("seed", [0, 1 << 40, -1])
+def test_a_sweep_that_is_continued_chooses_other_settings(tmp_path, space, seed):
+    read = space({"tau": {"low": 0.0, "high": 1.0}})
+    chosen = []
+    for part in range(3):
+        with Sweep(tmp_path / "out", read, SUBJECT, seed) as sweep:
+            for _ in range(2):
+                number, settings = sweep.ask()
+                sweep.tell(number, float(part), {})
+                chosen.append(settings["tau"])
+    with Sweep(tmp_path / "other", read, SUBJECT, seed) as sweep:
+        again = sweep.ask()[1]["tau"]
+
+    assert len(set(chosen)) == 6
+    assert again == chosen[0]
+
+
 def test_the_journal_of_a_sweep_is_text(tmp_path, space):
     with Sweep(tmp_path / "out", space(SPACE), SUBJECT, 0) as sweep:
         sweep.tell(sweep.ask()[0], 1.0, {})
@@ -110,7 +127,7 @@ def test_the_directory_of_another_sweep_is_refused(tmp_path, space):
     with Sweep(tmp_path / "out", space(SPACE), SUBJECT, 0):
         pass
 
-    with pytest.raises(UsageError, match="holds a sweep with another space"):
+    with pytest.raises(UsageError, match="with another space: choose another --output"):
         Sweep(tmp_path / "out", space({"tau": [0.1]}), SUBJECT, 0)
     with pytest.raises(UsageError, match="holds a sweep with another guest"):
         Sweep(tmp_path / "out", space(SPACE), {"guest": "other.wasm"}, 0)

@@ -318,7 +318,7 @@ def _show(guest: Path, options: TrainingOptions, result: TrainingResult, *, as_j
     if as_json:
         print_json(document)
     else:
-        show(document)
+        show(document, is_new=not options.resume and options.checkpoint is None)
     return _status(result.errors)
 
 

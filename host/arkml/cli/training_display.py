@@ -177,15 +177,19 @@ def document_of(guest: Path, options: TrainingOptions, result: TrainingResult) -
     }
 
 
-def show(document: dict[str, Any]) -> None:
-    """Write the table of a training on stdout."""
+def show(document: dict[str, Any], *, is_new: bool) -> None:
+    """
+    Write the table of a training on stdout.
+
+    `is_new`: it continues no other one, whose updates would be among its own.
+    """
     from arkml.cli import tables
 
     means, policy, seconds = document["mean_return"], document["policy"], document["seconds"]
     rows = [
         ("frames", f"{document['frames']:,} in {seconds:,.1f} s"),
         ("rows learned from", f"{document['rows']:,}"),
-        ("updates", f"{document['updates']:,} ({document['updates'] / max(seconds, 1e-9):,.0f}/s)"),
+        ("updates", _updates(document, is_new=is_new)),
         ("policy versions", f"{document['versions']:,}"),
     ]
     if document["fps"] is not None:
@@ -215,6 +219,18 @@ def show(document: dict[str, Any]) -> None:
         ("play it", document["play"] or ""),
     ]
     tables.show(f"{document['guest']}: {document['name']}", tables.facts(rows))
+
+
+def _updates(document: Mapping[str, Any], *, is_new: bool) -> str:
+    updates, rows, metrics = document["updates"], document["rows"], document["metrics"]
+    parts = []
+    if is_new:
+        parts.append(f"{updates / max(document['seconds'], 1e-9):,.0f}/s")
+        if rows:
+            metrics = {**metrics, "hive/updates_per_row": updates / rows}
+    if pace := pace_of(metrics):
+        parts.append(f"{pace} a row")
+    return f"{updates:,} ({', '.join(parts)})" if parts else f"{updates:,}"
 
 
 def _no_curve() -> str:

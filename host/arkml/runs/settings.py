@@ -58,7 +58,7 @@ def doubts(settings: Settings) -> dict[str, str]:
     """
     Return a sentence for each setting that a guest asks for and that makes it learn badly, by name.
 
-    They are honored all the same. docs/training.md has the measurements.
+    They are honored all the same. docs/training.md measures what `rollout_length` does.
     """
     found = {}
     if settings.learner == "sac" and settings.rollout_length >= _MANY_STEPS:

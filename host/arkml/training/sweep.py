@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from arkml.errors import HiveError, UsageError
 from arkml.output_files import make_directory, write_file
 from arkml.training.search_space import Range, SearchSpace
@@ -61,7 +63,7 @@ class Sweep:
         `subject` is what the trials have in common, as JSON values. Raises UsageError if Optuna is
         not installed, another process has the sweep open, or it is one of another subject or space.
         """
-        make_directory("--out", directory)
+        make_directory("--output", directory)
         self._directory = directory
         self._space = space
         self._lock: int | None = _locked(directory)
@@ -154,7 +156,7 @@ class Sweep:
         for name, value in record.items():
             if before.get(name) != value:
                 raise UsageError(
-                    f"{self._directory} holds a sweep with another {name}: choose another --out"
+                    f"{self._directory} holds a sweep with another {name}: choose another --output"
                 )
 
 
@@ -200,13 +202,17 @@ def _study(path: Path, seed: int) -> Study:
         raise UsageError("a sweep needs optuna: pip install 'arkml[sweep]'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     backend = JournalFileBackend(str(path), JournalFileOpenLock(str(path)))
-    return optuna.create_study(
+    study = optuna.create_study(
         study_name="arkml",
         storage=JournalStorage(backend),
-        sampler=optuna.samplers.TPESampler(seed=seed),
         direction="maximize",
         load_if_exists=True,
     )
+    # With the seed alone, a sweep that is continued would choose what it has chosen before.
+    trials = len(study.get_trials(deepcopy=False))
+    (word,) = np.random.SeedSequence([seed % (1 << 64), trials]).generate_state(1)
+    study.sampler = optuna.samplers.TPESampler(seed=int(word))
+    return study
 
 
 def _distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
