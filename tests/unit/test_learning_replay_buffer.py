@@ -314,7 +314,7 @@ def test_agents_that_vanish_do_not_pile_up():
     for start in range(0, 20_000, 1_000):
         made.add(0, 0, columns([(start + n, 0, INITIAL, 0.0) for n in range(1_000)]))
 
-    assert sum(map(len, made._chains.values())) <= 2 * 4_096
+    assert sum(map(len, made._chains._indexes.values())) <= 2 * 4_096
 
 
 def test_an_empty_body_changes_nothing():
@@ -560,9 +560,10 @@ def test_sessions_that_came_and_went_do_not_pile_up():
         if session % 100 == 0:  # before its rows are overwritten
             made.add(5, RowKind.TRAINING, columns([(9, session // 100, RUNNING, 0.0)]))
 
-    assert len(made._chains) <= 4_096
-    assert made._counted == len(made._chains) + sum(map(len, made._chains.values()))
-    assert len(made._chains[5, RowKind.TRAINING]) == 1
+    indexes = made._chains._indexes
+    assert len(indexes) <= 4_096
+    assert made._chains._counted == len(indexes) + sum(map(len, indexes.values()))
+    assert len(indexes[5, RowKind.TRAINING]) == 1
 
 
 def test_chains_take_agent_ids_of_64_bits():

@@ -271,8 +271,9 @@ def test_sessions_that_came_and_went_do_not_pile_up():
         if session % 2:
             made.cut(session)
 
-    assert len(made._chains) <= 4_096
-    assert made._counted == len(made._chains) + sum(map(len, made._chains.values()))
+    indexes = made._chains._indexes
+    assert len(indexes) <= 4_096
+    assert made._chains._counted == len(indexes) + sum(map(len, indexes.values()))
 
 
 def test_agents_that_vanish_do_not_pile_up(monkeypatch):
@@ -281,7 +282,7 @@ def test_agents_that_vanish_do_not_pile_up(monkeypatch):
     for start in range(0, 20_000, 1_000):
         made.add(0, 0, columns([(start + n, 0, INITIAL, 0.0) for n in range(1_000)]))
 
-    assert sum(map(len, made._chains.values())) <= 2 * 4_096
+    assert sum(map(len, made._chains._indexes.values())) <= 2 * 4_096
 
 
 @st.composite

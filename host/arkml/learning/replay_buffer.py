@@ -15,6 +15,7 @@ from arkml.learning.batch_block import BatchBlock
 from arkml.learning.robust_moments import REWARD_REACH, RobustMoments
 from arkml.learning.row_memory import RowMemory, available_memory, lazy_zeros
 from arkml.learning.row_region import RowRegion, Slots
+from arkml.learning.session_chains import SessionChains
 from arkml.learning.trajectories import FinishedEpisodes, RewardBounds, TrajectoryIndex
 
 DEMONSTRATION_SHARE = 0.25
@@ -22,7 +23,6 @@ DEMONSTRATION_SHARE = 0.25
 
 _DEMONSTRATION_WEIGHT = 8
 _ROUNDS = 16
-_FORGET_FROM = 4_096
 _LARGEST = float(np.finfo(np.float32).max)
 
 _TERMINAL = int(EpisodeState.TERMINAL)  # numpy compares with an enumeration slowly
@@ -75,9 +75,7 @@ class ReplayBuffer:
         row_bytes = 4 * (features + actions) + _STEP.itemsize + 4 + 8 + 8
         self._memory = RowMemory(row_bytes, available)
         self._rewards = RobustMoments(1, REWARD_REACH)
-        self._chains: dict[tuple[int, int], TrajectoryIndex] = {}
-        self._counted = 0  # open chains and indexes of them
-        self._forget_at = _FORGET_FROM
+        self._chains = SessionChains(gamma)
         self._listed: dict[RowRegion | None, Slots] = {}
 
     @property
@@ -111,7 +109,7 @@ class ReplayBuffer:
             return Added(np.zeros(0), FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64)))
         self._memory.claim(min(self.held + len(columns), self._capacity))
         self._rewards.add(columns.reward[:, None])
-        chains = self._index(session, kind)
+        chains = self._chains.index(session, kind)
         before = len(chains)
         most = self._demonstrations.limit
         if kind != RowKind.DEMONSTRATION:
@@ -123,9 +121,7 @@ class ReplayBuffer:
             bodies = map(columns.take, chunks(len(columns), size))
             parts = [self._add(chains, session, kind, body) for body in bodies]
         self._listed.clear()
-        self._counted += len(chains) - before
-        if self._counted > self._forget_at:
-            self._forget()
+        self._chains.count(len(chains) - before, self._oldest)
         if len(parts) == 1:
             return parts[0]
         episodes = (np.concatenate(each) for each in zip(*(p.episodes for p in parts), strict=True))
@@ -133,10 +129,7 @@ class ReplayBuffer:
 
     def cut(self, session: int) -> None:
         """End all chains of a session, of which rows were lost."""
-        for (owner, _), chains in self._chains.items():
-            if owner == session:
-                self._counted -= len(chains)
-                chains.clear()
+        self._chains.cut(session)
 
     def draw(
         self, random: np.random.Generator, batches: int, size: int, demonstrations: float = 0.0
@@ -244,26 +237,10 @@ class ReplayBuffer:
         region.transitions -= int((self._steps["next"][slots] >= 0).sum())
         return slots
 
-    def _index(self, session: int, kind: int) -> TrajectoryIndex:
-        """Return the index of a session's chains of a kind, which is made on first use."""
-        chains = self._chains.get((session, kind))
-        if chains is None:
-            chains = self._chains[session, kind] = TrajectoryIndex(self._gamma)
-            self._counted += 1
-        return chains
-
-    def _forget(self) -> None:
-        """
-        Drop the chains of agents that never ended and whose rows have been overwritten.
-
-        Sessions without other agents are forgotten with them.
-        """
-        for (_, kind), chains in self._chains.items():
-            is_demonstration = kind == RowKind.DEMONSTRATION
-            chains.forget((self._demonstrations if is_demonstration else self._others).oldest)
-        self._chains = {key: chains for key, chains in self._chains.items() if len(chains)}
-        self._counted = len(self._chains) + sum(map(len, self._chains.values()))
-        self._forget_at = max(_FORGET_FROM, 2 * self._counted)
+    def _oldest(self, kind: int) -> int:
+        """Return the number of the oldest row that is kept of a kind."""
+        is_demonstration = kind == RowKind.DEMONSTRATION
+        return (self._demonstrations if is_demonstration else self._others).oldest
 
     def _share(self, most: float) -> float | None:
         """Return the share of demonstrations, None if all rows are to be drawn alike."""

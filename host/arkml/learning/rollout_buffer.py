@@ -16,7 +16,8 @@ from arkml.hive.protocol.rows import NO_ROW, RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Added, HeldRows
 from arkml.learning.robust_moments import REWARD_REACH, RobustMoments
-from arkml.learning.trajectories import RewardBounds, TrajectoryIndex
+from arkml.learning.session_chains import SessionChains
+from arkml.learning.trajectories import RewardBounds
 
 Marks = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
@@ -26,7 +27,6 @@ MOST_ROLLOUTS = 2
 
 _LEAST_ROOM = 1_024  # rows
 _REMEMBERED = 1_000_000  # rows after which an agent that sends none is forgotten
-_FORGET_FROM = 4_096
 
 
 class Rollout(NamedTuple):
@@ -76,9 +76,7 @@ class RolloutBuffer:
         self._before: set[int] = set()
         self._mask_columns: Places = np.zeros(0, np.int64)
         self._rewards = RobustMoments(1, REWARD_REACH)
-        self._chains: dict[tuple[int, int], TrajectoryIndex] = {}
-        self._counted = 0  # open chains and indexes of them
-        self._forget_at = _FORGET_FROM
+        self._chains = SessionChains(settings.gamma)
         self._room = np.zeros(0, _row(settings))
 
     @property
@@ -144,7 +142,7 @@ class RolloutBuffer:
         """
         self._reserve(self.held + len(columns))
         self._rewards.add(columns.reward[:, None])
-        chains = self._index(session, kind)
+        chains = self._chains.index(session, kind)
         first, open_before = self.rows, len(chains)
         extension = chains.extend(columns, first, self.reward_bounds)
         self.rows += len(columns)
@@ -154,17 +152,12 @@ class RolloutBuffer:
         before = self._places(extension.previous[follows])
         self._held["next"][before] = self._places(first + np.flatnonzero(follows))
         self.transitions += len(before)
-        self._counted += len(chains) - open_before
-        if self._counted > self._forget_at:
-            self._forget()
+        self._chains.count(len(chains) - open_before, lambda _: self.rows - _REMEMBERED)
         return Added(extension.discounted[extension.previous >= 0], extension.episodes)
 
     def cut(self, session: int) -> None:
         """End all chains of a session, of which rows were lost."""
-        for (owner, _), chains in self._chains.items():
-            if owner == session:
-                self._counted -= len(chains)
-                chains.clear()
+        self._chains.cut(session)
 
     def take(self) -> Rollout:
         """Return copies of the rows to learn from: all that can be, the first `most` if more."""
@@ -306,26 +299,6 @@ class RolloutBuffer:
             ) from error
         larger[: self.held] = self._held
         self._room = larger
-
-    def _index(self, session: int, kind: int) -> TrajectoryIndex:
-        """Return the index of a session's chains of a kind, which is made on first use."""
-        chains = self._chains.get((session, kind))
-        if chains is None:
-            chains = self._chains[session, kind] = TrajectoryIndex(self._settings.gamma)
-            self._counted += 1
-        return chains
-
-    def _forget(self) -> None:
-        """
-        Drop the chains of agents that never ended and have sent no rows for long.
-
-        Sessions without other agents are forgotten with them.
-        """
-        for chains in self._chains.values():
-            chains.forget(self.rows - _REMEMBERED)
-        self._chains = {key: chains for key, chains in self._chains.items() if len(chains)}
-        self._counted = len(self._chains) + sum(map(len, self._chains.values()))
-        self._forget_at = max(_FORGET_FROM, 2 * self._counted)
 
 
 def _row(settings: Settings) -> np.dtype[Any]:

@@ -64,7 +64,7 @@ class AgentSlots:
 
     def joined(self, more: AgentSlots) -> AgentSlots:
         """
-        Return these slots, followed by others; this object if there are no others.
+        Return these slots, followed by others; this object if nothing follows.
 
         Observations are not copied: there may be those of many agents.
         """

@@ -73,7 +73,7 @@ class Messages:
                 log.warning("%s: %s answered %s", guest.name, EXPORT, reply.status)
 
     def _keep(self, name: str, sender: str, answer: bytes) -> None:
-        """Keep an answer, or drop it, which is logged once, if there is no room."""
+        """Keep an answer; one that would be too much is dropped, and the first of these logged."""
         if self._answered + len(answer) <= MOST_ANSWERED:
             self._answers.append((sender, answer))
             self._answered += len(answer)
