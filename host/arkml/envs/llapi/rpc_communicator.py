@@ -95,22 +95,25 @@ class UnityToExternalServicerImplementation:
     def __init__(self) -> None:
         self.parent_conn = _Calls()
         self._one = threading.Lock()
+        self._answer: Future[UnityMessageProto] | None = None  # of the latest call
 
     def Exchange(  # noqa: N802 - the name on the wire
         self, request: UnityMessageProto, context: grpc.ServicerContext
     ) -> UnityMessageProto:
-        if not self._one.acquire(blocking=False):
+        call = _Call(request)
+        with self._one:
+            is_free = self._answer is None or self._answer.done()
+            if is_free:
+                self._answer = call.answer
+        if not is_free:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "another call is being answered")
+        if not context.add_callback(call.end):
+            call.end()
+        self.parent_conn.put(call)
         try:
-            call = _Call(request)
-            if not context.add_callback(call.end):
-                call.end()
-            self.parent_conn.put(call)
             return call.answer.result()
         except CancelledError:
             return UnityMessageProto(header=HeaderProto(status=_STOP))
-        finally:
-            self._one.release()
 
 
 class RpcCommunicator(Communicator):
