@@ -117,6 +117,11 @@ def message_for(receiver, tick=-1, sender=""):
     return made
 
 
+def text_of(content):
+    """Return content as text; bytes that are no text, as mutated messages have, are escaped."""
+    return content.decode(errors="backslashreplace")
+
+
 def word(message):
     """Return what a message says, in one line; NORMAL is left out."""
     kind = message.WhichOneof("data")
@@ -128,13 +133,13 @@ def word(message):
         case "init_input":
             text = f"init {getattr(data, 'actor_name', '') or data.name}"
         case "observation":
-            text = f"observation {data.tick_id} {data.content.decode()}"
+            text = f"observation {data.tick_id} {text_of(data.content)}"
         case "reward":
             text = f"reward {data.tick_id} {data.value:g}"
         case "message":
             text = f"message {data.tick_id} {data.sender_name} > {data.receiver_name}"
         case "action_set":
-            text = f"actions {data.tick_id} " + "|".join(one.decode() for one in data.actions)
+            text = f"actions {data.tick_id} " + "|".join(map(text_of, data.actions))
             if data.unavailable_actors:
                 text += f" without {','.join(map(str, data.unavailable_actors))}"
     return text if message.state == NORMAL else f"{state} {text}"
@@ -304,7 +309,7 @@ class DrivenTrial:
                     self.notices.append(text)
                 case GiveActions(tick, acted, most_ahead):
                     self.most_ahead.append(most_ahead)
-                    words = "|".join(f"{one.note} {one.content.decode()}" for one in acted)
+                    words = "|".join(f"{one.note} {text_of(one.content)}" for one in acted)
                     self.to_environment.append(f"acted {tick} {words}")
                     self.acted.append((self.now, acted))
                 case Show(view):

@@ -1,5 +1,6 @@
-"""The wait of tests for what another thread or process does."""
+"""The wait of tests for what another thread, process or task does."""
 
+import asyncio
 import time
 
 
@@ -22,3 +23,13 @@ def eventually(condition, timeout=30.0, *, interval=0.01):
             raise NotInTime(f"the condition was still {value!r} after {timeout:g} s")
         time.sleep(interval)
     return value
+
+
+async def tasks_left(before, timeout=10.0):
+    """
+    Return the other tasks than those of `before` that do not end within some seconds.
+
+    What gRPC served may take some turns of the loop to end, after its server was closed.
+    """
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    return (await asyncio.wait(left, timeout=timeout))[1] if left else left

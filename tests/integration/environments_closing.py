@@ -10,9 +10,11 @@ import gc
 import sys
 import threading
 import warnings
+from contextlib import suppress
 
 from tests.integration.closing_counts import taken
 from tests.integration.command_line import GUESTS
+from tests.waiting import NotInTime, eventually
 
 from arkml import GuestEnv
 
@@ -25,9 +27,16 @@ def use_an_environment(*, close):
         env.close()
 
 
+def threads():
+    """Return the number of threads, once those that no host needs any more have ended."""
+    with suppress(NotInTime):
+        eventually(lambda: threading.active_count() == 1, 10)
+    return threading.active_count()
+
+
 warnings.simplefilter("ignore", ResourceWarning)
 for number in range(1, int(sys.argv[1]) + 1):
     use_an_environment(close=number % 2 == 0)
     if number in (10, int(sys.argv[1])):
         gc.collect()
-        print(*taken(), threading.active_count())
+        print(*taken(), threads())

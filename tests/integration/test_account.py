@@ -456,6 +456,7 @@ def test_a_refusal_of_an_earlier_run_sets_no_guest_apart(make_host, monkeypatch)
     assert [size for size in sizes if size != [3]] == []
 
 
+@pytest.mark.serial
 def test_a_fleet_with_one_hostile_guest_of_each_kind_acts_as_one_without_them(make_host):
     harms = {7 * (harm + 1): harm for harm in Harm if harm is not Harm.NONE}
     host = make_host(limits=Limits(run_seconds=BUDGET))

@@ -329,7 +329,7 @@ def test_workers_outlive_the_last_host_by_the_minutes_of_the_hive_at_most(make_s
 
 
 def test_workers_end_when_the_time_of_their_run_is_over(service, jobs):
-    run_id = start(service, jobs, 1, seconds=1)
+    run_id = start(service, jobs, 1, seconds=4)
     service.wait_for_status(run_id, "stopped")
 
     assert not is_running(jobs("0-0")[0]["pid"])

@@ -117,6 +117,7 @@ def test_rows_of_another_shape_are_not_sent(model):
 
 def test_a_request_larger_than_a_pipe_arrives(model):
     rows = np.tile(recorded("plain")[0]["obs"], (1_024, 1))
+    model.seconds = 30.0
     (actions,) = model.run({"obs": rows})
 
     np.testing.assert_allclose(actions[-32:], recorded("plain")[1], rtol=0, atol=1e-6)

@@ -149,6 +149,7 @@ def test_a_guest_that_computes_leaves_the_interpreter_to_others(host, on_thread)
     assert isinstance(running.result(), GuestTimeout)
 
 
+@pytest.mark.serial
 def test_deadlines_of_guests_on_several_threads_are_kept(host, on_thread):
     guests = [host.load(ACTOR) for _ in range(4)]
 

@@ -151,7 +151,8 @@ def test_two_threads_train_at_a_time(tmp_path):
 
     assert first.run_id != second.run_id
     for result in (first, second):
-        assert (result.ended, result.rows) == ("frames", 30 * AGENTS)
+        assert result.ended == "frames"
+        assert result.rows == 30 * AGENTS
         assert acted((result.directory / "guest.onnx").read_bytes()) == (3, ACTIONS)
 
 

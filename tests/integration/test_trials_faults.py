@@ -26,6 +26,7 @@ from tests.integration.trial_programs import (
     served,
 )
 from tests.mutated_messages import of_actor, of_environment
+from tests.waiting import tasks_left
 
 from arkml.trials.server.bounded_sender import BoundedSender
 from arkml.trials.server.options import TrialLimits, TrialsOptions
@@ -508,9 +509,7 @@ async def test_mutated_messages_leave_an_intact_trial_and_nothing_behind(caplog)
         ]
         assert live == []
     gc.collect()
-    left = asyncio.all_tasks() - tasks
-    pending = (await asyncio.wait(left, timeout=PATIENCE))[1] if left else set()
 
-    assert pending == set()
+    assert await tasks_left(tasks) == set()
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 8, "gRPC keeps some descriptors"
     assert unclean(caplog) == []

@@ -16,6 +16,7 @@ from tests.trials_sdk_parts import (
     observed,
     parameters,
 )
+from tests.waiting import tasks_left
 
 from arkml.trials import (
     ActorInfo,
@@ -99,8 +100,7 @@ async def play(request):
         played = Play(request.param, server, Context("me", SETTINGS))
         yield played
         await played.close()
-    left = asyncio.all_tasks() - before - {asyncio.current_task()}
-    assert not left
+    assert await tasks_left(before) == set()
 
 
 def adding(play):

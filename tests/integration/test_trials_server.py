@@ -26,6 +26,7 @@ from tests.integration.trial_programs import (
     refused,
     served,
 )
+from tests.waiting import tasks_left
 
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.options import TrialLimits, TrialsOptions
@@ -100,6 +101,13 @@ async def test_a_trial_that_its_environment_ends_has_every_state_once():
         assert await peers[0].stream.code() is grpc.StatusCode.OK
 
 
+async def end_of(peer):
+    """Wait for the end of a peer that is no task of the test."""
+    async with asyncio.timeout(PATIENCE):
+        while peer.lines[-1] != "END":
+            await asyncio.sleep(0.01)
+
+
 async def test_a_trial_that_is_terminated_softly_has_every_state_once():
     async with served() as (controls, programs):
         watching = await controls.watch()
@@ -113,9 +121,7 @@ async def test_a_trial_that_is_terminated_softly_has_every_state_once():
         assert peers[1].lines[-3] == "LAST"
         assert peers[1].lines[-1] == "END"
         environment = programs.peers[0]
-        async with asyncio.timeout(PATIENCE):
-            while environment.lines[-1] != "END":  # it is no task of the test
-                await asyncio.sleep(0.01)
+        await end_of(environment)
         assert environment.lines[-3] == "LAST"
 
 
@@ -153,6 +159,7 @@ async def test_service_actors_are_called_and_play():
         await all_done(tasks)
         called = next(peer for peer in programs.peers if peer.lines[0] == "init a0")
 
+        await end_of(called)
         assert called.trial_id == trial_id
         assert called.lines.count("LAST") == 1
         assert called.lines[-1] == "END"
@@ -671,9 +678,8 @@ async def test_closing_a_server_while_a_trial_starts_leaves_nothing():
         assert (await trials.info([], TrialInfoRequest())).trial[0].state == TrialState.ENDED
         with pytest.raises(TrialError, match="the server is ending: it starts no trials"):
             await trials.start(request)
-    await asyncio.sleep(0)
 
-    assert asyncio.all_tasks() == before
+    assert await tasks_left(before) == set()
 
 
 async def test_closing_a_server_again_does_nothing():

@@ -382,14 +382,14 @@ async def test_another_subprotocol_is_refused():
 
 @pytest.mark.parametrize("sent", [[], [b"trial-id: trial\r\n"], [b"trial-id: trial\r\n", b"\0\0"]])
 async def test_an_actor_that_does_not_say_what_it_joins_is_refused_in_time(sent):
-    async with serving(limits={"handshake_seconds": 0.2}) as web:
+    async with serving(limits={"handshake_seconds": 1.5}) as web:
         await web.start()
         async with web.browser() as browser:
             for one in sent:
                 await browser.socket.send(one)
             details, trailers = await browser.ending()
 
-    assert details == "the actor did not say within 0.2 s what it joins"
+    assert details == "the actor did not say within 1.5 s what it joins"
     assert trailers["grpc-status"] == "4"
 
 
@@ -418,7 +418,7 @@ async def test_a_request_whose_body_does_not_arrive_is_refused():
         "POST /cogmentAPI.TrialLifecycleSP/Version HTTP/1.1\r\nhost: localhost\r\n"
         "content-type: application/grpc-web+proto\r\ncontent-length: 5\r\n\r\n"
     )
-    async with serving(limits={"handshake_seconds": 0.2}) as web:
+    async with serving(limits={"handshake_seconds": 1.5}) as web:
         reader, writer = await asyncio.open_connection("127.0.0.1", web.port.port)
         writer.write(head.encode() + b"\0")
         async with asyncio.timeout(PATIENCE):

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 import httpx
 from google.protobuf.any_pb2 import Any
 from tests.integration.hand_driven import hosting_by_hand
+from tests.waiting import tasks_left
 from websockets.asyncio.client import connect
 
 from arkml.trials.core.error import TrialError
@@ -272,4 +273,4 @@ async def serving(*, parts=None, trials=None, limits=None, **options):
         finally:
             await port.close()
     assert port.connections == 0
-    assert asyncio.all_tasks() == before
+    assert await tasks_left(before) == set()

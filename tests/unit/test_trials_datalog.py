@@ -623,5 +623,5 @@ def test_closing_frees_the_thread_and_the_files_and_may_be_done_again(tmp_path):
     log.close()
     log.close()
 
-    assert set(Path("/proc/self/fd").iterdir()) == before
-    assert threading.active_count() == threads
+    assert set(Path("/proc/self/fd").iterdir()) <= before  # those of other tests may end meanwhile
+    assert threading.active_count() <= threads
