@@ -32,6 +32,7 @@ COUNTS: Mapping[str, Mapping[int, Limit]] = {  # cart-poles beside pendulums, wh
 }
 FLOOR = "its C source in a native loop"
 OF_NATIVE = 0.2
+OF_SILENT = 0.3
 NOTE = (
     "Each game is stepped by random actions, drawn beforehand, the same for all; a figure is that"
     f" of {STEPS} consecutive steps, with the ends and beginnings of episodes. The pendulums end"
@@ -40,7 +41,9 @@ NOTE = (
     " step in which one begins counts, with ours and theirs. EnvPool runs with its own choice of"
     " threads, and with one. The cost of an interface is its step against that of GuestEnv alone,"
     " in the same rounds, and what it adds is their difference; PettingZoo's agents that end are"
-    f" followed by others, and every {stepping.EPISODE} steps by a new instance. Earlier editions"
+    f" followed by others, and every {stepping.EPISODE} steps by a new instance. In a fleet a new"
+    " instance takes the place of a guest that has finished or failed; the next episode of one that"
+    " plays on needs none. Earlier editions"
     " of this page stepped pendulums only, with actions of zero, and gave the median step, in which"
     " no episode ends: that was faster, above all for many agents, and the limits were higher (5x,"
     " 2x, 100x and 5x, and 50x against our player)."
@@ -53,6 +56,9 @@ def rows(bench: Bench) -> Iterator[Row]:
         bench.note(TOPIC, "EnvPool is not installed: its rows are missing.")
     bench.say("cart-poles beside pendulums")
     yield from _with_ends(bench)
+    bench.say(f"new instances in {FLEET}, and {FLEET} that log")
+    yield from _renewals(bench)
+    yield from _logging(bench)
     if native.is_possible():
         bench.say(f"{MANY} cart-poles beside {FLOOR}")
         yield from _beside_native(bench)
@@ -105,6 +111,40 @@ def _with_ends(bench: Bench) -> Iterator[Row]:
                 limit, f"pendulum, {count} {kind}", Spread.of(pendulums),
                 quotients(poles, pendulums),
             )  # fmt: skip
+
+
+def _renewals(bench: Bench) -> Iterator[Row]:
+    """A new instance in the place of a guest that is over, beside a step of the whole fleet."""
+    with ExitStack() as stack:
+        calls = {
+            "renewal": stepping.renewal(stack, "cart-pole", SYNC),
+            "step": stepping.fleet(stack, "cart-pole", SYNC),
+        }
+        figures = bench.interleave(
+            {name: partial(mean_microseconds, call, STEPS) for name, call in calls.items()}
+        )
+    yield Row(
+        TOPIC, f"cart-pole: a new instance in {FLEET}", "µs", Spread.of(figures["renewal"]), None,
+        f"a step of {FLEET}", Spread.of(figures["step"]),
+        quotients(figures["renewal"], figures["step"]),
+    )  # fmt: skip
+
+
+def _logging(bench: Bench) -> Iterator[Row]:
+    """Steps of cart-poles that ask the host for something after each episode, beside others."""
+    with ExitStack() as stack:
+        calls = {
+            "logging": stepping.fleet(stack, "cart-pole", SYNC, stepping.LOGGING),
+            "plain": stepping.fleet(stack, "cart-pole", SYNC),
+        }
+        figures = bench.interleave(
+            {name: partial(_rate, SYNC, call) for name, call in calls.items()}
+        )
+    yield Row(
+        TOPIC, f"cart-pole: agent steps, {FLEET} that log each end", "million/s",
+        Spread.of(figures["logging"]), AtLeast(OF_SILENT), f"{FLEET} that do so after 100 of them",
+        Spread.of(figures["plain"]), quotients(figures["logging"], figures["plain"]),
+    )  # fmt: skip
 
 
 def _beside_native(bench: Bench) -> Iterator[Row]:

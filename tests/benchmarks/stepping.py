@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.benchmarks import actions
 from tests.benchmarks.companion import ROOT
 
 from arkml import GuestEnv
+from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.llapi.base_env import ActionTuple
@@ -24,8 +26,13 @@ EPISODE = 200  # steps, after which PettingZoo's agents start over
 Call = Callable[[], object]
 
 
+GUESTS = ROOT / "fixtures" / "guests"
+LOGGING = GUESTS / "c_cartpole_logging.wasm"
+"""Cart-poles that log a line after each episode."""
+
+
 def path(game: str) -> Path:
-    return ROOT / "fixtures" / "guests" / actions.STEPPED[game].guest
+    return GUESTS / actions.STEPPED[game].guest
 
 
 def plain(stack: ExitStack, game: str, agents: int) -> Call:
@@ -56,10 +63,18 @@ def written(stack: ExitStack, game: str, agents: int) -> Call:
     return lambda: envs.step(next(following), out=out)
 
 
-def fleet(stack: ExitStack, game: str, guests: int) -> Call:
+def fleet(stack: ExitStack, game: str, guests: int, module: Path | None = None) -> Call:
     """A step of guests with one agent each as places of a vector environment."""
-    envs = GuestFleetVectorEnv(path(game), num_envs=guests, configure=(1, "{seed}"))
+    envs = GuestFleetVectorEnv(module or path(game), num_envs=guests, configure=(1, "{seed}"))
     return _stepped(stack, envs, actions.ours(game, guests))
+
+
+def renewal(stack: ExitStack, game: str, guests: int) -> Call:
+    """A new instance in a fleet, up to its first submit, in one place after another."""
+    env = stack.enter_context(FleetEnv(path(game), guests, configure=(1, "{seed}")))
+    env.reset(seed=1)
+    places = cycle(range(guests))
+    return lambda: env.renew([next(places)])
 
 
 def python(stack: ExitStack, game: str, count: int) -> Call:

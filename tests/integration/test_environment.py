@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.integration.command_line import GUESTS
 
-from arkml import Host
+from arkml import Host, Limits
 from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.envs.core.decisions import Origin
 from arkml.envs.core.guest_env import GuestEnv
@@ -17,6 +17,7 @@ from arkml.errors import (
     EntryPointMissing,
     GuestBusy,
     GuestStalled,
+    GuestTimeout,
     GuestTrap,
     InvalidActions,
     UsageError,
@@ -48,6 +49,8 @@ LAUNCH = """
       (f32.const 1))))
   {answer}
 """
+LOG = """
+  (import "ark-core-v3" "core__log" (func $log (param i32 i32 i32) (result i32)))"""
 # The actions of the last submit lie at 256.
 BY_V1 = {
     "imports": """
@@ -79,11 +82,15 @@ def scripted(*turns, after="", each="", exports="", by=BY_V1):
     """
     An applet whose nth frame pushes the nth rows, (id, state, reward), and submits them.
 
+    One with None submits nothing.
+
     `each` runs first in a frame, `after` in frames beyond those.
     """
     launch = LAUNCH.format(**by)
     frames = []
     for number, rows in enumerate(turns):
+        if rows is None:
+            continue
         pushes = "".join(
             f"(call $row (i64.const {agent}) (i32.const {state}) (f32.const {reward}))"
             for agent, state, reward in rows
@@ -313,6 +320,29 @@ def test_a_guest_that_submits_nothing_has_stalled(make):
 
     assert isinstance(step.error, GuestStalled)
     assert step.decisions[0].truncated.all()
+
+
+@pytest.mark.parametrize("endless", [-1, 8], ids=["each frame is short", "one never ends"])
+def test_the_time_of_a_call_is_that_of_each_frame_without_a_submit(endless):
+    spins = f"""(local $left i32)
+      (if (global.get $turn) (then
+        (local.set $left (i32.const 50_000_000))
+        (loop $on (local.set $left (i32.sub (local.get $left) (i32.const 1)))
+          (br_if $on
+            (i32.or (local.get $left) (i32.eq (global.get $turn) (i32.const {endless})))))))"""
+    turns = [[(1, INITIAL, 0)], *([None] * 14), [(1, RUNNING, 1)]]
+    module = scripted(*turns, each=spins)
+    with GuestEnv(module, limits=Limits(run_seconds=0.3)) as env:
+        env.reset()
+        guest = env.guest
+        step = env.step([[0]])
+        taken = guest.account.run_seconds
+
+    if endless < 0:
+        assert step.decisions[0].rewards.tolist() == [1.0]
+    else:
+        assert isinstance(step.error, GuestTimeout)
+    assert 0.1 < taken < 4
 
 
 def test_a_guest_that_traps_truncates_its_agents_and_starts_over_when_asked(make):

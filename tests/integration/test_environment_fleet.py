@@ -13,6 +13,7 @@ from tests.integration.test_environment import (
     INITIAL,
     INTERRUPTED,
     LAUNCH,
+    LOG,
     RUNNING,
     TERMINAL,
     scripted,
@@ -61,8 +62,7 @@ STILLBORN = scripted(
 TALKER = scripted(
     [(1, INITIAL, 0)], *([(1, RUNNING, 1)] for _ in range(20)),
     each="(drop (call $log (i32.const 0) (i32.const 64) (i32.const 6)))",
-    by={**BY_V1, "imports": BY_V1["imports"] + """
-  (import "ark-core-v3" "core__log" (func $log (param i32 i32 i32) (result i32)))"""},
+    by={**BY_V1, "imports": BY_V1["imports"] + LOG},
 )  # fmt: skip
 # reads the clock after every third submit, in milliseconds, and earns what it says
 LATE_CLOCK = f"""(module {LAUNCH.format(**{**BY_V1, "imports": BY_V1["imports"] + UTC})}

@@ -25,6 +25,8 @@ from arkml.envs.core import env_instance, experiments
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.messages import EXPORT, Messages
+from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
+from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.errors import Unavailable
 from arkml.guests.guest import calls_of
 from arkml.hive.protocol.runs import MAX_NAMES
@@ -218,6 +220,18 @@ def test_a_fleet_keeps_as_many_names_of_metrics_as_its_runs(host):
     assert names < MAX_NAMES
     assert [len(values) for values in kept] == [MAX_NAMES, MAX_NAMES]
     assert kept[0]["name 0005"] == 5.0
+
+
+@pytest.mark.parametrize("kind", [GuestVectorEnv, GuestFleetVectorEnv])
+def test_infos_have_as_many_names_of_metadata_as_a_run(host, kind, caplog):
+    with closing(kind(NAMER, num_envs=1, host=host)) as envs:
+        envs.reset()
+        for _ in range(MAX_NAMES + 20):
+            *_, info = envs.step(np.zeros((1, 1), np.float32))
+    names = [name for name in info if name.startswith("name ")]
+
+    assert sorted(names) == [f"name {turn:04}" for turn in range(MAX_NAMES)]
+    assert caplog.text.count("is not in infos") == 1
 
 
 def test_answers_to_messages_are_dropped_beyond_some_bytes_until_they_are_taken(host, caplog):

@@ -300,6 +300,9 @@ def test_parts_of_an_observation_are_written_to_an_array_each(make):
         "angle": (3, 2), "speed": (3, 1),
     }  # fmt: skip
     assert all(np.array_equal(out.observations[name], expected[name]) for name in expected)
+    out.observations["speed"] = out.rewards[:, None]  # a dict may be changed
+    with pytest.raises(UsageError, match=r"out\.observations\['speed'\] and out\.rewards have"):
+        envs.step(np.ones((3, 1), "f4"), out=out)
 
 
 def read_only(array):
@@ -332,8 +335,12 @@ def test_arrays_that_do_not_fit_are_refused_before_anything_moves(make, kind, fi
     good = StepArrays.empty(envs)
     with pytest.raises(UsageError, match=f"out.{field}"):
         envs.step(actions, out=good._replace(**{field: array}))
-    with pytest.raises(UsageError, match="three arrays"):
+    with pytest.raises(UsageError, match=r"out\.terminations and out\.present have"):
         envs.step(actions, out=good._replace(present=good.terminations))
+    memory = np.zeros(8, "f4")
+    shared = good._replace(observations=memory[:6].reshape(2, 3), rewards=memory[5:7])
+    with pytest.raises(UsageError, match=r"out\.observations and out\.rewards have memory"):
+        envs.step(actions, out=shared)
     with pytest.raises(UsageError, match="takes StepArrays, not tuple"):
         envs.step(actions, out=tuple(good))
 

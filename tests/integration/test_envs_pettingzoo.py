@@ -1,6 +1,7 @@
 """Guests as PettingZoo environments, all at once or in turn."""
 
 import types
+import weakref
 
 import numpy as np
 import pettingzoo.test
@@ -86,6 +87,21 @@ def test_later_agents_join_under_new_names_where_they_are_shown(make):
     assert list(steps[1][0]) == ["script/1", "script/2"]
     assert game.possible_agents == ["script/0", "script/1", "script/2"]
     assert game.agents == ["script/2"]
+
+
+def test_nothing_is_kept_of_agents_that_have_ended(make):
+    game = make(CARTPOLE, spawn="show", **FIVE)
+    game.reset(seed=1)
+    last = {}
+    for _ in range(100):
+        observations = game.step({name: np.ones(1, "f4") for name in game.agents})[0]
+        last.update((name, weakref.ref(seen.base)) for name, seen in observations.items())
+        del observations
+    game.step({name: np.ones(1, "f4") for name in game.agents})
+    kept = {name for name, array in last.items() if array() is not None}
+
+    assert len(last) > 20
+    assert kept <= set(game.agents)
 
 
 def test_hidden_agents_take_zeros(make):

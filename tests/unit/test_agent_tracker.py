@@ -138,6 +138,22 @@ def test_the_end_of_a_guest_truncates_live_agents_with_what_they_reported_last()
     assert again.observations.shape == (0, 1)
 
 
+@pytest.mark.parametrize("rows", [1, 2], ids=["all keep running", "one begins"])
+def test_the_arrays_of_a_decision_are_the_callers(rows):
+    _, tracker = tracked()
+    observe(tracker, (AGENT, INITIAL, 0), feature=1)
+    decision = observe(tracker, *[(AGENT, RUNNING, 1), (OTHER, INITIAL, 0)][:rows], feature=2)
+    marks = decision.started, decision.terminated, decision.truncated
+    for column in (decision.observations, decision.rewards, marks[1]):
+        column[:] = 9
+
+    assert [mark.tolist() for mark in marks] == [
+        [False, True][:rows], [True] * rows, [False] * rows
+    ]  # fmt: skip
+    truncated = [(number, -1, 0.0, 2.0, (False, False, True)) for number in range(rows)]
+    assert reports_of(tracker.truncate_all()) == truncated
+
+
 def test_agents_that_are_forgotten_end_without_a_report():
     numbers, tracker = tracked()
     observe(tracker, (AGENT, INITIAL, 0))

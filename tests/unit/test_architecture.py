@@ -86,6 +86,8 @@ SHORT = {
     "arkml.async_trainer.sync_model": SEED_NAME,
     "arkml.learning.event_messages": "imports without what they would import",
     "arkml.reports.style": "a style sheet",
+    "arkml.marks": "the runtime and the environments ask it in every step",
+    "arkml.runtime.machine_code": "suspensions and rounds of a fleet have a page of it each",
     "arkml.child_time": "policies add to it, the runtime takes from it",
     "arkml.envs.core.non_reentrant": "the one lock of every environment",
     "arkml.envs.gym": "importing it registers the environment with Gymnasium",

@@ -125,6 +125,18 @@ def test_a_full_table_opens_no_queue(opener):
     assert len(opener.queues) == 1
 
 
+def test_a_training_session_tells_that_it_is_open_where_it_is(opener):
+    table, _ = table_of(opener, limit=1)
+    opened = []
+    policy = ConstantPolicy(3, 2, actions=7)
+    start = TrainingStart(policy, 3, 2, opened=lambda: opened.append(len(opener.queues)))
+    table.open_training(start)
+    with pytest.raises(TooManyHandles):
+        table.open_training(start)
+
+    assert opened == [1]
+
+
 def test_rows_of_others_go_to_the_sink_and_leave_the_queue(opener):
     table, _ = table_of(opener)
     sink = RecordingSink()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct as binary
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
@@ -150,16 +150,19 @@ def align_of(kind: FieldType) -> int:
             assert_never(kind)
 
 
-def placed(struct: Struct) -> Iterator[Placed]:
-    """Yield each field with its offset. Raises ValueError where padding is not written out."""
+@cache
+def placed(struct: Struct) -> tuple[Placed, ...]:
+    """Return each field with its offset. Raises ValueError where padding is not written out."""
+    found: list[Placed] = []
     offset = 0
     for field in struct.fields:
         if offset % align_of(field.type):
             raise ValueError(f"{struct.name}.{field.name} at {offset} needs a Pad before it")
-        yield Placed(field.name, field.type, offset)
+        found.append(Placed(field.name, field.type, offset))
         offset += size_of(field.type)
     if offset % struct_align(struct):
         raise ValueError(f"{struct.name} ends at {offset} and needs a Pad at its end")
+    return tuple(found)
 
 
 def struct_align(struct: Struct) -> int:
@@ -169,7 +172,7 @@ def struct_align(struct: Struct) -> int:
 
 def struct_size(struct: Struct) -> int:
     """Return the number of bytes that a struct takes in memory."""
-    *_, last = placed(struct)
+    last = placed(struct)[-1]
     return last.offset + size_of(last.type)
 
 
@@ -192,7 +195,7 @@ def dtype(struct: Struct) -> np.dtype[Any]:
             case _:
                 assert_never(kind)
 
-    fields = list(placed(struct))
+    fields = placed(struct)
     return np.dtype(
         {
             "names": [field.name for field in fields],

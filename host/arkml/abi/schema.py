@@ -69,9 +69,13 @@ class Field:
     doc: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Struct:
-    """A record in C layout. Padding is written out, so every byte has a name."""
+    """
+    A record in C layout. Padding is written out, so every byte has a name.
+
+    It equals itself alone, so that what is known of it is found at once.
+    """
 
     name: str
     doc: str

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Marks
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.errors import UsageError
+from arkml.marks import Marks
 
 
 def mask_of(options: dict[str, Any], count: int) -> Marks:

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Decision, Marks
+from arkml.envs.core.decisions import Decision
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv
@@ -28,11 +28,12 @@ from arkml.envs.spaces import (
     shown,
     taken,
 )
-from arkml.envs.step_arrays import Outcome, StepArrays, copied, owned, require_arrays
+from arkml.envs.step_arrays import ArrayCheck, Outcome, StepArrays, copied, owned
 from arkml.envs.vector_infos import VectorInfos
 from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
+from arkml.marks import Marks, every, some
 
 _WHO = "a fleet"
 
@@ -91,6 +92,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         self._held = np.zeros(num_envs, bool)  # guests whose begun episode was not shown
         self._acted: Floats | None = None
         self._begun: list[_Rows] = []  # the first rows of these episodes
+        self._out = ArrayCheck(self._spec, self.num_envs)
         self._infos = VectorInfos(num_envs)
         self._failed = np.zeros(num_envs, bool)  # guests that failed and do not start over
         self._over = np.zeros(num_envs, bool)  # guests that wait for a reset
@@ -139,14 +141,14 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         """
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if out is not None:
-            require_arrays(out, self._spec, self.num_envs)
-        if self._fresh is not None or self._failed.all():
+            self._out.require(out)
+        if self._fresh is not None or every(self._failed):
             raise gymnasium.error.ResetNeeded(
                 "reset the environment before its first step"
                 if self._fresh is not None
                 else "every guest has failed: reset, or make it with restart='on-failure'"
             )
-        if self._over.any():
+        if some(self._over):
             raise gymnasium.error.ResetNeeded(
                 f"the episodes of guests {np.flatnonzero(self._over).tolist()} have ended: reset"
                 " them with options={'reset_mask': mask}"
@@ -159,7 +161,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
             step.rewards[_begun(step)] = 0  # it is in the info
             self._note_failures(step)
             rows += self._shown(step)
-            if self._mode is AutoresetMode.SAME_STEP and step.ended.any():
+            if self._mode is AutoresetMode.SAME_STEP and some(step.ended):
                 rows += self._replace(step, info)
             if self._mode is AutoresetMode.DISABLED:
                 self._over = step.ended
@@ -216,7 +218,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         """Return the next step; new episodes begin in the places of those that ended."""
         alive = self._fleet.alive
         over = ~alive & ~self._failed
-        if not (over.any() or self._held.any()):
+        if not (some(over) or some(self._held)):
             step = self._fleet.step(values, self._seen)
         else:
             step = self._fleet.step(values, self._seen, alive & ~self._held)
@@ -229,7 +231,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
 
     def _begin(self, step: FleetStep, guests: Marks) -> list[_Rows]:
         """Make new instances for guests, bool, [guests], and show their first observations."""
-        if not guests.any():
+        if not some(guests):
             return []
         fresh = self._fleet.renew(np.flatnonzero(guests).tolist())
         step.follow(fresh, guests)
@@ -238,12 +240,12 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
 
     def _shown(self, step: FleetStep) -> list[_Rows]:
         """Return the rows for the info of this step, and keep those of episodes shown later."""
-        if not step.steps or not step.replaced.any():
+        if not step.steps or not some(step.replaced):
             return _all(step)
         shown_rows: list[_Rows] = []
         for decision, places in _all(step):
             late = step.replaced[places] & ~decision.ended
-            if late.any():
+            if some(late):
                 self._begun.append((decision, np.where(late, places, -1)))
                 places = np.where(late, -1, places)
             shown_rows.append((decision, places))
@@ -263,7 +265,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         info["final_info"], info["_final_info"] = {}, ended.copy()
         rows, self._begun = self._begun, []
         due = ended & self._fleet.alive & ~step.replaced
-        if due.any():
+        if some(due):
             zeros = np.zeros((self.num_envs, self._spec.actions.width), np.float32)
             more = self._fleet.step(zeros, step.observations, due)
             step.follow(more, due)
@@ -278,7 +280,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         if self._spec.actions.branches:
             going = [(decision, *_going(decision, places)) for decision, places in rows]
             info.update(all_allowed(self._spec, going, self.num_envs))
-        if step.steps:
+        if step.alone:
             self._inform_alone(info, step)
         is_same = self._mode is AutoresetMode.SAME_STEP
         for decision, places in rows:
@@ -286,7 +288,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         self._infos.complete(info)
 
     def _inform_alone(self, info: dict[str, Any], step: FleetStep) -> None:
-        """Add errors, ends and demonstrations of guests that were stepped by themselves."""
+        """Add errors, ends and demonstrations of guests that were run by themselves."""
         count = self.num_envs
         errors = {k: str(one.error) for k, one in step.steps.items() if one.error is not None}
         if errors:
@@ -295,7 +297,7 @@ class GuestFleetVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         if any(one.done for one in step.steps.values()):
             done = np.array([k in step.steps and step.steps[k].done for k in range(count)])
             info["guest_done"], info["_guest_done"] = done, done.copy()
-        demonstrations = {k: self._fleet.take_demonstrations(k) for k in step.steps}
+        demonstrations = {k: self._fleet.take_demonstrations(k) for k in step.alone}
         if any(demonstrations.values()):
             given = info["demonstrations"] = np.full(count, None, object)
             for guest, rows in demonstrations.items():

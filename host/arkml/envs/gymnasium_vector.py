@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from arkml.batches import Floats
 from arkml.envs import showing
 from arkml.envs.core.agent_tracker import InPlace
-from arkml.envs.core.decisions import Decision, Ids, Marks, Step
+from arkml.envs.core.decisions import Decision, Ids, Step
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.id_search import Places
 from arkml.envs.core.options import GuestEnvOptions
@@ -27,11 +27,12 @@ from arkml.envs.spaces import (
     shown,
     taken,
 )
-from arkml.envs.step_arrays import Outcome, StepArrays, owned, require_arrays
+from arkml.envs.step_arrays import ArrayCheck, Outcome, StepArrays, owned
 from arkml.envs.vector_infos import VectorInfos
 from arkml.envs.vector_places import RENDER_FPS, RENDER_MODES, VectorPlaces, VectorRenderMode
 from arkml.errors import UsageError
 from arkml.host import Source
+from arkml.marks import Marks
 
 _WHO = "a vector environment"
 
@@ -129,6 +130,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         self._all = np.ones(self.num_envs, bool)
         self._acted: Floats | None = None
         self._in_order = np.arange(self.num_envs)
+        self._out = ArrayCheck(self._spec, self.num_envs)
         self._infos = VectorInfos(self.num_envs)
 
     @property
@@ -167,7 +169,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         """
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if out is not None:
-            require_arrays(out, self._spec, self.num_envs)
+            self._out.require(out)
         self._acted = values
         outcome = self._start_over() if self._is_over else self._stepped(values)
         return owned(outcome) if out is None else out.filled(outcome)
@@ -211,7 +213,7 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
         """Return the outcome of a submit whose rows are in the order of the places."""
         decision = step.decisions[0]
         info = {"present": self._all.copy(), **self._guest_info(step)}
-        rewards, truncated = decision.rewards, decision.truncated
+        rewards = decision.rewards
         if len(moved.begun) or len(moved.over):
             self._slots.follow(decision.agents, moved.over)
             first = rewards[moved.begun]
@@ -219,8 +221,6 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
                 self._infos.add_rewards(info, moved.begun, first)
                 rewards = rewards.copy()
                 rewards[moved.begun] = 0
-        else:
-            truncated = truncated.copy()  # one array is all marks of such a decision
         if decision.metadata:
             self._infos.add_metadata(info, decision, None)
         self._infos.complete(info)
@@ -229,7 +229,8 @@ class GuestVectorEnv(Remade, VectorPlaces, VectorEnv[Any, Any, Any]):
             info.update(self._allowed(decision, deciding, deciding))
         self._seated = decision.agents
         return (
-            shown(self._spec, decision.observations), rewards, decision.terminated, truncated, info
+            shown(self._spec, decision.observations), rewards, decision.terminated,
+            decision.truncated, info,
         )  # fmt: skip
 
     def _chosen(self, values: Floats) -> Floats:

@@ -126,7 +126,9 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         self._choosers: dict[str, Spec] = {}  # of behaviors with branches
         self.possible_agents: list[str] = []
         self.agents: list[str] = []
-        self._names: dict[int, str] = {}
+        self._possible: set[str] = set()
+        self._names: dict[int, str] = {}  # of live agents
+        self._named = 0  # agents of the present instance
         self._seen: dict[str, Any] = {}
         self._cycles = 0
         try:
@@ -159,6 +161,7 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         if step is None or seed is not None:
             step = self._env.reset(seed)
         self._names.clear()
+        self._named = 0
         self._seen.clear()
         self._features.clear()
         self._acted.clear()
@@ -203,6 +206,8 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
             ):  # fmt: skip
                 told.update(zip(names, column.tolist(), strict=True))
                 told.pop(_HIDDEN, None)
+            for agent in later.agents[later.ended].tolist():
+                self._names.pop(agent, None)
         if self._choosers:
             self._unmask_skipped(infos)
         if self._max_cycles is not None and self._cycles >= self._max_cycles:
@@ -243,11 +248,12 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
             self._bars[behavior.name] = Bars(behavior.spec)
             if (plane := plane_of(behavior.spec)) is not None:
                 self._planes[behavior.name] = plane
-        for row in np.flatnonzero(decision.started) if arrive else ():
-            name = f"{behavior.name}/{len(self._names)}"
-            self._names[int(decision.agents[row])] = name
+        for agent in decision.agents[decision.started].tolist() if arrive else ():
+            name = self._names[agent] = f"{behavior.name}/{self._named}"
+            self._named += 1
             self.agents.append(name)
-            if name not in self.possible_agents:
+            if name not in self._possible:
+                self._possible.add(name)
                 self.possible_agents.append(name)
 
     def _names_of(self, decision: Decision) -> list[str]:
@@ -327,10 +333,15 @@ class GuestParallelEnv(Remade, ParallelEnv[str, Any, Any]):  # type: ignore[misc
         return {}, {}, {}, {}, {}
 
     def _part(self, terminated: dict[str, bool], truncated: dict[str, bool]) -> None:
-        """Remove the agents whose episode is over."""
-        self.agents = [name for name in self.agents if not (terminated[name] or truncated[name])]
-        if self._max_cycles is not None and self._cycles >= self._max_cycles:
-            self.agents = []
+        """Remove the agents whose episode is over, with what was kept of them."""
+        staying = []
+        for name in self.agents:
+            if terminated[name] or truncated[name]:
+                for kept in (self._seen, self._features, self._acted):
+                    kept.pop(name, None)
+            else:
+                staying.append(name)
+        self.agents = staying
 
     def _unmask_skipped(self, infos: dict[str, dict[str, Any]]) -> None:
         """Give the agents with branches that have no row in this step a mask of ones."""

@@ -16,11 +16,11 @@ from stable_baselines3.common.vec_env.base_vec_env import (
 )
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Marks
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.vector_env import VectorEnvOptions, vector_env
 from arkml.errors import UsageError
 from arkml.host import Source
+from arkml.marks import Marks
 
 _EMPTY = (
     "Stable-Baselines3 has no empty places, and {count} of {total} places are empty: take"

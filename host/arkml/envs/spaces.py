@@ -11,9 +11,10 @@ from gymnasium import spaces
 
 from arkml.batches import Floats
 from arkml.envs.core.coercion import floats_of
-from arkml.envs.core.decisions import Decision, Marks
+from arkml.envs.core.decisions import Decision
 from arkml.envs.core.specs import Actions, Part, Spec
 from arkml.errors import InvalidActions
+from arkml.marks import Marks
 
 Space = spaces.Space[Any]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,9 +11,9 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import create_empty_array
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Marks
 from arkml.envs.core.specs import Spec
 from arkml.errors import UsageError
+from arkml.marks import Marks
 
 Outcome = tuple[Any, Floats, Marks, Marks, dict[str, Any]]
 """The return value of `step` of a vector environment."""
@@ -40,7 +42,19 @@ class StepArrays(NamedTuple):
         return StepArrays(observations, np.zeros(envs.num_envs, np.float32), *marks)
 
     def require(self, spec: Spec, count: int) -> None:
-        """Raise UsageError if the arrays do not fit `count` places of agents with a spec."""
+        """
+        Raise UsageError if the arrays do not fit `count` places of agents with a spec.
+
+        Nor do arrays that have memory in common.
+        """
+        self.require_fit(spec, count)
+        named = [*self._observed(), *zip(self._fields[1:], self[1:], strict=True)]
+        for (one, first), (other, second) in combinations(named, 2):
+            if np.may_share_memory(first, second):  # by their bounds: they are contiguous
+                raise UsageError(f"out.{one} and out.{other} have memory in common")
+
+    def require_fit(self, spec: Spec, count: int) -> None:
+        """Raise UsageError as `require`, without a look at memory in common."""
         parts = spec.observations
         if len(parts) == 1:
             _require("observations", self.observations, (count, *parts[0].shape), _FLOAT)
@@ -53,11 +67,14 @@ class StepArrays(NamedTuple):
                 _require(name, self.observations[part.name], shape, _FLOAT)
         shape = (count,)
         _require("rewards", self.rewards, shape, _FLOAT)
-        marks = self.terminations, self.truncations, self.present
-        for name, array in zip(self._fields[2:], marks, strict=True):
+        for name, array in zip(self._fields[2:], self[2:], strict=True):
             _require(name, array, shape, _MARK)
-        if marks[0] is marks[1] or marks[1] is marks[2] or marks[0] is marks[2]:
-            raise UsageError("out.terminations, truncations and present are three arrays")
+
+    def _observed(self) -> Iterable[tuple[str, Floats]]:
+        """Return the arrays of observations and how they are called."""
+        if not isinstance(self.observations, dict):
+            return [("observations", self.observations)]
+        return [(f"observations[{name!r}]", part) for name, part in self.observations.items()]
 
     def filled(self, outcome: Outcome) -> Outcome:
         """Return an outcome whose arrays are these, with its values; `present` is in its info."""
@@ -88,11 +105,24 @@ def copied(observations: Any) -> Any:
     return observations.copy()
 
 
-def require_arrays(out: object, spec: Spec, count: int) -> None:
-    """Raise UsageError unless `out` is StepArrays that fit, see `StepArrays.require`."""
-    if not isinstance(out, StepArrays):
-        raise UsageError(f"out= takes StepArrays, not {type(out).__name__}")
-    out.require(spec, count)
+class ArrayCheck:
+    """Checks the arrays of a caller for `count` places of agents with `spec`, in every step."""
+
+    def __init__(self, spec: Spec, count: int) -> None:
+        self._spec = spec
+        self._count = count
+        self._known: StepArrays | None = None  # which have no memory in common
+
+    def require(self, out: object) -> None:
+        """Raise UsageError unless `out` is StepArrays that fit, see `StepArrays.require`."""
+        known = self._known
+        if known is not None and out is known:
+            known.require_fit(self._spec, self._count)
+            return
+        if not isinstance(out, StepArrays):
+            raise UsageError(f"out= takes StepArrays, not {type(out).__name__}")
+        out.require(self._spec, self._count)
+        self._known = None if isinstance(out.observations, dict) else out  # a dict may be changed
 
 
 _FLOAT, _MARK = np.dtype(np.float32), np.dtype(np.bool_)

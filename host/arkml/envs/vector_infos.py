@@ -8,8 +8,13 @@ from typing import Any
 import numpy as np
 
 from arkml.batches import Floats, MetadataLog
-from arkml.envs.core.decisions import Decision, Marks
+from arkml.envs.core.decisions import Decision
 from arkml.envs.core.id_search import Places
+from arkml.hive.protocol.runs import MAX_NAMES
+from arkml.loggers import SafeLogger
+from arkml.marks import Marks, every, some
+
+log = SafeLogger(__name__)
 
 _REWARD = "reward"  # of a first row, which no action led to
 _OWN = (
@@ -25,11 +30,13 @@ class VectorInfos:
     The metadata of the agents of `count` places, step by step.
 
     Each name gets an array, float64, [count], and its mask under "_" and the name, bool, [count];
-    NaN and False where a place has no such metadata. Once a name is known it is in every info.
+    NaN and False where a place has no such metadata. Once a name is known it is in every info;
+    a guest may have as many names as a run keeps, and more are left out.
     """
 
     def __init__(self, count: int) -> None:
         self._count = count
+        self._has_warned = False
         self._names: dict[str, None] = {}  # known ones, in the order in which they came
         self._final_names: dict[str, None] = {}
 
@@ -106,10 +113,9 @@ class VectorInfos:
             items = places >= 0
             if len(log.names) > 1:
                 items &= log.codes == code
-            count = np.count_nonzero(items)
-            if count == len(items):
+            if every(items):
                 self._put(info, names, name, places, log.values)
-            elif count:
+            elif some(items):
                 self._put(info, names, name, places[items], log.values[items])
 
     def _put(
@@ -123,10 +129,20 @@ class VectorInfos:
         if name in _RESERVED:
             return
         if name not in info:
+            if name not in names and len(names) >= MAX_NAMES:
+                self._warn(name)
+                return
             names[name] = None
             self._begin(info, name)
         info[name][places] = values
         info[f"_{name}"][places] = True
+
+    def _warn(self, name: str) -> None:
+        if not self._has_warned:  # a guest may have a new name in every frame
+            self._has_warned = True
+            log.warning(
+                "metadata %r is not in infos: they have %d names already", name[:80], MAX_NAMES
+            )
 
     def _begin(self, info: dict[str, Any], name: str) -> None:
         values = info[name] = np.empty(self._count)

@@ -10,13 +10,14 @@ import numpy as np
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Decision, Marks
+from arkml.envs.core.decisions import Decision
 from arkml.errors import GuestError
 from arkml.guest_trials.actions import ActionRule
 from arkml.guest_trials.messages import ObservationWriter, RewardWriter, allowed_choices
 from arkml.guest_trials.options import StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
 from arkml.guest_trials.slots import ClassSlots, SlotRows
+from arkml.marks import Marks
 from arkml.trials.core.hosting import Acted, HostedRewards, StandIn
 
 _STATES = np.array([EpisodeState.RUNNING, EpisodeState.INITIAL], np.uint32)

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Marks
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import UsageError
 from arkml.guest_trials.probe import GuestClass
+from arkml.marks import Marks
 from arkml.trials.core.hosting import MOST_RATE
 
 Keys = npt.NDArray[np.uint64]

@@ -1,4 +1,4 @@
-"""Frames of one guest in the shim's loop, one of which may begin within the resumption before."""
+"""Frames of one guest in the shim's loop, some of which may run within one resumption."""
 
 from __future__ import annotations
 
@@ -53,3 +53,8 @@ class FrameCount:
 
     def __call__(self) -> int:
         return self._words[self._place]
+
+
+def frames_between(before: int, now: int) -> int:
+    """Return how many frames ended between two numbers of `FrameCount`."""
+    return (now - before) & 0xFFFF_FFFF

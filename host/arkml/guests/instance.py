@@ -339,7 +339,9 @@ class Instance(Unique):
         index = U64_LAYOUT.index(handle)
         shape = Shape(num_features, num_actions, training, columns.first_rows)
         released = partial(self._forget_queue, index)
-        region = Region(columns, records.open(index), shape, key, released=released)
+        record = records.open(index)
+        columns.version += 1  # the guest's other records may have moved, also where no region fits
+        region = Region(columns, record, shape, key, released=released)
         self.regions[index] = region
         region.publish(handle, Kind.TRAINING if training else Kind.INFERENCE)
         return region

@@ -25,9 +25,10 @@ from arkml.learning.ppo_batches import (
 )
 from arkml.learning.ppo_export import Heads, PpoWeights, check, to_onnx
 from arkml.learning.ppo_state import PpoState, RolloutRows, SavedPpo, Weights, first_state, rates_of
-from arkml.learning.rollout_buffer import Marks, Rollout, RolloutBuffer
+from arkml.learning.rollout_buffer import Rollout, RolloutBuffer
 from arkml.learning.rollout_pace import RolloutPace
 from arkml.learning.tensors import flatten, restored
+from arkml.marks import Marks
 
 Doubles = npt.NDArray[np.float64]
 

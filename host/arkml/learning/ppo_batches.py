@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.normalizer import SPREAD
+from arkml.marks import Marks
 
 Doubles = npt.NDArray[np.float64]
-Marks = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
 
 

@@ -18,8 +18,8 @@ from arkml.learning.algorithm import Added, HeldRows
 from arkml.learning.robust_moments import REWARD_REACH, RobustMoments
 from arkml.learning.session_chains import SessionChains
 from arkml.learning.trajectories import RewardBounds
+from arkml.marks import Marks
 
-Marks = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
 
 MOST_ROLLOUTS = 2

@@ -12,6 +12,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import Batch, Floats
 from arkml.errors import Unavailable
 from arkml.loggers import SafeLogger
+from arkml.marks import Marks
 from arkml.policies.agents import AgentTable, Visit
 from arkml.policies.masks import ChoiceMasks
 from arkml.policies.noise import Words, streams
@@ -23,8 +24,6 @@ log = SafeLogger(__name__)
 _RUNNING = np.uint32(EpisodeState.RUNNING)
 _INITIAL = np.uint32(EpisodeState.INITIAL)
 _LOGGED = 1_000  # agents that are named in the log, each once
-
-Marks = npt.NDArray[np.bool_]
 
 
 class Rows(NamedTuple):

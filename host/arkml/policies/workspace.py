@@ -152,7 +152,8 @@ class PolicyWorkspace:
 
     def held(self, guest: int) -> int:
         """Return the bytes kept for the agents of one guest."""
-        return sum(each.held(guest) for each in self._tables)
+        tables = self._tables  # none in most hosts of environments; to iterate takes a guard
+        return sum(each.held(guest) for each in tables) if len(tables) else 0
 
     def _drop_surplus(self) -> None:
         """Let go of all arrays if some of them were paid for by guests that have left."""

@@ -151,8 +151,8 @@ class HiveAccess(Closing):
 
     `threads` waits for hives and `loaders` loads policies, for which others wait. `farewells` are
     sessions that are being left, which `close` gives some seconds. `is_training` says whether a
-    guest has got a policy that learns, `failure` why the last guest that asked for one has not.
-    `feed` has the demonstrations that the first run gets, None without any.
+    guest has had a session of a policy that learns, `failure` why the last guest that asked for one
+    has not. `feed` has the demonstrations that the first run gets, None without any.
     """
 
     def __init__(self, grant: HiveGrant) -> None:
@@ -220,6 +220,10 @@ class HiveAccess(Closing):
                 self._started[key] = client.create(request)
                 return self._started[key]
         return mapped(started, lambda run: _require_shape(run, request))
+
+    def note_training(self) -> None:
+        """Note that a guest has got a session of a policy that learns."""
+        self.is_training = True
 
     @property
     def started(self) -> list[tuple[HiveClient, RunInfo]]:

@@ -200,9 +200,9 @@ class HiveRunGateway:
         except BaseException:
             membership.leave(stop=False)
             raise
-        self._hives.is_training = True
         own_run = HiveRun(client, run.id, self._later)
-        return TrainingStart(policy, run.features, run.actions, membership, own_run)
+        opened = self._hives.note_training
+        return TrainingStart(policy, run.features, run.actions, membership, own_run, opened)
 
     def _forget_left(self) -> None:
         """Forget the memberships that are over, but for the first, which is asked for later."""

@@ -23,10 +23,11 @@ from arkml.hive.protocol.rows import NO_ROW, RowKind
 from arkml.hive.protocol.runs import Role, RunInfo
 from arkml.hive.session import RunSession
 from arkml.loggers import SafeLogger
+from arkml.marks import Marks
 from arkml.policies.agents import AgentTable
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.noise import Words, streams
-from arkml.policies.training import Marks, PolicyVersion, Rows, TrainingPolicy, episode_ends
+from arkml.policies.training import PolicyVersion, Rows, TrainingPolicy, episode_ends
 from arkml.runs.version_loader import VersionLoader
 from arkml.sessions.session import Origin, Ready
 from arkml.sessions.text import presentable

@@ -48,11 +48,11 @@ class Fiber:
     """
 
     __slots__ = (  # attributes of a dict are slower from 30 on
-        "_alert", "_answer", "_asked", "_asked_call", "_bytes", "_call_seconds", "_error",
-        "_frames_ahead", "_futures", "_handlers", "_name", "_numbers", "_reason", "_record",
-        "_room", "_sandbox", "_trap", "_turn", "_used", "_value", "_wait", "_waits_since",
-        "_whole_turn", "_words", "account", "call_guard", "is_between_turns", "is_low",
-        "is_parked", "lockstep", "place", "suspended_at",
+        "_alert", "_answer", "_asked", "_asked_call", "_bytes", "_call_seconds", "_error", "_frame",
+        "_frames", "_frames_ahead", "_futures", "_handlers", "_name", "_numbers", "_reason",
+        "_record", "_room", "_sandbox", "_trap", "_turn", "_used", "_value", "_wait",
+        "_waits_since", "_whole_turn", "_words", "account", "call_guard", "is_between_turns",
+        "is_low", "is_parked", "lockstep", "place", "suspended_at",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +88,8 @@ class Fiber:
         arena, control = sandbox.engine.arena, sandbox.control
         self._words, self._bytes = arena.words, arena.bytes
         self._reason = (control + at.REASON) >> 2
+        self._frame = 0  # the number of the frame in the loop whose time is counted
+        self._frames = (control + at.FRAMES) >> 2
         self._frames_ahead = (control + at.FRAMES_AHEAD) >> 2
         self._answer = (control + at.ANSWER) >> 2
         self._value = (control + at.VALUE) >> 2
@@ -131,6 +133,7 @@ class Fiber:
         elif self.is_low or self._turn != self._whole_turn:
             self._refresh()
         else:
+            self._frame = self._words[self._frames]
             self._alert = self._used[self.place] + self._room
         self.begin_time()
 
@@ -159,9 +162,7 @@ class Fiber:
         self.call_guard.begin(self._name)
         self.is_parked = False
         if not self.is_between_turns:
-            self.lockstep.began[self.place] = self._used[self.place]
-            self.account.extra = 0.0
-            self._refresh()
+            self._begin_budget()
         self.is_between_turns = False
 
     def shorten_turns(self) -> None:
@@ -278,7 +279,14 @@ class Fiber:
         self.is_parked = False
 
     def look_at_budget(self) -> None:
-        """Raise GuestTimeout if the time of the call is used up, or make the turns short."""
+        """
+        Raise GuestTimeout if the time of the call is used up, or make the turns short.
+
+        Each frame of a loop that runs ahead has the time of a call, from the first look at it on.
+        """
+        if self._words[self._frames] != self._frame:
+            self._begin_budget()
+            return
         account = self.account
         used, taken = account.used, account.used + account.extra
         if used >= account.budget:
@@ -308,9 +316,16 @@ class Fiber:
         self._refresh()
         self.is_low = True
 
+    def _begin_budget(self) -> None:
+        """Begin to count the time of a call, or of a frame, from now on."""
+        self.lockstep.began[self.place] = self._used[self.place]
+        self.account.extra = 0.0
+        self._refresh()
+
     def _refresh(self) -> None:
         """Begin to count the time of a call whose seconds before it are known."""
         self.is_low = False
+        self._frame = self._words[self._frames]
         self._alert = self.lockstep.began[self.place] + self._room
         if self._turn != self._whole_turn:
             self._take_turns(self._whole_turn)

@@ -11,11 +11,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from arkml.marks import Marks, every, some
 from arkml.runtime import bindings
 from arkml.runtime.account import LONG, counted_seconds, read_processor_clock
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import ALERT
 from arkml.runtime.exported_function import RawCall
+from arkml.runtime.polling import poll_all
 from arkml.runtime.shim import control as at
 from arkml.runtime.shim.control import Reason
 
@@ -25,7 +27,6 @@ _call_async = bindings.call_async
 _RUNNING, _SUBMIT, _FRAME_END = int(Reason.RUNNING), int(Reason.SUBMIT), int(Reason.FRAME_END)
 
 Places: TypeAlias = npt.NDArray[np.intp]
-Marks: TypeAlias = npt.NDArray[np.bool_]
 Frames: TypeAlias = npt.NDArray[np.uint32]
 
 
@@ -203,11 +204,14 @@ class Lockstep:
     def run(self, places: Places) -> tuple[Marks, Marks]:
         """Run guests as `resume` does, without an answer."""
         futures = self.futures
-        ended = np.array([_poll(futures[place]) for place in places.tolist()], bool)
+        ended = poll_all([futures[place] for place in places.tolist()])
         reasons = self._words[self._at(_REASON, places)]
+        submits = reasons == _SUBMIT
+        if every(submits):  # as in most rounds; none has ended
+            return ended, submits
         tired = (reasons == _RUNNING) & ~ended
-        if tired.any():
-            ended[tired] = [_poll(futures[place]) for place in places[tired].tolist()]
+        if some(tired):
+            ended[tired] = poll_all([futures[place] for place in places[tired].tolist()])
             reasons = self._words[self._at(_REASON, places)]
         return ended | (reasons == _FRAME_END), reasons == _SUBMIT
 

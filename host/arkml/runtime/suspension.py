@@ -12,11 +12,10 @@ the copying.
 from __future__ import annotations
 
 import ctypes
-import mmap
-import platform
-import sys
 from ctypes import c_size_t, c_uint64, c_void_p
 from typing import Any
+
+from arkml.runtime.machine_code import machine_code
 
 # cb(env, caller, args, nargs, results, nresults, trap, continuation) under the System V ABI:
 # args is in rdx, continuation at [rsp + 16].
@@ -55,31 +54,7 @@ def _suspend(
 _python = _Callback(_suspend)
 
 
-class MachineCode:
-    """A page that holds one function, readable and executable but no longer writable."""
-
-    def __init__(self, code: bytes) -> None:
-        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self._page = mmap.mmap(-1, mmap.PAGESIZE, private, mmap.PROT_READ | mmap.PROT_WRITE)
-        self._page.write(code)
-        self._pin = ctypes.c_char.from_buffer(self._page)
-        self.address = ctypes.addressof(self._pin)
-        protect = ctypes.CDLL(None, use_errno=True).mprotect
-        protect.argtypes = [c_void_p, c_size_t, ctypes.c_int]
-        if protect(self.address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC):
-            raise OSError(ctypes.get_errno(), "the system refuses executable pages")
-
-
-def _machine_code() -> MachineCode | None:
-    if platform.machine() not in ("x86_64", "AMD64") or sys.platform == "win32":
-        return None
-    try:
-        return MachineCode(_X86_64)
-    except OSError:
-        return None
-
-
-_CODE = _machine_code()
+_CODE = machine_code(_X86_64)
 
 NATIVE = _CODE is not None
 """True if guests suspend without running Python on their fibers."""

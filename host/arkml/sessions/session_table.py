@@ -24,13 +24,18 @@ S = TypeVar("S", bound=Session)
 
 
 class TrainingStart(NamedTuple):
-    """The arguments of a new training session: its policy, the widths of its rows, its run."""
+    """
+    The arguments of a new training session: its policy, the widths of its rows, its run.
+
+    `opened` is called on the guest's thread when the session is there.
+    """
 
     policy: Policy
     num_features: int
     num_actions: int
     sink: TransitionSink | None = None
     run: GuestRun | None = None
+    opened: Callable[[], object] = lambda: None
 
     def give_up(self) -> None:
         """Leave the run, because no session is opened."""
@@ -100,7 +105,9 @@ class SessionTable:
             run=start.run,
             noting=self._noting,
         )
-        return self._handles.insert(session)
+        made = self._handles.insert(session)
+        start.opened()
+        return made
 
     def get(self, handle: int, kind: type[S]) -> S:
         return self._handles.get(handle, kind)

@@ -15,13 +15,14 @@ from arkml.async_trainer.core.record import Record
 from arkml.batches import Floats
 from arkml.envs import showing
 from arkml.envs.core import decisions
-from arkml.envs.core.decisions import Behavior, Decision, Ids, Marks
+from arkml.envs.core.decisions import Behavior, Decision, Ids
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import IDLE_CALLS, GuestEnv, core_of
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.errors import GuestStalled, InvalidActions, UsageError
 from arkml.host import Source
+from arkml.marks import Marks
 
 GuestStep = Step[Floats, Floats]
 

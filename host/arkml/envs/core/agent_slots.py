@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Decision, Ids, Marks
+from arkml.envs.core.decisions import Decision, Ids
 from arkml.envs.core.id_search import Places, earlier_of, places_of
 from arkml.envs.core.transitions import (
     IS_LIVE_AFTER,
     IS_ONE_REPORT,
     RUNS_ON,
 )
+from arkml.marks import Marks
 
 GuestIds = npt.NDArray[np.uint64]
 States = npt.NDArray[np.uint32]

@@ -25,11 +25,12 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.batches import NO_METADATA, Batch, Floats, MetadataLog
 from arkml.envs.core.agent_slots import NOWHERE, AgentSlots, GuestIds, Moves, SlotMatcher
-from arkml.envs.core.decisions import Behavior, Decision, Ids, Marks, choice_masks
+from arkml.envs.core.decisions import Behavior, Decision, Ids, choice_masks
 from arkml.envs.core.id_search import Places
 from arkml.envs.core.transitions import ENDS_PREVIOUS, REPORTED
 from arkml.errors import Unavailable, UsageError
 from arkml.hive.protocol.masks import PREFIX
+from arkml.marks import Marks
 from arkml.policies.agents import AGENTS
 from arkml.runtime.kept_bytes import KeptBytes
 
@@ -99,7 +100,7 @@ class AgentTracker:
         spec, observation = behavior.spec, 4 * behavior.num_features
         self._slot_bytes = _SLOT_BYTES + observation
         self._report_bytes = _REPORT_BYTES + observation + sum(spec.actions.branches)
-        self._row_bytes = self._slot_bytes + self._report_bytes - observation  # which both share
+        self._row_bytes = self._slot_bytes + self._report_bytes
         if spec.decision_period > 1:
             self._row_bytes += 4 * behavior.num_actions
         self._has_closed = False  # the latest decision reported more than its rows
@@ -181,10 +182,13 @@ class AgentTracker:
         agents = slots.chosen(found[np.argsort(slots.numbers[found])])
         self.forget_all()
         count = len(found)
-        no, places = np.zeros(count, bool), np.full(count, -1)
+        started, terminated, truncated = np.zeros((3, count), bool)
+        truncated[:] = True
+        agents.numbers.setflags(write=False)
+        places = np.full(count, -1)
         return Decision(
             self.behavior, agents.numbers, agents.observations, np.zeros(count, np.float32),
-            no, no, ~no, places, masks=self._choice_masks(NO_METADATA, places),
+            started, terminated, truncated, places, masks=self._choice_masks(NO_METADATA, places),
         )  # fmt: skip
 
     def forget_all(self) -> None:
@@ -237,8 +241,8 @@ class AgentTracker:
 
     def _continue(self, batch: Batch, rest: MetadataLog, masks: MetadataLog) -> Decision:
         """Return the decision of agents that all kept running, without a look at single ones."""
-        slots, no = self._rows, np.zeros(len(batch), bool)
-        observations = batch.features.copy()
+        slots, observations = self._rows, batch.features.copy()
+        started, terminated, truncated = np.zeros((3, len(batch)), bool)
         rewards = batch.rows["reward"].copy()
         if self._repeats:
             rewards += slots.waiting
@@ -246,12 +250,14 @@ class AgentTracker:
             self._repeats = 0
         if self._has_closed:
             self._make_room(len(batch), len(self._away), 0)
-        self._rows = AgentSlots(slots.ids, slots.numbers, slots.absent, observations, slots.waiting)
+        self._rows = AgentSlots(
+            slots.ids, slots.numbers, slots.absent, observations.copy(), slots.waiting
+        )
         self._over, self._is_steady = NOWHERE, True
         self.in_place = InPlace(slots.numbers, NOWHERE, NOWHERE)
         return Decision(
-            self.behavior, slots.numbers, observations, rewards, no, no, no, self._order,
-            rest, self._choice_masks(masks, self._order),
+            self.behavior, slots.numbers, observations, rewards, started, terminated, truncated,
+            self._order, rest, self._choice_masks(masks, self._order),
         )  # fmt: skip
 
     def _advance(
@@ -271,10 +277,10 @@ class AgentTracker:
             self._make_room(count, away, len(closed))  # else it is as before
         features = batch.features.copy()
         rewards = batch.rows["reward"].copy()
-        flags, marks = np.zeros((3, count), bool), REPORTED.take(moves.codes, 1)
-        flags[:, events] = marks[:3]
-        started, terminated, truncated = flags
-        begun, over = events[marks[0]], events[marks[3]]
+        started, terminated, truncated = (np.zeros(count, bool) for _ in range(3))
+        begins, terminates, truncates, is_over = REPORTED.take(moves.codes, 1)
+        started[events], terminated[events], truncated[events] = begins, terminates, truncates
+        begun, over = events[begins], events[is_over]
         numbers = moves.numbers(slots, begun, self._numbers.take(len(begun)))
         numbers.setflags(write=False)
         if self.behavior.spec.decision_period > 1:
@@ -282,6 +288,7 @@ class AgentTracker:
             rewards[known] += slots.waiting[places]
         if len(self._order) != count:
             self._order = np.arange(count)
+            self._order.setflags(write=False)
         decision = Decision(
             self.behavior, numbers, features, rewards, started, terminated, truncated, self._order,
             rest, self._choice_masks(masks, self._order),
@@ -309,10 +316,11 @@ class AgentTracker:
         def among(column: Any, ends: Any) -> Any:
             return np.insert(column, closed, ends, axis=0)
 
-        places = among(decision.places, -1)
+        agents, places = among(decision.agents, numbers), among(decision.places, -1)
+        agents.setflags(write=False)
         return Decision(
             self.behavior,
-            among(decision.agents, numbers),
+            agents,
             among(decision.observations, observations),
             among(decision.rewards, 0),
             among(decision.started, False),
@@ -337,7 +345,8 @@ class AgentTracker:
         elif len(missing):
             both = slots.joined(self._away)
             self._away = both.chosen(np.append(missing, np.arange(len(slots), len(both))))
-        self._rows = AgentSlots(ids, numbers, absent, features, np.zeros(len(ids), np.float32))
+        waiting = np.zeros(len(ids), np.float32)
+        self._rows = AgentSlots(ids, numbers, absent, features.copy(), waiting)
         self._repeats = 0
 
     def _make_room(self, rows: int, away: int, closed: int) -> None:

@@ -2,47 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import Enum
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
-from arkml.batches import Floats, Metadata, MetadataLog
+from arkml.batches import Floats, MetadataLog
 from arkml.envs.core.agent_slots import codes_of
-from arkml.envs.core.decisions import Behavior, Decision, choice_masks
+from arkml.envs.core.decisions import Behavior, Decision, Step, choice_masks
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.fleet_step import FleetStep
-from arkml.envs.core.single_rows import SingleRows
-from arkml.envs.core.transitions import (
-    IS_ONE_REPORT,
-    REPORTED,
-    RUNS_ON,
-)
+from arkml.envs.core.single_rows import FirstRows, SingleRows
+from arkml.envs.core.transitions import IS_ONE_REPORT, REPORTED
 from arkml.envs.core.world import Pace
+from arkml.errors import GuestError
 from arkml.guests.instance import SharedResources
 from arkml.hive.protocol.masks import PREFIX
 from arkml.hive.protocol.runs import MAX_NAMES
+from arkml.marks import Marks, every, some
 from arkml.runtime.columns.region import Region
-from arkml.runtime.lockstep import Frames, Marks, Places
+from arkml.runtime.lockstep import Frames, Places
 
 _RUNNING = np.uint32(EpisodeState.RUNNING)
 
 
-class Left(Enum):
-    """States of a guest that deviated from the common path."""
-
-    SUBMITTED = "submitted"  # in a submit of the session that it submitted before
-    ENDED = "ended"  # at the end of its call, or of its frame in a loop
-    SUSPENDED = "suspended"  # in something that is not served yet
+Left: TypeAlias = tuple[int, Callable[[EnvInstance], Step]]
+"""A guest that deviated from the common path, and what shows its step after `catch_up`."""
 
 
 class BatchStepper:
     """
     The instances of an environment fleet, each parked in a submit; None for one that is over.
 
+    Its loops run through `ahead` frames after the present one without a submit.
     `acts` marks the guests whose agent waits for an action, bool, [guests], and `ids` holds the
     guests' names of these agents, uint64, [guests].
     """
@@ -53,6 +48,7 @@ class BatchStepper:
         instances: Sequence[EnvInstance | None],
         resources: SharedResources,
         pace: Pace,
+        ahead: int,
     ) -> None:
         self.acts = np.zeros(len(instances), bool)
         self.ids = np.zeros(len(instances), np.uint64)
@@ -61,6 +57,8 @@ class BatchStepper:
         self._resources = resources
         self._lockstep = resources.lockstep
         self._pace = pace
+        self._ahead = ahead
+        self._is_one_call = all(one is not None and one.is_one_call for one in instances)
         self._owed = np.zeros(len(instances), np.int64)  # nanoseconds that clocks are behind
         self._is_alone = np.zeros(len(instances), bool)  # the agent of `ids` is the only live one
         self._is_ahead = np.zeros(len(instances), bool)  # of the tracker of the guest
@@ -95,42 +93,82 @@ class BatchStepper:
         if self._version != self._resources.columns.version:
             self._plan()
         holds_one = self._rows.single(guests)
-        return guests if holds_one.all() else guests[holds_one]
+        return guests if every(holds_one) else guests[holds_one]
 
     def write(self, actions: Floats) -> None:
         """Answer all guests that wait with one row: float32, [guests, num_actions]."""
         self._rows.write(actions)
 
-    def run(self, guests: Places) -> tuple[Places, list[tuple[int, Left]]]:
+    def run(self, guests: Places) -> tuple[Places, list[Left], list[int]]:
         """
         Run guests whose answers are written, each to its next submit.
 
-        Returns those that submit one row as before, and for each other one where it is.
+        One whose call ends, or that asks the host for something, is run on by itself. Returns the
+        guests that submit one row as before, the other ones, and those that were run on.
         """
         lockstep, call_guard = self._lockstep, self._resources.call_guard
         places = self._places if len(guests) == len(self._places) else self._places[guests]
         call_guard.begin(self._name)
         try:
             before = lockstep.frames(places)
-            lockstep.run_ahead(places, 1)  # to the end of the present one, and of the next
-            if lockstep.touched:  # what the present one left is forgotten at its end
+            lockstep.run_ahead(places, self._ahead)
+            if lockstep.touched:  # what the present frame left is forgotten at its end
                 lockstep.run_ahead(places[np.isin(places, list(lockstep.touched))], 0)
             ended, submits = lockstep.resume(places)
-            begun = (lockstep.frames(places) - before).astype(np.int64)
-            if np.count_nonzero(ended):
-                begun[ended & (begun > 0)] -= 1
-            self._owed[guests] += begun * self._pace.nanoseconds
+            frames = lockstep.frames(places) - before
+            begun = frames
+            if self._is_one_call:  # what it submits are its frames
+                begun = np.ones_like(frames)
+            elif some(ended):
+                begun = frames - (ended & (frames > 0))
+            owed = np.multiply(begun, self._pace.nanoseconds, dtype=np.int64)
+            if len(owed) == len(self._owed):
+                self._owed += owed  # faster than by places
+            else:
+                self._owed[guests] += owed
         finally:
             call_guard.end()
-        left = [(guest, Left.ENDED) for guest in guests[ended].tolist()]
+        as_before = submits & self._is_as_before(guests, places)
+        if every(as_before):
+            return guests, [], []
+        rest = ~as_before
+        alone = guests[rest]
+        lockstep.run_ahead(places[rest], 0)
+        left = self._run_on(alone, ended[rest], frames[rest])
+        if left:
+            guests = np.setdiff1d(guests, [guest for guest, _ in left])
         if self._version != self._resources.columns.version:  # a queue has moved
-            return guests[:0], left + [(n, Left.SUSPENDED) for n in guests[~ended].tolist()]
-        as_before = submits & self._rows.single(guests)
-        as_before &= lockstep.records(places) == self._records[guests]
-        if not as_before.all():
-            left += [(n, Left.SUSPENDED) for n in guests[~(as_before | ended)].tolist()]
-            guests = guests[as_before]
-        return guests, left
+            as_before = np.zeros(len(guests), bool)
+        else:
+            as_before = self._is_as_before(guests, self._places[guests])
+        left += [(guest, EnvInstance.look) for guest in guests[~as_before].tolist()]
+        return guests[as_before], left, alone.tolist()
+
+    def _is_as_before(self, guests: Places, places: Places) -> Marks:
+        """Return which guests are in a submit of one row, to the session of before: bool, [n]."""
+        marks = self._rows.single(guests)
+        marks &= self._lockstep.records(places) == self._records[guests]
+        return marks
+
+    def _run_on(self, guests: Places, ended: Marks, frames: Frames) -> list[Left]:
+        """
+        Run guests by themselves, each to its next submit of a step, whatever that has.
+
+        Those that have `ended` are at the end of their call, the others suspended; `frames` have
+        ended with others, u32, [n]. Returns the ones that came to their end or failed.
+        """
+        gone: list[Left] = []
+        states = zip(guests.tolist(), ended.tolist(), frames.tolist(), strict=True)
+        for guest, has_ended, count in states:
+            instance = self._instances[guest]
+            assert instance is not None
+            self._hand_over(guest, instance)
+            try:
+                if not instance.reach_submit(count, has_ended=has_ended):
+                    gone.append((guest, EnvInstance.finish))
+            except GuestError as error:
+                gone.append((guest, partial(EnvInstance.fail, error=error)))
+        return gone
 
     def show(self, guests: Places, step: FleetStep, behavior: Behavior) -> Places:
         """
@@ -139,33 +177,33 @@ class BatchStepper:
         Returns the other guests, which have to be looked at one by one.
         """
         rows = self._rows.rows()
-        known = rows["id"] == self.ids
+        known = rows.ids == self.ids
         known &= self.acts
-        plain = rows["state"] == _RUNNING
+        plain = rows.states == _RUNNING
         plain &= known
-        plain &= rows["metadata"] == 0
-        is_whole = len(guests) == len(rows)
+        plain[rows.metadata.nonzero()[0]] = False
+        is_whole = len(guests) == len(plain)
         events = (~plain).nonzero()[0] if is_whole else guests[~plain[guests]]
         others: Places = events[:0]
         codes = events
         if len(events):
             is_absent = ~self.acts[events]
-            codes = codes_of(rows["state"][events], is_absent)
+            codes = codes_of(rows.states[events], is_absent)
             fits = IS_ONE_REPORT[codes]
             fits &= self._is_alone[events]
             fits &= is_absent | known[events]
-            if np.count_nonzero(fits) < len(events):
+            if not every(fits):
                 others, events, codes = events[~fits], events[fits], codes[fits]
                 guests, is_whole = np.setdiff1d(guests, others), False
         if is_whole:
             self._rows.read(step.observations)
-            step.rewards[:] = rows["reward"]
+            step.rewards[:] = rows.rewards
             step.present[:] = True
         else:
             features = np.zeros_like(step.observations)
             self._rows.read(features)
             step.observations[guests] = features[guests]
-            step.rewards[guests] = rows["reward"][guests]
+            step.rewards[guests] = rows.rewards[guests]
             step.present[guests] = True
         if len(events):
             self._show_events(events, codes, rows, step, behavior)
@@ -175,7 +213,7 @@ class BatchStepper:
         self,
         guests: Places,
         codes: Places,
-        rows: npt.NDArray[Any],
+        rows: FirstRows,
         step: FleetStep,
         behavior: Behavior,
     ) -> None:
@@ -184,9 +222,9 @@ class BatchStepper:
         step.started[guests], step.terminated[guests] = started, terminated
         step.truncated[guests] = truncated
         self.acts[guests] = ~absent
-        self.ids[guests] = rows["id"][guests]
-        self._is_ahead[guests[~RUNS_ON[codes]]] = True
-        masks, said = self._metadata(guests, rows["metadata"][guests])
+        self.ids[guests] = rows.ids[guests]
+        self._is_ahead[guests] |= started | absent
+        masks, said = self._metadata(guests, rows.metadata[guests])
         places = self._order[: len(guests)]
         step.event_guests = guests
         step.events = Decision(
@@ -210,47 +248,48 @@ class BatchStepper:
         return masks, said
 
     def catch_up(self, guest: int) -> None:
-        """
-        Advance the clock of a guest by the frames that it was stepped in with others.
-
-        Its tracker takes over the agent, and its run the metadata of the steps with others.
-
-        Its call ends with the present frame; the next one is begun where the guest is run alone.
-        """
+        """Let a guest be stepped by itself: its tracker takes over the agent."""
         instance = self._instances[guest]
         assert instance is not None
-        self._lockstep.run_ahead(self._places[guest : guest + 1], 0)
-        if self._owed[guest]:
-            instance.world.skip(int(self._owed[guest]))
-            self._owed[guest] = 0
+        self._lockstep.run_ahead(self._places[[guest]], 0)
+        self._hand_over(guest, instance)
         if self._is_ahead[guest]:
             assert instance.pending is not None
             agent = int(self.ids[guest]) if self.acts[guest] else None
             instance.pending.tracker.replace(agent)
             self._is_ahead[guest] = False
-        said = [
-            Metadata(0, name, float(values[guest]))
-            for name, (values, has) in self._said.items()
-            if has[guest]
-        ]
+
+    def _hand_over(self, guest: int, instance: EnvInstance) -> None:
+        """
+        Let a guest be run by itself, which may ask for the time, and for the metrics of its run.
+
+        Its clock advances by the frames that it was stepped in with others, and its run notes the
+        metadata of these steps. Its call has to end with the present frame: the next one is begun
+        where the guest is run alone.
+        """
+        instance.world.skip(int(self._owed[guest]))  # 0 counts frames in which the clock stood
+        self._owed[guest] = 0
+        said = {name: values[guest] for name, (values, has) in self._said.items() if has[guest]}
         if said:
             self._forget_said(guest)
             self._note(guest, said)
 
     def _note_all(self) -> None:
         """Have the runs of all guests note their metadata, and forget the names."""
-        said: dict[int, list[Metadata]] = {}
+        said: dict[int, dict[str, np.float64]] = {}
         for name, (values, has) in self._said.items():
             for guest in has.nonzero()[0].tolist():
-                said.setdefault(guest, []).append(Metadata(0, name, float(values[guest])))
+                said.setdefault(guest, {})[name] = values[guest]
         self._said.clear()
         for guest, items in said.items():
             self._note(guest, items)
 
-    def _note(self, guest: int, said: list[Metadata]) -> None:
+    def _note(self, guest: int, said: dict[str, np.float64]) -> None:
         instance = self._instances[guest]
         assert instance is not None
-        instance.calls.submitted().note(MetadataLog.of(said))
+        session = instance.calls.services.session_at(int(self._records[guest]))
+        rows, values = np.zeros(len(said), np.intp), np.fromiter(said.values(), np.float64)
+        session.note(MetadataLog(rows, tuple(said), np.arange(len(said)), values))
 
     def _forget_said(self, guest: int) -> None:
         for _, has in self._said.values():

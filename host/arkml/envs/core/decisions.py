@@ -14,9 +14,9 @@ from arkml.envs.core.id_search import Places, positions_in
 from arkml.envs.core.specs import Spec
 from arkml.errors import GuestError
 from arkml.hive.protocol.masks import masked_choice
+from arkml.marks import Marks
 from arkml.sessions.session import Origin
 
-Marks = npt.NDArray[np.bool_]
 Ids = npt.NDArray[np.int32]
 
 
@@ -38,6 +38,9 @@ class Behavior:
 class Decision:
     """
     One submit: n rows of agents of one behavior, in push order.
+
+    The arrays are the caller's, who may change them, but for `agents`, which is read-only, and
+    `places`, which may be.
 
     agents: int32, [n], unique in the lifetime of the environment; a new episode has a new one.
     observations: float32, [n, num_features]. rewards: float32, [n], since the agent's previous

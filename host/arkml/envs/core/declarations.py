@@ -21,6 +21,7 @@ Declaring = Mapping[str, Any] | str | os.PathLike[str] | None
 KEY = "spec"
 _ANY = "*"
 _MAX_BYTES = 1 << 20
+_KEPT_CHARACTERS = 4_096  # of a configuration, for the next instance
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 _Place = Annotated[int, msgspec.Meta(ge=0, lt=65_536)]
@@ -80,9 +81,18 @@ class Declarations:
         if section is not None:
             where = "the custom section arkml.spec"
             self._sources.append((where, _by_name(_document(section, where), where)))
+        self._known: tuple[tuple[str, int, int, str], Spec] | None = None
 
     def of(self, name: str, num_features: int, num_actions: int, configuration: str = "") -> Spec:
         """Return the spec of a behavior. Raises InvalidSpec if it contradicts the widths."""
+        asked = name, num_features, num_actions, configuration
+        if self._known is not None and self._known[0] == asked:  # as all instances ask
+            return self._known[1]
+        spec = self._of(*asked)
+        self._known = (asked, spec) if len(configuration) <= _KEPT_CHARACTERS else None
+        return spec
+
+    def _of(self, name: str, num_features: int, num_actions: int, configuration: str) -> Spec:
         widths = num_features, num_actions
         for where, source in self._sources:
             declared = source.get(name, source.get(_ANY))

@@ -63,7 +63,7 @@ class EnvInstance(Closing):
         self.experiments = experiments
         self.pending: Pending | None = None
         self.world = world
-        self._frame = frame
+        self.is_one_call: bool = frame is None
         self._declarations = declarations
         self._agents = agents
         self._inference = inference
@@ -104,15 +104,21 @@ class EnvInstance(Closing):
         step = self.show(self.calls.submitted())
         return self.run() if step is None else step
 
-    def go_on(self) -> Step:
-        """Serve what a guest that was run is suspended in, then run on as `run`."""
-        self.pending = None
-        return self._through(self.stepping.take_over)
+    def reach_submit(self, frames: int, *, has_ended: bool) -> bool:
+        """
+        Run a guest that was run, and is in no submit of a step, to its next one, for others.
 
-    def after_call(self) -> Step:
-        """End the call of a guest that was run, then run on as `run`."""
-        self.pending = None
-        return self._through(self.stepping.end_call)
+        It is at the end of its call, or suspended in what is served first, and `frames` have ended
+        since its last submit. Returns False where it came to its end. Raises GuestError.
+        """
+        stepping = self.stepping
+        session = stepping.end_call(frames) if has_ended else stepping.take_over(frames)
+        self.world.settle()
+        return session is not None
+
+    def finish(self) -> Step:
+        """Return the step of a guest that came to its end, which truncates its agents."""
+        return Step(self._drop_all(), done=True)
 
     def show(self, session: Session) -> Step | None:
         """
@@ -181,7 +187,7 @@ class EnvInstance(Closing):
                 self._drop_all()
                 raise
             if session is None:
-                return Step(self._drop_all(), done=True)
+                return self.finish()
             if step is not None:
                 return step
             resume = self.stepping.resume
@@ -215,7 +221,7 @@ class EnvInstance(Closing):
         self.calls.fiber.answer(0)
 
     def _tick(self) -> None:
-        if self._frame is None:  # all is one call: what it submits are its frames
+        if self.is_one_call:  # what it submits are its frames
             self.world.tick()
 
     def _behavior(self, session: Session) -> Behavior:

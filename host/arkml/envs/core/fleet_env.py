@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
 import numpy as np
 
 from arkml.batches import Floats
 from arkml.closing import Closing
-from arkml.envs.core.batch_stepper import BatchStepper, Left
+from arkml.envs.core.batch_stepper import BatchStepper
 from arkml.envs.core.coercion import drawn_seed, seed_of
-from arkml.envs.core.decisions import Behavior, Demonstrations, Marks, Step
+from arkml.envs.core.decisions import Behavior, Demonstrations, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.fleet_step import FleetStep
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.non_reentrant import NonReentrant
 from arkml.envs.core.options import GuestEnvOptions
+from arkml.envs.core.submit_loop import frames_ahead
 from arkml.errors import GuestError, GuestStalled, UsageError
 from arkml.host import Source
+from arkml.marks import Marks, every
 
 
 class FleetEnv(Closing):
@@ -84,16 +85,7 @@ class FleetEnv(Closing):
         self._factory.require_open()
         if len(seeds) != self.num_guests:
             raise UsageError(f"{len(seeds)} seeds for {self.num_guests} guests")
-        with self._whole_call():
-            if any(given is not None for given in seeds):
-                self._factory.script.warn_unseedable()
-            self._end()
-            steps = {guest: self._begun(guest, given) for guest, given in enumerate(seeds)}
-            self._behavior = steps[0].decisions[0].behavior
-            self._together = BatchStepper(
-                self._factory.module.name, self._instances, self._resources, self._factory.pace
-            )
-            return self._merged(steps, self._empty_step())
+        return self._whole(lambda: self._reset(seeds))
 
     def renew(self, guests: Sequence[int], seeds: Sequence[int | None] | None = None) -> FleetStep:
         """
@@ -102,17 +94,7 @@ class FleetEnv(Closing):
         `seeds` has one for each of them, None to have it drawn. A guest that does not come so far
         is over, and its step has the error.
         """
-        with self._whole_call():
-            found, steps = self._empty_step(), {}
-            for guest, seed in zip(guests, seeds or [None] * len(guests), strict=True):
-                self._drop(guest)
-                try:
-                    steps[guest] = self._begun(guest, seed)
-                except GuestError as error:
-                    steps[guest] = Step((), error=error)
-                except UsageError as error:
-                    steps[guest] = Step((), error=self._blame(error))
-            return self._merged(steps, found, found.observations)
+        return self._whole(lambda: self._renew(guests, seeds or [None] * len(guests)))
 
     def step(self, actions: Floats, before: Floats, due: Marks | None = None) -> FleetStep:
         """
@@ -121,8 +103,7 @@ class FleetEnv(Closing):
         actions: float32, [guests, num_actions], checked; those of agents that do not decide are not
         used. before: float32, [guests, num_features], the agents' last observations.
         """
-        with self._whole_call():
-            return self._step(actions, before, due)
+        return self._whole(lambda: self._step(actions, before, due))
 
     def take_demonstrations(self, guest: int) -> list[Demonstrations]:
         """Return the demonstrations and augmented rows of a guest since the last call."""
@@ -135,15 +116,42 @@ class FleetEnv(Closing):
             self._end()
             self.template.close()
 
-    @contextmanager
-    def _whole_call(self) -> Iterator[None]:
-        """Drop all guests after a call that was cut off, as by Ctrl-C: their states are unknown."""
+    def _whole(self, work: Callable[[], FleetStep]) -> FleetStep:
+        """Return a step. One that is cut off, as by Ctrl-C, drops all guests, in unknown states."""
         with self._call:
             try:
-                yield
+                return work()
             except BaseException:
                 self._end()
                 raise
+
+    def _reset(self, seeds: Sequence[int | None]) -> FleetStep:
+        if any(given is not None for given in seeds):
+            self._factory.script.warn_unseedable()
+        self._end()
+        steps = {guest: self._begun(guest, given) for guest, given in enumerate(seeds)}
+        self._behavior = steps[0].decisions[0].behavior
+        factory, settings = self._factory, self._factory.settings
+        self._together = BatchStepper(
+            factory.module.name,
+            self._instances,
+            self._resources,
+            factory.pace,
+            frames_ahead(settings.idle_calls, settings.seconds),
+        )
+        return self._merged(steps, self._empty_step())
+
+    def _renew(self, guests: Sequence[int], seeds: Sequence[int | None]) -> FleetStep:
+        found, steps = self._empty_step(), {}
+        for guest, seed in zip(guests, seeds, strict=True):
+            self._drop(guest)
+            try:
+                steps[guest] = self._begun(guest, seed)
+            except GuestError as error:
+                steps[guest] = Step((), error=error)
+            except UsageError as error:
+                steps[guest] = Step((), error=self._blame(error))
+        return self._merged(steps, found, found.observations)
 
     def _blame(self, error: UsageError) -> GuestError:
         """Return an error of one guest for what a fleet does not take."""
@@ -155,17 +163,18 @@ class FleetEnv(Closing):
             self._factory.require_open()
             raise UsageError("reset the fleet before its next step")
         going = self._all
-        if due is not None or not self._alive.all():
+        if due is not None or not every(self._alive):
             going = np.flatnonzero(self._alive if due is None else self._alive & due)
         single = going[:0]
         if behavior.spec.decision_period == 1:
             single = together.waiting(going)
             together.write(actions)  # for agents that have ended the shim sends none
-        arrived, left = together.run(single) if len(single) else (single, [])
+        arrived, left, asked = together.run(single) if len(single) else (single, [], [])
         found = self._empty_step()
+        found.alone.update(asked)
         others = together.show(arrived, found, behavior) if len(arrived) else arrived
-        left += [(guest, Left.SUBMITTED) for guest in others.tolist()]
-        steps = {guest: self._after(guest, where) for guest, where in left}
+        left += [(guest, EnvInstance.look) for guest in others.tolist()]
+        steps = {guest: self._after(guest, shown) for guest, shown in left}
         if len(single) < len(going):
             alone = np.setdiff1d(going, single)
             steps.update({guest: self._alone(guest, actions) for guest in alone.tolist()})
@@ -212,15 +221,13 @@ class FleetEnv(Closing):
             or GuestStalled(f"{instance.guest.name} came to its end without a submit")
         )
 
-    def _after(self, guest: int, where: Left) -> Step:
-        """Step a guest that left the lockstep further, to its next submit."""
+    def _after(self, guest: int, shown: Callable[[EnvInstance], Step]) -> Step:
+        """Return the step of a guest that left the lockstep, which `shown` returns."""
         instance, together = self._instances[guest], self._together
         assert instance is not None
         assert together is not None
         together.catch_up(guest)
-        if where is Left.SUBMITTED:
-            return instance.look()
-        return instance.after_call() if where is Left.ENDED else instance.go_on()
+        return shown(instance)
 
     def _alone(self, guest: int, values: Floats) -> Step:
         """Step a guest by itself, outside of the lockstep."""

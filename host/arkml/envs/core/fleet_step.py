@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Behavior, Decision, Marks, Step
+from arkml.envs.core.decisions import Behavior, Decision, Step
 from arkml.envs.core.id_search import Places
 from arkml.errors import GuestError, UsageError
+from arkml.marks import Marks
 
 
 @dataclass(slots=True)
@@ -26,6 +27,8 @@ class FleetStep:
     events: the rows, among those of guests that were stepped in lockstep, of agents that begin or
     end, or with metadata; event_guests: intp, [n], their guests. They have no numbers of agents.
     steps: the whole steps of guests that were stepped by themselves.
+    alone: these, and guests that were run by themselves in a part of the step, as where they asked
+    the host for something: they may have given demonstrations.
     """
 
     observations: Floats
@@ -37,6 +40,7 @@ class FleetStep:
     replaced: Marks
     next_observations: Floats
     steps: dict[int, Step] = field(default_factory=dict)
+    alone: set[int] = field(default_factory=set)
     events: Decision | None = None
     event_guests: Places = field(default_factory=lambda: np.zeros(0, np.intp))
 
@@ -74,12 +78,14 @@ class FleetStep:
                 " for each agent of one guest"
             )
         self.steps[guest] = step
+        self.alone.add(guest)
         if decisions:
             self._take(guest, decisions[0], before)
 
     def fail(self, guest: int, error: GuestError, before: Floats) -> None:
         """Truncate a guest that is dropped. before: float32, [num_features], its last row."""
         self.steps[guest] = Step((), error=error)
+        self.alone.add(guest)
         self.present[guest] = self.truncated[guest] = True
         self.observations[guest] = before
 
@@ -88,6 +94,7 @@ class FleetStep:
         self.observations[guests] = later.observations[guests]
         self.present |= guests & later.present
         self.truncated |= guests & later.truncated
+        self.alone |= later.alone
         for guest, step in later.steps.items():
             if step.is_over:
                 before = self.steps.get(guest, Step(()))

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arkml.marks import Marks
+
 Keys = npt.NDArray[Any]
 Places = npt.NDArray[np.intp]
-Marks = npt.NDArray[np.bool_]
 
 
 def places_of(keys: Keys, held: Keys, live: Marks) -> Places:

@@ -21,6 +21,8 @@ from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.run_request import TrainingRequest
 
+_KEPT_BYTES = 16 << 10  # of the request of an instance, for the next one
+
 
 @dataclass(frozen=True, slots=True)
 class InstanceSettings:
@@ -83,6 +85,7 @@ class InstanceFactory(Closing):
             self.close()
             raise
         self._is_closed = False
+        self._known: tuple[TrainingRequest, tuple[int, int]] | None = None
         self._unclosed = Unclosed(f"<{owner} of {self.module.name}>")
         if self._owns_host:
             loader_of(self.host).unclosed = self._unclosed
@@ -100,7 +103,7 @@ class InstanceFactory(Closing):
         settings = self.settings
         world = SeededWorld(seed, self.pace)
         experiments = Experiments(
-            settings.snapshot, _shape_of, self.declarations, settings.behaviors, world
+            settings.snapshot, self._shape_of, self.declarations, settings.behaviors, world
         )
         shared = resources._replace(gateway=experiments, world=world)
         messages = self.script.messages
@@ -151,6 +154,16 @@ class InstanceFactory(Closing):
         if self._is_closed:
             raise UsageError("the environment is closed")
 
+    def _shape_of(self, request: TrainingRequest) -> tuple[int, int]:
+        """Return the numbers of features and actions of the run that a guest starts."""
+        known = self._known
+        if known is not None and known[0] == request:  # as all instances ask for one run
+            return known[1]
+        settings = settings_of(request, None, {})
+        shape = settings.features, settings.actions
+        self._known = (request, shape) if request.size <= _KEPT_BYTES else None
+        return shape
+
     def close(self) -> None:
         """Close the host, if it is owned; the instances must be closed before."""
         self._is_closed = True
@@ -167,9 +180,3 @@ def _require_same(
 ) -> None:
     if digest is not None and digest != module.digest:
         raise UsageError(f"{source!r} is another module than when the environment was pickled")
-
-
-def _shape_of(request: TrainingRequest) -> tuple[int, int]:
-    """Return the numbers of features and actions of the run that a guest starts."""
-    settings = settings_of(request, None, {})
-    return settings.features, settings.actions

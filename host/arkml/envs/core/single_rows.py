@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import NO_METADATA, ROW, Floats, MetadataLog
+from arkml.marks import Marks, every
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.metadata import read_entries, read_log
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Slab
-from arkml.runtime.lockstep import Frames, Marks, Places
+from arkml.runtime.lockstep import Frames, Places
 from arkml.runtime.shim import control as at
 
 _TO_LOG = (at.METADATA - at.COUNT) >> 2  # words
 _TO_USED = (at.METADATA_USED - at.COUNT) >> 2
+
+
+class FirstRows(NamedTuple):
+    """
+    One row of each guest.
+
+    ids: uint64, states: uint32, rewards: float32, metadata: uint32, the number of items; [guests].
+    """
+
+    ids: npt.NDArray[np.uint64]
+    states: npt.NDArray[np.uint32]
+    rewards: Floats
+    metadata: npt.NDArray[np.uint32]
+
+    @staticmethod
+    def of(rows: npt.NDArray[Any]) -> FirstRows:
+        """Return the columns of rows, ROW, [guests], as views."""
+        return FirstRows(rows["id"], rows["state"], rows["reward"], rows["metadata"])
 
 
 class SingleRows:
@@ -42,31 +61,28 @@ class SingleRows:
             _, rows, positions = by_slab.setdefault(id(region.slab), (region.slab, [], []))
             rows.append(region.rows().start)
             positions.append(position)
-        self._is_whole = bool(self._has.all())
+        self._is_whole = every(self._has)
         self._moves = [
             (slab, _indices(rows), _indices(places)) for slab, rows, places in by_slab.values()
         ]
+        self._view = self._viewed()
 
     def single(self, positions: Places) -> Marks:
         """Return which queues hold one row, bool, [n]; `positions` are in order and differ."""
-        if len(positions) == len(self._counts):  # all of them
-            counts, has = self._counts, self._has
-        else:
-            counts, has = self._counts[positions], self._has[positions]
-        marks: Marks = self._words[counts] == 1
-        marks &= has
+        is_all = len(positions) == len(self._counts)
+        marks: Marks = self._words[self._counts if is_all else self._counts[positions]] == 1
+        if not self._is_whole:
+            marks &= self._has[positions]
         return marks
 
-    def rows(self) -> npt.NDArray[Any]:
-        """Return the rows, ROW, [guests], as a view if they can be; zeros without a queue."""
-        if len(self._moves) == 1 and isinstance(self._moves[0][2], slice) and self._is_whole:
-            slab, rows, _ = self._moves[0]
-            view: npt.NDArray[Any] = slab.view(at.ROWS)[rows]
-            return view
+    def rows(self) -> FirstRows:
+        """Return the rows, as views if they can be; zeros without a queue."""
+        if self._view is not None:
+            return self._view
         copy = np.zeros(len(self._has), ROW)
         for slab, rows, positions in self._moves:
             copy[positions] = slab.view(at.ROWS)[rows]
-        return copy
+        return FirstRows.of(copy)
 
     def metadata(self, positions: Places, counts: Frames) -> MetadataLog:
         """
@@ -81,7 +97,7 @@ class SingleRows:
         starts = self._words[at_counts + _TO_LOG] >> 2
         sizes = self._words[at_counts + _TO_USED] >> 2
         size = int(sizes[0])
-        if np.count_nonzero(sizes == size) == len(sizes):
+        if every(sizes == size):
             found = read_entries(self._words[starts[:, None] + np.arange(size)], having)
             if found is not None:
                 return found
@@ -102,6 +118,13 @@ class SingleRows:
         for slab, rows, positions in self._moves:
             slab.view(at.ACTIONS)[rows] = actions[positions]
             slab.view(at.VALUES)[rows] = 0
+
+    def _viewed(self) -> FirstRows | None:
+        """Return the rows of all guests as views, None if they are not evenly spaced."""
+        if len(self._moves) != 1 or not self._is_whole:
+            return None
+        slab, rows, _ = self._moves[0]
+        return FirstRows.of(slab.view(at.ROWS)[rows]) if isinstance(rows, slice) else None
 
 
 def _indices(numbers: list[int]) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from arkml.envs.core.submit_loop import Calls
 from arkml.errors import UsageError
+from arkml.guests.frame_loop import frames_between
 
 ORIGIN = 946_684_800_000_000_000
 """Nanoseconds from the Unix epoch to January 1, 2000, the time at which every instance starts."""
@@ -15,7 +16,6 @@ FRAME = 1 / 60
 """Seconds of a frame by default."""
 
 _MOST = 1e9  # of frame_seconds, time_scale and capture_rate
-_U32 = 0xFFFF_FFFF
 _LAST = (1 << 63) - 1  # nanoseconds: a guest reads them as an i64
 
 
@@ -133,7 +133,7 @@ class SeededWorld:
     def _uncounted(self) -> int:
         """Return how many frames have ended in the loop since the last call."""
         before, self._counted = self._counted, self._frames()
-        return (self._counted - before) & _U32
+        return frames_between(before, self._counted)
 
     def random(self, size: int) -> bytes:
         """Return the next `size` bytes that follow from the seed."""

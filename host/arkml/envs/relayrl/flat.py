@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Behavior, Marks
+from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.specs import Actions
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.guests import GuestScalarEnvironment, GuestVectorEnvironment
 from arkml.envs.relayrl.kinds import EnvironmentError, EnvironmentUuid
+from arkml.marks import Marks
 
 _LITTLE = np.dtype("<f4")
 _CHOICES = 256  # values of a byte

@@ -9,7 +9,7 @@ from uuid import uuid4
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Behavior, Marks
+from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import (
@@ -28,6 +28,7 @@ from arkml.envs.relayrl.traits import (
     VectorEnvStep,
 )
 from arkml.host import Source
+from arkml.marks import Marks
 
 D_IN = D_OUT = 1
 """Ranks of observations and actions."""

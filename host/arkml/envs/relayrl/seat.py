@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arkml.batches import Floats
-from arkml.envs.core.decisions import Behavior, Marks
+from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.options import GuestEnvOptions
 from arkml.envs.core.specs import Actions
 from arkml.envs.one_agent import OneAgent
@@ -17,6 +17,7 @@ from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvInfo
 from arkml.errors import ArkmlError, UsageError
 from arkml.host import Source
+from arkml.marks import Marks
 
 
 class _Kept(NamedTuple):

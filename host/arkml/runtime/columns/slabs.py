@@ -136,7 +136,7 @@ class Columns:
         self._returned: deque[tuple[Slab, int]] = deque()
         self._lock = threading.Lock()
         self.version = 0
-        """A number that changes whenever a region is taken or given back."""
+        """A number that changes whenever a region is taken or given back, or a record may move."""
 
     def take(self, shape: Shape) -> tuple[Slab, int]:
         """Return a free region of that shape: its slab and number. Raises ColumnsFull."""
