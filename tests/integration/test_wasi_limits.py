@@ -309,10 +309,10 @@ def test_reads_of_standard_input_are_charged(make_host):
         guest = make_host(wasi=WasiGrant(stdin=source), limits=limits).load(CALLS)
         ones = [(CONTENT, 1)] * (MOST_BUFFERS - 1)
         guest.write_memory(BUFFERS, buffers(*ones, (CONTENT, (1 << 20) - len(ones))))
-        started = time.process_time()
+        started = time.thread_time()
         with pytest.raises(GuestTimeout, match=r"over its budget of 0\.1 s"):
             guest.call("read_for_ever", MOST_BUFFERS, budget=0.1)
-        used = time.process_time() - started
+        used = time.thread_time() - started
 
     assert used < 0.5
     assert guest.account.import_seconds > 0.7 * used - 0.02
