@@ -1,34 +1,113 @@
 """The time that a run may last."""
 
+import contextlib
 import time
 
-from arkml.hive.protocol.runs import RunRequest
+import pytest
+from msgspec.structs import replace
+
+from arkml.errors import HiveRefused
+from arkml.hive.protocol.runs import OnConflict, RunRequest
 from arkml.hive.protocol.settings import Settings
 from arkml.server.hive import Hive
 from arkml.server.options import ServeOptions
 
-WEEK = 7 * 86_400 * 10**9
+HOUR = 3_600
+WEEK = 7 * 86_400
+REQUEST = RunRequest("run", "game", Settings(2, 1), seconds=HOUR)
 
 
-async def is_over_after(tmp_path, monkeypatch, *, wall=0, monotonic=0.0):
-    """Return whether a run of an hour is over once the clocks were set."""
-    options = ServeOptions(tmp_path, spare=False, learner=("-c", "pass"))
+class Clocks:
+    """The clocks of this machine, which a test moves on or back."""
+
+    def __init__(self, monkeypatch):
+        self.wall = self.monotonic = 0.0
+        time_ns, monotonic = time.time_ns, time.monotonic
+        monkeypatch.setattr(time, "time_ns", lambda: time_ns() + round(self.wall * 1e9))
+        monkeypatch.setattr(time, "monotonic", lambda: monotonic() + self.monotonic)
+
+    def sleep(self, seconds):
+        self.wall += seconds
+        self.monotonic += seconds
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+    return Clocks(monkeypatch)
+
+
+@contextlib.asynccontextmanager
+async def opened(directory):
+    options = ServeOptions(directory, spare=False, learner=("-c", "pass"))
     hive = await Hive.open(options, "127.0.0.1:1")
     try:
-        run, _ = await hive.create(RunRequest("run", "game", Settings(2, 1), seconds=3_600))
-        began, passed = time.time_ns(), time.monotonic()
-        with monkeypatch.context() as clocks:
-            clocks.setattr(time, "time_ns", lambda: began + wall)
-            clocks.setattr(time, "monotonic", lambda: passed + monotonic)
-            await run.lifecycle._stop_or_pause_unused()
-        return run.document.is_over
+        yield hive
     finally:
         await hive.close()
 
 
-async def test_a_wall_clock_that_is_set_does_not_end_a_run(tmp_path, monkeypatch):
-    assert not await is_over_after(tmp_path, monkeypatch, wall=WEEK)
+async def is_over(run):
+    """Let a run that is in use look at its clocks."""
+    run.lifecycle.use()
+    await run.lifecycle._stop_or_pause_unused()
+    return run.document.is_over
 
 
-async def test_a_run_ends_after_its_seconds(tmp_path, monkeypatch):
-    assert await is_over_after(tmp_path, monkeypatch, monotonic=3_601.0)
+async def test_a_wall_clock_that_is_set_does_not_end_a_run(tmp_path, clocks):
+    async with opened(tmp_path) as hive:
+        run, _ = await hive.create(REQUEST)
+        clocks.wall += WEEK
+        assert not await is_over(run)
+
+
+async def test_a_run_ends_after_its_seconds(tmp_path, clocks):
+    async with opened(tmp_path) as hive:
+        run, _ = await hive.create(REQUEST)
+        clocks.sleep(HOUR - 60)
+        assert not await is_over(run)
+        clocks.sleep(61)
+        assert await is_over(run)
+
+
+async def test_the_time_in_which_a_run_is_stopped_does_not_count(tmp_path, clocks):
+    """It is resumed by whoever joins it, a week later, and ends when its own hour is over."""
+    async with opened(tmp_path) as hive:
+        run, _ = await hive.create(REQUEST)
+        clocks.sleep(HOUR / 2)
+        assert not await is_over(run)
+        await run.lifecycle.stop(for_all=False)
+        clocks.sleep(WEEK)
+        await run.join("a-join-key", 2, 1, "act")
+        assert not await is_over(run)
+        clocks.sleep(HOUR / 2 + 60)
+        assert await is_over(run)
+
+
+async def test_the_time_in_which_its_hive_is_away_does_not_count(tmp_path, clocks):
+    async with opened(tmp_path) as hive:
+        run, _ = await hive.create(REQUEST)
+        clocks.sleep(HOUR / 2)
+        assert not await is_over(run)
+    clocks.wall += WEEK
+    clocks.monotonic = -HOUR  # of a machine that was started again
+    async with opened(tmp_path) as hive:
+        run = hive.run(run.document.id)
+        await run.lifecycle.start()
+        assert not await is_over(run)
+        clocks.sleep(HOUR / 2 + 60)
+        assert await is_over(run)
+
+
+async def test_a_run_that_has_lasted_its_seconds_is_not_resumed(tmp_path, clocks):
+    async with opened(tmp_path) as hive:
+        run, _ = await hive.create(REQUEST)
+        clocks.sleep(HOUR)
+        assert await is_over(run)
+        before = run.document.as_json()
+        with pytest.raises(HiveRefused, match="it has lasted the 3,600 s") as by_name:
+            await hive.create(replace(REQUEST, on_conflict=OnConflict.JOIN))
+        with pytest.raises(HiveRefused, match="it has lasted the 3,600 s") as by_session:
+            await run.join("a-join-key", 2, 1, "act")
+
+        assert by_name.value.status == by_session.value.status == 410
+        assert run.document.as_json() == before

@@ -18,6 +18,7 @@ def lines_in_capitals(directory):
     path.write_text(path.read_text().upper())
 
 
+OLDEST = {"id": "abc", "started_at": 2_000_000_000, "ended_at": 9_500_000_000}
 NEXT = {
     **STEPS,
     DATA_VERSION: VersionStep(
@@ -31,7 +32,7 @@ NEXT = {
 def run(tmp_path):
     directory = tmp_path / "abc"
     directory.mkdir()
-    (directory / DOCUMENT_NAME).write_text(json.dumps({"version": 1, "id": "abc", "rows": 5}))
+    (directory / DOCUMENT_NAME).write_text(json.dumps(OLDEST | {"version": 1, "rows": 5}))
     (directory / "notes.txt").write_text("a note")
     (directory / "rows.bin").write_bytes(b"rows")
     return directory
@@ -48,7 +49,8 @@ def test_a_run_of_an_older_version_goes_through_all_steps(run):
 
     assert was_changed
     assert document(run) == {
-        "version": DATA_VERSION + 1, "id": "abc", "rows": 6, "owner": "", "creator": None,
+        **OLDEST, "version": DATA_VERSION + 1, "rows": 6, "owner": "", "creator": None,
+        "lasted": 7.5,
     }  # fmt: skip
     assert (run / "notes.txt").read_text() == "A NOTE"
     assert (kept / DOCUMENT_NAME).read_bytes() == before
@@ -57,8 +59,14 @@ def test_a_run_of_an_older_version_goes_through_all_steps(run):
 
 
 def test_a_document_without_a_version_is_of_the_first_one():
-    after = {"id": "abc", "owner": "", "creator": None, "version": DATA_VERSION}
-    assert upgraded({"id": "abc"}) == after
+    after = {"owner": "", "creator": None, "lasted": 7.5, "version": DATA_VERSION}
+    assert upgraded(OLDEST) == OLDEST | after
+
+
+@pytest.mark.parametrize("ended_at", [0, 1_999_999_999])
+def test_a_run_that_has_not_ended_or_ended_before_it_began_has_lasted_no_time(ended_at):
+    """The clock of its machine may have been set meanwhile."""
+    assert upgraded(OLDEST | {"ended_at": ended_at})["lasted"] == 0.0
 
 
 def test_a_run_of_this_version_is_left_alone(run):

@@ -46,14 +46,17 @@ class Document:
     of its metrics, by number. `version_limit` is at least the largest policy version of the run.
     `rows` are those of the last time it was written. `owner` is the id of the token that started
     it, empty for the operator's and for runs of hives without tokens. `reason` is why the run was
-    aborted, or why its last learner ended. `lost` rows were acknowledged, and are damaged in the
-    log. `creator` is the request that created the run, None for one without an Idempotency-Key.
+    aborted, or why its last learner ended. `lasted` are the seconds in which a hive kept it, and it
+    was neither stopped nor waited for the place of its learner. `lost` rows were acknowledged, and
+    are damaged in the log. `creator` is the request that created the run, None for one without an
+    Idempotency-Key.
     """
 
     id: str
     request: RunRequest
     started_at: int
     ended_at: int = 0
+    lasted: float = 0.0
     status: Status = Status.RUNNING
     reason: str = ""
     names: list[str] = field(default_factory=list)
@@ -70,6 +73,11 @@ class Document:
     def is_over(self) -> bool:
         """True once the run is stopped or aborted."""
         return self.status in (Status.STOPPED, Status.ABORTED)
+
+    @property
+    def is_spent(self) -> bool:
+        """True once the run has lasted as long as it was started for."""
+        return bool(self.request.seconds) and self.lasted >= self.request.seconds
 
     def info(self, **measured: Any) -> RunInfo:
         """Return the entry in a list of runs; `measured` fields are not the document's."""
@@ -135,6 +143,7 @@ class Document:
             "request": self.request.as_json(),
             "started_at": self.started_at,
             "ended_at": self.ended_at,
+            "lasted": self.lasted,
             "status": self.status,
             "reason": self.reason,
             "names": list(self.names),
@@ -180,6 +189,8 @@ class Document:
         counts += [self.lost] if best is None else [self.lost, best.version, best.n_opts]
         is_right = (
             all(type(count) is int and 0 <= count <= _MAX_COUNT for count in counts)
+            and type(self.lasted) in (int, float)
+            and 0 <= self.lasted <= _MAX_COUNT
             and isinstance(self.id, str)
             and isinstance(self.reason, str)
             and isinstance(self.owner, str)

@@ -267,6 +267,7 @@ class Hive:
                 settings = request.settings
                 run.document.check_widths(settings.features, settings.actions, 409)
                 run.document.check_branches(settings.branches)
+                run.lifecycle.require_time()
                 is_new = False
             elif request.on_conflict is OnConflict.JOIN and (newer := self._newer_one(request)):
                 raise HiveRefused(newer.reason, 409)

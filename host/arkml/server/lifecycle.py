@@ -30,7 +30,6 @@ from arkml.server.workers import RunWorkers
 _log = logging.getLogger(__name__)
 
 _MAINTAIN_EVERY = 0.5
-_SECOND = 1_000_000_000
 
 
 class LoopCondition:
@@ -117,9 +116,7 @@ class Lifecycle:
         self._is_closing = False
         self._is_stopping = False
         self._is_resting = False
-        self._last_used = self._last_attended = now = time.monotonic()
-        age = max(0, time.time_ns() - document.started_at) / _SECOND
-        self._began = now - age  # by the monotonic clock; later by the time without a learner
+        self._last_used = self._last_attended = self._counted = time.monotonic()
         self._changing = asyncio.Lock()
         self._writing = asyncio.Lock()
         self._maintaining: asyncio.Task[None] | None = None
@@ -156,11 +153,22 @@ class Lifecycle:
         """True once the run is over, or its hive is being closed."""
         return self._is_closing or self._document.is_over
 
+    def require_time(self) -> None:
+        """Raise HiveRefused if the run has lasted as long as it was started for."""
+        if self._document.is_spent:
+            raise self.refusal()
+
     def refusal(self) -> HiveRefused:
         """Return the error for a request that a run which is ending does not grant."""
         if self._is_closing:
             return HiveRefused("the hive is ending", 503)
         document = self._document
+        if document.is_spent:
+            return HiveRefused(
+                f"run {document.id} is stopped: it has lasted the {document.request.seconds:,} s"
+                " that it was started for; start a new one, from its checkpoint if you like",
+                410,
+            )
         reason = f": {document.reason}" if document.status is Status.ABORTED else ""
         status = document.status if document.is_over else self.status
         return HiveRefused(f"run {document.id} is {status}{reason}", 410)
@@ -271,7 +279,7 @@ class Lifecycle:
     def maintain(self) -> None:
         """Sync the log from now on, and pause or stop the run when it is not used."""
         if self._maintaining is None or self._maintaining.done():
-            self._last_used = self._last_attended = time.monotonic()
+            self._last_used = self._last_attended = self._counted = time.monotonic()
             self._maintaining = asyncio.create_task(self._maintain())
 
     async def save(self) -> None:
@@ -318,12 +326,13 @@ class Lifecycle:
 
     async def _stop_or_pause_unused(self) -> None:
         now, document, timeouts = time.monotonic(), self._document, self._timeouts
-        seconds, excess = document.request.seconds, self.supervisor.place.excess
-        self._began += _MAINTAIN_EVERY if self.place else 0.0
+        excess = self.supervisor.place.excess
+        document.lasted += 0.0 if self.place else now - self._counted
+        self._counted = now
         is_left = self.workers.have_ended and not document.sessions.has_vanished
         if excess:
             await self.stop(for_all=False, aborted=excess)
-        elif seconds and now - self._began > seconds:
+        elif document.is_spent:
             await self.stop(for_all=True)
         elif document.sessions.count_alive(timeouts.lease, workers=False):
             self._last_used = self._last_attended = now

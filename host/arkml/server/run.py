@@ -130,7 +130,7 @@ class Run:
         is_worker: bool = False,
     ) -> tuple[RunSession, bool]:
         """
-        Join the run, which is resumed if it was stopped, but not for a rollout worker.
+        Join the run, which is resumed if it was stopped and has time left, but not for a worker.
 
         Returns the session, and whether it had joined before. Raises HiveRefused and OSError.
         """
@@ -140,6 +140,7 @@ class Run:
         is_refused = self.document.is_over if is_worker else self.document.status is Status.ABORTED
         if is_refused or (known and known.ended):
             raise self.lifecycle.refusal()
+        self.lifecycle.require_time()
         session = known or sessions.add(join_key, role, is_worker=is_worker)
         session.left, session.seen = False, time.monotonic()
         await self.lifecycle.reopen()

@@ -39,14 +39,18 @@ class VersionStep:
     rewrite: Callable[[Path], None] = _nothing
 
 
-def _with_creator(values: Values) -> Values:
-    return {**values, "owner": "", "creator": None}
+def _with_creator_and_time(values: Values) -> Values:
+    lasted = max(0, values["ended_at"] - values["started_at"]) / 1e9
+    return {**values, "owner": "", "creator": None, "lasted": lasted}
 
 
 STEPS: Mapping[int, VersionStep] = {
-    1: VersionStep(_with_creator),
+    1: VersionStep(_with_creator_and_time),
 }
-"""The step from each version; runs of version 1 do not tell whose request created them."""
+"""
+The step from each version. Runs of version 1 tell neither whose request created them nor how long
+they were in use: those that are not over count from now on.
+"""
 
 DATA_VERSION = max(STEPS) + 1
 """The version of the files of a run, which `run.json` has; the first release left it out."""
