@@ -3,7 +3,7 @@
 import pytest
 
 from arkml.errors import HiveRefused
-from arkml.hive.protocol.runs import Best
+from arkml.hive.protocol.runs import Best, Status
 from arkml.hive.protocol.segments import Place
 from arkml.server.curve_reader import read_names
 from arkml.server.history import HISTORY_NAME, RunHistory
@@ -18,7 +18,7 @@ def test_events_are_kept_over_restarts(tmp_path):
     for event in (BEGUN, CheckpointSaved(9), LearnerEnded("killed"), BEGUN):
         history.note(event)
     history.note_best(Best("evaluation", 1.5, 3, 9))
-    history.note_stop("")
+    history.note_stop(Status.STOPPED, "")
     again = RunHistory(tmp_path)
 
     assert [one.kind for one in again.entries] == [

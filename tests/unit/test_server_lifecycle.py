@@ -103,10 +103,15 @@ async def test_a_run_that_has_lasted_its_seconds_is_not_resumed(tmp_path, clocks
         run, _ = await hive.create(REQUEST)
         clocks.sleep(HOUR)
         assert await is_over(run)
+        assert run.lifecycle.history.entries[-1].text.startswith(
+            "stopped: it has lasted the 3,600 s"
+        )
         before = run.document.as_json()
-        with pytest.raises(HiveRefused, match="it has lasted the 3,600 s") as by_name:
+        with pytest.raises(HiveRefused, match="is stopped: it has lasted the 3,600 s") as by_name:
             await hive.create(replace(REQUEST, on_conflict=OnConflict.JOIN))
-        with pytest.raises(HiveRefused, match="it has lasted the 3,600 s") as by_session:
+        with pytest.raises(
+            HiveRefused, match="is stopped: it has lasted the 3,600 s"
+        ) as by_session:
             await run.join("a-join-key", 2, 1, "act")
 
         assert by_name.value.status == by_session.value.status == 410

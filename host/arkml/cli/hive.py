@@ -254,7 +254,7 @@ def _worker_row(worker: WorkerInfo) -> tuple[str, ...]:
 
 
 def _row(run: RunInfo) -> tuple[str, ...]:
-    from arkml.hive.protocol.runs import Status
+    from arkml.hive.protocol.runs import OVER
 
     reward = run.latest.get("rollout/ep_rew_mean")
     return (
@@ -266,7 +266,7 @@ def _row(run: RunInfo) -> tuple[str, ...]:
         f"{run.rows:,}",
         f"{run.n_opts:,}",
         "" if reward is None else f"{reward:.4g}",
-        run.reason if run.status is Status.ABORTED else "",
+        run.reason if run.status in OVER else "",
     )
 
 

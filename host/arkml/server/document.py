@@ -42,14 +42,14 @@ class Document:
     """
     The state of a run as its directory keeps it.
 
-    `status` is Running until the run is Stopped or Aborted. `names` are those of its masks and then
-    of its metrics, by number. `version_limit` is at least the largest policy version of the run.
-    `rows` are those of the last time it was written. `owner` is the id of the token that started
-    it, empty for the operator's and for runs of hives without tokens. `reason` is why the run was
-    aborted, or why its last learner ended. `lasted` are the seconds in which a hive kept it, and it
-    was neither stopped nor waited for the place of its learner. `lost` rows were acknowledged, and
-    are damaged in the log. `creator` is the request that created the run, None for one without an
-    Idempotency-Key.
+    `status` is Running until the run is Stopped or Aborted. `names` are those of its masks and
+    then of its metrics, by number. `version_limit` is at least the largest policy version of
+    the run. `rows` are those of the last time it was written. `owner` is the id of the token
+    that started it, empty for the operator's and for runs of hives without tokens. `reason` is
+    why the run is over, empty if someone stopped it, or why its last learner ended. `lasted`
+    are the seconds in which a hive kept it, and it was neither stopped nor waited for the place
+    of its learner. `lost` rows were acknowledged, and are damaged in the log. `creator` is the
+    request that created the run, None for one without an Idempotency-Key.
     """
 
     id: str

@@ -10,7 +10,7 @@ from pathlib import Path
 from arkml.errors import ProtocolError
 from arkml.files import write_atomic
 from arkml.hive.protocol.page import HistoryEntry, HistoryKind
-from arkml.hive.protocol.runs import Best
+from arkml.hive.protocol.runs import Best, Status
 from arkml.server.learner_events import (
     CheckpointSaved,
     LearnerEnded,
@@ -82,9 +82,9 @@ class RunHistory:
         """Add a new best policy."""
         self.add("best", f"{best.score:g} by {best.by}: version {best.version}")
 
-    def note_stop(self, aborted: str) -> None:
-        """Add the end of the run, which was `aborted` for a reason unless that is empty."""
-        self.add("stopped", f"aborted: {aborted}" if aborted else "stopped, after a checkpoint")
+    def note_stop(self, status: Status, reason: str) -> None:
+        """Add the end of the run, which is Stopped or Aborted, with its reason if it has one."""
+        self.add("stopped", f"{status}: {reason}" if reason else "stopped, after a checkpoint")
 
     def _write(self, entry: HistoryEntry) -> None:
         if self._lines >= 2 * _MOST:

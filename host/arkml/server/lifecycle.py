@@ -163,14 +163,8 @@ class Lifecycle:
         if self._is_closing:
             return HiveRefused("the hive is ending", 503)
         document = self._document
-        if document.is_spent:
-            return HiveRefused(
-                f"run {document.id} is stopped: it has lasted the {document.request.seconds:,} s"
-                " that it was started for; start a new one, from its checkpoint if you like",
-                410,
-            )
-        reason = f": {document.reason}" if document.status is Status.ABORTED else ""
         status = document.status if document.is_over else self.status
+        reason = f": {document.reason}" if document.is_over and document.reason else ""
         return HiveRefused(f"run {document.id} is {status}{reason}", 410)
 
     async def start(self) -> None:
@@ -236,12 +230,12 @@ class Lifecycle:
         if document.status is Status.ABORTED:
             raise HiveRefused(f"run {document.request.name} is aborted: {document.reason}", 503)
 
-    async def stop(self, *, for_all: bool, aborted: str = "") -> None:
+    async def stop(self, *, for_all: bool, why: str = "", aborted: str = "") -> None:
         """
         Save a checkpoint and stop the run, which is resumed when a session joins it.
 
-        With `for_all` none of its present sessions may join it again. `aborted` is the reason why
-        the run cannot be resumed. Raises OSError.
+        With `for_all` none of its present sessions may join it again. `why` is the reason of a stop
+        that nobody asked for; `aborted` is why the run cannot be resumed. Raises OSError.
         """
         async with self._changing:
             document = self._document
@@ -249,9 +243,9 @@ class Lifecycle:
                 document.sessions.end()
             if not document.is_over:
                 document.status = Status.ABORTED if aborted else Status.STOPPED
-                document.reason, document.ended_at = aborted, time.time_ns()
+                document.reason, document.ended_at = aborted or why, time.time_ns()
                 self._is_stopping = not aborted
-                self.history.note_stop(aborted)
+                self.history.note_stop(document.status, document.reason)
                 self.changes.notify()
                 await self._deactivate(self._timeouts.stop)
                 self._is_stopping = False
@@ -327,13 +321,16 @@ class Lifecycle:
     async def _stop_or_pause_unused(self) -> None:
         now, document, timeouts = time.monotonic(), self._document, self._timeouts
         excess = self.supervisor.place.excess
-        document.lasted += 0.0 if self.place else now - self._counted
+        if not self.place:
+            document.lasted += now - self._counted
         self._counted = now
         is_left = self.workers.have_ended and not document.sessions.has_vanished
         if excess:
             await self.stop(for_all=False, aborted=excess)
         elif document.is_spent:
-            await self.stop(for_all=True)
+            seconds = document.request.seconds
+            why = f"it has lasted the {seconds:,} s that it was started for; start a new one"
+            await self.stop(for_all=True, why=why)
         elif document.sessions.count_alive(timeouts.lease, workers=False):
             self._last_used = self._last_attended = now
         elif self.workers.are_kept:

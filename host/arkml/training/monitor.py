@@ -18,7 +18,7 @@ from arkml.errors import (
     RunAborted,
     Unavailable,
 )
-from arkml.hive.protocol.runs import RunInfo, Status
+from arkml.hive.protocol.runs import OVER, RunInfo, Status
 from arkml.terminal import harmless
 from arkml.training.results import (
     EVALUATION_RETURN,
@@ -204,6 +204,8 @@ class RunMonitor(Closing):
         if info.status is Status.ABORTED:
             reason = info.reason or "no reason"
             self.verdict = RunAborted(f"run {info.name!r} is aborted: {reason}")
+            return
+        if info.status in OVER:
             return
         known = before is not None and (before.status, before.reason) == (info.status, info.reason)
         is_news = before is not None and info.reason not in ("", before.reason)
