@@ -61,24 +61,37 @@ def test_a_curve_that_cannot_be_drawn_is_told_and_costs_no_policy(tmp_path):
     assert f"{tmp_path / 'learning_curve.png'} cannot be made: ValueError" in str(error)
 
 
-def test_what_a_hive_says_of_a_learner_cannot_write_over_the_terminal(hive, capsys):
-    ended = replace(RUN, status=Status.UNHEALTHY, reason="killed\x1b[2J\x07")
-    hive.scripts = {
-        "runs": [raw(told({"run": RUN.as_json()}))],
-        "r1": [raw(told({"run": one.as_json()})) for one in (RUN, ended)],
-        "metrics": [raw(b'{"metrics": []}')],
-        "series": [raw(b'{"series": []}')],
-    }
-    with Host(hive=HiveGrant(f"127.0.0.1:{hive.port}", shared=True)) as host:
-        hives = hives_of(host)
-        hives.start(hives.client(), RunRequest("run", "game", Settings(3, 2))).result(20)
-        display = TrainingDisplay()
-        with RunMonitor(hives, lambda _: None, display) as monitor:
-            eventually(lambda: len(hive.times.get("metrics", [])) > 1)
-        display.warn_rest(monitor.warnings)
-    said = capsys.readouterr().err
+@pytest.fixture
+def said_of(hive, capsys):
+    """What a training says on the terminal when its run, which learned, is like this one."""
+
+    def say(run):
+        hive.scripts = {
+            "runs": [raw(told({"run": RUN.as_json()}))],
+            "r1": [raw(told({"run": one.as_json()})) for one in (RUN, run)],
+            "metrics": [raw(b'{"metrics": []}')],
+            "series": [raw(b'{"series": []}')],
+        }
+        with Host(hive=HiveGrant(f"127.0.0.1:{hive.port}", shared=True)) as host:
+            hives = hives_of(host)
+            hives.start(hives.client(), RunRequest("run", "game", Settings(3, 2))).result(20)
+            display = TrainingDisplay()
+            with RunMonitor(hives, lambda _: None, display) as monitor:
+                eventually(lambda: len(hive.times.get("metrics", [])) > 1)
+            display.warn_rest(monitor.warnings)
+        return capsys.readouterr().err
+
+    return say
+
+
+def test_what_a_hive_says_of_a_learner_cannot_write_over_the_terminal(said_of):
+    said = said_of(replace(RUN, status=Status.UNHEALTHY, reason="killed\x1b[2J\x07"))
 
     assert said == "the learner ended, another one starts: killed\\x1b[2J\n"
+
+
+def test_a_run_that_ends_because_of_its_time_is_not_told_as_a_learner_that_ended(said_of):
+    assert said_of(replace(RUN, status=Status.STOPPED, reason="it has lasted the 3 s")) == ""
 
 
 @pytest.mark.parametrize(
