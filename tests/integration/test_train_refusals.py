@@ -101,6 +101,20 @@ def test_a_guest_that_was_renamed_goes_on_with_its_training(trained, tmp_path, c
     assert json.loads((out / "training.json").read_text())["guest"] == "points.wasm"
 
 
+def test_a_training_whose_time_is_over_is_not_resumed(trained, tmp_path):
+    """Its guest asked for a day, of which nothing is left: see `start_training`."""
+    copy = tmp_path / "out"
+    shutil.copytree(trained, copy)
+    (path,) = copy.glob("hive/runs/*/run.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"lasted": 86_400.5}))
+    before = path.read_bytes()
+    refused = arkml("train", REACH, "--minutes", "5", "--out", copy, "--resume", "--json")
+
+    assert refused.status == 2
+    assert "it has lasted the 86,400 s that it was started for" in refused.json["error"]
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize("given", ["option", "file"])
 def test_discrete_actions_are_not_trained_by_sac(tmp_path, given):
     out, file = tmp_path / "out", tmp_path / "settings.json"

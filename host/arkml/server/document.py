@@ -75,9 +75,12 @@ class Document:
         return self.status in (Status.STOPPED, Status.ABORTED)
 
     @property
-    def is_spent(self) -> bool:
-        """True once the run has lasted as long as it was started for."""
-        return bool(self.request.seconds) and self.lasted >= self.request.seconds
+    def time_over(self) -> str:
+        """Why the run stops once it has lasted as long as it was started for, empty before."""
+        seconds = self.request.seconds
+        if not seconds or self.lasted < seconds:
+            return ""
+        return f"it has lasted the {seconds:,} s that it was started for; start a new one"
 
     def info(self, **measured: Any) -> RunInfo:
         """Return the entry in a list of runs; `measured` fields are not the document's."""

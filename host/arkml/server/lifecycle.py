@@ -155,8 +155,9 @@ class Lifecycle:
 
     def require_time(self) -> None:
         """Raise HiveRefused if the run has lasted as long as it was started for."""
-        if self._document.is_spent:
-            raise self.refusal()
+        document = self._document
+        if document.time_over:
+            raise HiveRefused(f"run {document.id} is stopped: {document.time_over}", 410)
 
     def refusal(self) -> HiveRefused:
         """Return the error for a request that a run which is ending does not grant."""
@@ -327,10 +328,8 @@ class Lifecycle:
         is_left = self.workers.have_ended and not document.sessions.has_vanished
         if excess:
             await self.stop(for_all=False, aborted=excess)
-        elif document.is_spent:
-            seconds = document.request.seconds
-            why = f"it has lasted the {seconds:,} s that it was started for; start a new one"
-            await self.stop(for_all=True, why=why)
+        elif document.time_over:
+            await self.stop(for_all=True, why=document.time_over)
         elif document.sessions.count_alive(timeouts.lease, workers=False):
             self._last_used = self._last_attended = now
         elif self.workers.are_kept:

@@ -36,8 +36,11 @@ if TYPE_CHECKING:
 _INTERVAL = 1.0  # seconds between two looks at the run
 _ANSWERED_WITHIN = 10.0
 _QUIET = 15.0  # seconds after which a guest that trains nothing is worth a warning
-_FINAL = (401, 403, 429, 507)
-"""Statuses of a hive that wants another token, has all the runs it may have, or a full disk."""
+_FINAL = (401, 403, 410, 429, 507)
+"""
+Statuses of a hive that wants another token, whose run has lasted its time, or that has all the runs
+it may have, or a full disk.
+"""
 _ABSENT = 404
 _ENDING = 0.5  # seconds that the thread gets to end
 
