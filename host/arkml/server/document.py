@@ -76,7 +76,7 @@ class Document:
 
     @property
     def time_over(self) -> str:
-        """Why the run stops once it has lasted as long as it was started for, empty before."""
+        """Reason of a run that has lasted as long as it was started for, empty for other runs."""
         seconds = self.request.seconds
         if not seconds or self.lasted < seconds:
             return ""

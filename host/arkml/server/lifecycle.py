@@ -236,7 +236,7 @@ class Lifecycle:
         Save a checkpoint and stop the run, which is resumed when a session joins it.
 
         With `for_all` none of its present sessions may join it again. `why` is the reason of a stop
-        that nobody asked for; `aborted` is why the run cannot be resumed. Raises OSError.
+        without a request; `aborted` is why the run cannot be resumed. Raises OSError.
         """
         async with self._changing:
             document = self._document
